@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-pacing bench-page bench-reliable bench-stores stores delta-jar compose versitygw secrets kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-commits bench-kafka bench-latency bench-pacing bench-page bench-reliable bench-start bench-stores stores delta-jar compose versitygw secrets kafka jars-try object-store services simulate simulate-slots simulate-streams mutants fuzz faults rows screenshots soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -36,17 +36,26 @@ check: $(READY)  ## format, lint, types, layers and fast tests; needs no Java
 bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side
 	$(PYTHON) -m benchmarks $(ARGS)
 
+bench-commits: java $(READY)  ## what a commit of one record costs, and one of 1,000 partitions
+	$(PYTHON) -m benchmarks.commits $(ARGS)
+
 bench-reliable: java $(READY)  ## sentences counted at least once on Spark: speed, what acks cost, latency
 	$(PYTHON) -m benchmarks.reliable $(ARGS)
 
-bench-kafka: java services kafka $(READY)  ## Kafka into PostgreSQL, against a plain loop; and how soon
+bench-kafka: java services kafka $(READY)  ## Kafka into PostgreSQL, against a plain loop
 	$(PYTHON) -m benchmarks.kafka $(ARGS)
+
+bench-latency: java services kafka $(READY)  ## from a record to its commit as another process sees it
+	$(PYTHON) -m benchmarks.latency $(ARGS)
 
 bench-pacing: $(READY)  ## how settings of pacing change the size of batches, latency and lag
 	$(PYTHON) -m benchmarks.pacing $(ARGS)
 
 bench-page: $(READY)  ## the processor time that a page takes from a run
 	$(PYTHON) -m benchmarks.page $(ARGS)
+
+bench-start: java services $(READY)  ## the time from start() to the first job, step by step, and of stop()
+	$(PYTHON) -m benchmarks.start $(ARGS)
 
 bench-stores: java services jars-try $(READY)  ## what a commit costs in each store, and in Delta by Spark's JVM
 	$(PYTHON) -m benchmarks.stores $(ARGS)
@@ -88,6 +97,9 @@ simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults; SEED=7 rep
 simulate-slots: $(READY)  ## the same of resident slots: SEEDS=10000 runs, or SEED=7
 	$(PYTHON) -m txtopo.testing.simulation.slot_command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
 		--processes $(CORES)) $(ARGS)
+
+simulate-streams: $(READY)  ## the same of random programs of streams: SEEDS=10000
+	$(PYTHON) -m tests.unit.streams 0 $(SEEDS)
 
 mutants: java services kafka $(READY)  ## break one rule after the other in a copy, and show what notices
 	$(PYTHON) -m tests.faults.mutants $(ARGS)

@@ -6,12 +6,14 @@ import argparse
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.data import Source, default_folder, prepare
 from benchmarks.floor import run_floor
 from benchmarks.one_process import run_plain
+from benchmarks.processor import Processor, functions, told_by_kind
 from benchmarks.report import machine, table
 from benchmarks.store import TABLE, check, fresh_database, sqlite_database
 from benchmarks.streaming import run_streaming
@@ -62,10 +64,15 @@ def main() -> None:
                 # Interleaved, so that what else the machine does meets all ways alike.
                 for number in range(arguments.runs):
                     for name in names:
-                        wall_s, more = measure(spark, server, workload, source, name)
+                        processor = Processor("benchmark")
+                        profiled = arguments.profile is not None
+                        measured = processor.measured() if profiled else nullcontext()
+                        with measured, functions(arguments.profile or 0):
+                            wall_s, more = measure(spark, server, workload, source, name)
                         walls[workload.name, name].append(wall_s)
                         said = f"{workload.name} run {number + 1} {name}: {wall_s:.2f} s"
-                        print("; ".join(filter(None, (said, more))), flush=True)
+                        told = told_by_kind(processor.took_s, workload.batches)
+                        print("; ".join(filter(None, (said, more, told))), flush=True)
     finally:
         spark.stop()
     print()
@@ -91,6 +98,14 @@ def _arguments() -> argparse.Namespace:
         "--only", action="append", choices=[w.name for w in WORKLOADS], help="this workload only"
     )
     parser.add_argument("--ways", default=",".join(USUAL), help=f"of {', '.join(WAYS)}")
+    parser.add_argument(
+        "--profile",
+        nargs="?",
+        type=int,
+        const=0,
+        metavar="N",
+        help="print where the processor time of a txid goes, and the N dearest functions",
+    )
     parser.add_argument("--data", type=Path, default=default_folder(), help="folder of the files")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.kafka``: from Kafka into PostgreSQL, against a plain loop; and how soon.
+"""``python -m benchmarks.kafka``: from Kafka into PostgreSQL, against a plain loop.
 
 The Spark connector for Kafka could not be had, so there is no Structured Streaming here. The plain
 loop is one process with confluent-kafka: it reads a batch, counts it with Arrow, and upserts it as
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -25,13 +24,10 @@ from benchmarks.workloads import WORDS, Workload
 from tests.harness.servers.kafka import KafkaBroker
 from tests.harness.servers.postgresql import PostgresServer
 from txtopo import (
-    BatchCommitted,
     Config,
     Count,
     PersistentAggregate,
     Topology,
-    TopologyEvent,
-    TopologyListener,
     TransactionalTopologyBuilder,
     open_session,
     open_state,
@@ -45,7 +41,6 @@ if TYPE_CHECKING:
 PARTITIONS = 4
 BATCHES = 20
 KEYED = Workload("K", "keyed count from Kafka", "keyed", WORDS, BATCHES, 1.25)
-PER_SECOND = 1_000
 LIMIT_S = 600.0
 
 
@@ -54,16 +49,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kafka", description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="runs of each; default 5")
     parser.add_argument("--words", type=int, default=WORDS, help="how many, in 20 batches")
-    parser.add_argument("--seconds", type=int, default=60, help="how long latency is measured")
     arguments = parser.parse_args()
     print(machine(), flush=True)
     spark, _ = open_session(app_name="txtopo-benchmarks")
     try:
         with PostgresServer() as server, KafkaBroker() as broker:
-            if arguments.runs:
-                throughput(spark, server, broker, arguments.words, arguments.runs)
-            if arguments.seconds:
-                latency(spark, server, broker, arguments.seconds)
+            throughput(spark, server, broker, arguments.words, arguments.runs)
     finally:
         spark.stop()
 
@@ -175,57 +166,6 @@ def check(url: str, words: list[str], table: str) -> None:
     with psycopg.connect(plain(url)) as connection:
         found: dict[str, int] = dict(connection.execute(f"SELECT * FROM {table}").fetchall())
     assert found == Counter(words), f"the store is wrong: {str(found)[:200]}"
-
-
-class Commits(TopologyListener):
-    """Notes when how many records are committed."""
-
-    def __init__(self) -> None:
-        self.times: list[tuple[int, float]] = []
-
-    def on_change(self, change: TopologyEvent) -> None:
-        if isinstance(change, BatchCommitted):
-            self.times.append((change.progress.rows_total, time.monotonic()))
-
-
-def latency(spark: SparkSession, server: PostgresServer, broker: KafkaBroker, seconds: int) -> None:
-    """Write at an even pace, and measure from each record to the commit of its count."""
-    from confluent_kafka import Producer
-    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
-
-    # One partition, so that the order of the records is known.
-    broker.admin.create_topics([NewTopic("paced", 1, 1)])["paced"].result(60)
-    words, commits, produced = zipf_words(PER_SECOND * (seconds + 5)), Commits(), []
-    producer = Producer({"bootstrap.servers": broker.servers, "linger.ms": 0})
-
-    def write() -> None:
-        started_s = time.monotonic()
-        for at, word in enumerate(words):
-            time.sleep(max(0.0, started_s + at / PER_SECOND - time.monotonic()))
-            produced.append(time.monotonic())
-            producer.produce("paced", word.encode(), partition=0)
-            producer.poll(0)
-        producer.flush(60)
-
-    with fresh_database(server) as url, tempfile.TemporaryDirectory() as folder:
-        topology = word_topology(broker.servers, "paced", 10_000, url)
-        run = topology.start(spark, Config(zookeeper_dir=folder), [commits])
-        writer = threading.Thread(target=write)
-        writer.start()
-        writer.join()
-        run.process_all_available(LIMIT_S)
-        run.stop()
-    waits, at = [], 0
-    for rows, then_s in commits.times:
-        waits += [then_s - produced[each] for each in range(at, rows)]
-        at = rows
-    # The first seconds are those in which Spark starts its workers.
-    steady = sorted(waits[5 * PER_SECOND :])
-    assert len(waits) == len(words)
-    shown = ", ".join(
-        f"p{share} {1000 * steady[len(steady) * share // 100]:.0f} ms" for share in (50, 90, 99)
-    )
-    print(f"{PER_SECOND} records/s for {seconds} s: {shown}; goals: p50 150 ms, p99 500 ms")
 
 
 if __name__ == "__main__":

@@ -150,8 +150,8 @@ class RecordsCoordinator(TransactionalCoordinator):
         self._there, self._rate = there, rate
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        """Return whether there are records, and at most one batch is in flight."""
-        return last.pending < 2 and self.unread(last)["records"] > 0
+        """Return whether there are records, and they are worth a batch."""
+        return last.worth_a_batch(self.unread(last)["records"], BATCH_ROWS_MAX)
 
     def unread(self, last: LastBatch) -> dict[str, int]:
         """Return how many records are unread."""

@@ -2,7 +2,8 @@
 
 One state with a count by key; each commit is one txid that adds to distinct keys, drawn by chance.
 What is measured is ``StateBackend.commit`` alone, durable and fenced, with the sizes in turn; for
-Delta also with every commit merged by Spark.
+Delta also with every commit merged by Spark. With ``--groups`` what a txid costs instead: alone,
+and as one of ten in a write; in wall time, and in processor time of this process.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.redis import RedisServer
 from tests.unit.state_backends.delta.by_spark import SCHEME, register
 from txtopo import ConfigError, Count, Fields, TransactionAttempt, open_state
+from txtopo.attempt import group_of
 from txtopo.plugins.stores import Merges
 from txtopo.state import StateMode
 from txtopo.testing.conformance.driver import claim_of
@@ -101,7 +103,10 @@ STORES = (
 def main() -> None:
     """Measure and print."""
     arguments = _arguments()
-    cost_table(arguments.keys, arguments.only)
+    if arguments.groups:
+        group_table(arguments.only)
+    else:
+        cost_table(arguments.keys, arguments.only)
 
 
 def cost_table(keys: int, only: Sequence[str] | None = None) -> list[str]:
@@ -132,6 +137,64 @@ def cost_table(keys: int, only: Sequence[str] | None = None) -> list[str]:
         cells = [f"{median(walls[size]):,.0f} ({max(walls[size]):,.0f})" for size in sizes]
         say(f"| {store.title} | " + " | ".join(cells) + f" | {filled_s:.0f} s |")
     return lines
+
+
+GROUP_TXIDS, GROUP_TUPLES = 10, 1_000
+"""Txids of a group, and tuples of each of them, with keys drawn from :data:`STATE_KEYS`."""
+STATE_KEYS = 10_000
+
+
+def group_table(only: Sequence[str] | None = None) -> None:
+    """Measure what a txid costs alone and in a group, alternately, and print it."""
+    print(
+        f"{machine()}; txids of {GROUP_TUPLES:,} tuples; milliseconds a txid, median (processor)\n"
+    )
+    print(f"| store | alone | one of {GROUP_TXIDS} |\n|---|---|---|", flush=True)
+    for store in STORES:
+        if only and store.name not in only:
+            continue
+        try:
+            with measured_in(store) as url:
+                costs = grouped(url, store.mode)
+        except ConfigError as missing:
+            print(f"{store.title}: left out; {missing}", flush=True)
+            continue
+        cells = [
+            f"{1000 * median(wall for wall, _ in each):,.1f} "
+            f"({1000 * median(cpu for _, cpu in each):,.1f})"
+            for each in costs
+        ]
+        print(f"| {store.title} | " + " | ".join(cells) + " |", flush=True)
+
+
+def grouped(url: str, mode: StateMode) -> tuple[list[tuple[float, float]], ...]:
+    """Return wall and processor seconds of a txid: alone, and in groups."""
+    chance = random.Random(7)
+    state = open_state(url, table="counts", mode=mode)
+    state = state.with_columns(Fields("key string"), Fields("count long"), (Count(),))
+    backend = state.open()
+    backend.create()
+    backend.claim(claim_of("benchmark", 1))
+    txid = 0
+
+    def commit(txids: int) -> tuple[float, float]:
+        nonlocal txid
+        members = [TransactionAttempt(txid + at, 0, 1) for at in range(1, txids + 1)]
+        txid += txids
+        drawn = [chance.randrange(STATE_KEYS) for _ in range(txids * GROUP_TUPLES)]
+        counted = sorted(Counter(drawn).items())
+        names = pa.array([f"key-{number:07}" for number, _ in counted])
+        partials = pa.table({"key": names, "count": [count for _, count in counted]})
+        begun, used = time.perf_counter(), time.process_time()
+        backend.commit(group_of(members), Merges(partials))
+        wall, cpu = time.perf_counter() - begun, time.process_time() - used
+        return wall / txids, cpu / txids
+
+    commit(GROUP_TXIDS)
+    costs = [(commit(1), commit(GROUP_TXIDS)) for _ in range(7)]
+    backend.close()
+    alone, in_groups = zip(*costs, strict=True)
+    return list(alone), list(in_groups)
 
 
 @contextmanager
@@ -185,6 +248,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="measure commits of each store")
     parser.add_argument("--only", action="append", help="name of a store; may be repeated")
     parser.add_argument("--keys", type=int, default=1_000_000, help="keys in the state")
+    parser.add_argument("--groups", action="store_true", help="what a txid costs in a group")
     return parser.parse_args()
 
 

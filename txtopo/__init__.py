@@ -79,12 +79,17 @@ from txtopo.tuples import Fields, Stream, Tuple, is_tick
 
 if TYPE_CHECKING:
     from txtopo.runtime.session import open_session
+    from txtopo.streams import StreamBuilder
     from txtopo.ui.progress_bar import ProgressBar
 
 __version__ = "0.1.0"
 
 # What needs a third-party package, and the module that has it; imported when it is first used.
-_LAZY = {"ProgressBar": "txtopo.ui.progress_bar", "open_session": "txtopo.runtime.session"}
+_LAZY = {
+    "ProgressBar": "txtopo.ui.progress_bar",
+    "StreamBuilder": "txtopo.streams",
+    "open_session": "txtopo.runtime.session",
+}
 
 __all__ = [
     "ArrowBolt",
@@ -144,6 +149,7 @@ __all__ = [
     "Stopped",
     "StoreUnavailable",
     "Stream",
+    "StreamBuilder",
     "Sum",
     "TaskContext",
     "TooManyDeadLetters",

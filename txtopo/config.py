@@ -200,9 +200,10 @@ class Config:
         carrier: How tuples move between stages: ``"local"`` (in this process, without Spark),
             ``"rdd"``, ``"dataframe"`` (one txid a job), ``"resident"`` (long-lived Spark tasks
             instead of jobs, which keep their cores; classic Spark, no DataFrames). ``"auto"`` takes
-            ``rdd`` on classic Spark, and ``dataframe`` on Spark Connect and for topologies of
-            DataFrames. At-least-once topologies take ``"local"`` or ``"resident"``; ``"auto"``
-            takes ``resident`` if a session is given or active, else ``local``.
+            ``dataframe`` on Spark Connect and for topologies of DataFrames, ``resident`` if the
+            start opens the session and cores are left, else ``rdd`` (``docs/run.md``).
+            At-least-once topologies take ``"local"`` or ``"resident"``; ``"auto"`` takes
+            ``resident`` if a session is given or active, else ``local``.
         zookeeper: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
             ``"memory"`` (nothing survives the process) or ``"host:port,host:port/chroot"``.
             ``"scheme://…"`` names another ensemble, of a plug-in (:mod:`txtopo.plugins.ensembles`).
@@ -215,7 +216,8 @@ class Config:
         max_spout_pending: Batches in flight; default ``run_txids_max * (jobs_max + 1)``. In an
             at-least-once topology: pending trees of each spout task; by default any number.
         slots: Spark partitions that host the tasks; default: the session's parallelism. On the
-            carrier ``resident``: tasks that live long; default: one on each free core.
+            carrier ``resident``: tasks that live long; default: one on each free core. By default
+            no more than the largest component has tasks.
         lost_slot: Carrier ``resident``, transactional topologies: what happens when a slot has had
             no task for ``batch_timeout_s`` while work waits for it, as after the loss of a worker
             whose core does not come back. With ``"end"`` the run ends with ``SlotUnavailable``;
@@ -230,7 +232,8 @@ class Config:
         attempts_max: The topology stops after this many counted failures of one batch; None for no
             limit, as in Storm: it pauses and tries again until the batch succeeds.
         batch_timeout_s: Time limit of a batch; a job of n batches has n times as much.
-        poll_interval_s: Pause before a spout that was not ready is asked again.
+        poll_interval_s: Longest pause before a spout that was not ready is asked again. The first
+            pause is a tenth of it, and each further one is twice as long.
         backoff_s: Pause after the first failure of a batch, or the first infrastructure fault;
             doubled each time.
         backoff_max_s: Longest such pause.

@@ -112,12 +112,57 @@ def json_flaw(value: object) -> str | None:
     the beginning. (A tuple comes back as a list, which does no harm.)
     """
     try:
-        json.dumps(value, allow_nan=False)
-        return _changed_key(value)
-    except RecursionError:
-        return "it is nested too deep"
-    except (TypeError, ValueError) as error:
+        json_copy(value)
+    except ValueError as error:
         return str(error)
+    return None
+
+
+def json_copy(value: object) -> Json:
+    """Return a copy of *value*, as JSON would give it back.
+
+    It is called for each partition of each batch. Most positions are a number or a few, and those
+    are copied without JSON.
+
+    Raises:
+        ValueError: JSON would not give it back unchanged; the text says why, see :func:`json_flaw`.
+    """
+    kind = type(value)
+    if kind in _ATOMS:
+        return value  # type: ignore[return-value]
+    if kind is list and _ATOMS.issuperset(map(type, value)):  # type: ignore[call-overload]
+        return value[:]  # type: ignore[index,no-any-return]
+    return _there_and_back(value)[1]
+
+
+def json_text(value: object) -> str:
+    """Return *value* as JSON without spaces.
+
+    Raises:
+        ValueError: JSON would not give it back unchanged; the text says why, see :func:`json_flaw`.
+    """
+    return _there_and_back(value)[0]
+
+
+# What JSON gives back as it is. Not float: NaN is not JSON.
+_ATOMS = frozenset({type(None), bool, int, str})
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def _there_and_back(value: object) -> tuple[str, Json]:
+    try:
+        text = _encode(value)
+        copy: Json = json.loads(text)
+        # Looking for the key takes longer, and with a tuple there may be none.
+        flaw = None if copy == value else _changed_key(value)
+    except RecursionError:
+        flaw = "it is nested too deep"
+    except (TypeError, ValueError) as error:
+        flaw = str(error)
+    if flaw is not None:
+        raise ValueError(flaw)
+    return text, copy
 
 
 def shown(value: object) -> str:

@@ -2,8 +2,10 @@
 
 Rules
 -----
-1. Every write locks the row of the ledger first (``FOR UPDATE``; ``BEGIN IMMEDIATE`` in SQLite) and
-   writes it last, so that writers of one state follow each other and each sees the one before.
+1. Every write locks the row of the ledger first (``BEGIN IMMEDIATE`` in SQLite), so that writers of
+   one state follow each other and each sees the one before. A backend that knows what it wrote
+   last replaces that ledger, if the row is still the same in all columns: one statement locks,
+   checks and writes. If it is not, and in all other cases, the row is read ``FOR UPDATE``.
 2. An error before COMMIT was sent means that nothing was written. If the connection is lost during
    COMMIT, the outcome is open: the backend raises ``UnknownOutcomeError``, and its caller reads the
    ledger.
@@ -17,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from state_backends.sql.creation import create_tables, stored_states
-from state_backends.sql.dialect import SqlDialect, ledger_of, ledger_row, ledger_values
+from state_backends.sql.dialect import LedgerRow, SqlDialect, ledger_of, ledger_row
 from state_backends.sql.failures import stuck, translated
 from state_backends.sql.queries import check_statement, query_rows, refused
 from txtopo.errors import SchemaDrift, StateUsageError, StoreContended
@@ -31,6 +34,7 @@ from txtopo.plugins.stores import (
     Claim,
     Key,
     Ledger,
+    Puts,
     QueryRows,
     Row,
     Snapshot,
@@ -63,12 +67,25 @@ class SqlBackend(StateBackend):
         self._dialect = dialect
         self.modes = dialect.modes
         self._engine = dialect.engine()
+        self._ledger = LedgerRow(dialect)
+        self._left: _Left | None = None
         self._failures: tuple[type[Exception], ...] = (
             *(sa.exc.SQLAlchemyError, UnicodeError, OverflowError),
             *dialect.driver_errors,
         )
         self._url = redacted_url(url)
         self._label = f"state {dialect.state.name!r} in {self._url}"
+
+    def connect(self) -> None:
+        """Open the connection for writes, if that makes no file."""
+        if not self._dialect.connects_ahead:
+            return
+        with self._connected() as connection:
+            connection.execution_options(**self._dialect.write_options())
+            try:
+                self._dialect.prepare(connection)
+            except self._failures as error:
+                raise translated(error, self._label) from error
 
     def create(self) -> None:
         """Make the tables and the view, or check those that are there."""
@@ -77,12 +94,13 @@ class SqlBackend(StateBackend):
     def claim(self, claim: Claim) -> Ledger:
         """Write a claim into the ledger, as ``StateBackend.claim`` says."""
         self.claimant = claim
+        self._left = None
 
         def body(connection: sa.Connection) -> Ledger:
             held = self._locked_ledger(connection)
             ledger = claimed(held, claim)
             if ledger != held:
-                self._write_ledger(connection, ledger)
+                self._ledger.write(connection, ledger)
             return ledger
 
         return self._write(body)
@@ -91,21 +109,19 @@ class SqlBackend(StateBackend):
         """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
 
         def body(connection: sa.Connection) -> Ledger:
-            held = self._locked_ledger(connection)
-            found = standing(held, attempt, self.claimant)
-            assert held is not None
+            found, ledger, tombstones = self._advanced(connection, attempt)
             if found is Standing.HELD:
-                return held
+                return ledger
             self.point("begin.after")
             self.point("rows.before")
-            self._write_rows(connection, attempt.txid, writes, found)
+            self._write_rows(connection, attempt.txid, writes, found, tombstones=tombstones)
             self.point("rows.after")
-            ledger = held.written_by(attempt)
-            self._write_ledger(connection, ledger)
             self.point("write.before")
             return ledger
 
         ledger = self._write(body)
+        deletes = isinstance(writes, Puts) and None in writes.rows.values()
+        self._left = _Left(ledger, tombstones=deletes)
         self._dialect.after_commit(self._engine, attempt.txid)
         return ledger
 
@@ -156,8 +172,37 @@ class SqlBackend(StateBackend):
         self._dialect.close()
         self._engine.dispose()
 
+    def _advanced(
+        self, connection: sa.Connection, attempt: TransactionAttempt
+    ) -> tuple[Standing, Ledger, bool]:
+        """Lock the ledger, and let it name *attempt*, if that may write.
+
+        Returns:
+            What the attempt may do, the ledger, and whether there may be tombstones of before.
+        """
+        left = self._left
+        if left is not None and left.is_before(attempt):
+            found = standing(left.ledger, attempt, self.claimant)
+            ledger = left.ledger.written_by(attempt)
+            if self._ledger.replaced(connection, left.ledger, ledger):
+                return found, ledger, left.tombstones
+        held = self._locked_ledger(connection)
+        found = standing(held, attempt, self.claimant)
+        assert held is not None
+        if found is Standing.HELD:
+            return found, held, True
+        ledger = held.written_by(attempt)
+        self._ledger.write(connection, ledger)
+        return found, ledger, True
+
     def _write_rows(
-        self, connection: sa.Connection, txid: int, writes: Writes, found: Standing
+        self,
+        connection: sa.Connection,
+        txid: int,
+        writes: Writes,
+        found: Standing,
+        *,
+        tombstones: bool,
     ) -> None:
         if not self._dialect.redone:
             if found is Standing.APPLY:
@@ -166,7 +211,8 @@ class SqlBackend(StateBackend):
         if found is Standing.REDO:
             self._dialect.undo(connection, txid)
         # The rows tagged txid are undone, so what is left is of earlier txids, which stay.
-        self._dialect.purge(connection)
+        if tombstones:
+            self._dialect.purge(connection)
         self._dialect.apply(connection, txid, self._combined(connection, txid, writes))
 
     def _combined(self, connection: sa.Connection, txid: int, writes: Writes) -> Writes:
@@ -178,23 +224,13 @@ class SqlBackend(StateBackend):
         return final_values(state, txid, writes, read)
 
     def _locked_ledger(self, connection: sa.Connection) -> Ledger | None:
-        table = self._dialect.ledger
-        wanted = ledger_row(table, self._dialect.state.name)
-        row = connection.execute(wanted.with_for_update()).first()
+        row = self._ledger.locked(connection)
         if row is None:
             raise SchemaDrift(
                 f"{self._label} has no row in the ledger; nothing was written; "
                 "was it removed by hand, or create() not called?"
             )
         return ledger_of(row)
-
-    def _write_ledger(self, connection: sa.Connection, ledger: Ledger) -> None:
-        table = self._dialect.ledger
-        connection.execute(
-            sa.update(table)
-            .where(table.c.state == self._dialect.state.name)
-            .values(ledger_values(ledger, self._dialect.schema_version))
-        )
 
     def _write(self, body: Callable[[sa.Connection], Result]) -> Result:
         last: StoreContended | None = None
@@ -240,6 +276,25 @@ class SqlBackend(StateBackend):
                 connection.invalidate()
 
 
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What the last commit of a backend has left.
+
+    Attributes:
+        ledger: The ledger.
+        tombstones: Whether there are tombstones. If another one has written since, its ledger is
+            another.
+    """
+
+    ledger: Ledger
+    tombstones: bool
+
+    def is_before(self, attempt: TransactionAttempt) -> bool:
+        """Return whether *attempt* is of the same epoch, and follows."""
+        held = self.ledger
+        return (held.epoch, held.txid + 1) == (attempt.epoch, attempt.first_txid)
+
+
 # SQLite takes 32,766 parameters in a statement, old ones 999; a state may have several key columns.
 _KEYS_IN_A_STATEMENT = 200
 
@@ -253,8 +308,7 @@ class SqlSnapshot(Snapshot):
         self._connection = connection
         self._dialect = dialect
         self._label = label
-        ledger = dialect.ledger
-        rows = self._run(ledger_row(ledger, dialect.state.name))
+        rows = self._run(ledger_row(dialect.ledger, dialect.state.name))
         self._ledger = ledger_of(rows.first())
 
     @property

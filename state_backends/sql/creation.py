@@ -47,8 +47,7 @@ def create_tables(connection: sa.Connection, dialect: SqlDialect, label: str) ->
     dialect.check(dialect.state)
     with dialect.creating(connection):
         check_ledger_name(connection, dialect, label)
-        dialect.ledger.create(connection, checkfirst=True)
-        _add_ledger_columns(connection, dialect)
+        _make_ledger(connection, dialect)
         ledger, state = dialect.ledger, dialect.state
         row = connection.execute(sa.select(ledger).where(ledger.c.state == state.name)).first()
         if row is not None:
@@ -69,8 +68,11 @@ def create_tables(connection: sa.Connection, dialect: SqlDialect, label: str) ->
         _complete(connection, dialect, label, txid)
 
 
-def _add_ledger_columns(connection: sa.Connection, dialect: SqlDialect) -> None:
-    """Add the columns of schema 2 to a ledger table. Each row is filled by its next claim."""
+def _make_ledger(connection: sa.Connection, dialect: SqlDialect) -> None:
+    """Make the ledger table, or add the columns of schema 2; its next claim fills each row."""
+    if not sa.inspect(connection).has_table(LEDGER):
+        dialect.ledger.create(connection)
+        return
     there = {column["name"] for column in sa.inspect(connection).get_columns(LEDGER)}
     lacking = [column for column in dialect.ledger.columns if column.name not in there]
     for statement in added_columns(connection, dialect.ledger, lacking):

@@ -62,6 +62,9 @@ class SqlDialect(ABC):
     fetches: bool = False
     """Whether a long read is fetched into memory at once, since a page would cost as much."""
 
+    connects_ahead: bool = True
+    """Whether a connection that is prepared for writes has written nothing yet."""
+
     driver_errors: tuple[type[Exception], ...] = ()
     """The exceptions of the driver, where it is used without SQLAlchemy."""
 
@@ -376,6 +379,41 @@ def ledger_row(table: sa.Table, state: str) -> sa.Select[Any]:
     and is read before that.
     """
     return sa.select(sa.text("*")).select_from(table).where(table.c.state == state)
+
+
+class LedgerRow:
+    """The row of one state in the table of the ledgers. Its statements are made once.
+
+    Args:
+        dialect: The state.
+    """
+
+    def __init__(self, dialect: SqlDialect) -> None:
+        table, self._schema_version = dialect.ledger, dialect.schema_version
+        own = table.c.state == dialect.state.name
+        self._locked = ledger_row(table, dialect.state.name).with_for_update()
+        values = [column for column in table.c if column.name not in ("state", "declaration")]
+        new: dict[Any, Any] = {column: sa.bindparam(f"new_{column.name}") for column in values}
+        self._write = sa.update(table).where(own).values(new)
+        was = [column == sa.bindparam(f"was_{column.name}") for column in values]
+        self._replace = self._write.where(*was)
+
+    def locked(self, connection: sa.Connection) -> sa.Row[Any] | None:
+        """Lock the row and return it; None if there is none."""
+        return connection.execute(self._locked).first()
+
+    def write(self, connection: sa.Connection, ledger: Ledger) -> None:
+        """Write a ledger. The row is locked."""
+        connection.execute(self._write, self._named("new", ledger))
+
+    def replaced(self, connection: sa.Connection, held: Ledger, ledger: Ledger) -> bool:
+        """Lock the row and write a ledger, if it is *held*; return whether it was."""
+        values = self._named("new", ledger) | self._named("was", held)
+        return connection.execute(self._replace, values).rowcount == 1
+
+    def _named(self, part: str, ledger: Ledger) -> dict[str, Any]:
+        values = ledger_values(ledger, self._schema_version)
+        return {f"{part}_{name}": value for name, value in values.items()}
 
 
 def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:

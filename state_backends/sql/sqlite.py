@@ -117,6 +117,8 @@ _COUNTED_MAX = 1_000_000
 class SqliteDialect(SqlDialect):
     """One state in an SQLite file."""
 
+    connects_ahead = False  # it would make the file, and put it into WAL mode
+
     def __init__(self, url: sa.URL, state: StateTable) -> None:
         if sqlite3.sqlite_version_info < _OLDEST:
             raise TopologyError(

@@ -32,7 +32,7 @@ PACKAGES = [
 FACES = {
     "txtopo": """
         __version__
-        TransactionalTopologyBuilder TopologyBuilder Topology ReliableTopology Config
+        TransactionalTopologyBuilder StreamBuilder TopologyBuilder Topology ReliableTopology Config
         topology_from_yaml
         ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters PersistentAggregate
         Spout Fields Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
@@ -58,6 +58,7 @@ FACES = {
         StreamSpout MemoryTransactionalSpout OpaqueMemoryTransactionalSpout Outage Recut
         MemorySpout FileSpout QueueSpout
     """,
+    "txtopo.streams": "DataStream Grouped StreamBuilder Table",
     "txtopo.plugins.ensembles": """
         TransactionalState Leadership Node Step Put CompareAndSet Delete Check VersionConflict
         EnsembleFactory register_ensemble MemoryTransactionalState encode_steps decode is_gone
@@ -113,7 +114,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = importlib.import_module("txtopo").open_sesion
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, "txtopo.testing", "txtopo.testing.conformance"])
+@pytest.mark.parametrize(
+    "package", [*PACKAGES, "txtopo.streams", "txtopo.testing", "txtopo.testing.conformance"]
+)
 def test_all_names_are_sorted_and_there(package: str) -> None:
     module = importlib.import_module(package)
 

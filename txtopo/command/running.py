@@ -29,7 +29,7 @@ from txtopo.runtime.progress import (
     TopologyEvent,
     TopologyListener,
 )
-from txtopo.runtime.session import active_session, open_session
+from txtopo.runtime.session import active_session, open_session, own
 from txtopo.runtime.start import frame_session_conf
 from txtopo.transactional_state.commands import KILLED
 from txtopo.ui.progress_bar import LateLine, ProgressBar, details_of
@@ -120,7 +120,9 @@ def _session(
             "option out, or let the module open none"
         )
     conf = frame_session_conf(topology.graph) if isinstance(topology, Topology) else {}
-    return open_session(master=master, conf=conf, app_name=f"txtopo {topology.id}")[0]
+    session, _ = open_session(master=master, conf=conf, app_name=f"txtopo {topology.id}")
+    own(session)
+    return session
 
 
 def _wait(started: TopologyRun | ReliableRun, *, available_now: bool) -> int:

@@ -70,7 +70,8 @@ a crash leaves a prefix, never a gap.
 1. If any spout is repeatable: the plan of a batch, with its attempt, before it is processed.
 2. The cut and the content of a batch, with its attempt, after processing and in txid order, before
    any commit work. A replay is compared with the stored content; see
-   :mod:`txtopo.stages.replays`.
+   :mod:`txtopo.stages.replays`. What one event makes due of 1 and 2 is one write, before all that
+   needs it.
 3. ``current = L + 1`` after every state has written the group that ends with *L*, in one write
    with the deletion of all metadata before *L*. That of *L* stays, because *L + 1* starts from it.
 
@@ -113,7 +114,7 @@ from txtopo.coordinator.protocol import (
     Tick,
 )
 from txtopo.coordinator.recovery import recover
-from txtopo.coordinator.runs import next_run
+from txtopo.coordinator.runs import Run, next_run
 from txtopo.coordinator.transactions import (
     STARTED,
     CoordinatorSettings,
@@ -321,8 +322,12 @@ class Coordinator:
             actions = [*actions, Stop(self._ending.error)]
         else:
             self._restore()
-            actions = [*actions, *self._store(self._table.to_store())]
-            actions += [*self._start_commit(), *self._start_runs(), *self._plan()]
+            stored = self._durable(self._table.to_store())
+            commit, runs = self._start_commit(), self._next_runs()
+            if self._settings.stores_plans:
+                stored += self._durable([each for run in runs for each in run])
+            actions = [*actions, *store_batches(stored), *commit]
+            actions += [*self._start_runs(runs), *self._plan()]
         check_invariants(
             self._table,
             self._settings,
@@ -367,9 +372,11 @@ class Coordinator:
         while self.has_room and self._table.unplanned.txid in self._recovered:
             self._table.enter(self._recovered.pop(self._table.unplanned.txid))
 
-    def _store(self, batches: Sequence[Transaction]) -> list[Action]:
-        self._table.put(replace(each, durable=True) for each in batches)
-        return store_batches(batches)
+    def _durable(self, batches: Sequence[Transaction]) -> list[Transaction]:
+        """Note that these will be durable before the actions that follow."""
+        batches = [replace(each, durable=True) for each in batches]
+        self._table.put(batches)
+        return batches
 
     @property
     def _group_size(self) -> int:
@@ -386,21 +393,24 @@ class Coordinator:
         self._table.put(each.moved(StartCommit) for each in group)
         return [StartCommit(tuple(each.attempt for each in group), self._pinned is not None)]
 
-    def _start_runs(self) -> list[Action]:
+    def _next_runs(self) -> list[Run]:
+        """Return the runs that start now, with the phase that they have then."""
         # Planning may take long if it is slow or has failed before. Then planned batches start.
         asks = self._asks and self._table.unplanned.attempt.attempt == 0 and not self._slow
         asks = asks and not self._pauses
         # Of a pinned group nothing is committed, so that no room is made, until all of it is there.
         asks = asks and (self._pinned is None or self.has_room)
         committed = self._table.committed
-        actions: list[Action] = []
+        runs: list[Run] = []
         while run := next_run(self._going_on, self._settings, committed=committed, asks=asks):
             run = tuple(replace(t.moved(StartProcessing), run=run[0].txid) for t in run)
             self._table.put(run)
-            if self._settings.stores_plans:
-                actions += self._store(run)
-            actions += [start_processing(run, self._table.metadata_before(run[0].txid))]
-        return actions
+            runs.append(run)
+        return runs
+
+    def _start_runs(self, runs: Sequence[Run]) -> list[Action]:
+        before = self._table.metadata_before
+        return [start_processing(run, before(run[0].txid)) for run in runs]
 
     def _plan(self) -> list[Action]:
         unplanned = self._table.unplanned

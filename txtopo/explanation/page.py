@@ -101,6 +101,8 @@ def _component(one: ExplainedComponent, inputs: list[ExplainedEdge]) -> Iterator
         name = "" if declared.name == DEFAULT_STREAM else f"{declared.name}: "
         direct = " (direct)" if declared.direct else ""
         yield from _wrapped(f"{name}{fields_text(declared.fields)}{direct}", f"{_INDENT}  ", "→ ")
+    if one.operators:
+        yield from _wrapped(" → ".join(one.operators), f"{_INDENT}  ", "ƒ ")
     for column in one.aggregates:
         by = f" by {', '.join(one.key)}" if one.key else " over everything"
         how = {

@@ -118,6 +118,7 @@ class ExplainedComponent:
         aggregates: What it computes, if it is a ``PersistentAggregate``.
         key: The key fields of such a one.
         dead_letters: Whether it makes dead letters of bad records.
+        operators: The operators of a ``StreamBuilder`` that run in it, in order; empty for others.
     """
 
     component: str
@@ -135,6 +136,7 @@ class ExplainedComponent:
     aggregates: tuple[ExplainedAggregate, ...]
     key: tuple[str, ...]
     dead_letters: bool
+    operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ def explained_components(
             aggregates=tuple(_aggregates(one, program.frames)),
             key=one.prototype.key if isinstance(one.prototype, PersistentAggregate) else (),
             dead_letters=one.dead_letters is not None,
+            operators=_operators(one.prototype),
         )
         for id, one in graph.components.items()
     )
@@ -270,6 +273,12 @@ def _plan(id: str, program: Program) -> str:
 
 def _columns_of(fields: Fields) -> tuple[tuple[str, str], ...]:
     return tuple((each.name, each.type) for each in fields)
+
+
+def _operators(prototype: object) -> tuple[str, ...]:
+    # What fuses them stands above this layer.
+    fused = getattr(prototype, "fused_operators", ())
+    return tuple(each for each in fused if isinstance(each, str)) if type(fused) is tuple else ()
 
 
 def _class_name(prototype: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -12,7 +11,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
 from txtopo.errors import ConfigError, EmitError
-from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
+from txtopo.metadata import BatchMetadata, Json, json_copy, shown
 from txtopo.pacing import Asked, Grant, Held, Pacer
 from txtopo.spouts.spout import (
     LastBatch,
@@ -249,13 +248,13 @@ class BatchPlanner:
         return batch.planned if self._generic else (batch.cut or {})
 
     def _plain(self, metadata: Json) -> Any:
-        flaw = json_flaw(metadata)
-        if flaw is not None:
+        try:
+            return json_copy(metadata)
+        except ValueError as error:
             raise EmitError(
                 f"the metadata of spout {self.spout_id!r} is not JSON; got {shown(metadata)} "
-                f"({flaw}); expected numbers, strings, lists and objects with string keys"
-            )
-        return json.loads(json.dumps(metadata))
+                f"({error}); expected numbers, strings, lists and objects with string keys"
+            ) from error
 
     def _opened_emitter(self) -> Any:
         if self._emitter is None:

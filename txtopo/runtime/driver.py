@@ -38,7 +38,7 @@ from txtopo.runtime.progress import (
     Stopped,
     TopologyListener,
 )
-from txtopo.runtime.run_context import RunContext, close_context, close_spout
+from txtopo.runtime.run_context import RunContext, close_context, close_prepared, close_spout
 from txtopo.runtime.scheduler import Timer
 from txtopo.runtime.takeover import Takeover, take_over
 from txtopo.runtime.term import Hooks, LeaderTerm
@@ -167,12 +167,15 @@ class TopologyDriver:
         if self._ending:
             return
         error = future.exception()
-        if error is not None:
-            self._retry("the request for the leadership", error, self._seek)
-            return
-        self._leadership = future.result()
+        self._leadership = None if error is not None else future.result()
         if self._leadership is not None and self._lost_term != self._terms:
             self._take_over()
+            return
+        if self._context.prepared:
+            # Who waits holds no connection to a store, and creates the states again to take over.
+            self._scheduler.submit(partial(close_prepared, self._context), lambda _: None)
+        if error is not None:
+            self._retry("the request for the leadership", error, self._seek)
             return
         if self.status != "standby":
             self._scheduler.submit(self._journal.holder, self._stand_by)
@@ -412,7 +415,8 @@ class TopologyDriver:
 
     def _close_spout(self, error: Exception | None) -> None:
         self._scheduler.call_later(CLOSE_TIMEOUT_S, lambda: self._closed(error))
-        self._scheduler.submit(lambda: close_spout(self._context), lambda _: self._closed(error))
+        close = partial(close_spout, self._context.graph, self._context.planner)
+        self._scheduler.submit(close, lambda _: self._closed(error))
 
     def _closed(self, error: Exception | None) -> None:
         if self.ended.done():

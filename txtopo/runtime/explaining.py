@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from txtopo.config import Config, Kind
 from txtopo.explanation import CarrierChoice, Explanation
+from txtopo.runtime.carrier_choice import carrier_choice, facts_of, least
 from txtopo.runtime.reliable.start import LOCAL_SLOTS, checked_carrier
-from txtopo.runtime.session import active_session, check_arguments, check_session, is_classic
-from txtopo.runtime.start import carrier_kind, check_config, check_frame_carrier
+from txtopo.runtime.session import active_session, check_arguments, check_session
+from txtopo.runtime.start import check_config, check_frame_carrier
 from txtopo.topology.component import Role
 
 if TYPE_CHECKING:
@@ -61,27 +62,25 @@ def _active() -> SparkSession | None:
 def _of_batches(graph: Graph, config: Config, session: SparkSession | None) -> CarrierChoice:
     if config.carrier == "local":
         return _local(config, 1)
-    if config.carrier == "resident":
-        return _resident(config, "asked for: slots are Spark tasks that live as long as the run")
-    frames = graph.spout.role.frame
-    classic = session is None or is_classic(session)
-    kind = carrier_kind(config, classic=classic, frames=frames)
-    if config.carrier != "auto":
-        why = "asked for"
-    elif frames:
-        why = "'auto' takes it for DataFrames"
-    elif session is None:
-        why = "'auto' takes it on classic Spark; on Spark Connect it would be dataframe"
-    else:
-        why = f"'auto' takes it on {'classic Spark' if classic else 'Spark Connect'}"
-    return CarrierChoice(kind, why, *_spark_slots(config, session))
+    facts = facts_of(session)
+    kind, why = carrier_choice(config, facts, frames=graph.spout.role.frame)
+    if kind == "resident":
+        asked = config.carrier == "resident"
+        why = "asked for: slots are Spark tasks that live as long as the run" if asked else why
+        cores = "one on each free core" if asked else "one on each free core but one"
+        free = facts.free - 1 if session is not None and not asked else None
+        return CarrierChoice(kind, why, *_slots(config, graph.slots_max, free, cores))
+    there = _parallelism(session)
+    told = "the default parallelism of the session"
+    return CarrierChoice(kind, why, *_slots(config, graph.slots_max, there, told))
 
 
 def _of_query(config: Config, session: SparkSession | None) -> CarrierChoice:
     if config.carrier == "local":
         return _local(config, 1)
     why = "a streaming query drives the topology"
-    return CarrierChoice("dataframe", why, *_spark_slots(config, session))
+    told = "the default parallelism of the session"
+    return CarrierChoice("dataframe", why, *_slots(config, None, _parallelism(session), told))
 
 
 def _of_trees(graph: Graph, config: Config, session: SparkSession | None) -> CarrierChoice:
@@ -111,11 +110,22 @@ def _resident(config: Config, why: str) -> CarrierChoice:
     return CarrierChoice("resident", why, config.slots, slots_why)
 
 
-def _spark_slots(config: Config, session: SparkSession | None) -> tuple[int | None, str]:
+def _slots(
+    config: Config, slots_max: int | None, there: int | None, told: str
+) -> tuple[int | None, str]:
+    """Return the number of slots, if it is known by now, and where it comes from."""
     if config.slots is not None:
         return config.slots, "Config.slots"
+    if slots_max is None:
+        return there, told
+    known = 1 if slots_max == 1 else None if there is None else least(there, slots_max)
+    return known, f"{told}, but no more than the tasks of a component, which are {slots_max}"
+
+
+def _parallelism(session: SparkSession | None) -> int | None:
+    """Return the default parallelism of a session; None if the session is not there yet."""
     if session is None:
-        return None, "the default parallelism of the Spark session, which is not there yet"
+        return None
     from txtopo.runtime.spark_carriers import DataFrameCarrier
 
-    return DataFrameCarrier(session).default_slots(), "the default parallelism of the session"
+    return DataFrameCarrier(session).default_slots()

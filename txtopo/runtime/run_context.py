@@ -5,8 +5,8 @@ The functions below open the states of a topology, and close what it holds when 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -46,6 +46,8 @@ class RunContext:
         transactional_state: Elects the leader and outlives it.
         planner: Calls the spouts in the driver.
         scheduler: Time, threads and blocking calls.
+        prepared: The states that the start has opened and created, if they are still open. Whoever
+            takes them out closes them.
     """
 
     graph: Graph
@@ -55,6 +57,14 @@ class RunContext:
     transactional_state: TransactionalState
     planner: BatchPlanner | SpoutsPlanner
     scheduler: Scheduler
+    prepared: list[dict[StateName, StateBackend]] = field(default_factory=list)
+
+    def take_prepared(self) -> dict[StateName, StateBackend]:
+        """Take the prepared states out; return none from the second call on. From any thread."""
+        try:
+            return self.prepared.pop()
+        except IndexError:
+            return {}
 
 
 class CommittingSpout(Protocol):
@@ -106,16 +116,16 @@ class CommitContext(Protocol):
         ...
 
 
-def open_states(context: CommitContext) -> dict[StateName, StateBackend]:
+def open_states(graph: Graph, scheduler: Scheduler) -> dict[StateName, StateBackend]:
     """Open a backend for each state of each committer, in topological order.
 
     The steps of their commits are marked as durable steps, with the name of the state.
     """
     backends = {}
-    for component in context.graph.components.values():
+    for component in graph.components.values():
         for name, state in component.states.items():
             backend = state.open()
-            backend.point = partial(_mark, context.scheduler, f"{component.id}.{name}")
+            backend.point = partial(_mark, scheduler, f"{component.id}.{name}")
             backends[component.id, name] = backend
     return backends
 
@@ -129,28 +139,40 @@ def close_context(
 ) -> None:
     """Close everything except the spout, and log errors.
 
-    The leadership is released first, because other candidates wait for it.
+    The leadership is released first, because other candidates wait for it. The carrier, which waits
+    for the end of its tasks, is closed beside all else.
     """
+    ended = context.scheduler.beside(context.carrier.close)
     steps: list[Callable[[], None]] = [] if leadership is None else [leadership.release]
     if release_states is not None:
         steps.append(release_states)
-    steps += [context.transactional_state.close, context.carrier.close]
+    steps += [partial(close_prepared, context), context.transactional_state.close, ended.result]
+    close_parts(context.graph.id, steps)
+
+
+def close_parts(topology: str, steps: Iterable[Callable[[], None]]) -> None:
+    """Take the steps of an end, one after the other, and log errors."""
     for step in steps:
         try:
             step()
         except Exception:
-            id = context.graph.id
-            _logger.warning(_NOT_CLOSED, id, "a part of it", exc_info=True, extra={"topology": id})
+            facts = {"topology": topology}
+            _logger.warning(_NOT_CLOSED, topology, "a part of it", exc_info=True, extra=facts)
 
 
-def close_spout(context: RunContext) -> None:
+def close_spout(graph: Graph, planner: BatchPlanner | SpoutsPlanner) -> None:
     """Close the user's parts of the spout, and log errors."""
     try:
-        context.planner.close()
+        planner.close()
     except BaseException:
-        id = context.graph.id
-        facts = {"topology": id, "component": context.program.only_spout}
-        _logger.warning(_NOT_CLOSED, id, "a spout", exc_info=True, extra=facts)
+        only = graph.spout.id if len(graph.spouts) == 1 else None
+        facts = {"topology": graph.id, "component": only}
+        _logger.warning(_NOT_CLOSED, graph.id, "a spout", exc_info=True, extra=facts)
+
+
+def close_prepared(context: RunContext) -> None:
+    """Close the prepared states, unless a takeover has taken them."""
+    close_backends(context.graph.id, context.take_prepared())
 
 
 def close_backends(topology: str, backends: Mapping[StateName, StateBackend]) -> None:

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from txtopo import clock
@@ -73,6 +74,13 @@ class Scheduler(Protocol):
 
     def submit(self, work: Callable[[], T], done: Done) -> None:
         """Run blocking *work* on another thread, then call *done* on the loop with its outcome."""
+        ...
+
+    def beside(self, work: Callable[[], T]) -> Future[T]:
+        """Run blocking *work* on another thread, which ends with it; also before the loop starts.
+
+        The caller waits for the future, so it is not the loop.
+        """
         ...
 
     def seed(self) -> int:
@@ -168,6 +176,16 @@ class ThreadScheduler:
         """
         self._workers.run(self._uncounted(work, done))
 
+    def beside(self, work: Callable[[], T]) -> Future[T]:
+        """Run *work* on a thread of its own.
+
+        The end of the process does not wait for it, but for the caller, who does.
+        """
+        future: Future[T] = Future()
+        run = partial(_settle, future, work)
+        threading.Thread(target=run, name=f"{self._name}-beside", daemon=True).start()
+        return future
+
     def serial_executor(self, name: str) -> SerialExecutor:
         """Return a new thread that runs calls in order."""
         return ThreadExecutor(f"{self._name}-{name}", self._counted, self._own)
@@ -197,7 +215,7 @@ class ThreadScheduler:
     def _counted(self, work: Callable[[], T], done: Done) -> Callback:
         def run() -> None:
             if UNDER_WAY.begin():
-                future = _outcome(work)
+                future = settled(work)
                 UNDER_WAY.done()
             else:  # a stop while the process ends waits for an outcome too
                 future = Future()
@@ -208,7 +226,7 @@ class ThreadScheduler:
 
     def _uncounted(self, work: Callable[[], T], done: Done) -> Callback:
         def run() -> None:
-            future = _outcome(work)
+            future = settled(work)
             self.post(lambda: done(future))
 
         return run
@@ -248,13 +266,20 @@ class ThreadScheduler:
             return None
 
 
-def _outcome(work: Callable[[], T]) -> Future[T]:
+def settled(work: Callable[[], T]) -> Future[T]:
+    """Run *work* and return its outcome, whatever it is."""
     future: Future[T] = Future()
-    try:
-        future.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - every outcome goes back to the loop
-        future.set_exception(error)
+    _settle(future, work)
     return future
+
+
+def _settle(future: Future[T], work: Callable[[], T]) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - every outcome goes to who waits for it
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 @dataclass(order=True, slots=True)

@@ -52,6 +52,9 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
+# Ids of the sessions that nobody else was given.
+_own: set[str] = set()
+
 
 def tuned_conf(master: str = "local[*]") -> dict[str, str]:
     """Return the settings that a session built by txtopo gets, for use in one of your own.
@@ -124,6 +127,17 @@ def open_session(
     if session is not None:
         return session, False
     return _build(master, conf or {}, app_name), True
+
+
+def own(session: SparkSession) -> None:
+    """Note that txtopo has opened a session for a run, and nobody else was given it."""
+    if is_classic(session):
+        _own.add(session.sparkContext.applicationId)
+
+
+def is_own(session: SparkSession) -> bool:
+    """Return whether :func:`own` was called for a session."""
+    return session.sparkContext.applicationId in _own
 
 
 def check_session(session: SparkSession | None) -> None:

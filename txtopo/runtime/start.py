@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.board import Board
 from txtopo.runtime.carrier import Carrier, LocalCarrier
+from txtopo.runtime.carrier_choice import least, with_carrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.leader_beat import Summary
@@ -22,7 +24,7 @@ from txtopo.runtime.run_context import (
     RunContext,
     StateName,
     close_backends,
-    close_context,
+    close_parts,
     close_spout,
     open_states,
 )
@@ -33,10 +35,11 @@ from txtopo.runtime.session import (
     check_session,
     is_classic,
     open_session,
+    own,
 )
 from txtopo.runtime.spouts_planner import planner_of
 from txtopo.runtime.workers import check_workers
-from txtopo.stages.program import compile_program, frame_plan
+from txtopo.stages.program import Program, compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
 from txtopo.transactional_state.memory import MemoryEnsemble
@@ -89,7 +92,7 @@ def start_topology(
     if config.zookeeper == "memory":
         ensemble = ensemble or own_ensemble(topology.id)
     with RunPage(config) as page:
-        session = None if config.carrier == "local" else _checked_session(spark, topology, config)
+        session, config = _session_and_carrier(spark, topology, config)
         told = [board, recent, *listeners, page]
         opening = partial(
             _open, topology, config, session, ensemble=ensemble, summary=board.summary
@@ -127,8 +130,14 @@ def _open(
     summary: Summary | None = None,
 ) -> TopologyDriver:
     check_session(session)
-    frames = topology.graph.spout.role.frame
-    carrier = open_carrier(config, session, name=topology.id, frames=frames)
+    graph = topology.graph
+    carrier = open_carrier(
+        config,
+        session,
+        name=graph.id,
+        frames=graph.spout.role.frame,
+        slots_max=graph.slots_max,
+    )
     opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
     scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")
     driver = open_driver(
@@ -165,27 +174,73 @@ def open_driver(
     """
     graph = topology.graph
     _refuse_stream_spout(graph)
-    slots = config.slots or carrier.default_slots()
+    slots = config.slots or least(carrier.default_slots(), graph.slots_max)
     if graph.spout.role.frame and not carrier.carries_frames:
         check_frame_carrier(graph, "local")
     program = compile_program(graph, config, slots)
     check_states(graph, config, commit_in_driver=program.commit_in_driver)
-    opened = open_state()
+    context = _open_parts(graph, program, config, carrier, open_state, scheduler)
+    return TopologyDriver(context, candidate, listeners, meter, summary)
+
+
+def _open_parts(
+    graph: Graph,
+    program: Program,
+    config: Config,
+    carrier: Carrier,
+    open_state: Callable[[], TransactionalState],
+    scheduler: Scheduler,
+) -> RunContext:
+    """Open what a run needs: what takes long side by side, and the tables when all else is there.
+
+    If a part cannot be opened, the others are closed, and its error is raised to the caller.
+    """
+    undo: list[Callable[[], None]] = []
     try:
+        opening = scheduler.beside(open_state)
+        undo.append(partial(_close_opened, opening))
+        connecting = scheduler.beside(partial(_connected_states, graph, scheduler))
+        undo.append(partial(_close_connected, graph, connecting))
+        planner = planner_of(graph, config, scheduler)
+        undo += [partial(close_spout, graph, planner), carrier.close]
+        carrier.start(program)
         context = RunContext(
             graph=graph,
             program=program,
             config=config,
             carrier=carrier,
-            transactional_state=opened,
-            planner=planner_of(graph, config, scheduler),
+            transactional_state=opening.result(),
+            planner=planner,
             scheduler=scheduler,
+            prepared=[connecting.result()],
         )
+        for backend in connecting.result().values():
+            backend.create()
     except BaseException:
-        opened.close()
+        close_parts(graph.id, undo)
         raise
-    _prepare(context)
-    return TopologyDriver(context, candidate, listeners, meter, summary)
+    return context
+
+
+def _connected_states(graph: Graph, scheduler: Scheduler) -> dict[StateName, StateBackend]:
+    backends = open_states(graph, scheduler)
+    try:
+        for backend in backends.values():
+            backend.connect()
+    except BaseException:
+        close_backends(graph.id, backends)
+        raise
+    return backends
+
+
+def _close_opened(opening: Future[TransactionalState]) -> None:
+    if opening.exception() is None:
+        opening.result().close()
+
+
+def _close_connected(graph: Graph, connecting: Future[dict[StateName, StateBackend]]) -> None:
+    if connecting.exception() is None:
+        close_backends(graph.id, connecting.result())
 
 
 def _refuse_stream_spout(graph: Graph) -> None:
@@ -198,31 +253,29 @@ def _refuse_stream_spout(graph: Graph) -> None:
         )
 
 
-def _prepare(context: RunContext) -> None:
-    """Start the carrier and create the states, so that errors are raised to the caller."""
-    backends: dict[StateName, StateBackend] = {}
-    try:
-        context.carrier.start(context.program)
-        backends = open_states(context)
-        for backend in backends.values():
-            backend.create()
-    except BaseException:
-        close_context(context, None, None)
-        close_spout(context)
-        raise
-    finally:
-        close_backends(context.graph.id, backends)
-
-
 def open_carrier(
-    config: Config, session: SparkSession | None, *, name: str = "", frames: bool = False
+    config: Config,
+    session: SparkSession | None,
+    *,
+    name: str = "",
+    frames: bool = False,
+    slots_max: int | None = None,
 ) -> Carrier:
-    """Return the carrier that the configuration names; with *frames*, one that carries them."""
+    """Return the carrier that the configuration names.
+
+    Args:
+        config: The settings.
+        session: The session; None for the carrier ``local``.
+        name: Id of the topology.
+        frames: Whether it must carry DataFrames.
+        slots_max: The most resident slots, unless the settings give a number.
+    """
     if session is None:
         return LocalCarrier(config.slots)
-    if config.carrier == "resident":
-        return _resident(config, session, name)
-    if carrier_kind(config, classic=is_classic(session), frames=frames) == "rdd":
+    carrier = with_carrier(config, session, frames=frames, slots_max=slots_max).carrier
+    if carrier == "resident":
+        return _resident(config, session, name, slots_max)
+    if carrier == "rdd":
         from txtopo.runtime.spark_carriers import RddCarrier
 
         return RddCarrier(session)
@@ -231,64 +284,50 @@ def open_carrier(
     return DataFrameCarrier(session)
 
 
-def carrier_kind(config: Config, *, classic: bool, frames: bool) -> str:
-    """Return which carrier with Spark jobs a topology gets: ``rdd`` or ``dataframe``.
-
-    Args:
-        config: The settings.
-        classic: Whether the session is one of classic Spark.
-        frames: Whether the topology has DataFrames.
-
-    Raises:
-        ConfigError: The session cannot have the one that is asked for.
-    """
-    if config.carrier == "auto":
-        return "rdd" if classic and not frames else "dataframe"
-    if config.carrier == "rdd" and not classic:
-        raise ConfigError(
-            "carrier 'rdd' needs classic Spark; got a Spark Connect session, which has no RDDs; "
-            "use carrier='dataframe' or 'auto'"
-        )
-    return config.carrier
-
-
-def _resident(config: Config, session: SparkSession, name: str) -> Carrier:
+def _resident(config: Config, session: SparkSession, name: str, slots_max: int | None) -> Carrier:
     from txtopo.runtime.resident.carrier import ResidentCarrier
     from txtopo.runtime.resident.slot_jobs import SlotJobs
     from txtopo.runtime.spark_carriers import RddCarrier
 
     jobs = SlotJobs(session, "stages")
+    slots = jobs.fit(config.slots)
     scheduler = ThreadScheduler(f"txtopo-{name}-slots")
     return ResidentCarrier(
         jobs,
         Keys.make(),
         config,
-        jobs.fit(config.slots),
+        slots if config.slots else least(slots, slots_max),
         scheduler,
         replacement=partial(RddCarrier, session),
     )
 
 
-def _checked_session(
+def _session_and_carrier(
     spark: SparkSession | None, topology: Topology, config: Config
-) -> SparkSession:
-    """Return the session, whose workers can run the topology."""
-    zmq = ("zmq",) if config.carrier == "resident" else ()
-    if zmq:
+) -> tuple[SparkSession | None, Config]:
+    """Return the session, whose workers can run the topology, and the settings with its carrier."""
+    if config.carrier == "local":
+        return None, config
+    if config.carrier == "resident":
         check_zeromq()
-    session = _session(spark, topology)
+    graph, session = topology.graph, _session(spark, topology)
+    frames, slots_max = graph.spout.role.frame, graph.slots_max
+    config = with_carrier(config, session, frames=frames, slots_max=slots_max)
     if is_classic(session):
-        spouts = (each.prototype for each in topology.graph.spouts)
+        zmq = ("zmq",) if config.carrier == "resident" else ()
+        spouts = (each.prototype for each in graph.spouts)
         client = [name for each in spouts for name in getattr(each, "client_modules", ())]
         check_workers(session.sparkContext, (*zmq, *client))
-    return session
+    return session, config
 
 
 def _session(spark: SparkSession | None, topology: Topology) -> SparkSession:
     given = spark if spark is not None else active_session()
     conf = {} if given is not None else frame_session_conf(topology.graph)
-    session, _ = open_session(given, conf=conf)
+    session, opened = open_session(given, conf=conf)
     check_session(session)
+    if opened:
+        own(session)
     check_frame_session(topology.graph, session)
     return session
 

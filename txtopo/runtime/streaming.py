@@ -259,7 +259,7 @@ class StreamRun:
             StoreBehindCoordinator: A state lacks txids that the query has done.
             FencedError: A later start of the query has claimed a state meanwhile.
         """
-        self._backends = open_states(self._context)
+        self._backends = open_states(self._context.graph, self._context.scheduler)
         ledgers: dict[StateName, Ledger | None] = {}
         for name, backend in self._backends.items():
             backend.create()

@@ -11,6 +11,10 @@ Order
 4. Read ZooKeeper, and compare. After a crash between the write to the stores and the write to
    ZooKeeper the stores are one group of txids ahead. It is *adopted* if every ledger has it from
    the attempts whose metadata is stored. Otherwise the same group is undone and done again.
+
+The first takeover uses the states that the start has just opened and created, if this process leads
+without having waited as a standby. Any other takeover opens and creates them again: tables may have
+changed meanwhile, and a connection may have failed.
 """
 
 from __future__ import annotations
@@ -73,6 +77,26 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
         TopologyKilled: An operator killed the topology; the run must end.
         PromiseError: A store and ZooKeeper do not fit together; the topology must stop.
     """
+    backends = context.take_prepared()
+    try:
+        desired, epoch = _claim_epoch(context, journal, candidate)
+        created = bool(backends)
+        if not created:
+            backends = open_states(context.graph, context.scheduler)
+        try:
+            ledgers = _claim(context, epoch, journal.ensemble, backends, created=created)
+            coordinator, adopted = _coordinator(context, journal, epoch, ledgers, backends)
+        except PromiseError:
+            # Perhaps they do not fit because a successor has written meanwhile.
+            journal.confirm()
+            raise
+    except BaseException:
+        close_backends(context.graph.id, backends)
+        raise
+    return Takeover(coordinator, journal, backends, adopted, desired)
+
+
+def _claim_epoch(context: RunContext, journal: Journal, candidate: Json) -> tuple[Desired, int]:
     point = context.scheduler.point
     context.transactional_state.synchronize()
     if (desired := _desired(context)).status == KILLED:
@@ -89,19 +113,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
     if desired.status == KILLED:
         journal.confirm()  # perhaps a successor has activated it meanwhile
         raise killed_error(context.graph.id, desired)
-    backends = open_states(context)
-    try:
-        try:
-            ledgers = _claim(context, epoch, journal.ensemble, backends)
-            coordinator, adopted = _coordinator(context, journal, epoch, ledgers, backends)
-        except PromiseError:
-            # Perhaps they do not fit because a successor has written meanwhile.
-            journal.confirm()
-            raise
-    except BaseException:
-        close_backends(context.graph.id, backends)
-        raise
-    return Takeover(coordinator, journal, backends, adopted, desired)
+    return desired, epoch
 
 
 def _desired(context: RunContext) -> Desired:
@@ -109,12 +121,18 @@ def _desired(context: RunContext) -> Desired:
 
 
 def _claim(
-    context: RunContext, epoch: int, ensemble: str, backends: Mapping[StateName, StateBackend]
+    context: RunContext,
+    epoch: int,
+    ensemble: str,
+    backends: Mapping[StateName, StateBackend],
+    *,
+    created: bool,
 ) -> dict[str, Ledger]:
     ledgers = {}
     for (component, state), backend in backends.items():
         name = f"{component}.{state}"
-        backend.create()
+        if not created:
+            backend.create()
         claim = Claim(Owner(context.graph.id, component, state), epoch, ensemble)
         if context.config.allow_change:
             claim = replace(claim, replaces=_renamed(backend, claim, backends))

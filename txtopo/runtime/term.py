@@ -36,6 +36,7 @@ from txtopo.coordinator.protocol import (
     FailureKind,
     NotReady,
     PlanBatch,
+    Planned,
     Processed,
     Resumed,
     StartCommit,
@@ -71,6 +72,11 @@ if TYPE_CHECKING:
 
 # Writes to ZooKeeper whose durations are kept for the next progress. A commit has one or two.
 WRITES_MAX = 100
+
+FIRST_POLL_SHARE = 0.1
+"""The share of ``poll_interval_s`` after which a spout that has just become dry is asked again."""
+DOUBLINGS_MAX = 10
+"""Enough to make a pause of that share longer than the whole."""
 
 COMMITTERS_SHARE = 0.25
 """The share of ``batch_timeout_s`` after which no further batch is added to a group: the last one
@@ -164,6 +170,7 @@ class LeaderTerm:
         self._asked_s = 0.0
         self._writes_s: deque[float] = deque(maxlen=WRITES_MAX)
         self._poll: Timer | None = None
+        self._dry_asks = 0
         self._pauses: dict[int, Timer] = {}
 
     @property
@@ -195,6 +202,8 @@ class LeaderTerm:
         self._perform(actions)
         if isinstance(event, NotReady):
             self._poll_later()
+        if isinstance(event, Planned):
+            self._dry_asks = 0
         if isinstance(event, Processed):
             self._check_memory()
         self._resolve_waiters()
@@ -237,13 +246,18 @@ class LeaderTerm:
         return gone
 
     def _poll_later(self) -> None:
-        """Ask the spout again after a pause. A new timer replaces the one before."""
+        """Ask the spout again after a pause. A new timer replaces the one before.
+
+        The pause is short at first, and doubles as long as the spout has nothing.
+        """
         if self._poll is not None:
             self._poll.cancel()
-        self._poll = self._tick_later()
+        longest_s = self._context.config.poll_interval_s
+        pause_s = min(longest_s, longest_s * FIRST_POLL_SHARE * 2**self._dry_asks)
+        self._poll = self._tick_later(pause_s)
+        self._dry_asks = min(self._dry_asks + 1, DOUBLINGS_MAX)
 
-    def _tick_later(self) -> Timer:
-        pause_s = self._context.config.poll_interval_s
+    def _tick_later(self, pause_s: float) -> Timer:
         return self._scheduler.call_later(pause_s, lambda: self.handle(Tick()))
 
     def _perform(self, actions: Sequence[Action]) -> None:
@@ -404,7 +418,7 @@ class LeaderTerm:
         self.asks += 1
         ask, pending = self.asks, len(self.coordinator.transactions)
         self._asked_s = self._scheduler.now()
-        slow = self._tick_later()
+        slow = self._tick_later(self._context.config.poll_interval_s)
 
         def done(future: Future[Event]) -> None:
             slow.cancel()

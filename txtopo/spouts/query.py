@@ -383,7 +383,7 @@ class QueryCoordinator(TransactionalCoordinator):
             )
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        """Return whether a key after the last batch has settled.
+        """Return whether a key after the last batch has settled, or enough of them.
 
         Raises:
             SourceDataLost: Unread rows are gone.
@@ -392,7 +392,11 @@ class QueryCoordinator(TransactionalCoordinator):
         position = self._position(last.metadata)
         self._check_lost(position, last.metadata)
         self._upto = self._settling.settled(now, self._newest)
-        return self._upto is not None and (position is None or cast(Any, self._upto) > position)
+        if self._upto is None or (position is not None and cast(Any, self._upto) <= position):
+            return False
+        if last.worth_a_batch(1, full=2):  # however few there are, so they need not be counted
+            return True
+        return last.worth_a_batch(self.unread(last)[self._source.key], self._batch_rows_max)
 
     def unread(self, last: LastBatch) -> Mapping[str, int]:
         """Return how many rows have settled, counted up to the limit of a batch."""

@@ -30,6 +30,9 @@ from txtopo.errors import ConfigError, TopologyError
 from txtopo.metadata import Json
 from txtopo.tuples import Fields, Stream
 
+PARTIAL_PENDING_MAX = 2
+"""With so many batches in flight only full ones are planned; see ``LastBatch.worth_a_batch``."""
+
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
@@ -49,6 +52,21 @@ class LastBatch:
     metadata: Json = None
     pending: int = 0
 
+    def worth_a_batch(self, unread: int, full: int) -> bool:
+        """Return whether to plan the next batch now, with *unread* records, where *full* fill it.
+
+        A full batch is planned at once: the window of pending batches is there for that. One that
+        has room grows while it waits, but a record waits for all batches before its own. So while
+        two are in flight, one in its commit and one in its processing, the rest is left to gather:
+        no record then waits for more than two others, and the slower the commits, the larger the
+        batches.
+
+        Example:
+            >>> LastBatch(7, {"end": 700}, pending=2).worth_a_batch(unread=60, full=100)
+            False
+        """
+        return unread >= full or (unread > 0 and self.pending < PARTIAL_PENDING_MAX)
+
 
 class TransactionalCoordinator(ABC):
     """The part of a spout that plans batches (Storm ``ITransactionalSpout.Coordinator``).
@@ -67,8 +85,9 @@ class TransactionalCoordinator(ABC):
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         """Return whether batch *txid* can be planned now.
 
-        Called before each new batch, and again after ``Config.poll_interval_s`` when it returned
-        False; never for a replay. It may block for a short time to wait for data.
+        Called before each new batch, and again within ``Config.poll_interval_s`` when it returned
+        False; never for a replay. It may block for a short time to wait for data. If the source can
+        tell how many records are unread, :meth:`LastBatch.worth_a_batch` keeps latency low.
         """
 
     @abstractmethod

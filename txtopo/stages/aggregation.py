@@ -143,6 +143,8 @@ class Aggregation:
         return self._merged(waiting)
 
     def _merged(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        if len(batches) == 1 and batches[0].num_rows == 1 and not self.foldings:
+            return batches[0]  # Arrow takes 0.3 ms to find out that one row has one key.
         table = pa.Table.from_batches(batches, self.schema)
         return self._combined(table, self._names_of_partials, Folding.merged)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ from txtopo.stages.routing import OneTask, Router, make_router
 from txtopo.stages.stage_context import StageContext
 from txtopo.topology.component import Role
 from txtopo.tuples import DEFAULT_STREAM
+
+# So many tuples of small parts wait to be sent together. More would take memory and save little.
+TOGETHER_MAX = 1_000
 
 
 class Channel:
@@ -58,6 +62,10 @@ class Emission:
         self._handed_on = 0
         self.dead_letters = component.dead_letters
         self._digest = Digest() if component.compared else None
+        # The parts that have ended, with the number of tuples up to there, until those are sent.
+        self._ended: deque[tuple[int, int]] = deque()
+        streams = component.streams.values()
+        self._one_stream = len(streams) == 1 and not any(each.direct for each in streams)
         self.collector = self._collector()
 
     def _collector(self) -> BatchOutputCollector:
@@ -76,16 +84,42 @@ class Emission:
         """Return the number of tuples that the task has emitted."""
         return self._handed_on + self.collector.buffered
 
-    def end_part(self, part: int) -> None:
-        """End a part of the batch, which is a partition or a task.
+    def end_part(self, part: int, emitted: int) -> None:
+        """End a part of the batch, which is a partition or a task, after *emitted* tuples in all.
 
-        If replays of the component are compared, the digest of the part is kept.
+        If replays of the component are compared, the digest of the part is kept. Small parts of
+        one stream are sent together, which costs less than a record batch for each.
         """
-        if self._digest is not None:
+        if self._digest is None:
+            return
+        if not self._one_stream or emitted - self._handed_on >= TOGETHER_MAX:
             self.collector.flush()
-            self._channel.control.contents[self._txid, self._component.id, part] = (
-                self._digest.take()
-            )
+        self._ended.append((part, emitted))
+        self._take_digests()
+
+    def _take_digests(self) -> None:
+        """Keep the digests of the parts that have ended with what is sent already."""
+        assert self._digest is not None
+        contents = self._channel.control.contents.setdefault((self._txid, self._component.id), {})
+        while self._ended and self._ended[0][1] == self._handed_on:
+            part, _ = self._ended.popleft()
+            contents[part] = self._digest.take()
+
+    def _add_to_digests(
+        self, stream: str, batch: pa.RecordBatch, targets: list[int] | None
+    ) -> None:
+        """Divide tuples among the parts that they are of; the last part may go on."""
+        assert self._digest is not None
+        start, all_sent = 0, self._handed_on + batch.num_rows
+        if self.dead_letters is not None and stream == STREAM:
+            batch = batch.select(list(CONTENT))
+        while self._ended and self._ended[0][1] <= all_sent:
+            own = self._ended[0][1] - self._handed_on
+            self._digest.add(stream, batch.slice(start, own), targets)
+            self._handed_on, start = self._handed_on + own, start + own
+            self._take_digests()
+        self._digest.add(stream, batch.slice(start) if start else batch, targets)
+        self._handed_on = all_sent
 
     def _take_rows(self, stream: str, rows: list[Sequence[Any]], targets: list[int] | None) -> None:
         component = self._component
@@ -115,10 +149,10 @@ class Emission:
         if not batch.num_rows:
             return
         channel = self._channel
-        self._handed_on += batch.num_rows
-        if self._digest is not None:
-            letters = self.dead_letters is not None and stream == STREAM
-            self._digest.add(stream, batch.select(list(CONTENT)) if letters else batch, targets)
+        if self._digest is None:
+            self._handed_on += batch.num_rows
+        else:
+            self._add_to_digests(stream, batch, targets)
         channel.control.count(self._txid, self._component.id, stream, batch.num_rows)
         for index in self._component.outputs[stream]:
             edge = channel.stage.program.edges[index]

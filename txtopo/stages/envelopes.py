@@ -245,8 +245,8 @@ class Control:
 
     Attributes:
         failures: Exceptions of user code.
-        cuts: Metadata of the positions where the emitters ended, by (txid, spout, partition).
-        contents: Content of the parts of a batch, by (txid, spout, partition or task).
+        cuts: Metadata of the positions where emitters ended: by (txid, spout), by partition.
+        contents: Content of the parts of a batch: by (txid, spout), by partition or task.
         consumed: Producers of all records that were read.
         tuples: Number of emitted tuples, by (txid, component, stream).
         writes: Write sets of committers.
@@ -254,8 +254,8 @@ class Control:
     """
 
     failures: list[TaskFailure] = field(default_factory=list)
-    cuts: dict[tuple[int, str, int], Json] = field(default_factory=dict)
-    contents: dict[tuple[int, str, int], Json] = field(default_factory=dict)
+    cuts: dict[tuple[int, str], dict[int, Json]] = field(default_factory=dict)
+    contents: dict[tuple[int, str], dict[int, Json]] = field(default_factory=dict)
     consumed: set[Producer] = field(default_factory=set)
     tuples: dict[tuple[int, str, str], int] = field(default_factory=dict)
     writes: list[WriteSet] = field(default_factory=list)
@@ -264,8 +264,9 @@ class Control:
     def add(self, other: Control) -> None:
         """Add the facts that another stage gathered."""
         self.failures += other.failures
-        self.cuts.update(other.cuts)
-        self.contents.update(other.contents)
+        for mine, others in ((self.cuts, other.cuts), (self.contents, other.contents)):
+            for txid, parts in others.items():
+                mine.setdefault(txid, {}).update(parts)
         self.consumed |= other.consumed
         for key, count in other.tuples.items():
             self.tuples[key] = self.tuples.get(key, 0) + count

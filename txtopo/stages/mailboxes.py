@@ -75,6 +75,11 @@ class Outbox:
         for key in list(self._parcels):
             self._seal(key)
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether there are envelopes to take."""
+        return bool(self._ready)
+
     def ready(self) -> Iterator[Record]:
         """Yield the envelopes that are ready, and count them as sent."""
         ready, self._ready = self._ready, []

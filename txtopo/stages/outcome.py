@@ -238,23 +238,26 @@ def _ends(program: Program, spout: str, run: Run, control: Control) -> Iterator[
         if known is not None and not opaque:
             cut = dict(known)
         else:
-            at = (attempt.txid, spout)
-            ends = [(p, end) for (*key, p), end in control.cuts.items() if (*key,) == at]
-            cut = cut | {str(partition): end for partition, end in sorted(ends)}
+            cut = cut | _in_order(control.cuts.get((attempt.txid, spout), {}))
         yield cut
 
 
-def _content(program: Program, control: Control, of_txid: int) -> dict[str, Json]:
+def _content(program: Program, control: Control, txid: int) -> dict[str, Json]:
     return {
         _part(program, spout, part): each
-        for (txid, spout, part), each in sorted(control.contents.items())
-        if txid == of_txid
+        for spout in program.spouts
+        for part, each in _in_order(control.contents.get((txid, spout), {})).items()
     }
 
 
-def _part(program: Program, spout: str, part: object) -> str:
+def _part(program: Program, spout: str, part: str) -> str:
     """Return the key of a partition or task in the metadata of a batch."""
-    return str(part) if program.only_spout else part_of(spout, part)
+    return part if program.only_spout else part_of(spout, part)
+
+
+def _in_order(parts: Mapping[int, Json]) -> dict[str, Json]:
+    """Return what is known by part, as it is stored."""
+    return {str(part): parts[part] for part in sorted(parts)}
 
 
 def _partials(program: Program, envelopes: Iterable[Envelope]) -> dict[str, tuple[bytes, ...]]:

@@ -25,7 +25,6 @@ for 100,000 words. It is the fastest digest in Python, and no secret depends on 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
 DIGEST_CHARACTERS = 16
 """64 bits. Two different contents have the same digest by chance once in 10^19 replays."""
 
+_TEXT = (pa.string().id, pa.binary().id)
+
 
 class Digest:
     """Computes the content of one part while it is emitted.
@@ -53,27 +54,26 @@ class Digest:
 
     def __init__(self) -> None:
         self._hashes: dict[str, hashlib._Hash] = {}
-        self._tuples: Counter[str] = Counter()
+        self._tuples: dict[str, int] = {}
 
     def add(self, stream: str, batch: pa.RecordBatch, targets: Sequence[int] | None) -> None:
         """Add the next tuples of a stream; *targets* are the tasks chosen on a direct stream."""
         if not batch.num_rows:
             return
         for at, column in enumerate(batch.columns):
-            self._add(f"{at} {stream}", column, self._tuples[stream])
+            self._add(f"{at} {stream}", column, self._tuples.get(stream, 0))
         if targets is not None:
             self._feed(f"targets {stream}", np.asarray(targets, dtype=np.int64).data)
-        self._tuples[stream] += batch.num_rows
+        self._tuples[stream] = self._tuples.get(stream, 0) + batch.num_rows
 
     def take(self) -> Json:
         """Return the content as ``[tuples, digest]``, and begin the next part."""
-        whole = hashlib.sha1(usedforsecurity=False)
-        for name in sorted(self._tuples):
-            whole.update(f"{name!r} {self._tuples[name]}\n".encode())
-        for name in sorted(self._hashes):
-            whole.update(f"{name!r} {self._hashes[name].hexdigest()}\n".encode())
-        content: Json = [self._tuples.total(), whole.hexdigest()[:DIGEST_CHARACTERS]]
-        self._hashes, self._tuples = {}, Counter()
+        lines = [f"{name!r} {self._tuples[name]}\n" for name in sorted(self._tuples)]
+        hashes = self._hashes
+        lines += [f"{name!r} {hashes[name].hexdigest()}\n" for name in sorted(hashes)]
+        whole = hashlib.sha1("".join(lines).encode(), usedforsecurity=False)
+        content: Json = [sum(self._tuples.values()), whole.hexdigest()[:DIGEST_CHARACTERS]]
+        self._hashes, self._tuples = {}, {}
         return content
 
     def _add(self, name: str, column: pa.Array, before: int) -> None:
@@ -84,23 +84,25 @@ class Digest:
         if not len(column):
             return
         start, count = column.offset, len(column)
-        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        kind = column.type
+        if kind.id in _TEXT:
             _, ends, data = column.buffers()
             offsets = np.frombuffer(ends, dtype=np.int32)[start : start + count + 1]
             self._feed(f"length {name}", np.diff(offsets).data)
             if data is not None:
                 self._feed(f"value {name}", memoryview(data)[offsets[0] : offsets[-1]])
-        elif pa.types.is_boolean(column.type):
+        elif kind.id == pa.bool_().id:
             self._add(name, column.cast(pa.uint8()), before)
         else:
-            width = column.type.bit_width // 8
+            width = kind.bit_width // 8
             values = memoryview(column.buffers()[1])
             self._feed(f"value {name}", values[start * width : (start + count) * width])
 
     def _feed(self, name: str, data: memoryview) -> None:
-        if name not in self._hashes:
-            self._hashes[name] = hashlib.sha1(usedforsecurity=False)
-        self._hashes[name].update(data)
+        if name in self._hashes:
+            self._hashes[name].update(data)
+        else:
+            self._hashes[name] = hashlib.sha1(data, usedforsecurity=False)
 
 
 def check_replay(

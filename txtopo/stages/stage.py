@@ -211,7 +211,8 @@ class _Stage:
             except BaseException as error:  # noqa: BLE001 - a bolt may even call sys.exit()
                 self._fail(error, component.id, attempt.txid, task)
                 return
-            yield from self._channel.outbox.ready()
+            if self._channel.outbox.has_ready:
+                yield from self._channel.outbox.ready()
 
     def _fail(self, error: BaseException, component: str, txid: int, task: int) -> None:
         self._control.failures.append(

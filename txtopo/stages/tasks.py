@@ -12,7 +12,6 @@ the driver. The driver applies the write sets of all tasks of a txid in one stor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import repeat
@@ -26,7 +25,7 @@ from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector, RevocableOu
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError, RecordFailed, StateUsageError, TxtopoError
-from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
+from txtopo.metadata import BatchMetadata, Json, json_copy, shown
 from txtopo.pacing import rows_max_of
 from txtopo.spouts.spout import (
     OpaquePartitionedTransactionalEmitter,
@@ -72,8 +71,8 @@ class SpoutTask:
         self._takes_limit: bool | None = None
         previous = channel.stage.run.previous
         cut = previous.of(component.id).cut if previous is not None else None
-        # It is kept as text, so that an emitter cannot change what another one gets.
-        self._last = {int(p): json.dumps(metadata) for p, metadata in (cut or {}).items()}
+        # Emitters get copies, so that none can change what another one gets.
+        self._last = {int(p): metadata for p, metadata in (cut or {}).items()}
 
     def steps(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> Iterator[None]:
         """Emit this task's share of a batch; yields where the outbox may be emptied.
@@ -92,8 +91,8 @@ class SpoutTask:
                 yield
         elif component.role is Role.TRANSACTIONAL_SPOUT:
             emitter = cast("TransactionalEmitter", self._emitter)
-            emitter.emit_batch(attempt, _copy(metadata.planned), emission.collector)
-            emission.end_part(self._task)
+            emitter.emit_batch(attempt, json_copy(metadata.planned), emission.collector)
+            emission.end_part(self._task, emission.emitted())
             yield
         elif component.role is Role.PARTITIONED_SPOUT and metadata.cut is not None:
             yield from self._again(attempt, metadata, emission)
@@ -135,20 +134,23 @@ class SpoutTask:
         cut = metadata.cut or {}
         for partition in self._partitions(metadata):
             if str(partition) in cut:
-                self._last[partition] = json.dumps(cut[str(partition)])
-                known = json.loads(self._last[partition])
+                self._last[partition] = cut[str(partition)]
+                known = json_copy(self._last[partition])
                 emitter.emit_partition_batch(attempt, emission.collector, partition, known)
-                emission.end_part(partition)
+                emission.end_part(partition, emission.emitted())
                 yield
 
     def _anew(
         self, attempt: TransactionAttempt, metadata: BatchMetadata, emission: Emission
     ) -> Iterator[None]:
         opaque = self._component.role is Role.OPAQUE_SPOUT
+        limits, limit = self._limits(metadata), {}
+        emitted = emission.emitted()
         for partition in self._partitions(metadata):
-            last = json.loads(self._last.get(partition, "null"))
-            before = emission.emitted()
-            limit = self._limit(metadata, partition)
+            last = json_copy(self._last.get(partition))
+            before = emitted
+            if limits is not None:
+                limit = {"rows_max": limits[partition] if partition < len(limits) else 0}
             if opaque:
                 opaque_emitter = cast("OpaquePartitionedTransactionalEmitter", self._emitter)
                 end = opaque_emitter.emit_partition_batch(
@@ -159,20 +161,21 @@ class SpoutTask:
                 end = emitter.emit_partition_batch_new(
                     attempt, emission.collector, partition, last, **limit
                 )
-            self._check_limit(partition, emission.emitted() - before, **limit)
-            self._keep_end(attempt, partition, end, silent=emission.emitted() == before)
-            emission.end_part(partition)
+            emitted = emission.emitted()
+            self._check_limit(partition, emitted - before, **limit)
+            self._keep_end(attempt, partition, end, silent=emitted == before)
+            emission.end_part(partition, emitted)
             yield
 
-    def _limit(self, metadata: BatchMetadata, partition: int) -> dict[str, int]:
-        """Return the argument by which an emitter learns its limit; nothing without one.
+    def _limits(self, metadata: BatchMetadata) -> list[int] | None:
+        """Return the limits of the partitions, which an emitter gets as ``rows_max``, or None.
 
         Raises:
             EmitError: The batch was planned with limits, which the emitter does not take.
         """
         limits = rows_max_of(metadata.pace)
         if not isinstance(limits, list):
-            return {}
+            return None
         if self._takes_limit is None:
             opaque = self._component.role is Role.OPAQUE_SPOUT
             method = "emit_partition_batch" if opaque else "emit_partition_batch_new"
@@ -183,7 +186,7 @@ class SpoutTask:
                 f"does not take; got {type(self._emitter).__qualname__}; expected the keyword "
                 "argument rows_max; put it back until the batch is committed"
             )
-        return {"rows_max": limits[partition] if partition < len(limits) else 0}
+        return limits
 
     def _check_limit(self, partition: int, emitted: int, rows_max: int | None = None) -> None:
         if rows_max is not None and emitted > rows_max:
@@ -211,19 +214,16 @@ class SpoutTask:
                 "where the batch ended (None only from an opaque emitter that emitted nothing)",
                 partition=partition,
             )
-        flaw = json_flaw(end)
-        if flaw is not None:
+        try:
+            kept = self._last[partition] = json_copy(end)
+        except ValueError as error:
             raise EmitError(
                 f"{who} metadata of partition {partition} that is no JSON; got {shown(end)} "
-                f"({flaw}); expected numbers, strings, lists and objects with string keys",
+                f"({error}); expected numbers, strings, lists and objects with string keys",
                 partition=partition,
-            )
-        text = self._last[partition] = json.dumps(end)
-        self._channel.control.cuts[attempt.txid, self._component.id, partition] = json.loads(text)
-
-
-def _copy(value: Json) -> Json:
-    return cast("Json", json.loads(json.dumps(value)))
+            ) from error
+        cuts = self._channel.control.cuts
+        cuts.setdefault((attempt.txid, self._component.id), {})[partition] = kept
 
 
 def run_bolt(

@@ -249,6 +249,15 @@ class StateBackend(ABC):
     """The claim under which this object writes. :meth:`claim` sets it before it writes, and
     :meth:`commit` passes it to :func:`txtopo.state.ledger.standing`."""
 
+    def connect(self) -> None:  # noqa: B027 - a hook
+        """Connect, and write nothing. The default does nothing.
+
+        A start may call it before :meth:`create`, on another thread, while it opens the rest.
+
+        Raises:
+            StoreUnavailable: Try again later.
+        """
+
     @abstractmethod
     def create(self) -> None:
         """Make the tables that are missing and check those that exist.

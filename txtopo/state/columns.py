@@ -60,6 +60,13 @@ class Columns:
             self._exact(field, part) for field, part in zip(self.fields, parts, strict=True)
         )
 
+    def exact_columns(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        """Return columns of exact values, one for each field; raises as :meth:`pack` does."""
+        return [
+            column if _fits(field.type, column) else [self._exact(field, value) for value in column]
+            for field, column in zip(self.fields, columns, strict=True)
+        ]
+
     def plain(self, packed: tuple[Any, ...]) -> Any:
         """Return a key in the form in which users give it."""
         return packed[0] if len(self.fields) == 1 else packed
@@ -130,6 +137,14 @@ class Columns:
             state=self.state,
             field=field.name,
         )
+
+
+def _fits(kind: str, column: Sequence[Any]) -> bool:
+    """Return whether a column has whole numbers only, which are exact, without a look at each."""
+    if kind not in _BITS or set(map(type, column)) != {int}:
+        return False
+    limit = 1 << (_BITS[kind] - 1)
+    return bool(-limit <= min(column) and max(column) < limit)
 
 
 def _hint(kind: str) -> str:

@@ -246,23 +246,43 @@ def final_values(table: StateTable, txid: int, writes: Writes, read: ReadRows) -
     if isinstance(writes, Puts):
         return writes
     partials = checked_partials(table, writes.partials)
+    columns = [column.to_pylist() for column in partials.columns]
     width = len(table.key)
-    records = [
-        (record[:width], record[width:])
-        for record in zip(*(column.to_pylist() for column in partials.columns), strict=True)
-    ]
-    rows = read([key for key, _ in records])
+    keys = list(zip(*columns[:width], strict=True))
+    rows = read(keys)
     door = Columns(table.name, "value", table.value)
+    before = [_before(table, txid, rows.get(key)) for key in keys]
+    if not combines_in_store(table) or any(field.type == "json" for field in table.value):
+        partial = list(zip(*columns[width:], strict=True))
+        return Puts(_combined(table, door, keys, before, partial))
+    try:
+        stored = list(zip(*before, strict=True)) or [()] * len(table.value)
+        parts = zip(table.aggregates, stored, columns[width:], strict=True)
+        combined = [list(map(one.combine_values, old, new)) for one, old, new in parts]
+        values = zip(*door.exact_columns(combined), strict=True)
+    except Exception:  # noqa: BLE001 - raised again, with the key
+        partial = list(zip(*columns[width:], strict=True))
+        return Puts(_combined(table, door, keys, before, partial))
+    return Puts(dict(zip(keys, values, strict=True)))
+
+
+def _combined(
+    table: StateTable,
+    door: Columns,
+    keys: Sequence[Key],
+    before: Sequence[Values],
+    partials: Sequence[Values],
+) -> dict[Key, Values | None]:
+    """Combine key by key, so that an error names its key."""
     final: dict[Key, Values | None] = {}
-    for key, partial in records:
-        stored = door.opened(_before(table, txid, rows.get(key)))
-        parts = zip(table.aggregates, stored, door.opened(partial), strict=True)
+    for key, stored, partial in zip(keys, before, partials, strict=True):
+        parts = zip(table.aggregates, door.opened(stored), door.opened(partial), strict=True)
         try:
             final[key] = door.exact([one.combine_values(old, new) for one, old, new in parts])
         except Exception as error:
             error.add_note(f"while a batch was combined with key {key!r} of state {table.name!r}")
             raise
-    return Puts(final)
+    return final
 
 
 def _before(table: StateTable, txid: int, row: Row | None) -> Values:

@@ -29,16 +29,19 @@ import decimal
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from txtopo.errors import SchemaDrift, ValueRefusedError
 from txtopo.state.backend import Key, StateTable, Values
 from txtopo.state.values import Row
-from txtopo.tuples import Fields
+from txtopo.tuples import Field, Fields
 
 # Made once: json.dumps would make one for each text.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_LINES = json.JSONEncoder(separators=("\n", ":"), allow_nan=False)
+_DECODER = json.JSONDecoder()
+_SIGNED = ("float", "double", "decimal")
 PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """Two surrogates in a row, which JSON reads as one character."""
 Convert = Callable[[Any], Any]
@@ -97,6 +100,45 @@ class RowText:
         except _DAMAGED as error:
             raise self._damaged(text) from error
 
+    def keys(self, keys: Sequence[Key]) -> list[str]:
+        """Return the text of each key; raises as :meth:`key` does."""
+        signed = any(_kind(field) in _SIGNED for field in self.table.key)
+        if signed or any(None in column for column in zip(*keys, strict=True)):
+            return [self.key(key) for key in keys]
+        return self._lists("key", self._key, keys)
+
+    def rows(self, rows: Sequence[Row]) -> list[str]:
+        """Return the text of each row; raises as :meth:`row` does."""
+        current = self._lists("value", self._values, [row.current for row in rows])
+        ends = [",true]" if row.deleted else "]" for row in rows]
+        if self.table.kind != "opaque":
+            parts = zip(rows, current, ends, strict=True)
+            return [f"[{row.txid},{now}{end}" for row, now, end in parts]
+        previous = self._lists("value", self._values, [row.previous for row in rows])
+        return [
+            f"[{row.txid},{now},"
+            f"{'null' if row.previous_txid is None else row.previous_txid},{before}{end}"
+            for row, now, before, end in zip(rows, current, previous, ends, strict=True)
+        ]
+
+    def rows_of(self, texts: Sequence[str]) -> list[Row]:
+        """Return the row that has each text; raises as :meth:`row_of` does."""
+        try:
+            found = [_DECODER.raw_decode(text) for text in texts]
+            if [end for _, end in found] != list(map(len, texts)):
+                raise ValueError("there is more than a row")
+            plain = [row for row, _ in found]
+            current = self._read_all([row[1] for row in plain])
+            if self.table.kind == "transactional":
+                return [Row(row[0], now) for row, now in zip(plain, current, strict=True)]
+            previous = self._read_all([row[3] for row in plain])
+        except (*_DAMAGED, IndexError):
+            return [self.row_of(text) for text in texts]
+        return [
+            Row(row[0], now, before, row[2], len(row) > 4)
+            for row, now, before in zip(plain, current, previous, strict=True)
+        ]
+
     def plain(self, row: Row) -> list[Any]:
         """Return a row as a list for JSON, for a text that holds more than the row."""
         parts: list[Any] = [row.txid, self._written("value", self._values, row.current)]
@@ -133,6 +175,41 @@ class RowText:
         except _DAMAGED as error:
             self._refuse(part, values, f"{type(error).__name__}: {error}")
 
+    def _lists(
+        self,
+        part: str,
+        converts: list[tuple[Convert, Convert]],
+        records: Sequence[Values | None],
+    ) -> list[str]:
+        """Return each record as the text of a list, written column by column."""
+        full = [record for record in records if record]
+        try:
+            columns = [
+                _texts([None if value is None else write(value) for value in column])
+                for (write, _), column in zip(converts, _columns(full, converts), strict=True)
+            ]
+        except _DAMAGED:
+            return [
+                "null" if record is None else dumped(self._written(part, converts, record))
+                for record in records
+            ]
+        found = map(",".join, zip(*columns, strict=True))
+        return [
+            "null" if record is None else f"[{next(found) if record else ''}]" for record in records
+        ]
+
+    def _read_all(self, plain: Sequence[list[Any] | None]) -> list[Any]:
+        """Return the values in each list, read column by column; None for None."""
+        full = [record for record in plain if record]
+        if not all(record is None or type(record) is list for record in plain):
+            raise TypeError("it is no list")
+        columns = [
+            [None if value is None else read(value) for value in column]
+            for (_, read), column in zip(self._values, _columns(full, self._values), strict=True)
+        ]
+        found = zip(*columns, strict=True)
+        return [None if record is None else next(found) if record else () for record in plain]
+
     def _refuse(self, part: str, values: Values, why: str) -> NoReturn:
         fields = self.table.key if part == "key" else self.table.value
         raise ValueRefusedError(
@@ -155,6 +232,21 @@ def dumped(plain: Any) -> str:
     return _ENCODER.encode(plain)
 
 
+def _texts(plain: list[Any]) -> list[str]:
+    """Return the text of each text, number or None; a line break in a text is escaped."""
+    return _LINES.encode(plain)[1:-1].split("\n") if plain else []
+
+
+def _columns(records: Sequence[Sequence[Any]], like: Sequence[object]) -> list[Sequence[Any]]:
+    if set(map(len, records)) - {len(like)}:
+        raise ValueError("a record has more or fewer fields")
+    return list(zip(*records, strict=True)) if records else [()] * len(like)
+
+
+def _kind(field: Field) -> str:
+    return field.type.partition("(")[0]
+
+
 def _read(converts: list[tuple[Convert, Convert]], plain: list[Any]) -> Values:
     if not isinstance(plain, list):
         raise TypeError(f"{plain!r} is no list")
@@ -167,7 +259,7 @@ def _read(converts: list[tuple[Convert, Convert]], plain: list[Any]) -> Values:
 
 
 def _converts(fields: Fields) -> list[tuple[Convert, Convert]]:
-    return [_CONVERTS[field.type.partition("(")[0]] for field in fields]
+    return [_CONVERTS[_kind(field)] for field in fields]
 
 
 def _without_sign(part: Any) -> Any:

@@ -22,7 +22,7 @@ from txtopo.builders.at_least_once import ReliableTopology
 from txtopo.config import Config
 from txtopo.runtime.progress import ReliableProgress, TopologyListener
 from txtopo.runtime.reliable.start import Opened, start_local
-from txtopo.runtime.scheduler import Callback, Done, SerialExecutor, Timer
+from txtopo.runtime.scheduler import Callback, Done, SerialExecutor, Timer, settled
 from txtopo.testing.simulation.clock import Timeline
 from txtopo.testing.spouts import FeederSpout
 
@@ -201,6 +201,10 @@ class VirtualTime:
     def serial_executor(self, name: str) -> SerialExecutor:
         """Return an executor that does its works one after the other."""
         return _VirtualExecutor(self)
+
+    def beside(self, work: Callable[[], T]) -> Future[T]:
+        """Do blocking *work* at once, before the caller goes on."""
+        return settled(work)
 
     def seed(self) -> int:
         """Return 64 random bits, which the seed decides."""

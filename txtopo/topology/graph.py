@@ -76,6 +76,13 @@ class Graph:
             for id, one in self.components.items()
         }
 
+    @property
+    def slots_max(self) -> int | None:
+        """The most slots that have a task; None if there is no such limit, with DataFrames."""
+        if any(one.role.frame for one in self.components.values()):
+            return None
+        return max(1, *self.parallelism.values())
+
     def edges(self) -> tuple[Edge, ...]:
         """Return all edges, in the order of the components that they lead to."""
         return tuple(

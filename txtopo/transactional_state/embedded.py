@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from txtopo.clock import now, sleep
@@ -45,6 +46,8 @@ START_WAITS_MAX = 200
 START_WAIT_S = 0.05
 
 _DATA_FILE = re.compile(r"(?:snapshot|log)\.([0-9a-f]+)\b")
+
+_SERVER = "org.apache.zookeeper.server"
 
 _REGISTRY = "txtopo.zookeeper.servers"
 _MUTEX = "txtopo.zookeeper.turn"
@@ -86,7 +89,7 @@ class EmbeddedServer:
         with self._servers() as servers:
             entry = servers.get(str(self._directory))
             if entry is None:
-                entry = self._jvm.java.util.HashMap()
+                entry = self._class("java.util.HashMap")()
                 servers.put(str(self._directory), entry)
                 entry.put("users", 0)
             entry.put("users", entry.get("users") + 1)
@@ -171,10 +174,9 @@ class EmbeddedServer:
     @contextmanager
     def _servers(self) -> Iterator[Any]:
         """Yield the servers of this JVM by directory, to one user at a time."""
-        java = self._jvm.java
-        shared = java.lang.System.getProperties()
-        shared.putIfAbsent(_MUTEX, java.util.concurrent.Semaphore(1))
-        shared.putIfAbsent(_REGISTRY, java.util.HashMap())
+        shared = self._class("java.lang.System").getProperties()
+        shared.putIfAbsent(_MUTEX, self._class("java.util.concurrent.Semaphore")(1))
+        shared.putIfAbsent(_REGISTRY, self._class("java.util.HashMap")())
         mutex = shared.get(_MUTEX)
         mutex.acquire()
         try:
@@ -182,11 +184,19 @@ class EmbeddedServer:
         finally:
             mutex.release()
 
+    def _class(self, name: str) -> Any:
+        """Return a class of the JVM by its full name.
+
+        By attributes (``jvm.java.util.HashMap``) the JVM would be asked for each part of the name,
+        and search all jars for a class ``java`` and a class ``java.util``.
+        """
+        return JavaClass(name, self._jvm._gateway_client)
+
     def _lock(self, entry: Any) -> bool:
         if entry.get("file") is None:
             path = str(self._directory / "lock")
             try:
-                entry.put("file", self._jvm.java.io.RandomAccessFile(path, "rw"))
+                entry.put("file", self._class("java.io.RandomAccessFile")(path, "rw"))
             except Py4JJavaError as error:
                 raise self._unusable(error) from error
         return entry.get("file").getChannel().tryLock() is not None
@@ -196,7 +206,7 @@ class EmbeddedServer:
         entry.remove("file")
 
     def _start(self, entry: Any) -> None:
-        if self._jvm.java.lang.System.getProperty("zookeeper.forceSync", "yes") == "no":
+        if self._class("java.lang.System").getProperty("zookeeper.forceSync", "yes") == "no":
             raise ConfigError(
                 "the embedded zookeeper would lose what it acknowledges when the power goes; got "
                 "-Dzookeeper.forceSync=no in the driver's JVM; expected yes, or not set; look at "
@@ -204,11 +214,10 @@ class EmbeddedServer:
                 directory=str(self._directory),
             )
         self._quieten()
-        zookeeper = self._jvm.org.apache.zookeeper.server
-        data = self._jvm.java.io.File(str(self._directory / "data"))
+        data = self._class("java.io.File")(str(self._directory / "data"))
         factory = self._listen(self._recorded_port())
         try:
-            factory.startup(zookeeper.ZooKeeperServer(data, data, TICK_MS))
+            factory.startup(self._class(f"{_SERVER}.ZooKeeperServer")(data, data, TICK_MS))
         except Py4JJavaError:
             factory.shutdown()
             raise
@@ -217,18 +226,20 @@ class EmbeddedServer:
 
     def _quieten(self) -> None:
         """Silence the server's stack traces about killed clients in Spark's log."""
-        log4j = self._jvm.org.apache.logging.log4j
+        log4j = "org.apache.logging.log4j"
         try:
-            log4j.core.config.Configurator.setLevel("org.apache.zookeeper", log4j.Level.ERROR)
+            level = self._class(f"{log4j}.Level").ERROR
+            configurator = self._class(f"{log4j}.core.config.Configurator")
+            configurator.setLevel("org.apache.zookeeper", level)
         except (Py4JError, TypeError):
             return  # this Spark does not log with log4j 2
 
     def _listen(self, port: int) -> Any:
         """Listen on the port that clients know, or on a new one if another program has taken it."""
         for candidate in (port, 0):
-            factory = self._jvm.org.apache.zookeeper.server.NIOServerCnxnFactory()
+            factory = self._class(f"{_SERVER}.NIOServerCnxnFactory")()
             try:
-                address = self._jvm.java.net.InetSocketAddress(HOST, candidate)
+                address = self._class("java.net.InetSocketAddress")(HOST, candidate)
                 factory.configure(address, CLIENTS_MAX)
             except Py4JJavaError as error:
                 if candidate == 0 or "BindException" not in str(error.java_exception):
@@ -252,13 +263,13 @@ class EmbeddedServer:
         ZooKeeper's own ``PurgeTxnLog`` prints the name of each file to standard output, which is
         the user's. What is needed is decided by ZooKeeper all the same.
         """
-        persistence = self._jvm.org.apache.zookeeper.server.persistence
-        data = self._jvm.java.io.File(str(self._directory / "data"))
-        files = persistence.FileTxnSnapLog(data, data)
+        data = self._class("java.io.File")(str(self._directory / "data"))
+        files = self._class(f"{_SERVER}.persistence.FileTxnSnapLog")(data, data)
         snapshots = list(files.findNValidSnapshots(SNAPSHOTS_KEPT))
         if not snapshots:
             return
-        oldest = int(persistence.Util.getZxidFromName(snapshots[-1].getName(), "snapshot"))
+        names = self._class(f"{_SERVER}.persistence.Util")
+        oldest = int(names.getZxidFromName(snapshots[-1].getName(), "snapshot"))
         needed = {each.getName() for each in files.getSnapshotLogs(oldest)}
         for path in Path(files.getSnapDir().getPath()).iterdir():
             named = _DATA_FILE.match(path.name)

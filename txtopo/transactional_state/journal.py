@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from txtopo.errors import FencedError, OperationUnfinished, TopologyChanged
+from txtopo.errors import BatchMetadataTooLarge, FencedError, OperationUnfinished, TopologyChanged
 from txtopo.transactional_state.nodes import (
     BATCHES,
     CURRENT,
@@ -190,8 +190,14 @@ class Journal:
             BatchMetadataTooLarge: The metadata of a single batch does not fit into one write.
         """
         claim, stored = self._claimed(), self._stored
-        for group in _groups([put_batch(batch) for batch in batches]):
-            self._apply(claim, group)
+        steps = [put_batch(batch) for batch in batches]
+        try:
+            self._apply(claim, steps)
+        except BatchMetadataTooLarge:
+            if len(steps) == 1:
+                raise
+            for group in _groups(steps):
+                self._apply(claim, group)
         stored.update(batch.attempt.txid for batch in batches)
 
     def advance(self, current: int, drop_before: int) -> None:

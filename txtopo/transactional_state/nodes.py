@@ -53,7 +53,7 @@ from txtopo.errors import (
     SchemaVersionError,
     TopologyChanged,
 )
-from txtopo.metadata import BatchMetadata, absent, json_flaw, of_spout, part_of, shown
+from txtopo.metadata import BatchMetadata, absent, json_text, of_spout, part_of, shown
 from txtopo.pacing import rows_max_of
 from txtopo.transactional_state.store import CompareAndSet, Json, Node, Put, Step
 
@@ -385,18 +385,20 @@ def encode(path: str, value: Json, write: str, announced: Json = None) -> bytes:
     Raises:
         EmitError: The value is not JSON; return plain values from the spout.
     """
-    flaw = json_flaw(value)
-    if flaw is not None:
+    try:
+        text = json_text(value)
+    except ValueError as error:
         raise EmitError(
-            f"metadata for {path} is not JSON; got {shown(value)} ({flaw}); expected None, bool, "
+            f"metadata for {path} is not JSON; got {shown(value)} ({error}); expected None, bool, "
             "int, float, str, list or dict with keys that are strings; return plain values from "
             "the spout",
             path=path,
-        )
-    record: dict[str, Json] = {"schema": _schema_of(path, value), "write": write, "value": value}
+        ) from error
+    schema = _schema_of(path, value)
+    more = ""
     if announced is not None:
-        record["announced"] = announced
-    return json.dumps(record, separators=(",", ":")).encode()
+        more = f',"announced":{json.dumps(announced, separators=(",", ":"))}'
+    return f'{{"schema":{schema},"write":{json.dumps(write)},"value":{text}{more}}}'.encode()
 
 
 def _schema_of(path: str, value: Json) -> int:

@@ -17,6 +17,7 @@ NOT_SIMULATED = (
     "txtopo/kafka_connection.py",
     "txtopo/runtime/restart.py",
     "txtopo/spouts/kafka/",
+    "txtopo/streams/",
     "txtopo/transactional_state/embedded.py",
     "txtopo/transactional_state/zookeeper/",
 )

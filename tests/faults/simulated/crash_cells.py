@@ -95,8 +95,16 @@ class Cell:
         return self._at(self.point, self.state)
 
     @property
+    def by_metadata(self) -> bool:
+        """Whether ZooKeeper's metadata, and no count, says when the process dies.
+
+        The plan of a txid and what the one before it brought are stored in one write, or in two.
+        """
+        return self.point.startswith("store-metadata.") and self.kind == "transactional"
+
+    @property
     def crashes(self) -> list[tuple[str, int]]:
-        """The points at which processes die: (name of the point, number of the passing)."""
+        """The points at which processes die: (name of the point, number of the passing or 0)."""
         if self.story == "adopted":
             # The first process claimed too; the one that dies is its successor.
             again = 1 if self.point == "claim.adopted" else 2
@@ -107,9 +115,8 @@ class Cell:
             # The attempt that was given up passed here too, but for the end of its last write.
             again = not (self.point == "write.after" and self.state == self.states - 1)
             return [(self.checkpoint, self.turn + again)]
-        if self.point.startswith("store-metadata.") and self.kind == "transactional":
-            # Each txid passes there twice: with its plan, and with what it brought.
-            return [(self.checkpoint, 2 * self.txid - 1)]
+        if self.by_metadata:
+            return [(self.checkpoint, 0)]
         return [(self.checkpoint, 1 if self.story else self.turn)]
 
     @property

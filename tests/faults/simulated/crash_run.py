@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tests.faults.simulated.cell_stores import CellStores
@@ -80,11 +80,11 @@ class OrderedChaos(Chaos):
         crashed: The checkpoints where processes died, and the how manieth passing it was.
     """
 
-    def __init__(self, seed: int, cell: Cell) -> None:
+    def __init__(self, seed: int, cell: Cell, stored: Callable[[int], bool]) -> None:
         super().__init__(random.Random(seed), FAULTS, lambda kind: None)
         self.crash_at = cell.crashes
         self.crashed: list[tuple[str, int]] = []
-        self._cell = cell
+        self._cell, self._stored = cell, stored
         self._losing: list[str] = []
         self._times: Counter[str] = Counter()
 
@@ -96,6 +96,10 @@ class OrderedChaos(Chaos):
             self._losing = list(LOSSES[self._cell.story])
         if crash:
             self.crashed.append((checkpoint, self._times[checkpoint]))
+        elif self._cell.crashes == [(checkpoint, 0)] and not self.crashed:
+            txid, before = self._cell.txid, checkpoint.endswith(".before")
+            crash = self._stored(txid - 1 if before else txid)
+            self.crashed += [(checkpoint, 0)] if crash else []
         return crash
 
     def at(self, process: SimulatedProcess, checkpoint: str) -> float | None:
@@ -127,7 +131,7 @@ class CrashWorld(World):
         super().__init__(seed, FAULTS, config_of(cell), 1, handoff)
         self.cell = cell
         self.deaths: list[Death] = []
-        self.ordered = OrderedChaos(seed, cell)
+        self.ordered = OrderedChaos(seed, cell, self._stored)
         self.chaos = self.ordered
         self.records = RECORDS if cell.size == 1 else GROUPS_RECORDS
         self.source = SimulatedSource(self, PARTITIONS, self.records, BATCH_RECORDS_MAX)
@@ -147,6 +151,9 @@ class CrashWorld(World):
     def tables(self) -> dict[str, Contents]:
         """Read all tables from outside."""
         return {name: self._stores.contents(name) for name in self.cell.committers}
+
+    def _stored(self, txid: int) -> bool:
+        return stored_attempt(self.topology_id, self.ensemble.nodes, txid) is not None
 
     def _look(self) -> Death:
         id, nodes = self.topology_id, self.ensemble.nodes

@@ -17,6 +17,8 @@ from txtopo.coordinator.protocol import (
     Failure,
     Processed,
     Resumed,
+    StartCommit,
+    StartProcessing,
     StopRequested,
     StoreBatches,
 )
@@ -277,7 +279,22 @@ def test_the_cut_is_durable_before_the_commit() -> None:
     script = Script(replace(STORM, chained=True), s=10)
     attempt = script.attempt(1)
     metadata = BatchMetadata(10, {"0": 2})
-    actions = script.coordinator.handle(Processed((attempt,), (metadata,)))
+    store, *others = script.coordinator.handle(Processed((attempt,), (metadata,)))
 
-    assert actions[0] == StoreBatches((attempt,), (metadata,))
-    assert type(actions[1]).__name__ == "StartCommit"
+    assert isinstance(store, StoreBatches)
+    assert (store.attempts[0], store.metadata[0]) == (attempt, metadata)
+    assert type(others[0]).__name__ == "StartCommit"
+
+
+def test_the_cut_of_a_batch_and_the_plan_of_the_next_run_are_stored_in_one_write() -> None:
+    """So a batch that is alone in its run costs two writes with its ``Advance``, and not three."""
+    script = Script(replace(STORM, chained=True), s=10)
+    attempt, cut = script.attempt(1), BatchMetadata(10, {"0": 2})
+
+    store, commit, process, *_ = script.coordinator.handle(Processed((attempt,), (cut,)))
+
+    assert isinstance(store, StoreBatches)
+    assert isinstance(commit, StartCommit)
+    assert isinstance(process, StartProcessing)
+    assert store.attempts == (*commit.attempts, *process.attempts)
+    assert store.metadata == (cut, *process.metadata)

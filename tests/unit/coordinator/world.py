@@ -128,6 +128,7 @@ class World:
     def do(self, action: Action) -> None:
         match action:
             case StoreBatches(attempts, metadata):
+                assert list(attempts) == sorted(attempts), "what is left of a crash is a prefix"
                 for attempt, batch in zip(attempts, metadata, strict=True):
                     self.stored[attempt.txid], self.owners[attempt.txid] = batch, attempt
             case Advance(current, drop_before):

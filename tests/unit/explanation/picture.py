@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from tests.harness.report_page import DOCS
 from tests.unit.explanation.topologies import words
+from txtopo import Config
 
 PICTURE = DOCS / "images" / "explain.svg"
 
 
 def drawn() -> str:
     """Return the picture."""
-    return words(tasks=2).explain().svg()
+    return words(tasks=2).explain(Config(carrier="rdd")).svg()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +20,7 @@ from txtopo import (
     open_state,
 )
 from txtopo.errors import ConfigError, TopologyError
+from txtopo.runtime.carrier_choice import SessionFacts, carrier_choice, with_carrier
 from txtopo.runtime.spark_carriers import DataFrameCarrier, RddCarrier
 from txtopo.runtime.start import open_carrier
 
@@ -32,10 +35,11 @@ def _no_session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Another test of this process may have left a session active."""
     if request.node.get_closest_marker("spark") is None:
         monkeypatch.setattr("txtopo.runtime.explaining.active_session", lambda: None)
+        monkeypatch.setattr(os, "cpu_count", lambda: 4)
 
 
 def test_the_page_names_components_phases_streams_groupings_states_and_the_cut() -> None:
-    page = str(topologies.words().explain())
+    page = str(topologies.words().explain(Config(carrier="rdd")))
     before, cut, after = page.partition("─ ─ the cut ")
 
     assert cut
@@ -95,8 +99,10 @@ def test_aggregates_say_where_their_rows_are_combined() -> None:
 @pytest.mark.parametrize(
     ("config", "carrier", "slots"),
     [
-        (Config(), "rdd", None),
+        (Config(), "resident", None),
+        (Config(slots=3), "resident", 3),
         (Config(slots=4), "rdd", 4),
+        (Config(carrier="rdd"), "rdd", None),
         (Config(carrier="dataframe"), "dataframe", None),
         (Config(carrier="local"), "local", 1),
         (Config(carrier="resident", slots=2), "resident", 2),
@@ -176,7 +182,7 @@ def test_a_commit_with_one_task_each_runs_in_the_driver() -> None:
 
 
 def test_a_committer_with_many_tasks_costs_a_job_for_each_txid() -> None:
-    told = topologies.words(tasks=3).explain()
+    told = topologies.words(tasks=3).explain(Config(carrier="rdd"))
 
     assert told.commit is not None
     assert told.commit.startswith("in a Spark job for each txid, since 'longest' has 3 tasks")
@@ -237,14 +243,56 @@ def test_with_a_session_it_names_the_carrier_and_the_slots_that_a_start_takes(
     spark: SparkSession,
 ) -> None:
     kinds = {RddCarrier: "rdd", DataFrameCarrier: "dataframe"}
-    for topology in (topologies.words(), topologies.frames()):
+    for topology in (topologies.words(tasks=2), topologies.frames()):
         opened = open_carrier(Config(), spark, frames=topology.graph.spout.role.frame)
         choice = topology.explain(spark=spark).carrier
 
         assert (choice.carrier, choice.slots) == (kinds[type(opened)], opened.default_slots())
-    assert topologies.words().explain() == topologies.words().explain(spark=spark)
     assert topologies.query().explain(spark=spark).carrier.carrier == "dataframe"
     assert topologies.lines().explain(spark=spark).carrier.carrier == "resident"
+    assert "the session was given" in topologies.words().explain(spark=spark).carrier.why
+
+
+@pytest.mark.spark
+def test_a_session_of_txtopos_own_gets_resident_slots_and_keeps_a_core_free(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txtopo.runtime.session._own", {spark.sparkContext.applicationId})
+    topology = topologies.words(tasks=2)
+
+    assert topology.explain(spark=spark).carrier.carrier == "resident"
+    assert topology.explain(spark=spark).carrier.slots == 1
+    chosen = with_carrier(Config(), spark, frames=False, slots_max=2)
+    assert (chosen.carrier, chosen.slots, chosen.lost_slot) == ("resident", 1, "rdd")
+
+    told = topology.explain(Config(slots=2), spark).carrier
+    assert told.carrier == "rdd"
+    assert "would keep 2 of 2 free cores" in told.why
+
+
+@pytest.mark.parametrize(
+    ("facts", "frames", "carrier", "said"),
+    [
+        (SessionFacts(True, "", 4), False, "resident", "with free cores"),
+        (SessionFacts(True, "", 1), False, "rdd", "keep 1 of 1 free cores, and leave none"),
+        (SessionFacts(True, "it was given", 4), False, "rdd", "not 'resident': it was given"),
+        (SessionFacts(True, "", 4), True, "dataframe", "for DataFrames"),
+        (SessionFacts(False, "no place", 4), False, "dataframe", "on Spark Connect"),
+    ],
+)
+def test_auto_says_why_it_takes_a_carrier(
+    facts: SessionFacts, frames: bool, carrier: str, said: str
+) -> None:
+    chosen, why = carrier_choice(Config(), facts, frames=frames)
+
+    assert chosen == carrier
+    assert said in why
+
+
+def test_without_zeromq_auto_takes_rdd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zmq", None)
+
+    assert carrier_choice(Config(), SessionFacts(True, "", 4), frames=False)[0] == "rdd"
 
 
 def test_a_state_in_memory_under_a_lasting_position_is_warned_of() -> None:

@@ -79,7 +79,7 @@ def processed_group(context: RunContext) -> list[BatchResult]:
 
 
 def claimed(context: RunContext) -> dict[StateName, StateBackend]:
-    backends = open_states(context)
+    backends = open_states(context.graph, context.scheduler)
     for backend in backends.values():
         backend.claim(claim_of(context.graph.id, EPOCH))
     return backends

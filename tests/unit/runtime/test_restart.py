@@ -378,7 +378,7 @@ class SlowToCreate(MemoryBackend):
 
     def create(self) -> None:
         SlowToCreate.created += 1
-        if SlowToCreate.created == 3:  # a start creates it, and its takeover once more
+        if SlowToCreate.created == 2:  # each start creates it once; its takeover uses the same
             SlowToCreate.creating.set()
             assert SlowToCreate.go_on.wait(LIMIT_S)
         super().create()

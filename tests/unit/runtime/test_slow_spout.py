@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.harness.polling import LIMIT_S
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import expected, memory_state, running, stored
 from tests.unit.runtime.ranges import ranges
+from txtopo import Config
 from txtopo.plugins.spouts import LastBatch
 from txtopo.runtime.progress import BatchCommitted, ProcessingStarted, TopologyEvent
+from txtopo.runtime.scheduler import Callback, ThreadScheduler, Timer
+from txtopo.runtime.start import start_topology
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 # In the module, since a spout is pickled, and a function of a module goes by its name.
@@ -81,3 +84,29 @@ def test_who_waits_for_the_end_does_not_make_a_run_smaller() -> None:
 
     (first, *_) = changes.of(ProcessingStarted)
     assert [each.txid for each in first.attempts] == [1, 2, 3]
+
+
+class Delays(ThreadScheduler):
+    """Notes after how many seconds callbacks are to be called."""
+
+    def __init__(self) -> None:
+        super().__init__("delays")
+        self.seen_s: list[float] = []
+
+    def call_later(self, delay_s: float, callback: Callback) -> Timer:
+        self.seen_s.append(delay_s)
+        return super().call_later(delay_s, callback)
+
+
+def test_a_spout_that_stays_dry_is_asked_less_and_less_often() -> None:
+    delays, state = Delays(), memory_state()
+    config = Config(carrier="local", zookeeper="memory", poll_interval_s=0.08)
+    run = start_topology(ranges(state), None, config, scheduler=delays)
+    try:
+        run.process_all_available(LIMIT_S)
+        wait_until(lambda: 0.064 in delays.seen_s, "pauses have doubled three times")
+    finally:
+        run.stop(LIMIT_S)
+
+    pauses_s = sorted({each for each in delays.seen_s if 0 < each <= 0.08})
+    assert pauses_s == [0.008, 0.016, 0.032, 0.064, 0.08]

@@ -143,6 +143,21 @@ def test_a_key_settles_before_it_is_read() -> None:
     assert len(settling._seen) <= 101, "what is noted is bounded"
 
 
+def test_rows_gather_while_batches_are_in_flight_until_they_fill_one(table: Table) -> None:
+    table.add(1, 2)
+    coordinator = table.spout(batch_rows_max=3).coordinator(Config(), context())
+    coordinator.is_ready(1, LastBatch())
+    planned = coordinator.initialize_transaction(1, None)
+
+    def ready(pending: int) -> bool:
+        return coordinator.is_ready(2, LastBatch(1, planned, pending))
+
+    table.add(3, 4)
+    assert [ready(pending) for pending in (0, 1, 2)] == [True, True, False]
+    table.add(5)
+    assert ready(2), "three rows are a full batch"
+
+
 def test_nothing_is_planned_before_a_key_has_settled(table: Table) -> None:
     table.add(1)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.unit.stages.bolts import Recorder
@@ -18,7 +20,9 @@ from txtopo.spouts.spout import (
     PartitionedCoordinator,
     PartitionedTransactionalSpout,
 )
+from txtopo.stages import columns
 from txtopo.stages.program import Run
+from txtopo.stages.replays import Digest
 from txtopo.topology.component import Role
 from txtopo.tuples import Fields
 
@@ -122,6 +126,38 @@ def ran(
     return outcome, {txid: sorted(rows) for txid, rows in emitted.items()}
 
 
+class Uneven(Ranges):
+    """Each partition has so many long texts; *whole* are emitted as record batches."""
+
+    output_fields = Fields("text string")
+
+    def __init__(self, sizes: Sequence[int], whole: Sequence[int] = ()) -> None:
+        self.sizes, self.whole = sizes, whole
+
+    def emitter(self, config: Config, context: TaskContext) -> Any:
+        return self
+
+    def texts_of(self, partition: int) -> list[str]:
+        return [f"{partition} {n} ".ljust(LONG, ".") for n in range(self.sizes[partition])]
+
+    def emit_partition_batch_new(
+        self, attempt: Any, collector: Any, partition: int, last: Any
+    ) -> Any:
+        texts = self.texts_of(partition)
+        if partition in self.whole:
+            collector.emit_batch(pa.RecordBatch.from_pydict({"text": texts}))
+        else:
+            for text in texts:
+                collector.emit([text])
+        return len(texts)
+
+    def close(self) -> None:
+        pass
+
+
+LONG = 100
+
+
 def cuts(outcome: Ran) -> list[Any]:
     return [batch.metadata.cut for batch in outcome.outcome.processed]
 
@@ -194,6 +230,29 @@ def test_a_run_of_replays_and_a_new_batch_chains_through() -> None:
 
     assert emitted == {1: numbers(0, 0, 5), 2: numbers(0, 5, 7)}
     assert cuts(outcome) == [{"0": [0, 5]}, {"0": [5, 7]}]
+
+
+@pytest.mark.parametrize("whole", [(), (0, 3), (2, 4)])
+@pytest.mark.parametrize(
+    "sizes", [[0, 0], [1, 0, 3, 2, 0], [5, 5, 5, 5, 5], [0, 7, 25_000, 1, 990]]
+)
+def test_the_content_of_a_partition_does_not_depend_on_what_it_is_sent_with(
+    sizes: list[int], whole: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is compared with that of a replay, which may have other slots and other envelopes."""
+    monkeypatch.setattr(columns, "BATCH_BYTES_MAX", 10 * LONG)
+    prototype = Uneven(sizes, whole)
+    part = spout(prototype, 1, Role.PARTITIONED_SPOUT)
+    topology = Topology(part, bolt("record", Recorder(), gathered()))
+
+    outcome = topology.run(run_of(2, planned=len(sizes)))
+
+    expected = {}
+    for partition in range(len(sizes)):
+        digest, texts = Digest(), prototype.texts_of(partition)
+        digest.add("default", pa.RecordBatch.from_pydict({"text": texts}), None)
+        expected[str(partition)] = digest.take()
+    assert [each.metadata.content for each in outcome.outcome.processed] == [expected] * 2
 
 
 @pytest.mark.row(23)

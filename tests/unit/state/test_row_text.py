@@ -64,6 +64,65 @@ def test_a_row_comes_back_to_the_last_bit(
     assert exactly((kept.txid, kept.current)) == exactly((txid, current))
 
 
+rows = st.builds(
+    lambda txid, current, before, deleted: Row(
+        txid, current, before and before[0], before and before[1], deleted
+    ),
+    numbers,
+    values | st.just(()),
+    st.none() | st.tuples(values, numbers),
+    st.booleans(),
+)
+
+
+@given(st.lists(keys, max_size=5), st.lists(rows, max_size=5))
+@examples(100)
+def test_many_at_once_have_the_same_texts_as_one_by_one(
+    keys: list[tuple[Any, ...]], rows: list[Row]
+) -> None:
+    one_by_one = [OPAQUE.row(row) for row in rows]
+    kept = [Row(row.txid, row.current) for row in rows]
+
+    assert OPAQUE.keys(keys) == [OPAQUE.key(key) for key in keys]
+    assert OPAQUE.rows(rows) == one_by_one
+    assert KEPT.rows(kept) == [KEPT.row(row) for row in kept]
+    found = zip(OPAQUE.rows_of(one_by_one), map(OPAQUE.row_of, one_by_one), strict=True)
+    for many, one in found:
+        assert exactly((many.current, many.previous)) == exactly((one.current, one.previous))
+        assert (many.txid, many.previous_txid) == (one.txid, one.previous_txid)
+        assert many.deleted == one.deleted
+    assert [row.txid for row in KEPT.rows_of(KEPT.rows(kept))] == [row.txid for row in kept]
+
+
+@given(st.lists(st.tuples(st.text(st.characters(exclude_categories=())), st.integers(0, 9))))
+@examples(100)
+def test_many_keys_of_any_text_have_the_same_texts_as_one_by_one(keys: list[Any]) -> None:
+    text = RowText(StateTable("t", "opaque", Fields("k string, n long"), Fields("v long")))
+
+    def told(write: Any) -> list[str] | str:
+        try:
+            return list(write())
+        except ValueRefusedError as error:  # a pair of surrogates
+            return str(error)
+
+    assert told(lambda: text.keys(keys)) == told(lambda: [text.key(key) for key in keys])
+
+
+@pytest.mark.parametrize("text", ["", "[1,[2],null]", "[1,[2],null,null] [", "{}", '"abc"', "[1]"])
+def test_a_damaged_row_among_many_is_named(text: str) -> None:
+    rows = RowText(StateTable("t", "opaque", Fields("k long"), Fields("v long")))
+
+    with pytest.raises(SchemaDrift, match="holds a text that cannot be read"):
+        rows.rows_of(["[1,[2],null,null]", text])
+
+
+def test_a_key_that_is_null_among_many_is_refused() -> None:
+    text = RowText(StateTable("t", "opaque", Fields("k string"), Fields("v long")))
+
+    with pytest.raises(ValueRefusedError, match="a key is never NULL"):
+        text.keys([("a",), (None,)])
+
+
 def test_the_tombstone_of_a_key_that_was_not_there_has_no_values() -> None:
     row = Row(3, (), None, None, deleted=True)
 

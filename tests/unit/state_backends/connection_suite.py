@@ -117,11 +117,15 @@ class ConnectionSuite(LostConnectionSuite, Patient):
     lock_settings: ClassVar[Mapping[str, object]]
 
     @pytest.mark.row(53)
+    @pytest.mark.parametrize("marker", [b"FOR UPDATE", b"UPDATE txtopo_ledger"])
     def test_a_write_that_is_late_on_its_way_is_refused_after_a_claim(
-        self, distant: StateDriver, state: State, proxy: TcpProxy
+        self, distant: StateDriver, state: State, proxy: TcpProxy, marker: bytes
     ) -> None:
         """Its writer had the right to it when it was sent."""
-        proxy.delay(b"FOR UPDATE")
+        if marker == b"FOR UPDATE":  # said by who has committed nothing since its claim
+            assert distant.backend.claimant is not None
+            distant.backend.claim(distant.backend.claimant)
+        proxy.delay(marker)
 
         with ThreadPoolExecutor(1) as pool:
             late = pool.submit(distant.puts, 2, {"a": 2, "b": 2})

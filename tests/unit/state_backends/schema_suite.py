@@ -29,6 +29,20 @@ class SchemaSuite:
         with engine.connect() as connection:
             assert list(connection.execute(sa.select(table))) == [("a", 1, 1, None, None, False)]
 
+    def test_a_connection_that_is_made_ahead_writes_nothing(
+        self, state: State, engine: sa.Engine
+    ) -> None:
+        backend = state.open()
+        try:
+            backend.connect()
+
+            assert backend.stored() == ()
+            assert sa.inspect(engine).get_table_names() == []
+            backend.create()
+        finally:
+            backend.close()
+        assert "txtopo_ledger" in sa.inspect(engine).get_table_names()
+
     def test_the_view_hides_bookkeeping_and_tombstones(
         self, state: State, engine: sa.Engine
     ) -> None:

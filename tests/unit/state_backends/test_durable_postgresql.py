@@ -165,5 +165,8 @@ def test_a_write_locks_the_ledger_before_anything_else(url: str) -> None:
     store = StateDriver(open_state(url, table="counts"))
     with statements_said() as said:
         store.puts(1, {"a": 1})
+    with statements_said() as said_later:
+        store.puts(2, {"a": 2})
 
     assert said[0].endswith("FOR UPDATE")
+    assert said_later[0].startswith("UPDATE txtopo_ledger")

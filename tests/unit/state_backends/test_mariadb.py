@@ -74,7 +74,7 @@ class TestConnection(ConnectionSuite):
     def server(self, mariadb: MariaServer) -> MariaServer:
         return mariadb
 
-    @pytest.mark.parametrize("marker", [b"FOR UPDATE", b"counts_touched", b"JSON_TABLE"])
+    @pytest.mark.parametrize("marker", [b"UPDATE txtopo_ledger", b"counts_touched", b"JSON_TABLE"])
     def test_a_connection_lost_before_the_commit_writes_nothing(
         self, distant: StateDriver, proxy: TcpProxy, marker: bytes
     ) -> None:

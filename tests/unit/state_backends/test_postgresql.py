@@ -70,7 +70,7 @@ class TestConnection(ConnectionSuite):
         return postgresql
 
     @pytest.mark.parametrize("rows", [1, 2_500])
-    @pytest.mark.parametrize("marker", [b"MERGE", b"COPY", b"FOR UPDATE"])
+    @pytest.mark.parametrize("marker", [b"MERGE", b"COPY", b"UPDATE txtopo_ledger"])
     def test_a_connection_lost_before_the_commit_writes_nothing(
         self, distant: StateDriver, proxy: TcpProxy, marker: bytes, rows: int
     ) -> None:

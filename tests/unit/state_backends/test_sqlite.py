@@ -65,6 +65,14 @@ def test_a_reading_of_no_file_makes_none(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_connection_that_is_made_ahead_makes_no_file(tmp_path: Path) -> None:
+    backend = open_state(f"sqlite:///{tmp_path}/none.db", table="counts").open()
+    backend.connect()
+    backend.close()
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_relative_path_is_fixed_when_the_state_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,15 @@ def check_zeromq() -> None:
         )
 
 
+def has_zeromq() -> bool:
+    """Return whether this process can make the sockets of slots."""
+    try:
+        check_zeromq()
+    except ConfigError:
+        return False
+    return True
+
+
 def listening(
     context: zmq.Context[zmq.Socket[bytes]], kind: int, keys: Keys, host: str
 ) -> tuple[zmq.Socket[bytes], int]:

@@ -58,8 +58,6 @@ BATCH_RECORDS_MAX = 10_000
 # partitions of Kafka, found by their names. Tasks beyond this number have nothing to do.
 SHARES = 64
 
-PARTIAL_PENDING_MAX = 2
-
 OnDataLoss = Literal["stop", "record"]
 
 _logger = logger_of("txtopo.spouts")
@@ -283,7 +281,7 @@ class KafkaSource:
         left = max(self.unread(before, look, first=first).values(), default=0)
         # The batches between the last known one and this one take their part.
         left -= (txid - last.txid - 1) * self._records_max
-        return worth_a_batch(left, self._records_max, last)
+        return last.worth_a_batch(left, self._records_max)
 
     def unread(self, before: Positions, look: Look, *, first: bool) -> dict[KafkaPartition, int]:
         """Return how many offsets each partition has after *before*.
@@ -619,17 +617,6 @@ def _skipped(before: Positions, lost: Iterable[Lost]) -> Positions:
         else:
             ranges[each.partition] = Range(each.end, each.end)
     return Positions(before.ids, ranges)
-
-
-def worth_a_batch(left: int, records_max: int, last: LastBatch) -> bool:
-    """Return whether to plan a batch now, with *left* unread offsets in the fullest partition.
-
-    A full batch is planned at once: the window of pending batches is there for that. One that has
-    room grows while it waits, but a record waits for all batches before its own. So while two are
-    in flight, one in its commit and one in its processing, the rest is left to gather: no record
-    then waits for more than two others, and the slower the commits, the larger the batches.
-    """
-    return left >= records_max or (left > 0 and last.pending < PARTIAL_PENDING_MAX)
 
 
 def behind(look: Look | None, positions: Positions) -> dict[str, int]:

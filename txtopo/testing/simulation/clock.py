@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from txtopo.runtime.scheduler import Callback, Done, Timer
+from txtopo.runtime.scheduler import Callback, Done, Timer, settled
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import SimulatedProcess
@@ -260,6 +260,10 @@ class VirtualScheduler:
                 self._process.after(delay_s, lambda: self._call(lambda: done(future)))
 
         self._process.begin(run)
+
+    def beside(self, work: Callable[[], T]) -> Future[T]:
+        """Do blocking *work* at once, before the caller goes on."""
+        return settled(work)
 
     def seed(self) -> int:
         """Return 64 random bits, which the seed decides."""

@@ -1,0 +1,105 @@
+"""The ledger is locked, checked and written by one statement, and what that may not hide.
+
+Who has committed knows the ledger, and that the state has no tombstones, until another one writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.state_backends.watching import statements_said
+from txtopo.errors import FencedError, ForeignStateError
+from txtopo.state import State, open_state
+from txtopo.testing.conformance.driver import StateDriver, claim_of
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return open_state(f"sqlite:///{tmp_path}/states.db", table="counts")
+
+
+@pytest.fixture
+def writer(state: State) -> Iterator[StateDriver]:
+    """A coordinator that has committed two txids."""
+    writer = StateDriver(state)
+    writer.puts(1, {"a": 1})
+    writer.puts(2, {"a": 2})
+    yield writer
+    writer.backend.close()
+
+
+def verbs(said: list[str]) -> list[str]:
+    return [statement.split()[0] for statement in said]
+
+
+def rows(writer: StateDriver) -> dict[tuple[object, ...], bool]:
+    """Return whether each row is a tombstone."""
+    with writer.backend.snapshot() as snapshot:
+        return {key: row.deleted for key, row in snapshot.items()}
+
+
+def test_who_goes_on_reads_no_ledger_and_looks_for_no_tombstone(writer: StateDriver) -> None:
+    with statements_said() as said:
+        writer.puts(3, {"a": 3})
+
+    assert "SELECT" not in verbs(said)
+    assert "DELETE" not in verbs(said)
+    assert writer.contents() == {"a": 3}
+
+
+def test_who_left_another_ledger_is_refused(state: State, writer: StateDriver) -> None:
+    """Its epoch was deposed, or it is behind: the row is not what it left."""
+    successor = StateDriver(state, epoch=2)
+
+    with pytest.raises(FencedError):
+        writer.puts(3, {"a": 30})
+
+    assert successor.puts(3, {"b": 3}).txid == 3
+    with pytest.raises(FencedError):
+        writer.puts(3, {"a": 30})
+    assert successor.contents() == {"a": 2, "b": 3}
+
+
+def test_who_left_the_ledger_of_another_owner_is_refused(state: State, writer: StateDriver) -> None:
+    """An operator gave the state away within the epoch: nothing else differs."""
+    meant = replace(claim_of(component="another"), replaces=writer.held())
+    beside = state.open()
+    beside.claim(meant)
+
+    with pytest.raises(ForeignStateError):
+        writer.puts(3, {"a": 30})
+
+    assert writer.contents() == {"a": 2}
+    beside.close()
+
+
+def test_a_redo_is_not_taken_for_the_next_txid(writer: StateDriver) -> None:
+    writer.puts(2, {"b": 2}, attempt=1)
+
+    assert writer.contents() == {"a": 1, "b": 2}
+    assert writer.puts(5, {"b": 5}, first=3).txid == 5
+    assert writer.puts(6, {"a": 6}).txid == 6
+    assert writer.contents() == {"a": 6, "b": 5}
+
+
+def test_tombstones_that_a_commit_left_are_removed_by_the_next(writer: StateDriver) -> None:
+    writer.puts(3, {"a": None})
+    assert rows(writer) == {("a",): True}
+
+    writer.puts(4, {"b": 4})
+
+    assert rows(writer) == {("b",): False}
+
+
+def test_tombstones_that_another_one_left_are_removed(state: State, writer: StateDriver) -> None:
+    beside = StateDriver(state)
+    beside.puts(3, {"a": None})
+
+    writer.puts(4, {"b": 4})
+
+    assert rows(writer) == {("b",): False}
+    beside.backend.close()

@@ -1,0 +1,325 @@
+"""A mistake in a program is told where it stands, with what was got and what was expected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.unit.streams.worlds import run
+from txtopo import (
+    BatchBolt,
+    Committer,
+    Count,
+    Fields,
+    FieldsError,
+    Max,
+    PersistentAggregate,
+    StreamBuilder,
+    Sum,
+    TopologyError,
+    TransactionalTopologyBuilder,
+    open_state,
+)
+from txtopo.bolts import KafkaSink
+from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from txtopo.streams import DataStream, Table
+
+SALE = Fields("id string, shop string, amount long")
+
+
+def builder_and_sales() -> tuple[StreamBuilder, DataStream]:
+    builder = StreamBuilder("shop")
+    spout = OpaqueMemoryTransactionalSpout({0: [["1", "a", 5]]}, SALE, 1)
+    return builder, builder.source("sales", spout)
+
+
+def state(table: str | None = "t", **more: Any) -> Any:
+    return open_state("sqlite:///x.db", table=table, **more)
+
+
+def latest(sales: DataStream, **more: Any) -> Table:
+    return sales.as_table(state("latest", **more), key="shop", value="amount")
+
+
+def running(sales: DataStream, **more: Any) -> DataStream:
+    kept = {"state": state("running")} | more
+    return sales.group_by("shop").update(lambda v, row: (1, None), "n long", **kept)
+
+
+def asking_itself(sales: DataStream) -> object:
+    table = latest(sales)
+    asked = sales.select("shop").query(table, on="shop")
+    return asked.select("shop").query(table, on="shop")
+
+
+def used_twice(sales: DataStream) -> object:
+    sales.store(state("t"), key="id")
+    return sales.group_by("shop").persistent_aggregate(state("T"), id="n", n=Count())
+
+
+class Silent(BatchBolt, Committer):
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None: ...
+
+    def execute(self, tuple: Any) -> None: ...
+
+    def finish_batch(self) -> None: ...
+
+
+MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
+    "column": (lambda s: s.group_by("shp"), "group_by names unknown column 'shp'; did you mean"),
+    "twice": (lambda s: s.group_by("shop", "shop"), "group_by names column 'shop' twice"),
+    "a list": (lambda s: s.group_by(["shop"]), r"group_by needs names of columns; got \['shop'\]"),
+    "a number": (lambda s: s.store(state(), key=3), "store, for its key, needs names of columns"),
+    "select": (lambda s: s.select("id", who="customer"), "select names unknown column 'customer'"),
+    "nothing": (lambda s: s.select(), "select names no column"),
+    "renamed": (lambda s: s.select("id", id="shop"), "field names must be distinct; got twice: id"),
+    "function": (lambda s: s.map("x", "n long"), "map needs a function; got 'x'"),
+    "class": (lambda s: s.filter(int), "filter needs a function"),
+    "arguments": (
+        lambda s: s.map(lambda: [1], "n long"),
+        r"the function of map does not fit its call; got <lambda>\(\); expected \(row\)",
+    ),
+    "update's arguments": (
+        lambda s: s.group_by("shop").update(lambda row: row, "n long", state=state()),
+        r"the function of update does not fit its call.*expected \(value, row\)",
+    ),
+    "no type": (lambda s: s.map(list, "n"), "needs a function|has no type"),
+    "fields": (lambda s: s.map(lambda row: [1], ["n"]), "fields of map are of the wrong type"),
+    "unknown type": (lambda s: s.map(lambda row: [1], "n longg"), "unknown type 'longg'; did you"),
+    "json": (lambda s: s.map(lambda row: [1], "n json"), "field 'n' of map is json"),
+    "parallelism": (lambda s: s.filter(bool_of, parallelism=0), "parallelism of 'filter' is wrong"),
+    "id": (lambda s: s.filter(bool_of, id="sales"), "filter id 'sales' stands twice"),
+    "bad id": (lambda s: s.filter(bool_of, id="a/b"), "filter id has a '/'"),
+    "no aggregate": (lambda s: s.group_by("shop").aggregate(), "aggregate has no aggregates"),
+    "not one": (
+        lambda s: s.group_by("shop").aggregate(n=Count),
+        "is no aggregate|of column 'n' is none",
+    ),
+    "sum of text": (
+        lambda s: s.group_by("shop").persistent_aggregate(state(), n=Sum("id")),
+        "persistent_aggregate cannot use 'sales': Sum needs numbers; field 'id' is string",
+    ),
+    "max of nothing": (
+        lambda s: s.group_by("shop").aggregate(n=Max("amuont")),
+        "unknown field 'amuont'.*did you mean 'amount'",
+    ),
+    "key as value": (
+        lambda s: s.group_by("shop").persistent_aggregate(state(), shop=Count()),
+        "would make column 'shop' twice",
+    ),
+    "taken back": (
+        lambda s: s.group_by("shop").persistent_aggregate(state(), retracted="id", n=Count()),
+        "no boolean; got 'id', string",
+    ),
+    "state": (lambda s: s.store("sqlite:///x.db", key="id"), "state of store is of the wrong type"),
+    "no table": (lambda s: s.store(state(None), key="id"), "state of store has no table"),
+    "table twice": (used_twice, "table 'T' of .* is used twice; got it in store 't' and in"),
+    "all key": (lambda s: s.store(state(), key=["id", "shop", "amount"]), "has no value columns"),
+    "no key": (lambda s: s.store(state(), key=()), "has no key columns"),
+    "key": (lambda s: s.store(state(), key="idd"), "store, for its key, names unknown column"),
+    "key and value": (
+        lambda s: s.as_table(state(), key="id", value=["id", "shop"]),
+        "would make column 'id' twice",
+    ),
+    "order": (
+        lambda s: s.store(state(), key="id", order_by="time"),
+        "store, for its order, names unknown column 'time'",
+    ),
+    "password": (
+        lambda s: s.store("postgresql://me:secret@db/x", key="id"),
+        r"got 'postgresql://me:\*\*\*@db/x'",
+    ),
+    "no groups": (
+        lambda s: s.group_by().update(lambda v, row: (1, None), "n long", state=state()),
+        "update has no groups",
+    ),
+    "transactional update": (
+        lambda s: running(s, state=state(kind="transactional")),
+        "update reads a transactional state",
+    ),
+    "transactional query": (
+        lambda s: s.select("shop").query(latest(s, kind="transactional"), on="shop"),
+        "query reads a transactional state",
+    ),
+    "transactional changes": (
+        lambda s: latest(s, kind="transactional").changes(),
+        "changes reads a transactional state",
+    ),
+    "changes of a log": (
+        lambda s: s.group_by("shop").persistent_aggregate(state(mode="log"), n=Count()).changes(),
+        "changes reads a state in mode 'log'",
+    ),
+    "types of keys": (
+        lambda s: s.select("amount").query(latest(s), on="amount"),
+        "columns of query do not fit the key; got .*amount long.* expected 1 of the types of",
+    ),
+    "several keys": (lambda s: s.query(latest(s), on=["id", "shop"]), "do not fit the key"),
+    "column twice": (
+        lambda s: s.query(latest(s), on="shop"),
+        r"query would make column 'amount' twice.*select\(…, other='amount'\)",
+    ),
+    "cycle": (asking_itself, "query asks table 'latest' with a stream that depends on it"),
+    "no table to query": (lambda s: s.query(s, on="id"), "query takes no DataStream"),
+    "merge": (lambda s: StreamBuilder("x").merge(s), "merge got 'sales' of another StreamBuilder"),
+    "no bolt": (lambda s: s.bolt("b", object()), "bolt 'b' is no bolt"),
+    "no output": (
+        lambda s: s.bolt("b", Silent()),
+        r"bolt 'b' has no stream 'default' to go on with; got no streams; .*use to\(\)",
+    ),
+    "bolt's fields": (lambda s: s.bolt("b", Silent(), by="x"), "bolt 'b' names unknown column 'x'"),
+    "bolt's text": (
+        lambda s: s.to(Silent(), id="b", states={"n": "sqlite:///x.db"}),
+        "the state of bolt 'b' is of the wrong type; got 'sqlite:///x.db'",
+    ),
+    "bolt's state": (
+        lambda s: (s.store(state(), key="id"), s.to(Silent(), states={"n": state()})),
+        "table 't' of .* is used twice; got it in store 't' and in bolt 'sales.to'",
+    ),
+}
+
+
+def bool_of(row: Any) -> bool:
+    return bool(row["amount"])
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_told_where_it_stands(name: str) -> None:
+    mistake, message = MISTAKES[name]
+    _, sales = builder_and_sales()
+
+    with pytest.raises((TopologyError, TypeError)) as caught:
+        mistake(sales)
+
+    assert re.search(message, str(caught.value), re.DOTALL), str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_merged_streams_need_equal_fields() -> None:
+    builder, sales = builder_and_sales()
+
+    with pytest.raises(TopologyError, match=r"merged streams differ in their fields; got .*'sales"):
+        builder.merge(sales, sales.select("shop", "id", "amount"))
+
+
+def test_a_stream_stands_once_in_a_merge() -> None:
+    builder, sales = builder_and_sales()
+    good, bad = sales.branch(bool_of)
+
+    with pytest.raises(TopologyError, match=r"'sales\.branch\.others' stands twice in a merge"):
+        builder.merge(builder.merge(good, bad), bad)
+
+
+def test_a_merge_of_nothing_is_refused() -> None:
+    with pytest.raises(TopologyError, match="merge has no streams"):
+        builder_and_sales()[0].merge()
+
+
+def test_a_topology_needs_a_source() -> None:
+    with pytest.raises(TopologyError, match=r"topology 'shop' has no source.*builder.source"):
+        StreamBuilder("shop").build_topology()
+
+
+def test_a_spout_is_checked_where_it_is_added() -> None:
+    builder: Any = StreamBuilder("shop")
+
+    with pytest.raises(TopologyError, match="spout 'sales' is no spout; got 3"):
+        builder.source("sales", 3)
+    with pytest.raises(TopologyError, match="parallelism of 'sales' is wrong; got 0"):
+        builder.source("sales", MemoryTransactionalSpout({0: []}, SALE, 1), 0)
+    builder.source("sales", MemoryTransactionalSpout({0: []}, SALE, 1)).store(state(), key="id")
+
+    assert set(builder.build_topology().graph.components) == {"sales", "t"}
+
+
+def test_a_place_for_dead_letters_is_checked_where_it_is_given() -> None:
+    with pytest.raises(TopologyError, match="dead_letters is of the wrong type; got 'x'"):
+        StreamBuilder("shop", dead_letters="x")  # type: ignore[arg-type]
+
+
+def test_an_output_that_is_not_there_is_refused() -> None:
+    builder, _ = builder_and_sales()
+
+    with pytest.raises(TopologyError, match=r"no spout or bolt 'sale'.*did you mean 'sales'"):
+        builder.output("sale", "late")
+    with pytest.raises(TopologyError, match="'sales' has no stream 'late'"):
+        builder.output("sales", "late")
+
+
+def test_a_function_that_returns_no_row_is_told_with_its_operator() -> None:
+    returned: dict[str, Callable[[Any], DataStream]] = {
+        "returned no row; got 5": lambda s: s.map(lambda row: 5, "n long"),
+        "returned no row; got [1, 2]": lambda s: s.map(lambda row: [1, 2], "n long"),
+        "returned no rows; got 'ab'": lambda s: s.flat_map(lambda row: "ab", "n long"),
+        "returned no record batch": lambda s: s.map_batches(lambda batch: 5, "n long"),
+        "returned no mask": lambda s: s.filter_batches(lambda batch: batch),
+        "does not fit column 'n'": lambda s: s.map(lambda row: ["x"], "n long"),
+        "another number of rows": lambda s: s.map_batches(
+            lambda batch: batch.slice(1).select(["id"]), "id string"
+        ),
+        "returned no value and row": lambda s: s.group_by("shop").update(
+            lambda value, row: 3,
+            "n long",
+            state=open_state("memory:", table="v"),
+        ),
+    }
+    for message, operator in returned.items():
+        builder = StreamBuilder("shop")
+        spout = OpaqueMemoryTransactionalSpout({0: [["1", "a", 5]]}, SALE, 1)
+        last = operator(builder.source("sales", spout))
+        wide = last.with_columns(lambda row: [1], "one long")
+        wide.store(open_state("memory:", table="out"), key=last.fields.names[0])
+        with pytest.raises(Exception, match=re.escape(message)):
+            run(builder.build_topology())
+
+
+def test_a_persistent_aggregate_of_ones_own_holds_its_table() -> None:
+    _, sales = builder_and_sales()
+    sales.to(PersistentAggregate(state("n"), "shop", Count()), id="count")
+
+    with pytest.raises(TopologyError, match="used twice; got it in bolt 'count'"):
+        sales.store(state("n"), key="id")
+
+
+def test_a_second_source_is_for_the_builder_below_to_take() -> None:
+    builder, _ = builder_and_sales()
+    spout = MemoryTransactionalSpout({0: []}, SALE, 1)
+    if hasattr(TransactionalTopologyBuilder, "set_spout"):
+        merging_two_sources()
+        return
+
+    with pytest.raises(TopologyError, match="exactly one spout; got 'sales', 'more'"):
+        builder.source("more", spout)
+
+
+def merging_two_sources() -> None:
+    builder, stock = StreamBuilder("stock"), open_state("memory:", table="stock")
+    sold = builder.source(
+        "sold", MemoryTransactionalSpout({0: [["tea"], ["salt"]]}, Fields("product string"), 1)
+    )
+    receipts: Any = {0: [["tea", 5], ["salt", 3], ["tea", 2]]}
+    fields = Fields("product string, pieces long")
+    bought = builder.source("bought", OpaqueMemoryTransactionalSpout(receipts, fields, 1), 2)
+    taken = sold.map(lambda row: [row["product"], -1], "product string, pieces long")
+    both = builder.merge(taken, bought).group_by("product")
+    both.persistent_aggregate(stock, pieces=Sum("pieces"))
+    run(builder.build_topology())
+
+    with stock.reader() as reader:
+        assert dict(reader.items()) == {"tea": 6, "salt": 2}
+
+
+def test_errors_of_fields_are_errors_of_the_topology() -> None:
+    assert issubclass(FieldsError, TopologyError)
+
+
+def test_changes_of_an_opaque_source_cannot_go_to_kafka() -> None:
+    """Another attempt may bring other changes, and consumers would have seen these."""
+    builder, sales = builder_and_sales()
+    sink = KafkaSink("broker:9092", "changes", key="shop", value=["amount"])
+    latest(sales).changes().to(sink)
+
+    with pytest.raises(TopologyError, match=r"KafkaSink 'latest.changes.to' hangs on the opaque"):
+        builder.build_topology()

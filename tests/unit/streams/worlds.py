@@ -1,0 +1,176 @@
+"""Programs under the simulator, with batches that every attempt cuts anew, against plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+from zlib import crc32
+
+from tests.unit.streams.plain import PlainBuilder
+from txtopo import Config, Fields, Topology, TopologyRun, open_state
+from txtopo.attempt import TransactionAttempt
+from txtopo.collector import BatchOutputCollector
+from txtopo.context import TaskContext
+from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyKilled
+from txtopo.metadata import Json
+from txtopo.spouts import OpaqueMemoryTransactionalSpout
+from txtopo.spouts.spout import OpaquePartitionedTransactionalEmitter
+from txtopo.streams import StreamBuilder
+from txtopo.testing.checkers import Evidence
+from txtopo.testing.simulation.campaign import Verdict, quiet, verdict
+from txtopo.testing.simulation.clock import ThreadHandoff
+from txtopo.testing.simulation.scenario import CHAOS_S, Scenario
+from txtopo.testing.simulation.topologies import Oracle, Rows
+from txtopo.testing.simulation.world import World
+
+SALE = "id string, shop string, amount long"
+NAMES = ("id", "shop", "amount")
+LOCAL = Config(carrier="local", zookeeper="memory", slots=2)
+# Batches of few rows, many in flight: most txids share a write.
+GROUPS = Config(carrier="local", zookeeper="memory", group_txids_max=10, run_txids_max=10, slots=2)
+
+Program = Callable[[Any, Any, Callable[..., Any]], object]
+"""Takes the builder, its source and a function that opens a state by name."""
+
+
+def sales(count: int, seed: int = 0) -> list[list[Any]]:
+    """Return rows with ids of their own; some amounts are NULL."""
+    rows: list[list[Any]] = []
+    for number in range(count):
+        chance = crc32(f"{seed}/{number}".encode())
+        amount = None if chance % 7 == 0 else chance % 50 - 10
+        rows.append([f"s{number:03}", "abcd"[chance // 7 % 4], amount])
+    return rows
+
+
+class RecuttingSpout(OpaqueMemoryTransactionalSpout):
+    """Cuts each attempt at a batch in its own way, and at times leaves a partition out."""
+
+    def __init__(self, rows: Sequence[Sequence[Any]], take: int, partitions: int = 2) -> None:
+        shares = {number: list(rows[number::partitions]) for number in range(partitions)}
+        super().__init__(shares, Fields(SALE), take)
+
+    def emitter(
+        self, config: Config, context: TaskContext
+    ) -> OpaquePartitionedTransactionalEmitter:
+        return RecuttingEmitter(self._partitions, self._take)
+
+
+class RecuttingEmitter(OpaquePartitionedTransactionalEmitter):
+    """See the spout."""
+
+    def __init__(self, partitions: Sequence[Sequence[Sequence[Any]]], take: int) -> None:
+        self._partitions, self._take = partitions, take
+
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Json,
+        *,
+        rows_max: int | None = None,
+    ) -> Json:
+        start = sum(last_metadata) if isinstance(last_metadata, list) else 0  # type: ignore[arg-type]
+        chance = crc32(f"{attempt.epoch}/{attempt.txid}/{attempt.attempt}/{partition}".encode())
+        take = 1 + chance % self._take
+        if chance // 64 % 11 == 0:
+            take = 0
+        if rows_max is not None:
+            take = min(take, rows_max)
+        taken = self._partitions[partition][start : start + take]
+        for row in taken:
+            collector.emit(row)
+        return [start, len(taken)]
+
+
+def memory_state(name: str, **more: Any) -> Any:
+    return open_state("memory:", table=name, **more)
+
+
+def topology_of(
+    program: Program, spout: Any, parallelism: int = 1, state: Callable[..., Any] = memory_state
+) -> Topology:
+    builder = StreamBuilder("program")
+    program(builder, builder.source("sales", spout, parallelism), state)
+    return builder.build_topology()
+
+
+def plain_tables(
+    program: Program, batches: Sequence[Sequence[Sequence[Any]]]
+) -> dict[str, dict[Any, Any]]:
+    """Return what each table of a program holds after some batches, in plain Python."""
+    builder = PlainBuilder()
+    program(builder, builder.source("sales", NAMES), lambda name, **_: name)
+    builder.run("sales", batches)
+    return builder.tables
+
+
+class Held(dict[Any, Any]):
+    """Rows of a table that remember the batches that they follow from."""
+
+    batches: tuple[Sequence[Any], ...] = ()
+
+
+def oracle_of(program: Program, table: str) -> Oracle:
+    def step(rows: Rows, batch: Sequence[Any]) -> Rows:
+        batches = (*(rows.batches if isinstance(rows, Held) else ()), tuple(batch))
+        held = Held(
+            (key if isinstance(key, tuple) else (key,), tuple(value.values()))
+            for key, value in plain_tables(program, batches)[table].items()
+        )
+        held.batches = batches
+        return held
+
+    return step
+
+
+def simulated(
+    program: Program, seed: int, rows: Sequence[Sequence[Any]], config: Config | None = None
+) -> Verdict:
+    """Run a program under faults of a seed, and judge it by the program in plain Python."""
+    take, parallelism = 1 + seed % 5, 1 + seed % 3
+    topology = topology_of(program, RecuttingSpout(rows, take), parallelism)
+    scenario = replace(
+        Scenario.drawn(seed), min_batch_rows=None, max_rows_per_second=None, target_commit_s=None
+    )
+    handoff = ThreadHandoff()
+    given = scenario.config() if config is None else config
+    world = World(seed, scenario.faults, given, scenario.coordinators, handoff)
+    world.take(topology)
+    with quiet():
+        history = world.run(CHAOS_S)
+    evidence = Evidence(
+        topology_id=topology.id,
+        history=history,
+        oracles={table: oracle_of(program, table) for table in plain_tables(program, [])},
+        source=None,
+        leftovers=world.leftovers.found,
+        expected=(FencedError, PoisonBatchError, InfrastructureError, TopologyKilled),
+        records=[tuple(each) for each in rows],
+    )
+    judged = verdict(seed, world, evidence)
+    handoff.close()
+    return judged
+
+
+def assert_right(
+    program: Program,
+    seeds: range,
+    rows: Sequence[Sequence[Any]] | None = None,
+    config: Config | None = None,
+) -> list[Verdict]:
+    """Check that a program under the faults of some seeds equals the one in plain Python."""
+    judged = []
+    for seed in seeds:
+        judged.append(simulated(program, seed, rows or sales(24, seed), config))
+        assert not judged[-1].violations, f"seed {seed}: {judged[-1].violations[:3]}"
+    return judged
+
+
+def run(topology: Topology, config: Config = LOCAL, spark: Any = None) -> TopologyRun:
+    """Run a topology to its end."""
+    with topology.start(spark, config) as handle:
+        handle.process_all_available()
+    return handle

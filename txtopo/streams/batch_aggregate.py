@@ -1,0 +1,125 @@
+"""Aggregates of one batch: BatchPartials where rows come, BatchAggregate where keys meet.
+
+Both use the aggregation of a ``PersistentAggregate``: its partial aggregates are combined where
+rows are, and again by key. Nothing is kept for the next batch.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.bolts.bolt import ArrowBolt
+from txtopo.bolts.persistent_aggregate import PersistentAggregate
+from txtopo.collector import ArrowOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.stages.aggregation import Aggregation
+from txtopo.stages.tasks import rows_of
+from txtopo.state.backend import StateTable
+from txtopo.state.reader import ReaderView
+from txtopo.streams.operators import batches_of
+from txtopo.tuples import Field, Fields
+
+
+def stream_fields(fields: Fields) -> Fields:
+    """Return columns as a stream can have them: json as its text."""
+    return Fields.of(
+        [Field(each.name, "string" if each.type == "json" else each.type) for each in fields]
+    )
+
+
+def partial_fields(aggregates: PersistentAggregate, inputs: Fields) -> Fields:
+    """Return the fields of the partial aggregates of inputs of these fields."""
+    foldings = Aggregation.of(aggregates, inputs).foldings
+    columns = [*aggregates.key_fields(inputs)]
+    for field in aggregates.value_fields(inputs):
+        columns += foldings[field.name].columns.fields if field.name in foldings else [field]
+    return stream_fields(Fields.of(columns))
+
+
+class BatchPartials(ArrowBolt):
+    """Combines the rows of one task and batch by key, and emits partial aggregates.
+
+    Delivery: that of an ``ArrowBolt``.
+
+    Args:
+        aggregates: Key and aggregates.
+        inputs: The fields of the rows.
+    """
+
+    def __init__(self, aggregates: PersistentAggregate, inputs: Fields) -> None:
+        self._aggregation = Aggregation.of(aggregates, inputs)
+        self.output_fields = partial_fields(aggregates, inputs)
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: ArrowOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        self._collector = collector
+        self._partials: list[pa.RecordBatch] = []
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        """Take rows."""
+        self._partials.append(self._aggregation.inputs_of(batch))
+
+    def finish_batch(self) -> None:
+        """Emit one partial aggregate for each key."""
+        if self._partials:
+            self._collector.emit(self._aggregation.combine(self._partials))
+
+
+class BatchAggregate(ArrowBolt):
+    """Combines the partial aggregates of a batch, and emits one row for each key.
+
+    Delivery: that of an ``ArrowBolt``. It emits nothing for a batch without rows.
+
+    Args:
+        id: Its id, for messages.
+        aggregates: Key and aggregates.
+        inputs: The fields of the rows.
+
+    Attributes:
+        fields: The fields of the rows that it emits.
+    """
+
+    def __init__(self, id: str, aggregates: PersistentAggregate, inputs: Fields) -> None:
+        self._id = id
+        self._aggregation = Aggregation.of(aggregates, inputs)
+        key, value = aggregates.key_fields(inputs), aggregates.value_fields(inputs)
+        table = StateTable(id, "opaque", key, value, tuple(aggregates.aggregates.values()))
+        self._view, self._by = ReaderView(table), len(aggregates.key)
+        self._width = len(key)
+        shown = stream_fields(self._view.fields)
+        self.fields = Fields.of([*(key if aggregates.key else ()), *shown])
+        self.output_fields = self.fields
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: ArrowOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        self._collector = collector
+        self._partials: list[pa.RecordBatch] = []
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        """Take partial aggregates."""
+        self._partials.append(batch.select(self._aggregation.schema.names))
+
+    def finish_batch(self) -> None:
+        """Emit the aggregates of each key, as readers of a state see them."""
+        if not self._partials:
+            return
+        combined = self._aggregation.combine(self._partials).select(self._aggregation.stored)
+        rows = [
+            (*row[: self._by], *self._view.row(row[self._width :])) for row in rows_of(combined)
+        ]
+        for batch in batches_of(self._id, self.fields, rows):
+            self._collector.emit(batch)

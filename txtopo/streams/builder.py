@@ -1,0 +1,166 @@
+"""StreamBuilder: puts a transactional topology together from operators on streams.
+
+Rules
+-----
+1. Every operator becomes spouts, bolts, committers and states as they are, in
+   :meth:`StreamBuilder.build_topology`. Nothing below this package knows it. So exactly once rests
+   on what holds for every topology: attempts, ledgers, undo before redo.
+2. What is stateless (``map``, ``filter`` …) runs in the processing phase, unless it stands below a
+   committer. What reads a state (``update``, ``query``, ``changes``) is a committer of one task. It
+   reads its state as of the txid before, with what the txids before in its group have written, and
+   its own writes.
+3. A bolt keeps nothing between two batches but what is in a state.
+4. What an operator may emit in a replay follows from the rows of the batch and the state as of the
+   txid before. So an operator that emits what it reads takes opaque states only: a transactional
+   state that holds the txid already would show what is after it.
+5. Ids are made from the names of sources and operators, in the order of the program. Neither ids
+   nor groupings nor what is fused depends on a parallelism, since a topology that has run is known
+   by its components, and may be started again with another parallelism.
+
+Fusion
+------
+Operators without state that follow each other are one bolt, which has the id of the last of them:
+no row goes from task to task between them. A bolt ends where a stream has two readers, and begins
+at a merge, below what is no such operator, and where ``parallelism=`` is given. A branch ends one.
+
+How a query reads a table
+-------------------------
+A state has one component that reads and writes it. So the rows of a stream that queries a table go
+to the component of the table: it first applies the rows of the table in the batch, then answers.
+A stream that depends on the table cannot be asked again of it in the same txid: that is a cycle.
+"""
+
+from __future__ import annotations
+
+from txtopo.bolts.bolt import Committer
+from txtopo.bolts.dead_letters import DeadLetters
+from txtopo.builders.transactional import Spout, Topology
+from txtopo.errors import TopologyError, nearest
+from txtopo.state.registry import State
+from txtopo.streams.draft import Draft
+from txtopo.streams.nodes import Port, SourceNode
+from txtopo.streams.stream import DataStream
+from txtopo.topology.component import checked_streams
+from txtopo.tuples import DEFAULT_STREAM
+
+
+class StreamBuilder:
+    """Puts a transactional topology together from operators on streams (Trident's counterpart).
+
+    Delivery: each record of a source counts exactly once in each state, whatever crashes. Mistakes
+    are found where they stand in the program, or by :meth:`build_topology`.
+
+    Args:
+        id: Id of the topology; its progress is stored under it. See
+            ``TransactionalTopologyBuilder``.
+        dead_letters: Where records go that a spout cannot decode; see
+            ``TransactionalTopologyBuilder``. The functions of operators make none.
+
+    Raises:
+        TopologyError: An argument is wrong; the message says which and how to mend it.
+
+    Example:
+        >>> from txtopo import Count, Fields, StreamBuilder, open_state
+        >>> from txtopo.spouts import MemoryTransactionalSpout
+        >>> spout = MemoryTransactionalSpout({0: [["a b"], ["b"]]}, Fields("line string"), 1)
+        >>> builder = StreamBuilder("words")
+        >>> lines = builder.source("lines", spout)
+        >>> words = lines.flat_map(lambda row: [[w] for w in row["line"].split()], "word string")
+        >>> counts = open_state("memory:", table="counts")
+        >>> table = words.group_by("word").persistent_aggregate(counts, count=Count())
+        >>> builder.build_topology().id
+        'words'
+    """
+
+    def __init__(
+        self, id: str, *, dead_letters: State | Committer | DeadLetters | None = None
+    ) -> None:
+        self._draft = Draft(id, dead_letters)
+
+    def source(self, id: str, spout: Spout, parallelism: int = 1) -> DataStream:
+        """Add a spout, and return its stream ``default``.
+
+        Args:
+            id: Id of the spout.
+            spout: The spout.
+            parallelism: How many tasks the spout has, and the operators below it.
+
+        Raises:
+            TopologyError: The id is taken, the spout declares no stream ``default``, or the
+                topology cannot have this spout.
+        """
+        self._draft.take_id(id, "spout")
+        node = self._draft.add_source(SourceNode(id, (), parallelism, spout))
+        streams = checked_streams(id, spout)
+        if DEFAULT_STREAM not in streams:
+            raise TopologyError(
+                f"spout {id!r} has no stream 'default'; got {', '.join(map(repr, streams))}; "
+                "expected output_fields = Fields(…)",
+                component=id,
+            )
+        return DataStream(self._draft, id, (Port(node),), streams[DEFAULT_STREAM].fields)
+
+    def merge(self, *streams: DataStream) -> DataStream:
+        """Return one stream with the rows of several, which have the same fields.
+
+        There is no order between rows of different streams.
+
+        Raises:
+            TopologyError: A stream is of another builder, stands twice, or has other fields.
+        """
+        if not streams:
+            raise TopologyError("merge has no streams; expected two or more; name them")
+        first, ports = streams[0], list[Port]()
+        for stream in streams:
+            self._draft.check_own("merge", stream, DataStream)
+            if stream.fields != first.fields:
+                raise TopologyError(
+                    f"merged streams differ in their fields; got {first.fields!r} of "
+                    f"{first.name!r} and {stream.fields!r} of {stream.name!r}; expected the same "
+                    "names and types in the same order; use select() or map()"
+                )
+            for port in stream.ports:
+                if port in ports:
+                    raise TopologyError(
+                        f"stream {port.name!r} stands twice in a merge, so its rows would count "
+                        "twice; expected distinct streams; take it out"
+                    )
+                ports.append(port)
+        return DataStream(self._draft, self._draft.free_id("merge"), tuple(ports), first.fields)
+
+    def output(self, id: str, stream: str) -> DataStream:
+        """Return another stream than ``default`` of a spout, or of a bolt that was added.
+
+        Args:
+            id: Id of the spout or bolt.
+            stream: Name of the stream.
+
+        Raises:
+            TopologyError: There is no such component or stream, or its emitter picks the tasks.
+        """
+        outputs = {each.id: each for each in self._draft.nodes if each.user_object is not None}
+        if id not in outputs:
+            raise TopologyError(
+                f"there is no spout or bolt {id!r} whose stream {stream!r} could be used; "
+                f"{nearest(id, outputs)}",
+                component=id,
+            )
+        node = outputs[id]
+        streams = checked_streams(id, node.user_object)
+        if stream not in streams or streams[stream].direct:
+            usable = [name for name, each in streams.items() if not each.direct]
+            raise TopologyError(
+                f"{id!r} has no stream {stream!r} that can be used here; {nearest(stream, usable)}",
+                component=id,
+                stream=stream,
+            )
+        port = Port(node, stream)
+        return DataStream(self._draft, port.name, (port,), streams[stream].fields)
+
+    def build_topology(self) -> Topology:
+        """Check everything and return the topology; later changes here do not affect it.
+
+        Raises:
+            TopologyError: The topology cannot run; the message says what to mend.
+        """
+        return self._draft.build_topology()

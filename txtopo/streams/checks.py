@@ -1,0 +1,130 @@
+"""Checks of what operators are given: fields, names of columns, functions, parallelisms."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+
+from txtopo.errors import FieldsError, TopologyError, nearest
+from txtopo.topology.checks import check_parallelism
+from txtopo.tuples import Field, Fields
+
+
+def declared_fields(operator: str, given: object) -> Fields:
+    """Return the fields that an operator declares, as a text or as ``Fields``.
+
+    Raises:
+        FieldsError: They cannot be read, or a stream cannot have one of them.
+    """
+    if not isinstance(given, str | Fields):
+        raise FieldsError(
+            f"the fields of {operator} are of the wrong type; got {given!r:.100}; expected a text "
+            "with names and types; write e.g. 'word string, amount long'"
+        )
+    fields = Fields(given) if isinstance(given, str) else given
+    for field in fields:
+        if field.type == "json":
+            raise FieldsError(
+                f"field {field.name!r} of {operator} is json, which is a type for the values of a "
+                "state; expected another type; declare it as a string, and use json.dumps"
+            )
+    if not len(fields):
+        raise FieldsError(f"{operator} declares no fields; expected one at the least")
+    return fields
+
+
+def column_names(operator: str, given: object, fields: Fields) -> tuple[str, ...]:
+    """Return names of columns that were given as one name or several.
+
+    Raises:
+        FieldsError: One is not there, or stands twice.
+    """
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, Iterable) or isinstance(names, bytes):
+        raise FieldsError(
+            f"{operator} needs names of columns; got {given!r:.100}; expected one name or a list"
+        )
+    found: list[str] = []
+    for name in names:
+        if not isinstance(name, str):
+            raise FieldsError(
+                f"{operator} needs names of columns; got {name!r:.100} among them; expected texts, "
+                f"of {', '.join(fields.names)}"
+            )
+        if name not in fields.index:
+            raise FieldsError(
+                f"{operator} names unknown column {name!r}; {nearest(name, fields.names)}",
+                field=name,
+            )
+        if name in found:
+            raise FieldsError(f"{operator} names column {name!r} twice; take one out", field=name)
+        found.append(name)
+    return tuple(found)
+
+
+def check_same_types(operator: str, got: Fields, expected: Fields) -> None:
+    """Check that columns have the types of those that they are compared with.
+
+    Raises:
+        FieldsError: The number or a type differs.
+    """
+    if [field.type for field in got] != [field.type for field in expected]:
+        raise FieldsError(
+            f"the columns of {operator} do not fit the key; got {got!r}; expected "
+            f"{len(expected)} of the types of {expected!r}, in its order; convert them with map()"
+        )
+
+
+def check_new_columns(operator: str, fields: Fields, more: Iterable[Field]) -> Fields:
+    """Return *fields* with further ones.
+
+    Raises:
+        FieldsError: A name is there already.
+    """
+    more = list(more)
+    for field in more:
+        if field.name in fields.index:
+            raise FieldsError(
+                f"{operator} would make column {field.name!r} twice; got it in the stream "
+                f"({', '.join(fields.names)}) as well; rename one of the two, e.g. with "
+                f"select(…, other={field.name!r})",
+                field=field.name,
+            )
+    return Fields.of([*fields, *more])
+
+
+def check_function(operator: str, function: object, *arguments: str) -> None:
+    """Check that a function can be called with what an operator passes.
+
+    Raises:
+        TopologyError: It is none, or takes other arguments.
+    """
+    if not callable(function) or isinstance(function, type):
+        raise TopologyError(
+            f"{operator} needs a function; got {function!r:.100}; expected one of "
+            f"({', '.join(arguments)})"
+        )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a function in C may have no signature
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise TopologyError(
+            f"the function of {operator} does not fit its call; got "
+            f"{getattr(function, '__name__', 'a function')}{signature}; expected "
+            f"({', '.join(arguments)})"
+        ) from error
+
+
+def parallelism_of(operator: str, given: int | None, inherited: int) -> int:
+    """Return the parallelism of an operator.
+
+    Raises:
+        TopologyError: It is not a whole number of at least 1.
+    """
+    if given is None:
+        return inherited
+    check_parallelism(operator, given)
+    return given

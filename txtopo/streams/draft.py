@@ -1,0 +1,217 @@
+"""Draft: everything that a StreamBuilder was told so far, the ids and tables in use, fusion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
+
+from txtopo.bolts.bolt import Committer
+from txtopo.bolts.dead_letters import DeadLetters
+from txtopo.builders.dead_letters import checked_dead_letters
+from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
+from txtopo.errors import TopologyError
+from txtopo.state.registry import State, redacted_url
+from txtopo.streams.nodes import Port, ProgramNode, SourceNode, StatelessNode
+from txtopo.topology.component import check_id
+
+if TYPE_CHECKING:
+    from txtopo.streams.stream import DataStream, Table
+
+AnyNode = TypeVar("AnyNode", bound=ProgramNode)
+
+
+class Draft:
+    """The program of one ``StreamBuilder``.
+
+    Attributes:
+        nodes: What the operators have added, in order; the inputs of each come before it, except
+            streams that query a table.
+    """
+
+    def __init__(self, id: str, dead_letters: State | Committer | DeadLetters | None) -> None:
+        self._id = check_id("topology", id)
+        self._dead_letters = checked_dead_letters(dead_letters)
+        self.nodes: list[ProgramNode] = []
+        self._ids: set[str] = set()
+        self._tables: dict[tuple[str, str], str] = {}
+
+    def take_id(self, id: str, what: str) -> str:
+        """Take an id that the user gave.
+
+        Raises:
+            TopologyError: It is taken, or no id.
+        """
+        check_id(what, id)
+        if id in self._ids:
+            raise TopologyError(
+                f"{what} id {id!r} stands twice; expected distinct ids; rename one of the two",
+                component=id,
+            )
+        self._ids.add(id)
+        return id
+
+    def free_id(self, wanted: str) -> str:
+        """Take the id of an operator that has none, with a number behind it if it is taken."""
+        number, free = 1, wanted
+        while free in self._ids:
+            number += 1
+            free = f"{wanted}-{number}"
+        return self.take_id(free, "operator")
+
+    def id_of(self, given: str | None, stream: str, operator: str) -> str:
+        """Take the id of an operator: what the user gave, or ``<stream>.<operator>``."""
+        if given is not None:
+            return self.take_id(given, operator)
+        return self.free_id(f"{stream}.{operator}")
+
+    def id_of_table(self, given: str | None, operator: str, state: object) -> str:
+        """Take the id of what keeps a state: what the user gave, or the name of the table.
+
+        Raises:
+            TopologyError: The state is none, has no table, or is used already.
+        """
+        state = checked_state(operator, state)
+        if given is None and state.table is None:
+            raise TopologyError(
+                f"the state of {operator} has no table; got {state!r}; expected "
+                "open_state(url, table='counts'), or id='counts' here"
+            )
+        table = given if state.table is None else state.table
+        assert table is not None
+        taken = self.take_id(given, operator) if given is not None else self.free_id(table)
+        self.take_table(f"{operator} {taken!r}", state, table)
+        return taken
+
+    def take_table(self, where: str, state: object, name: str) -> None:
+        """Note the table of a state.
+
+        Args:
+            where: What uses it, for messages.
+            state: The state.
+            name: The name of its table, if it has none.
+
+        Raises:
+            TopologyError: The state is none, or the table is used already.
+        """
+        state = checked_state(where, state)
+        table = name if state.table is None else state.table
+        place = (state.location, table.casefold())
+        if place in self._tables:
+            raise TopologyError(
+                f"table {table!r} of {state!r} is used twice; got it in {self._tables[place]} and "
+                f"in {where}; expected a table for each, since each has a ledger of its own; give "
+                "one another table",
+                table=table,
+            )
+        self._tables[place] = where
+
+    def check_own(self, where: str, given: object, kind: type[DataStream | Table]) -> None:
+        """Check that a stream or table is one, and of this builder.
+
+        Raises:
+            TopologyError: It is none, or of another builder.
+        """
+        if not isinstance(given, kind):
+            raise TopologyError(
+                f"{where} takes no {type(given).__name__}; got {given!r:.100}; expected a "
+                f"{kind.__name__} that an operator of this StreamBuilder returned"
+            )
+        if given.draft is not self:
+            raise TopologyError(
+                f"{where} got {given.name!r} of another StreamBuilder, of topology "
+                f"{given.draft._id!r}; expected one of {self._id!r}; build both parts with one "
+                "builder"
+            )
+
+    def add(self, node: AnyNode) -> AnyNode:
+        """Add a node."""
+        self.nodes.append(node)
+        return node
+
+    def add_source(self, source: SourceNode) -> SourceNode:
+        """Add a spout.
+
+        Raises:
+            TopologyError: It is no spout, or the topology cannot have it.
+        """
+        self.nodes.append(source)
+        try:
+            self._builder()
+        except Exception:
+            self.nodes.remove(source)
+            self._ids.discard(source.id)
+            raise
+        return source
+
+    def build_topology(self) -> Topology:
+        """Return the topology.
+
+        Raises:
+            TopologyError: It cannot run; the message says what to mend.
+        """
+        builder = self._builder()
+        inner = self._fused()
+        for node in self.nodes:
+            if node not in inner:
+                node.declare(builder)
+        return builder.build_topology()
+
+    def _builder(self) -> TransactionalTopologyBuilder:
+        sources = [node for node in self.nodes if isinstance(node, SourceNode)]
+        if not sources:
+            raise TopologyError(
+                f"topology {self._id!r} has no source; expected one; add it with "
+                "builder.source(id, spout)"
+            )
+        first, *more = sources
+        builder = TransactionalTopologyBuilder(
+            self._id, first.id, first.spout, first.parallelism, dead_letters=self._dead_letters
+        )
+        for source in more:
+            set_spout = getattr(builder, "set_spout", None)
+            if set_spout is None:
+                got = ", ".join(repr(each.id) for each in sources)
+                raise TopologyError(
+                    f"a transactional topology has exactly one spout; got {got}",
+                    spouts=tuple(each.id for each in sources),
+                )
+            set_spout(source.id, source.spout, source.parallelism)
+        return builder
+
+    def _fused(self) -> set[ProgramNode]:
+        """Give the last operator of each bolt its chain; return the operators above the last."""
+        readers = Counter(port for node in self.nodes for port in node.reads)
+        inner: set[ProgramNode] = set()
+        for node in self.nodes:
+            if not isinstance(node, StatelessNode):
+                continue
+            above = _above(node, readers)
+            node.chain = (node,) if above is None else (*above.chain, node)
+            if above is not None:
+                inner.add(above)
+        return inner
+
+
+def checked_state(where: str, state: object) -> State:
+    """Return a state.
+
+    Raises:
+        TopologyError: It is none.
+    """
+    if not isinstance(state, State):
+        raise TopologyError(
+            f"the state of {where} is of the wrong type; got {redacted_url(repr(state)):.200}; "
+            "expected what open_state(url) returns"
+        )
+    return state
+
+
+def _above(node: StatelessNode, readers: Counter[Port]) -> StatelessNode | None:
+    """Return the operator that a node continues in the same bolt; None if it begins one."""
+    if node.begins or len(node.inputs) > 1:
+        return None
+    (port,) = node.inputs
+    above = port.node
+    if not isinstance(above, StatelessNode) or above.operator.divides or readers[port] > 1:
+        return None
+    return above

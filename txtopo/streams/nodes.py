@@ -1,0 +1,282 @@
+"""Nodes: what the operators of a program have added, and how each becomes components."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from txtopo.bolts.bolt import Committer
+from txtopo.bolts.persistent_aggregate import PersistentAggregate
+from txtopo.builders.declarer import BoltDeclarer
+from txtopo.builders.transactional import Bolt, Spout, TransactionalTopologyBuilder
+from txtopo.state.registry import State
+from txtopo.streams.batch_aggregate import BatchPartials
+from txtopo.streams.operators import FusedOperators, Operator
+from txtopo.streams.tables import Aggregating, AnsweredQuery, Output, TableCommitter, Upserting
+from txtopo.tuples import DEFAULT_STREAM, Fields
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An output of a node.
+
+    Attributes:
+        node: The node.
+        stream: Name of the stream.
+    """
+
+    node: ProgramNode
+    stream: str = DEFAULT_STREAM
+
+    @property
+    def name(self) -> str:
+        """What the stream is called, in messages and as a part of ids."""
+        return self.node.id if self.stream == DEFAULT_STREAM else f"{self.node.id}.{self.stream}"
+
+    @property
+    def output(self) -> Output:
+        """Id of the component, and name of the stream."""
+        return self.node.id, self.stream
+
+
+@dataclass(eq=False, slots=True)
+class ProgramNode(ABC):
+    """A part of a program that becomes a component, or a part of one.
+
+    Attributes:
+        id: Id of the component.
+        inputs: The streams that it reads.
+        parallelism: How many tasks it has.
+        committing: Whether it runs in the commit phase.
+    """
+
+    id: str
+    inputs: tuple[Port, ...]
+    parallelism: int
+    committing: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.committing = self.commits or any(port.node.committing for port in self.inputs)
+
+    @property
+    def reads(self) -> Iterator[Port]:
+        """All streams that it reads."""
+        return iter(self.inputs)
+
+    @property
+    def commits(self) -> bool:
+        """Whether it is a committer, and not only below one."""
+        return False
+
+    @property
+    def user_object(self) -> Any:
+        """The user's spout or bolt, if it is one."""
+        return None
+
+    @abstractmethod
+    def declare(self, builder: TransactionalTopologyBuilder) -> None:
+        """Add its component to a builder."""
+
+    def depends_on(self, other: ProgramNode) -> bool:
+        """Return whether what it emits may follow from what another node emits, or from itself."""
+        waiting, seen = [self], set[int]()
+        while waiting:
+            node = waiting.pop()
+            if node is other:
+                return True
+            if id(node) not in seen:
+                seen.add(id(node))
+                waiting += [port.node for port in node.reads]
+        return False
+
+
+@dataclass(eq=False, slots=True)
+class SourceNode(ProgramNode):
+    """A spout, which the draft declares."""
+
+    spout: Spout
+
+    @property
+    def user_object(self) -> Any:
+        """The spout."""
+        return self.spout
+
+    def declare(self, builder: TransactionalTopologyBuilder) -> None:
+        """Do nothing: a builder is made with its spouts."""
+
+
+@dataclass(eq=False, slots=True)
+class StatelessNode(ProgramNode):
+    """An operator without state; several in a row become one bolt.
+
+    Attributes:
+        operator: What it does.
+        begins: Whether it begins a bolt, since a parallelism of its own was given.
+        chain: All operators of the bolt, if it is the last one of a bolt; set by the draft.
+    """
+
+    operator: Operator
+    begins: bool
+    chain: tuple[StatelessNode, ...] = ()
+
+    def declare(self, builder: TransactionalTopologyBuilder) -> None:
+        """Add the bolt of which it is the last operator."""
+        first = self.chain[0]
+        bolt = FusedOperators(tuple(each.operator for each in self.chain))
+        declarer = builder.set_bolt(self.id, bolt, first.parallelism)
+        near = not first.begins
+        for port in first.inputs:
+            subscribe = declarer.local_or_shuffle_grouping if near else declarer.shuffle_grouping
+            subscribe(*port.output)
+
+
+@dataclass(eq=False, slots=True)
+class BoltNode(ProgramNode):
+    """A bolt with one kind of input: the user's, or one of an operator.
+
+    Attributes:
+        bolt: The bolt.
+        by: The fields that it is grouped by; empty for all rows in one task; None for any task.
+        states: Its states by name.
+        own: Whether it is the user's.
+    """
+
+    bolt: Bolt
+    by: tuple[str, ...] | None = None
+    states: Mapping[str, State] = field(default_factory=dict)
+    own: bool = False
+
+    @property
+    def commits(self) -> bool:
+        """Whether the bolt is a committer."""
+        return isinstance(self.bolt, Committer)
+
+    @property
+    def user_object(self) -> Any:
+        """The user's bolt."""
+        return self.bolt if self.own else None
+
+    def declare(self, builder: TransactionalTopologyBuilder) -> None:
+        """Add the bolt."""
+        declarer = builder.set_bolt(self.id, self.bolt, self.parallelism)
+        for port in self.inputs:
+            if self.by is None and not self.own:
+                declarer.local_or_shuffle_grouping(*port.output)
+            else:
+                _subscribe(declarer, port, self.by)
+        for name, state in self.states.items():
+            declarer.with_state(name, state)
+
+
+@dataclass(eq=False, slots=True)
+class TableNode(ProgramNode):
+    """A state whose rows are known by key, with what reads it.
+
+    Attributes:
+        state: The state, with its columns.
+        upserts: How rows become values; None if they are aggregated.
+        aggregate: How rows are aggregated; None if they are not.
+        rows: The fields of the rows that the table is made of.
+        columns: The value columns as readers see them.
+        queries: The streams that ask for values, by the stream that has the answers.
+        changes: The streams of changes that are read.
+    """
+
+    state: State
+    upserts: Upserting | None
+    aggregate: PersistentAggregate | None
+    rows: Fields
+    columns: Fields
+    queries: dict[str, AskedQuery] = field(default_factory=dict)
+    changes: set[str] = field(default_factory=set)
+
+    @property
+    def reads(self) -> Iterator[Port]:
+        """The streams that it is made of, and those that query it."""
+        yield from self.inputs
+        for query in self.queries.values():
+            yield from query.ports
+
+    @property
+    def commits(self) -> bool:
+        """It always is a committer."""
+        return True
+
+    @property
+    def emits(self) -> bool:
+        """Whether anything reads it."""
+        return bool(self.queries or self.changes)
+
+    def declare(self, builder: TransactionalTopologyBuilder) -> None:
+        """Add a ``PersistentAggregate`` if nothing reads the table, else a committer."""
+        if self.aggregate is None:
+            assert self.upserts is not None
+            self._commit(builder, self.upserts, tuple(port.output for port in self.inputs))
+        elif not self.emits:
+            declarer = builder.set_bolt(self.id, self.aggregate)
+            for port in self.inputs:
+                _subscribe(declarer, port, self.aggregate.key)
+        else:
+            above = f"{self.id}.partials"
+            partials = BatchPartials(self.aggregate, self.rows)
+            declarer = builder.set_bolt(above, partials, parallelism_below(self.inputs))
+            for port in self.inputs:
+                declarer.local_or_shuffle_grouping(*port.output)
+            self._commit(
+                builder, Aggregating(self.aggregate, self.rows), ((above, DEFAULT_STREAM),)
+            )
+
+    def _commit(
+        self,
+        builder: TransactionalTopologyBuilder,
+        applies: Upserting | Aggregating,
+        inputs: tuple[Output, ...],
+    ) -> None:
+        queries = {
+            name: AnsweredQuery(tuple(port.output for port in each.ports), each.fields, each.on)
+            for name, each in self.queries.items()
+        }
+        table = self.state.layout(self.id)
+        bolt = TableCommitter(self.id, table, inputs, applies, queries, frozenset(self.changes))
+        declarer = builder.set_bolt(self.id, bolt)
+        asking = (output for each in queries.values() for output in each.sources)
+        # A stream may ask twice.
+        for output in dict.fromkeys((*inputs, *asking)):
+            declarer.global_grouping(*output)
+        declarer.with_state(self.id, self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedQuery:
+    """A stream whose rows ask a table for values.
+
+    Attributes:
+        ports: The stream.
+        fields: Its fields.
+        on: The fields that are the key, in the order of the key columns.
+    """
+
+    ports: tuple[Port, ...]
+    fields: Fields
+    on: tuple[str, ...]
+
+
+def parallelism_below(ports: tuple[Port, ...]) -> int:
+    """Return how many tasks an operator below some streams has by default.
+
+    In the commit phase that is one: committers of several tasks cannot commit groups of txids.
+    """
+    if any(port.node.committing for port in ports):
+        return 1
+    return max(port.node.parallelism for port in ports)
+
+
+def _subscribe(declarer: BoltDeclarer, port: Port, by: tuple[str, ...] | None) -> None:
+    if by:
+        declarer.fields_grouping(port.node.id, by, stream=port.stream)
+    elif by is None:
+        declarer.shuffle_grouping(*port.output)
+    else:
+        declarer.global_grouping(*port.output)

@@ -1,0 +1,302 @@
+"""Operators without state, and FusedOperators, the bolt that runs several of them in a row.
+
+An operator takes a record batch and gives record batches of its declared columns. So the values
+between two operators are those that would go from one bolt to another, and fusion changes no
+result.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.bolts.bolt import ArrowBolt
+from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.errors import EmitError
+from txtopo.stages.columns import conform, to_batches
+from txtopo.stages.tasks import rows_of
+from txtopo.tuples import DEFAULT_STREAM, Fields, Origin, Stream, Tuple
+
+MATCHING, OTHERS = "matching", "others"
+"""The streams of a branch."""
+
+
+@dataclass(frozen=True)
+class Operator(ABC):
+    """What one operator does with rows. Picklable if the user's function is.
+
+    Attributes:
+        id: Its id, for messages.
+        inputs: The fields that it takes.
+        fields: The fields that it gives.
+        function: The user's function.
+        word: The name of its method.
+        divides: Whether its rows go to the two streams of a branch.
+    """
+
+    id: str
+    inputs: Fields
+    fields: Fields
+    function: Callable[..., Any]
+    word: ClassVar[str]
+    divides: ClassVar[bool] = False
+
+    @abstractmethod
+    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
+        """Yield what follows from a batch, in order."""
+
+    def rows(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[Tuple]:
+        """Yield rows as functions get them."""
+        origin = Origin(attempt, self.id, DEFAULT_STREAM, self.inputs)
+        return (Tuple(values, origin) for values in rows_of(batch))
+
+    def mask(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> pa.Array:
+        """Return for each row whether the function returns true."""
+        answers = [bool(self.function(row)) for row in self.rows(batch, attempt)]
+        return pa.array(answers, pa.bool_())
+
+    def conformed(self, batch: object) -> pa.RecordBatch:
+        """Return the record batch that the function returned, with the declared columns.
+
+        Raises:
+            EmitError: It is none, or its columns do not fit; mend the function.
+        """
+        if not isinstance(batch, pa.RecordBatch):
+            raise EmitError(
+                f"the function of {self.id!r} returned no record batch; got {batch!r:.200}; "
+                "expected a pyarrow.RecordBatch",
+                component=self.id,
+            )
+        schema = self.fields.arrow_schema()
+        return conform(self.id, DEFAULT_STREAM, self.fields, schema, batch)
+
+
+def batches_of(id: str, fields: Fields, rows: Sequence[object]) -> Iterator[pa.RecordBatch]:
+    """Yield rows that a function returned as record batches of the declared types.
+
+    Raises:
+        EmitError: A row has other values than declared; mend the function.
+    """
+    width, checked = len(fields), cast("Sequence[Sequence[Any]]", rows)
+    if not rows:
+        return
+    # Two sets are built faster than each row is looked at.
+    if not {list, tuple}.issuperset(map(type, rows)) or set(map(len, checked)) != {width}:
+        for row in rows:
+            if not isinstance(row, list | tuple) or len(row) != width:
+                raise EmitError(
+                    f"the function of {id!r} returned no row; got {row!r:.200}; expected a list of "
+                    f"{width}: {', '.join(fields.names)}",
+                    component=id,
+                )
+    yield from to_batches(id, DEFAULT_STREAM, fields, fields.arrow_schema(), checked)
+
+
+class MapRows(Operator):
+    """One row for each row."""
+
+    word = "map"
+
+    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
+        """Call the function with each row."""
+        rows = [self.function(row) for row in self.rows(batch, attempt)]
+        return batches_of(self.id, self.fields, rows)
+
+
+class FlatMapRows(Operator):
+    """Any number of rows for each row."""
+
+    word = "flat_map"
+
+    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
+        """Call the function with each row."""
+        found: list[object] = []
+        for row in self.rows(batch, attempt):
+            more = self.function(row)
+            if isinstance(more, str | bytes) or not isinstance(more, Iterable):
+                raise EmitError(
+                    f"the function of {self.id!r} returned no rows; got {more!r:.200}; expected a "
+                    "list of rows, each a list of values; an empty one for no row",
+                    component=self.id,
+                )
+            found += more
+            if len(found) >= BATCH_TUPLES_MAX:
+                yield from batches_of(self.id, self.fields, found)
+                found = []
+        yield from batches_of(self.id, self.fields, found)
+
+
+@dataclass(frozen=True)
+class AddColumns(Operator):
+    """The columns of a row, with new ones or new values.
+
+    Attributes:
+        made: The columns whose values the function returns.
+    """
+
+    made: Fields
+    word = "with_columns"
+
+    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
+        """Call the function with each row, and put its values into their columns."""
+        values = [self.function(row) for row in self.rows(batch, attempt)]
+        schema, start = self.fields.arrow_schema(), 0
+        for part in batches_of(self.id, self.made, values):
+            before = batch.slice(start, part.num_rows)
+            start += part.num_rows
+            columns = [
+                (part if name in self.made.index else before).column(name)
+                for name in self.fields.names
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@dataclass(frozen=True)
+class SelectColumns(Operator):
+    """Some columns, perhaps under other names; it has no function.
+
+    Attributes:
+        columns: The columns of the input, in the order of the fields.
+    """
+
+    columns: tuple[str, ...]
+    word = "select"
+
+    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
+        """Take the columns."""
+        columns = [batch.column(name) for name in self.columns]
+        yield pa.RecordBatch.from_arrays(columns, schema=self.fields.arrow_schema())
+
+
+class FilterRows(Operator):
+    """The rows for which a function returns true."""
+
+    word = "filter"
+
+    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
+        """Call the function with each row."""
+        yield batch.filter(self.mask(batch, attempt))
+
+
+class BranchRows(Operator):
+    """The rows for which a function returns true, and beside them the others."""
+
+    word = "branch"
+    divides = True
+
+    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that match, then the others."""
+        matching = self.mask(batch, attempt)
+        yield batch.filter(matching)
+        yield batch.filter(pc.invert(matching))
+
+
+class FlatMapBatches(Operator):
+    """A record batch for each record batch."""
+
+    word = "flat_map_batches"
+
+    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
+        """Call the function with the batch."""
+        yield self.conformed(self.function(batch))
+
+
+class MapBatches(Operator):
+    """A record batch with as many rows for each record batch."""
+
+    word = "map_batches"
+
+    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
+        """Call the function with the batch."""
+        after = self.conformed(self.function(batch))
+        if after.num_rows != batch.num_rows:
+            raise EmitError(
+                f"the function of {self.id!r} returned another number of rows; got "
+                f"{after.num_rows} for {batch.num_rows}; expected one for each; use "
+                "flat_map_batches or filter_batches",
+                component=self.id,
+            )
+        yield after
+
+
+class FilterBatches(Operator):
+    """The rows of a record batch for which a boolean array is true."""
+
+    word = "filter_batches"
+
+    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
+        """Call the function with the batch."""
+        mask = self.function(batch)
+        fits = isinstance(mask, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(mask.type)
+        if not fits or len(mask) != batch.num_rows:
+            raise EmitError(
+                f"the function of {self.id!r} returned no mask; got {mask!r:.200}; expected an "
+                f"array of {batch.num_rows} booleans, one for each row",
+                component=self.id,
+            )
+        yield batch.filter(mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask)
+
+
+class FusedOperators(ArrowBolt):
+    """Runs operators that follow each other; only the last one may be a branch.
+
+    Delivery: that of an ``ArrowBolt``. It keeps nothing.
+
+    Attributes:
+        fused_operators: The names of the operators, for ``explain()``.
+    """
+
+    def __init__(self, chain: tuple[Operator, ...]) -> None:
+        self._chain = chain
+        fields = Stream(chain[-1].fields)
+        names = (MATCHING, OTHERS) if chain[-1].divides else (DEFAULT_STREAM,)
+        self.output_streams: Mapping[str, Stream | Fields] = dict.fromkeys(names, fields)
+        self.fused_operators = tuple(each.word for each in chain)
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: ArrowOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        self._collector, self._attempt = collector, attempt
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        """Take a batch through all operators."""
+        self._run(batch, 0)
+
+    def finish_batch(self) -> None:
+        """Do nothing: each record batch is done at once."""
+
+    def _run(self, batch: pa.RecordBatch, at: int) -> None:
+        if not batch.num_rows:
+            return
+        operator = self._chain[at]
+        parts = self._applied(operator, batch)
+        if at + 1 < len(self._chain):
+            for part in parts:
+                self._run(part, at + 1)
+        elif operator.divides:
+            for stream, part in zip(self.output_streams, parts, strict=True):
+                self._collector.emit(part, stream)
+        else:
+            for part in parts:
+                self._collector.emit(part)
+
+    def _applied(self, operator: Operator, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Apply an operator; an error of its own, not of those that follow it, names it."""
+        try:
+            yield from operator.apply(batch, self._attempt)
+        except Exception as error:
+            error.add_note(f"in operator {operator.id!r} ({operator.word})")
+            raise

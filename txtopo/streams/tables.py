@@ -1,0 +1,335 @@
+"""Committers that read their state: TableCommitter and RunningValues.
+
+Both have one task, so that their commit phase is in the driver, where a txid reads what those
+before it in its group have written. They refuse nothing at run time that the program could have
+refused: their states are opaque (see :mod:`txtopo.streams.builder`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import pyarrow as pa
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.bolts.bolt import BatchBolt, Committer
+from txtopo.bolts.persistent_aggregate import PersistentAggregate
+from txtopo.collector import BatchOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.errors import EmitError
+from txtopo.stages.aggregation import Aggregation
+from txtopo.stages.tasks import rows_of
+from txtopo.state.backend import StateTable, Values
+from txtopo.state.columns import Columns
+from txtopo.state.reader import ReaderView
+from txtopo.state.transaction import StateTransaction
+from txtopo.streams.batch_aggregate import stream_fields
+from txtopo.tuples import Fields, Stream, Tuple
+
+Output = tuple[str, str]
+"""A stream: (component, name)."""
+
+CHANGES, CHANGES_BEFORE = "changes", "changes_before"
+"""The streams of a table's changes, without and with the values of before."""
+
+# A value may be NULL, so None does not say that there is none.
+_NOTHING = object()
+
+BEFORE = "before_"
+"""How the names of the values of before begin."""
+
+
+class RunningValues(BatchBolt, Committer):
+    """Calls a function with each row and the value of its key, and keeps what it returns.
+
+    Delivery: each value counts each row exactly once. The function may be called again for a row,
+    in a replay, with the same value as before.
+
+    Args:
+        id: Its id, which is the name of its state as well.
+        key: The key fields.
+        function: Returns the next value and the row to emit, of the value and a row.
+        fields: The fields of the emitted rows.
+        order_by: The fields by which the rows of a batch are ordered.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        key: tuple[str, ...],
+        function: Callable[[Any, Tuple], Any],
+        fields: Fields,
+        order_by: tuple[str, ...],
+    ) -> None:
+        self._id, self._key, self._function = id, key, function
+        self.output_fields, self._order_by = fields, order_by
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        self._collector, self._attempt = collector, attempt
+        self._state = context.state(self._id)
+        self._rows: list[Tuple] = []
+
+    def execute(self, tuple: Tuple) -> None:
+        """Take a row."""
+        self._rows.append(tuple)
+
+    def finish_batch(self) -> None:
+        """Go through the rows in order."""
+        rows = in_order(self._rows, self._order_by)
+        keys = [key_of(row, self._key) for row in rows]
+        with self._state.transaction(self._attempt) as values:
+            values.get_all(dict.fromkeys(keys))
+            for key, row in zip(keys, rows, strict=True):
+                after, emitted = self._called(values.get(key), row)
+                if after is None:
+                    values.delete(key)
+                else:
+                    values.put(key, after)
+                if emitted is not None:
+                    self._collector.emit(emitted)
+
+    def _called(self, before: Any, row: Tuple) -> tuple[Any, Sequence[Any] | None]:
+        answer = self._function(before, row)
+        if isinstance(answer, tuple) and len(answer) == 2:
+            after, emitted = answer
+            if emitted is None or isinstance(emitted, list | tuple):
+                return after, emitted
+        raise EmitError(
+            f"the function of {self._id!r} returned no value and row; got {answer!r:.200}; "
+            "expected (value, [fields of the row]), with None for no value or no row",
+            component=self._id,
+        )
+
+
+@dataclass(frozen=True)
+class Upserting:
+    """How rows become values: the last row of a key counts.
+
+    Attributes:
+        key: The key fields.
+        value: The value fields.
+        order_by: The fields by which the rows of a batch are ordered.
+        reads: Whether a value follows from the one before.
+    """
+
+    key: tuple[str, ...]
+    value: tuple[str, ...]
+    order_by: tuple[str, ...]
+    reads: ClassVar[bool] = False
+
+    def changed(self, rows: Sequence[Tuple]) -> dict[Any, Values]:
+        """Return the packed value that each key of some rows gets."""
+        return {
+            key_of(row, self.key): tuple(row[name] for name in self.value)
+            for row in in_order(rows, self.order_by)
+        }
+
+    def combined(self, before: Values | None, change: Values) -> Values:
+        """Return the value after a change."""
+        return change
+
+
+class Aggregating:
+    """How rows become values: partial aggregates are combined with what is stored.
+
+    Args:
+        aggregates: Key and aggregates.
+        inputs: The fields of the rows that are aggregated.
+    """
+
+    reads: ClassVar[bool] = True
+
+    def __init__(self, aggregates: PersistentAggregate, inputs: Fields) -> None:
+        self._aggregation = Aggregation.of(aggregates, inputs)
+        self._width = len(self._aggregation.keys)
+        self._columns = Columns("", "value", aggregates.value_fields(inputs))
+
+    def changed(self, rows: Sequence[Tuple]) -> dict[Any, Values]:
+        """Return the combined partial aggregates of each key."""
+        if not rows:
+            return {}
+        schema = self._aggregation.schema
+        columns = zip(*(row.values for row in rows), strict=True)
+        arrays = [pa.array(c, kind) for c, kind in zip(columns, schema.types, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        combined = self._aggregation.combine([batch]).select(self._aggregation.stored)
+        return {
+            plain(row[: self._width]): self._columns.opened(row[self._width :])
+            for row in rows_of(combined)
+        }
+
+    def combined(self, before: Values | None, change: Values) -> Values:
+        """Return the value after a change."""
+        if before is None:
+            before = (None,) * len(change)
+        parts = zip(self._aggregation.aggregates, before, change, strict=True)
+        return tuple(one.combine_values(old, new) for one, old, new in parts)
+
+
+@dataclass(frozen=True)
+class AnsweredQuery:
+    """A query that a table answers.
+
+    Attributes:
+        sources: The streams whose rows ask.
+        fields: Their fields.
+        on: The fields that are the key.
+    """
+
+    sources: tuple[Output, ...]
+    fields: Fields
+    on: tuple[str, ...]
+
+
+class TableCommitter(BatchBolt, Committer):
+    """Keeps a table, answers queries of it, and emits its changes.
+
+    Delivery: each row counts exactly once. In a txid the rows of the table are applied first; then
+    queries are answered. What is emitted follows from the rows of the batch and from the state as
+    of the txid before.
+
+    Args:
+        id: Its id, which is the name of its state as well.
+        table: The schema of the state.
+        sources: The streams whose rows the table is made of.
+        applies: How rows become values.
+        queries: The queries, each by the stream that has the answers.
+        changes: The streams of changes that are read.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        table: StateTable,
+        sources: tuple[Output, ...],
+        applies: Upserting | Aggregating,
+        queries: Mapping[str, AnsweredQuery],
+        changes: frozenset[str],
+    ) -> None:
+        self._id, self._table, self._applies = id, table, applies
+        self._sources, self._queries, self._changes = sources, dict(queries), changes
+        shown = stream_fields(ReaderView(table).fields)
+        streams: dict[str, Stream | Fields] = {
+            name: Fields.of([*query.fields, *shown]) for name, query in queries.items()
+        }
+        streams |= {name: changed_fields(table, name) for name in sorted(changes)}
+        self.output_streams = streams
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        self._collector, self._attempt = collector, attempt
+        self._state, self._view = context.state(self._id), ReaderView(self._table)
+        self._columns = Columns(self._id, "value", self._table.value)
+        self._rows: list[Tuple] = []
+        self._asked: dict[str, list[Tuple]] = {name: [] for name in self._queries}
+        self._takers: dict[Output, list[list[Tuple]]] = {}
+        for source in self._sources:
+            self._takers.setdefault(source, []).append(self._rows)
+        for name, query in self._queries.items():
+            for source in query.sources:
+                self._takers.setdefault(source, []).append(self._asked[name])
+
+    def execute(self, tuple: Tuple) -> None:
+        """Take a row of the table, or one that asks."""
+        for rows in self._takers[tuple.source_component, tuple.source_stream]:
+            rows.append(tuple)
+
+    def finish_batch(self) -> None:
+        """Apply the rows of the table, emit what they changed, and answer the queries."""
+        with self._state.transaction(self._attempt) as values:
+            changed = self._applies.changed(self._rows)
+            if self._changes or self._applies.reads:
+                values.get_all(changed)
+                # In an order that does not depend on tasks, as consumers of a topic see it.
+                for key in sorted(changed):
+                    self._change(values, key, changed[key])
+            else:
+                for key, value in changed.items():
+                    values.put(key, plain(value))
+            for stream, query in self._queries.items():
+                self._answer(values, stream, query)
+
+    def _change(self, values: StateTransaction, key: Any, change: Values) -> None:
+        before = self._read(values, key)
+        opened = None if before is None else self._columns.opened(before)
+        values.put(key, plain(self._applies.combined(opened, change)))
+        self._tell(key, before, self._read(values, key))
+
+    def _tell(self, key: Any, before: Values | None, after: Values | None) -> None:
+        if before == after:
+            return
+        assert after is not None
+        keys = key if isinstance(key, tuple) else (key,)
+        row = (*keys, *self._view.row(after))
+        if CHANGES in self._changes:
+            self._collector.emit(row, CHANGES)
+        if CHANGES_BEFORE in self._changes:
+            self._collector.emit((*row, *self._shown(before)), CHANGES_BEFORE)
+
+    def _answer(self, values: StateTransaction, stream: str, query: AnsweredQuery) -> None:
+        rows = self._asked[stream]
+        keys = [key_of(row, query.on) for row in rows]
+        known = [_may_be_there(key if isinstance(key, tuple) else (key,)) for key in keys]
+        values.get_all({key: None for key, there in zip(keys, known, strict=True) if there})
+        for row, key, there in zip(rows, keys, known, strict=True):
+            found = self._read(values, key) if there else None
+            self._collector.emit((*row.values, *self._shown(found)), stream)
+
+    def _shown(self, packed: Values | None) -> Values:
+        return (None,) * len(self._view.fields) if packed is None else self._view.row(packed)
+
+    def _read(self, values: StateTransaction, key: Any) -> Values | None:
+        """Return the stored values of a key; None if there is none."""
+        named = values.get(key, _NOTHING)
+        return None if named is _NOTHING else self._columns.pack(named)
+
+
+def changed_fields(table: StateTable, stream: str) -> Fields:
+    """Return the fields of a stream of changes of a table."""
+    shown = stream_fields(ReaderView(table).fields)
+    before = [type(each)(f"{BEFORE}{each.name}", each.type) for each in shown]
+    return Fields.of([*table.key, *shown, *(before if stream == CHANGES_BEFORE else ())])
+
+
+def _may_be_there(key: tuple[Any, ...]) -> bool:
+    # A state refuses NULL and NaN in a key, which equal nothing.
+    return all(value is not None and value == value for value in key)
+
+
+def key_of(row: Tuple, names: tuple[str, ...]) -> Any:
+    """Return the key of a row in the form in which a transaction takes it."""
+    return row[names[0]] if len(names) == 1 else tuple(row[name] for name in names)
+
+
+def plain(packed: tuple[Any, ...]) -> Any:
+    """Return a key or value in the form in which a transaction takes it."""
+    return packed[0] if len(packed) == 1 else packed
+
+
+AnyRow = TypeVar("AnyRow", bound=Tuple)
+
+
+def in_order(rows: Iterable[AnyRow], names: tuple[str, ...]) -> list[AnyRow]:
+    """Return rows in the order of some fields, NULL first and NaN last; equal ones as they came."""
+
+    def place(row: AnyRow) -> tuple[tuple[bool, bool, Any], ...]:
+        values = [row[name] for name in names]
+        return tuple((v is not None, v != v, 0 if v != v else v) for v in values)
+
+    return sorted(rows, key=place) if names else list(rows)
