@@ -179,7 +179,9 @@ def run_streaming(spark: SparkSession, rate: int, start_s: float, servers: str, 
     create_progress(connection)
     port = free_port()
     records = program("serve", str(port), str(start_s), str(rate))
-    records.__enter__()
+    serving = records.__enter__().stdout
+    assert serving is not None
+    serving.readline()  # it listens
 
     def count(frame: DataFrame, batch: int) -> None:
         (counted,) = frame.groupBy().count().collect()
@@ -304,6 +306,7 @@ def write(servers: str, start_s: str, rate: str, total: str) -> None:
 def serve(port: str, start_s: str, rate: str) -> None:
     """Send lines to the first who connects, each at its time, until the connection ends."""
     with socket.create_server(("127.0.0.1", int(port))) as server:
+        print("listening", flush=True)
         connection, _ = server.accept()
         with connection, suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -284,7 +284,7 @@ class Config:
     lost_slot: LostSlot = "end"
     run_txids_max: int = 10
     jobs_max: int = 2
-    group_txids_max: int = 10
+    group_txids_max: int = 30
     attempts_max: int | None = 5
     batch_timeout_s: float = 120.0
     poll_interval_s: float = 0.05

@@ -74,8 +74,9 @@ class RddCarrier:
         with self._jobs.labelled(run, "processing"):
             records = self._stage(self._empty, RunLevel("processing", run, 0))
             for level in range(1, len(self._program.processing)):
-                shuffled = records.partitionBy(slots, _identity)
-                records = self._stage(shuffled, RunLevel("processing", run, level))
+                if level - 1 not in self._program.staying:
+                    records = records.partitionBy(slots, _identity)
+                records = self._stage(records, RunLevel("processing", run, level))
             if self._program.commit_in_driver:
                 return RunOutput(run, records.mapPartitions(_payloads).collect())
             cut = records.partitionBy(CutAddresses(run, slots).count, _identity)

@@ -131,8 +131,8 @@ class Outbox:
         """Yield a manifest for every address that this stage sends to.
 
         Args:
-            control: Facts about the whole run. Only the first manifest carries them: to slot 0, and
-                from the last level to the driver.
+            control: Facts about the whole run. Only the first manifest carries them: to slot 0 or
+                the only slot that gets one, and from the last level to the driver.
             failed_txid: Lowest txid that is known to have failed.
             fault: Why the whole run is lost, if it is.
         """
@@ -239,14 +239,14 @@ class Records:
         return producers | {envelope.producer for envelope in self.envelopes}
 
     def check(
-        self, run: Run, above: ChainLevel, slots: int, sender: Callable[[Envelope], int]
+        self, run: Run, above: ChainLevel, slots: range, sender: Callable[[Envelope], int]
     ) -> None:
         """Check that these are all records that a level sent, each of them once, and no others.
 
         Args:
             run: The run.
             above: The level that sent them.
-            slots: Number of slots of that level; each sends one manifest.
+            slots: Slots of that level; each sends one manifest.
             sender: Returns the slot that an envelope came from, or ``NOWHERE`` if the envelope
                 cannot belong here.
 
@@ -256,9 +256,9 @@ class Records:
         """
         one_run_each(self.producers())
         promised = {manifest.producer.slot: manifest.promised for manifest in self.manifests}
-        if len(self.manifests) != slots or len(promised) != slots:
-            found = sorted(manifest.producer.slot for manifest in self.manifests)
-            raise _lost(f"manifests of slots {found}", f"one of each slot from 0 to {slots - 1}")
+        found = sorted(manifest.producer.slot for manifest in self.manifests)
+        if found != list(slots):
+            raise _lost(f"manifests of slots {found}", f"one of each slot of {list(slots)}")
         identities = {each.identity for each in self.envelopes}
         foreign = [str(each) for each in identities - {attempt.order for attempt in run.attempts}]
         tag = run.tag_of(above[0])

@@ -194,7 +194,7 @@ def _read(
     read = Records.read(records)
     raise_fault(read.manifests)
     last = (chain, len(program.levels_of(chain)) - 1)
-    read.check(run, last, program.slots_of(chain), lambda envelope: _sender(envelope, chain))
+    read.check(run, last, range(program.slots_of(chain)), lambda envelope: _sender(envelope, chain))
     control = Control()
     for manifest in read.manifests:
         if manifest.control is not None:

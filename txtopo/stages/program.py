@@ -1,10 +1,10 @@
 """Program: a topology compiled for its stages. It is sent to every worker.
 
 A *chain* is the processing phase of a run, or the commit phase of one txid. A chain has *levels*,
-with one shuffle between two of them. The level of a component is its longest distance from the
-start of its chain. Tuples for a component more than one level away are passed on by the slots in
-between. Task i lives in slot ``i mod slots``. The processing phase begins with all spouts of the
-topology, on level 0.
+with one shuffle between two of them, except where all tuples stay in their slot. The level of a
+component is its longest distance from the start of its chain. Tuples for a component more than one
+level away are passed on by the slots in between. Task i lives in slot ``i mod slots``. The
+processing phase begins with all spouts of the topology, on level 0.
 
 A ``PersistentAggregate`` has no tasks. Its rows are combined where they are emitted, and the
 partial aggregates go to the driver.
@@ -29,7 +29,7 @@ from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.dead_letters import DeadLetterRule
-from txtopo.groupings import CustomGrouping, Grouping
+from txtopo.groupings import CustomGrouping, Grouping, LocalOrShuffleGrouping
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.aggregation import Aggregation
 from txtopo.stages.pickling import dumps
@@ -163,6 +163,7 @@ class Program:
             with tasks commits.
         commit_in_driver: Whether the commit phase runs in the driver, in one slot.
         parallelism: The number of tasks of each component, as its bolts are told.
+        staying: The levels of the processing phase whose records all stay in their slot.
         frames: The part that Spark runs as DataFrame plans; None without a DataFrame spout.
     """
 
@@ -177,6 +178,7 @@ class Program:
     commit: Levels
     commit_in_driver: bool
     parallelism: Mapping[str, int]
+    staying: frozenset[int] = frozenset()
     frames: FramePlan | None = None
 
     @property
@@ -212,25 +214,49 @@ def compile_program(graph: TopologyGraph, config: Config, slots: int) -> Program
     processing = _processing_depths(graph, working)
     in_driver = all(working[id].parallelism == 1 for id in depths)
     edges = _edges(graph, frames, aggregations, processing, depths)
+    components = {
+        id: replace(
+            _component(component, edges, slots, with_states=not in_driver),
+            compared=config.check_replays and _repeatable(component),
+        )
+        for id, component in working.items()
+    }
     return Program(
         topology_id=graph.id,
         spouts=tuple(each.id for each in graph.spouts),
         config=replace(config, zookeeper_digest=None, zookeeper_sasl=None, zookeeper_tls=None),
         slots=slots,
-        components={
-            id: replace(
-                _component(component, edges, slots, with_states=not in_driver),
-                compared=config.check_replays and _repeatable(component),
-            )
-            for id, component in working.items()
-        },
+        components=components,
         aggregations=aggregations,
         edges=edges,
         processing=_levels(processing),
         commit=_levels(depths),
         commit_in_driver=in_driver,
         parallelism=graph.parallelism,
+        staying=_staying(_levels(processing), edges, components, slots),
         frames=frames,
+    )
+
+
+def _staying(
+    levels: Levels,
+    edges: tuple[PlannedEdge, ...],
+    components: Mapping[str, PlannedComponent],
+    slots: int,
+) -> frozenset[int]:
+    """Return the levels below which every tuple is for a task in its own slot."""
+
+    def stays(edge: PlannedEdge) -> bool:
+        local = isinstance(edge.grouping, LocalOrShuffleGrouping)
+        # Else a slot has tasks of the source and none of the target.
+        return slots == 1 or (local and min(components[edge.source].tasks, slots) <= edge.tasks)
+
+    return frozenset(
+        level
+        for level in range(len(levels) - 1)
+        if all(
+            stays(edge) for edge in edges if edge.chain == "processing" and edge.level == level + 1
+        )
     )
 
 

@@ -117,14 +117,11 @@ class _Stage:
             records = ()
         read = Records.read(records)
         raise_fault(read.manifests)
-        if stage.chain == "processing":
-            slots = stage.program.slots if stage.level else 0
-        else:
-            # The driver checked the manifests of the cut when it judged the run.
-            judged = stage.program.commit_in_driver and stage.level == 0
-            slots = 0 if judged else stage.program.slots_of(stage.chain)
-        if slots:
-            read.check(stage.run, stage.above, slots, sender_at(stage))
+        # The driver checked the manifests of the cut when it judged the run.
+        judged = stage.chain == "commit" and stage.program.commit_in_driver and not stage.level
+        begins = stage.chain == "processing" and not stage.level
+        if not (begins or judged):
+            read.check(stage.run, stage.above, stage.senders, sender_at(stage))
         self._control.consumed |= read.producers()
         for manifest in read.manifests:
             self._fail_at(manifest.failed_txid)

@@ -2,7 +2,8 @@
 
 A *record* is an envelope, a manifest or a chunk, as bytes. Carriers move records by *address*:
 
-* between two levels an address is the number of a slot;
+* between two levels an address is the number of a slot; where all tuples stay in their slot
+  (``Program.staying``), carriers need not move them;
 * the last level sends to ``DRIVER``, which is 0;
 * the last level of the processing phase also sends the cut, if the commit phase runs in tasks. The
   cut of the i-th attempt of the run for a slot has the address ``1 + i * slots + slot``.
@@ -90,8 +91,18 @@ class StageContext(RunLevel):
         return "processing", len(self.program.levels_of("processing")) - 1
 
     @property
+    def senders(self) -> range:
+        """The slots of the level above that this stage gets a manifest of."""
+        chain, level = self.above
+        if chain == "processing" == self.chain and level in self.program.staying:
+            return range(self.slot, self.slot + 1)
+        return range(self.program.slots_of(chain))
+
+    @property
     def addresses(self) -> range:
         """All addresses that this stage sends a manifest to."""
+        if self.chain == "processing" and self.level in self.program.staying:
+            return range(self.slot, self.slot + 1)
         if not self.last:
             return range(self.program.slots_of(self.chain))
         if self.sends_cut:
