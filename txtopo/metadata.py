@@ -1,9 +1,25 @@
-"""BatchMetadata: everything that is stored of a batch, to emit it again."""
+"""BatchMetadata: everything that is stored of a batch, to emit it again.
+
+One spout
+---------
+``planned`` is what its coordinator part returned, and the keys of ``cut`` and ``content`` are the
+numbers of its partitions or tasks.
+
+Several spouts
+--------------
+All of them are in each txid, with one metadata. ``spouts`` has the plan of each, and the keys of
+``cut`` and ``content`` are ``spout/partition``; an id has no ``/``. A spout that is not ready, or
+out of reach, is *absent* from the txid: it emits nothing, and its positions carry forward, in the
+cut or, for one that plans whole batches, as ``{"absent": last plan}``. A replay has the same spouts
+absent. When a batch is cut anew, only the opaque spouts cut theirs anew: what the others have cut
+is *kept*, so they repeat it.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """The type of metadata. Nothing is ever pickled into the transactional state."""
@@ -25,12 +41,68 @@ class BatchMetadata:
         pace: The limit of the batch, as :mod:`txtopo.pacing` stores it; None without one. It is
             stored beside *planned* and *cut*, so that an older txtopo, which would not keep to it,
             refuses to read those.
+        spouts: With several spouts the plan of each, ``{"planned": …}`` or ``{"absent": …}``; then
+            *planned* is None. None with one spout.
+        kept: With several spouts, while *cut* is None: the cut of those that repeat it, if it is
+            known.
     """
 
     planned: Json = None
     cut: dict[str, Json] | None = None
     content: dict[str, Json] | None = None
     pace: dict[str, Json] | None = None
+    spouts: dict[str, dict[str, Json]] | None = None
+    kept: dict[str, Json] | None = None
+
+    def takes_part(self, spout: str) -> bool:
+        """Return whether a spout emits something in the batch; it does not if it is absent."""
+        return self.spouts is None or "planned" in self.spouts.get(spout, {})
+
+    def of(self, spout: str) -> BatchMetadata:
+        """Return the share of one spout, as if it were the only one.
+
+        The cut is that of the batch, or else what the spout will repeat of it.
+        """
+        if self.spouts is None:
+            return self
+        plan = self.spouts.get(spout, {})
+        cut = self.kept if self.cut is None else self.cut
+        return BatchMetadata(
+            plan.get("planned", plan.get("absent")),
+            None if cut is None else of_spout(spout, cut),
+            None if self.content is None else of_spout(spout, self.content),
+        )
+
+    def cut_anew(self, repeatable: Collection[str] = ()) -> BatchMetadata:
+        """Return what an attempt starts from that cuts the batch anew: the plans.
+
+        Args:
+            repeatable: With several spouts, those that repeat what they have cut.
+        """
+        if self.cut is None:
+            return self
+        kept = {part: end for part, end in self.cut.items() if _spout_of(part) in repeatable}
+        return replace(self, cut=None, kept=kept or None)
+
+
+def absent(last: Json = None) -> dict[str, Json]:
+    """Return the plan of a spout that is absent; *last* is its newest plan of a whole batch."""
+    return {"absent": last}
+
+
+def part_of(spout: str, part: object) -> str:
+    """Return the key of a partition or task of a spout, among those of several spouts."""
+    return f"{spout}/{part}"
+
+
+def of_spout(spout: str, parts: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the partitions or tasks of one of several spouts, by their own keys."""
+    prefix = part_of(spout, "")
+    return {name.removeprefix(prefix): v for name, v in parts.items() if name.startswith(prefix)}
+
+
+def _spout_of(part: str) -> str:
+    return part.partition("/")[0]
 
 
 def json_flaw(value: object) -> str | None:

@@ -96,11 +96,9 @@ class _Definition:
         if kind == _KINDS[1]:
             return self._at_least_once(root, id, keys)
         spouts = self._list(keys["spouts"])
-        if len(spouts) != 1:
-            problem = "a transactional topology has one spout"
-            raise self._error(
-                keys["spouts"], f"{problem}; got {len(spouts)}; expected a list of one"
-            )
+        if not spouts:
+            problem = "a topology has a spout, or several; got none; expected a list of them"
+            raise self._error(keys["spouts"], problem)
         spout = self._component(spouts[0])
         letters = keys.get("dead_letters")
         dead_letters = None if letters is None else self._value(letters)
@@ -109,6 +107,8 @@ class _Definition:
         arguments = (id, *spout)
         make = TransactionalTopologyBuilder
         builder = self._done(spouts[0], make, *arguments, dead_letters=dead_letters)
+        for other in spouts[1:]:
+            self._done(other, builder.set_spout, *self._component(other))
         declarers: dict[str, InputDeclarer] = {}
         for bolt in self._listed(keys, "bolts"):
             declarers |= self._bolt(builder, bolt)

@@ -167,7 +167,7 @@ Bolt = BasicBolt | BatchBolt | ArrowBolt | DataFrameBolt | PersistentAggregate
 
 
 class TransactionalTopologyBuilder:
-    """Puts a transactional topology together: one spout, bolts, committers (Storm's of that name).
+    """Puts a transactional topology together: spouts, bolts, committers (Storm's of that name).
 
     Mistakes in a definition are found here or in :meth:`build_topology`, before anything runs.
 
@@ -175,7 +175,7 @@ class TransactionalTopologyBuilder:
         id: Id of the topology. Its progress is stored under this id: a topology that is started
             again with it continues where it stopped. Different topologies need different ids.
         spout_id: Id of the spout.
-        spout: The spout.
+        spout: The spout; :meth:`set_spout` adds others.
         parallelism: How many tasks the spout has.
         dead_letters: Where records go that cannot be processed, while the rest of their batch goes
             on: what ``open_state`` returns, a committer such as a ``KafkaSink``, or
@@ -209,23 +209,41 @@ class TransactionalTopologyBuilder:
     ) -> None:
         self._id = check_id("topology", id)
         self._dead_letters = checked_dead_letters(dead_letters)
-        check_id("spout", spout_id)
-        role = spout_role(spout_id, spout)
-        check_parallelism(spout_id, parallelism)
+        self._spouts: dict[str, Component] = {}
+        self._declarers: dict[str, BoltDeclarer] = {}
+        self.set_spout(spout_id, spout, parallelism)
+
+    def set_spout(self, id: str, spout: Spout, parallelism: int = 1) -> None:
+        """Add a spout: a further one shares the txids of the first (``docs/several-spouts.md``).
+
+        Transactional spouts, partitioned ones and opaque ones may be mixed. A batch is planned when
+        any of them is ready; the others take no part in it.
+
+        Args:
+            id: Id of the spout.
+            spout: The spout.
+            parallelism: How many tasks it has.
+
+        Raises:
+            TopologyError: The id is taken, or an argument is wrong; mend it.
+        """
+        check_id("spout", id)
+        self._check_free(id)
+        role = spout_role(id, spout)
+        check_parallelism(id, parallelism)
         if role is Role.STREAM_SPOUT and parallelism != 1:
             raise TopologyError(
-                f"stream spout {spout_id!r} has no parallelism of its own; got {parallelism}; "
+                f"stream spout {id!r} has no parallelism of its own; got {parallelism}; "
                 "expected none: its tasks are Spark partitions, one for each of Config.slots",
-                component=spout_id,
+                component=id,
             )
-        streams = checked_streams(spout_id, spout)
+        streams = checked_streams(id, spout)
         if not streams:
             raise TopologyError(
-                f"spout {spout_id!r} declares no fields; expected output_fields = Fields(…)",
-                component=spout_id,
+                f"spout {id!r} declares no fields; expected output_fields = Fields(…)",
+                component=id,
             )
-        self._spout = Component(spout_id, role, spout, parallelism, streams)
-        self._declarers: dict[str, BoltDeclarer] = {}
+        self._spouts[id] = Component(id, role, spout, parallelism, streams)
 
     def set_bolt(self, id: str, bolt: Bolt, parallelism: int = 1) -> BoltDeclarer:
         """Add a bolt; it is a committer if it is derived from ``Committer``.
@@ -257,7 +275,8 @@ class TransactionalTopologyBuilder:
         Raises:
             TopologyError: The topology cannot run; the message says what to mend.
         """
-        declared = [self._spout, *(declarer.component() for declarer in self._declarers.values())]
+        bolts = (declarer.component() for declarer in self._declarers.values())
+        declared = [*self._spouts.values(), *bolts]
         if self._dead_letters is not None:
             declared = with_dead_letters(declared, self._dead_letters)
         else:
@@ -269,11 +288,7 @@ class TransactionalTopologyBuilder:
 
     def _declare(self, id: str, bolt: object, parallelism: int, *, committer: bool) -> BoltDeclarer:
         check_id("bolt", id)
-        if id == self._spout.id or id in self._declarers:
-            raise TopologyError(
-                f"component id {id!r} stands twice; expected distinct ids; rename one of the two",
-                component=id,
-            )
+        self._check_free(id)
         role = bolt_role(id, bolt)
         if committer and role is Role.BASIC_BOLT:
             raise not_a_committer(id, bolt)
@@ -288,3 +303,10 @@ class TransactionalTopologyBuilder:
         declarer = BoltDeclarer(id, bolt, role, parallelism, streams, committer)
         self._declarers[id] = declarer
         return declarer
+
+    def _check_free(self, id: str) -> None:
+        if id in self._spouts or id in self._declarers:
+            raise TopologyError(
+                f"component id {id!r} stands twice; expected distinct ids; rename one of the two",
+                component=id,
+            )

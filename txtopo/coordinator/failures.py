@@ -1,4 +1,4 @@
-"""Failures: which batches are abandoned with a failed one, and when the topology ends. Pure."""
+"""Failures: of which kind one is, which batches it abandons, when the topology ends. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from txtopo.coordinator.transactions import (
     Transaction,
     TransactionTable,
 )
-from txtopo.errors import PoisonBatchError, PromiseError
+from txtopo.errors import (
+    FailedException,
+    InfrastructureError,
+    PoisonBatchError,
+    PromiseError,
+    RunLostError,
+    TxtopoError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +84,18 @@ def poison(transaction: Transaction, failure: Failure, end: int) -> PoisonBatchE
     )
     error.__cause__ = cause
     return error
+
+
+def failure_of(error: BaseException, component: str | None = None) -> Failure:
+    """Return an error as a failure of its kind; see :class:`FailureKind`."""
+    if not isinstance(error, Exception):
+        wrapped = TxtopoError(f"user code raised {error!r}")
+        wrapped.__cause__ = error
+        return Failure(FailureKind.FATAL, wrapped, component)
+    if isinstance(error, FailedException):
+        return Failure(FailureKind.COUNTED, error, component)
+    if isinstance(error, RunLostError) and error.facts.get("counted"):
+        return Failure(FailureKind.COUNTED, error, component)
+    if isinstance(error, InfrastructureError):
+        return Failure(FailureKind.INFRASTRUCTURE, error, component)
+    return Failure(FailureKind.FATAL, error, component)

@@ -18,6 +18,7 @@ may commit: ``current``, the txid after the last committed one, with those after
 processed, up to ``group_txids_max``. Nothing waits for a group to fill. A failure of transaction
 *t* abandons *t* and every later one, because a later batch may begin where *t* ended. The plan of
 an abandoned batch stays. A repeatable spout keeps its cut too; an opaque spout cuts the batch anew.
+Of several spouts in one txid each does as its kind does (:mod:`txtopo.metadata`).
 
 The table, as a diagram. A test compares the two. ::
 
@@ -66,7 +67,7 @@ Order of durability
 Actions are done in the order given, and one that writes is durable before the next one starts. So
 a crash leaves a prefix, never a gap.
 
-1. Repeatable spouts: the plan of a batch, with its attempt, before the batch is processed.
+1. If any spout is repeatable: the plan of a batch, with its attempt, before it is processed.
 2. The cut and the content of a batch, with its attempt, after processing and in txid order, before
    any commit work. A replay is compared with the stored content; see
    :mod:`txtopo.stages.replays`. What one event makes due of 1 and 2 is one write, before all that
@@ -207,7 +208,7 @@ class Coordinator:
     def _changed_by(self, event: Event) -> list[Action]:
         match event:
             case Planned() if self._table.expecting(event.attempt, Planned):
-                self._table.enter(BatchMetadata(event.planned, pace=event.pace))
+                self._table.enter(event.metadata)
                 self._slow = False
             case NotReady():
                 if transaction := self._table.expecting(event.attempt, NotReady):
@@ -299,7 +300,7 @@ class Coordinator:
         group = self._table.committing
         first = group[0] if failed.phase is Phase.COMMITTING else failed
         abandoned = (first, *lost_with(first, self._table.rows, self._settings))
-        self._table.put(each.again(repeatable=self._settings.repeatable) for each in abandoned)
+        self._table.put(each.again(self._settings) for each in abandoned)
         return cancel(abandoned)
 
     def _back_off(self, failed: Transaction, failure: Failure, *, counts: bool) -> list[Action]:
@@ -323,7 +324,7 @@ class Coordinator:
             self._restore()
             stored = self._durable(self._table.to_store())
             commit, runs = self._start_commit(), self._next_runs()
-            if self._settings.repeatable:
+            if self._settings.stores_plans:
                 stored += self._durable([each for run in runs for each in run])
             actions = [*actions, *store_batches(stored), *commit]
             actions += [*self._start_runs(runs), *self._plan()]
@@ -419,7 +420,9 @@ class Coordinator:
             return []
         self._table.put([unplanned.moved(PlanBatch)])
         known = self._table.newest_known(chained=self._settings.chained)
-        return [PlanBatch(unplanned.attempt, *known)]
+        newer = known[0] < unplanned.txid - 1
+        previous = self._table.metadata_before(unplanned.txid) if newer else None
+        return [PlanBatch(unplanned.attempt, *known, previous)]
 
 
 def store_batches(batches: Sequence[Transaction]) -> list[Action]:

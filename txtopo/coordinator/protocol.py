@@ -41,11 +41,18 @@ class Planned:
         attempt: The attempt.
         planned: The spout's metadata of the batch.
         pace: The limit of the batch; None without one.
+        spouts: The plan of each of several spouts; None with one.
     """
 
     attempt: TransactionAttempt
     planned: Json
     pace: dict[str, Json] | None = None
+    spouts: dict[str, dict[str, Json]] | None = None
+
+    @property
+    def metadata(self) -> BatchMetadata:
+        """What is known of the batch now."""
+        return BatchMetadata(self.planned, pace=self.pace, spouts=self.spouts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,8 @@ class NotReady:
 
     Attributes:
         attempt: The attempt.
-        held: Whether it has rows all the same, and only the pace holds them back.
+        held: Whether it has rows all the same, and only the pace holds them back; or may have some,
+            since one of several sources is out of reach.
     """
 
     attempt: TransactionAttempt
@@ -160,11 +168,14 @@ class PlanBatch:
         attempt: The attempt to plan.
         last_txid: The newest earlier txid whose metadata is complete; 0 for none.
         last: Metadata of *last_txid*.
+        previous: Metadata of the txid before, if that is a later one than *last_txid*: its plan is
+            known, and its end is not.
     """
 
     attempt: TransactionAttempt
     last_txid: int
     last: BatchMetadata | None
+    previous: BatchMetadata | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from txtopo.coordinator.transactions import CoordinatorSettings
 from txtopo.errors import CorruptNodeError
@@ -16,7 +15,7 @@ def recover(
     """Return the metadata of the txid before *current*, and of every batch already planned.
 
     Planned batches are replayed without asking the spout. A repeatable batch keeps its cut, an
-    opaque batch is cut anew.
+    opaque batch is cut anew; of several spouts, only the opaque ones cut theirs anew.
 
     Raises:
         CorruptNodeError: Metadata is missing; restore the node. Missing metadata is never taken as
@@ -31,7 +30,8 @@ def recover(
         raise _missing(f"metadata of txid {current - 1} has no end", current, stored)
     planned = {txid: metadata for txid, metadata in stored.items() if txid >= current}
     if not settings.repeatable:
-        planned = {txid: replace(metadata, cut=None) for txid, metadata in planned.items()}
+        repeats = settings.repeatable_spouts
+        planned = {txid: metadata.cut_anew(repeats) for txid, metadata in planned.items()}
     return before, planned
 
 

@@ -84,10 +84,12 @@ class CoordinatorSettings:
             no such number.
         keep_processed: Whether the processed results of later batches are kept when a batch fails.
             Has an effect only if *repeatable*.
-        repeatable: Whether a replay brings the same batch (transactional spout).
+        repeatable: Whether a replay brings the same batch (transactional spouts only).
         chained: Whether a batch starts where its predecessor ended, which only the emitters know
             (partitioned and opaque partitioned spouts).
         group_txids_max: Maximum number of batches that are committed together.
+        repeatable_spouts: Of several spouts, those that repeat their part of a batch. Has an effect
+            only if some are opaque, so that the batch as a whole is not *repeatable*.
     """
 
     window_txids: int
@@ -98,6 +100,12 @@ class CoordinatorSettings:
     repeatable: bool = True
     chained: bool = False
     group_txids_max: int = 1
+    repeatable_spouts: frozenset[str] = frozenset()
+
+    @property
+    def stores_plans(self) -> bool:
+        """Whether a plan is stored before its batch is processed."""
+        return self.repeatable or bool(self.repeatable_spouts)
 
     @property
     def run_size(self) -> int:
@@ -145,13 +153,15 @@ class Transaction:
 
     def with_result(self, result: BatchMetadata) -> Transaction:
         """Return a copy with the cut and content of *result*; not durable if they are new."""
-        metadata = replace(self.metadata, cut=result.cut, content=result.content)
+        metadata = replace(self.metadata, cut=result.cut, content=result.content, kept=None)
         return replace(self, metadata=metadata, durable=self.durable and metadata == self.metadata)
 
-    def again(self, *, repeatable: bool) -> Transaction:
-        """Return the next attempt. It keeps the plan; only a repeatable batch keeps its cut."""
+    def again(self, settings: CoordinatorSettings) -> Transaction:
+        """Return the next attempt. It keeps the plan; only repeatable spouts keep their cut."""
         attempt = replace(self.attempt, attempt=self.attempt.attempt + 1)
-        metadata = self.metadata if repeatable else replace(self.metadata, cut=None)
+        metadata = self.metadata
+        if not settings.repeatable:
+            metadata = metadata.cut_anew(settings.repeatable_spouts)
         # A transaction that waits for a job cannot fail, but is abandoned with earlier ones.
         phase = AFTER.get((self.phase, Failed), self.phase)
         return replace(self, attempt=attempt, phase=phase, metadata=metadata, durable=False, run=0)

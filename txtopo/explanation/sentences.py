@@ -145,7 +145,14 @@ def failure(graph: Graph, config: Config) -> str:
         )
     if role is Role.STREAM_SPOUT:
         return "an error ends the query; its next start gets the same micro-batch again"
-    if role is Role.OPAQUE_SPOUT:
+    opaque = [one.id for one in graph.spouts if one.role is Role.OPAQUE_SPOUT]
+    if opaque and len(opaque) < len(graph.spouts):
+        again = (
+            f"of the batch that failed and all later ones {' and '.join(map(repr, opaque))} cut "
+            "their part anew, perhaps with other tuples, and the other spouts bring the same; "
+            "opaque states undo what an attempt has left"
+        )
+    elif opaque:
         again = (
             "the batch that failed and all later ones are cut anew, perhaps with other tuples; "
             "the states undo what an attempt has left"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import StateUsageError
+from txtopo.errors import CorruptNodeError, StateUsageError, nearest
 from txtopo.metadata import BatchMetadata, Json, json_flaw
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_operator_session
 from txtopo.state.ledger import Ledger
@@ -212,21 +212,49 @@ def checked_metadata(session: OperatorSession, txid: int, value: Json) -> BatchM
     if isinstance(value, dict) and {*value, "content"} == {"attempt", "metadata", "content"}:
         value = value["metadata"]
     flaw = json_flaw(value)
-    keys = set(value) if isinstance(value, dict) else None
-    cut = value.get("cut") if isinstance(value, dict) else None
-    known = keys is not None and keys - {"pace"} == {"planned", "cut"}
-    if flaw is None and known and isinstance(cut, dict | None):
-        metadata = metadata_from_json(txid, value)
-        if metadata.cut is not None or not session.chained:
-            return metadata
-        flaw = "its cut is None, so it does not say where the batch ended in each partition"
+    if flaw is None:
+        try:
+            metadata = session.fitted(txid, metadata_from_json(txid, value))
+        except CorruptNodeError:
+            flaw = None
+        else:
+            flaw = _unusable(session, metadata, value)
+            if flaw is None:
+                return metadata
     raise StateUsageError(
         f"metadata of txid {txid} cannot be used; got {value!r:.200}"
-        f"{'' if flaw is None else f' ({flaw})'}; expected {{'planned': …, 'cut': …}} as show() "
+        f"{'' if flaw is None else f' ({flaw})'}; expected {_form(session)} as show() "
         "prints it, with what initialize_transaction returned in 'planned', or what each "
         "partition's emitter returned in 'cut', by the partition's number as a string",
         txid=txid,
     )
+
+
+def _unusable(session: OperatorSession, metadata: BatchMetadata, value: Json) -> str | None:
+    spouts = [each.id for each in session.graph.spouts]
+    given = value.get("spouts") if isinstance(value, dict) else None
+    if isinstance(given, dict) and (others := [id for id in given if id not in spouts]):
+        return f"{others[0]!r} is no spout of the topology; {nearest(others[0], spouts)}"
+    if metadata.cut is None and session.chained:
+        return "its cut is None, so it does not say where the batch ended in each partition"
+    if len(spouts) > 1:
+        strange = [part for part in _cut_of(value) if part.partition("/")[0] not in spouts]
+        if given is not None and strange:
+            return f"{strange[0]!r} in its cut is no spout/partition of the topology"
+    return None
+
+
+def _cut_of(value: Json) -> dict[str, Json]:
+    """Return the cut of metadata as it is stored; nothing if it has none."""
+    cut = value.get("cut") if isinstance(value, dict) else None
+    return cut if isinstance(cut, dict) else {}
+
+
+def _form(session: OperatorSession) -> str:
+    if len(session.graph.spouts) == 1:
+        return "{'planned': …, 'cut': …}"
+    ids = ", ".join(f"{each.id!r}: {{'planned': …}}" for each in session.graph.spouts)
+    return f"{{'spouts': {{{ids}}}, 'cut': {{'spout/partition': …}}}}"
 
 
 def with_unnamed_partitions(before: BatchMetadata | None, metadata: BatchMetadata) -> BatchMetadata:

@@ -179,7 +179,9 @@ class _Quarantine:
         again anyway, and a partitioned spout has not cut them before this one.
         """
         batch = contents.batches.get(self.txid)
-        known = None if batch is None else metadata_from_json(self.txid, batch.metadata)
+        known = None
+        if batch is not None:
+            known = session.fitted(self.txid, metadata_from_json(self.txid, batch.metadata))
         complete = known is not None and (known.cut is not None or not session.chained)
         if self.end is None:
             if known is not None and complete:
@@ -193,14 +195,19 @@ class _Quarantine:
                 txid=self.txid,
             )
         given = checked_metadata(session, self.txid, self.end)
-        if complete and session.repeatable and given != known:
-            raise StateUsageError(
-                f"txid {self.txid} of a transactional spout ends where it was planned to end; got "
-                f"end={self.end!r:.200}; expected none, or {known}",
-                txid=self.txid,
-            )
+        for spout in session.repeatable:
+            if known is not None and complete and given.of(spout) != known.of(spout):
+                raise StateUsageError(
+                    f"txid {self.txid} of a transactional spout, {spout!r}, ends where it was "
+                    f"planned to end; got end={self.end!r:.200}; expected none, or "
+                    f"{metadata_to_json(known)}",
+                    txid=self.txid,
+                )
         before = contents.batches.get(self.txid - 1)
-        last = BEGINNING if before is None else metadata_from_json(self.txid - 1, before.metadata)
+        last = BEGINNING
+        if before is not None:
+            stored = metadata_from_json(self.txid - 1, before.metadata)
+            last = session.fitted(self.txid - 1, stored)
         return with_unnamed_partitions(last, given)
 
     def _begin(self, contents: JournalContents, claim: VerbClaim) -> None:

@@ -30,7 +30,7 @@ refuses to start.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -309,13 +309,13 @@ class _Rebuild:
         batches: dict[int, BatchMetadata] = {}
         if held.low:
             batches[held.low] = self._known(session, contents, held.low)
-        before = batches.get(held.low, BatchMetadata(0))
+        before = batches.get(held.low, session.nothing_planned)
         for txid in range(held.low + 1, held.high + 1):
             if session.repeatable:
                 batches[txid] = self._known(session, contents, txid)
             else:
                 # It is undone and cut again. Its plan is the number of partitions, and a limit.
-                batches[txid] = replace(before, cut=None)
+                batches[txid] = before.cut_anew()
         return batches
 
     def _known(

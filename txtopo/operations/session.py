@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
-from txtopo.metadata import Json
+from txtopo.metadata import BatchMetadata, Json, absent
 from txtopo.state.backend import StateBackend, Writes
 from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, same_owner
@@ -35,10 +35,12 @@ from txtopo.transactional_state.nodes import (
     EPOCH_ROOM,
     QUARANTINE,
     batch_of,
+    began_with,
     corrupt,
     current_of,
     ensemble_of,
     epoch_of,
+    fitted,
     metadata_from_json,
     operation_of,
     txid_of,
@@ -93,12 +95,25 @@ class OperatorSession:
     @property
     def chained(self) -> bool:
         """Whether a batch starts where the emitters of the batch before it stopped."""
-        return self.graph.spout.role is not Role.TRANSACTIONAL_SPOUT
+        return any(each.role is not Role.TRANSACTIONAL_SPOUT for each in self.graph.spouts)
 
     @property
-    def repeatable(self) -> bool:
-        """Whether a replay has the same tuples as the first attempt."""
-        return self.graph.spout.role is not Role.OPAQUE_SPOUT
+    def repeatable(self) -> tuple[str, ...]:
+        """Ids of the spouts of whose tuples a replay has the same as the first attempt."""
+        spouts = self.graph.spouts
+        return tuple(each.id for each in spouts if each.role is not Role.OPAQUE_SPOUT)
+
+    def fitted(self, txid: int, metadata: BatchMetadata) -> BatchMetadata:
+        """Return stored metadata as this topology reads it; see ``nodes.fitted``."""
+        spouts = [each.id for each in self.graph.spouts]
+        return fitted(txid, metadata, spouts, began_with(self.state.get(EPOCH)))
+
+    @property
+    def nothing_planned(self) -> BatchMetadata:
+        """A batch of no partitions."""
+        if len(self.graph.spouts) == 1:
+            return BatchMetadata(0)
+        return BatchMetadata(spouts={each.id: absent() for each in self.graph.spouts})
 
     def kind(self, name: str) -> str:
         """Return the kind of a state."""

@@ -18,7 +18,7 @@ from txtopo.config import Config
 from txtopo.errors import InfrastructureError, PromiseError, TxtopoError
 from txtopo.metadata import Json
 from txtopo.operations.session import Access, OperatorSession, Reading, open_operator_session, read
-from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.runtime.spouts_planner import planner_of
 from txtopo.stages.groups import why_one_by_one
 from txtopo.state.ledger import RELEASED, Ledger, compared, same_owner
 from txtopo.topology.graph import fingerprint
@@ -182,10 +182,10 @@ def _lag(session: OperatorSession, reading: Reading) -> Mapping[str, int] | Exce
     value = reading.values(BATCHES).get(last)
     if value is None:
         return {}
-    metadata = metadata_from_json(last, batch_of("", last, Node(value, 0)).metadata)
+    stored = metadata_from_json(last, batch_of("", last, Node(value, 0)).metadata)
     try:
-        graph = session.graph
-        planner = BatchPlanner(graph.id, graph.spout, session.config, graph.parallelism)
+        metadata = session.fitted(last, stored)
+        planner = planner_of(session.graph, session.config)
         try:
             return planner.lag(metadata)
         finally:

@@ -46,6 +46,9 @@ class BatchPlanner:
 
     If the topology is paced, each new batch is asked for of its :class:`~txtopo.pacing.Pacer`.
 
+    Attributes:
+        spout_id: Id of the spout.
+
     Raises:
         ConfigError: The topology is paced, and its spout cannot be; or an error of the spout's.
     """
@@ -58,7 +61,7 @@ class BatchPlanner:
         parallelism: Mapping[str, int] | None = None,
         times: Times | None = None,
     ) -> None:
-        self._spout_id = spout.id
+        self.spout_id = spout.id
         self._generic = spout.role.plans_batches
         context = TaskContext(
             topology_id, spout.id, 0, spout.parallelism, parallelism=parallelism or {}
@@ -83,6 +86,11 @@ class BatchPlanner:
         self._pace_lock = threading.Lock()
         if self._paced:
             self._check_paced(config)
+
+    @property
+    def parts(self) -> tuple[BatchPlanner, ...]:
+        """The planner of each spout: itself."""
+        return (self,)
 
     @property
     def pace(self) -> Mapping[str, Json]:
@@ -197,7 +205,7 @@ class BatchPlanner:
         counts = unread.values() if isinstance(unread, dict) else [None]
         if unread is not None and any(type(each) is not int or each < 0 for each in counts):
             raise EmitError(
-                f"unread of spout {self._spout_id!r} did not tell numbers; got {shown(unread)}; "
+                f"unread of spout {self.spout_id!r} did not tell numbers; got {shown(unread)}; "
                 "expected a mapping with a whole number of at least 0 for each partition, or None"
             )
         return None if unread is None else unread
@@ -216,7 +224,7 @@ class BatchPlanner:
             if not takes_rows_max(getattr(owner, method)):
                 part = "coordinator" if self._generic else "emitter"
                 raise ConfigError(
-                    f"the batches of spout {self._spout_id!r} cannot be limited; got {setting} and "
+                    f"the batches of spout {self.spout_id!r} cannot be limited; got {setting} and "
                     f"{part} {type(owner).__qualname__}, whose {method} does not take the limit; "
                     "expected the keyword argument rows_max=None; give it to the spout, or leave "
                     f"{setting} out",
@@ -227,7 +235,7 @@ class BatchPlanner:
             told = getattr(kind, "unread", None)
             if told in (None, TransactionalCoordinator.unread, PartitionedCoordinator.unread):
                 raise ConfigError(
-                    f"spout {self._spout_id!r} cannot tell how many rows are unread; got "
+                    f"spout {self.spout_id!r} cannot tell how many rows are unread; got "
                     f"min_batch_rows and coordinator {kind.__qualname__} without a method unread; "
                     "expected unread(self, last); give it to the spout, or leave min_batch_rows "
                     "and max_batch_delay_s out",
@@ -244,7 +252,7 @@ class BatchPlanner:
             return json_copy(metadata)
         except ValueError as error:
             raise EmitError(
-                f"the metadata of spout {self._spout_id!r} is not JSON; got {shown(metadata)} "
+                f"the metadata of spout {self.spout_id!r} is not JSON; got {shown(metadata)} "
                 f"({error}); expected numbers, strings, lists and objects with string keys"
             ) from error
 

@@ -95,7 +95,7 @@ class Board(TopologyListener):
         now_s = self._started_at_s = self._updated_at_s = clock()
         process = this_process()
         self._process = {"host": process["host"], "pid": process["pid"]}
-        self._states = _states_of(graph)
+        self._states, self._several_spouts = _states_of(graph), len(graph.spouts) > 1
         self._version = 1
         self._seen: tuple[Json, ...] = ()
         self._epoch: int | None = None
@@ -475,7 +475,14 @@ class Board(TopologyListener):
 
     def _lag_records(self) -> int | None:
         lag = self._lag()
-        return None if not lag or lag.keys() == _FILES else sum(lag.values())
+        if not self._several_spouts:
+            return None if not lag or lag.keys() == _FILES else sum(lag.values())
+        by_spout: dict[str, dict[str, int]] = {}
+        for name, count in lag.items():
+            spout, _, partition = name.partition("/")
+            by_spout.setdefault(spout, {})[partition] = count
+        counted = [sum(each.values()) for each in by_spout.values() if each.keys() != _FILES]
+        return sum(counted) if counted else None
 
     def _partitions(self, lag: Mapping[str, int]) -> list[dict[str, Any]]:
         """Return the partitions that are furthest behind; of those, and then, any with losses."""

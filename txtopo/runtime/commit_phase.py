@@ -34,6 +34,7 @@ from txtopo.context import FrameContext
 from txtopo.dead_letters import STREAM
 from txtopo.errors import RunLostError, ValueRefusedError
 from txtopo.log_records import logger_of, printable
+from txtopo.metadata import BatchMetadata
 from txtopo.retries import LOGGER
 from txtopo.runtime.frames import Frames, failure_of_plan
 from txtopo.runtime.jobs import BatchResult
@@ -186,12 +187,8 @@ class CommitPhase:
             if not reached(len(prepared)):
                 # Perhaps after a committer that hung. The emitter hears of a later attempt by now.
                 raise _abandoned(attempt)
-            try:
-                if attempt not in self._told:
-                    self._context.planner.commit(attempt, result.outcome.metadata)
-            except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
-                return prepared, FailedBatch(attempt, error, self._context.program.spout_id)
-            self._told.add(attempt)
+            if (told := self._tell_spouts(attempt, result.outcome.metadata)) is not None:
+                return prepared, told
             opener = opener_of(self._states, self._backends, group, written)
             outcome = self._run_committers(result, opener)
             if outcome.failure is not None:
@@ -203,6 +200,22 @@ class CommitPhase:
                 written.setdefault(name, {}).update(puts.rows)
             prepared.append(_Prepared(result, outcome, frames))
         return prepared, None
+
+    def _tell_spouts(
+        self, attempt: TransactionAttempt, metadata: BatchMetadata
+    ) -> FailedBatch | None:
+        """Tell the emitters of an attempt once, and return what the first one to fail raised."""
+        if attempt in self._told:
+            return None
+        for part in self._context.planner.parts:
+            if not metadata.takes_part(part.spout_id):
+                continue
+            try:
+                part.commit(attempt, metadata.of(part.spout_id))
+            except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
+                return FailedBatch(attempt, error, part.spout_id)
+        self._told.add(attempt)
+        return None
 
     def _write(
         self,
@@ -245,7 +258,7 @@ class CommitPhase:
         """Ask the spout for its lag and losses. Its errors do not fail a batch that is written."""
         planner, metadata = self._context.planner, result.outcome.metadata
         topology, attempt = self._context.graph.id, result.attempt
-        facts = self._facts(attempt, self._context.program.spout_id)
+        facts = self._facts(attempt, self._context.program.only_spout)
         try:
             lost = planner.lost(metadata)
             for partition, what in lost.items():
@@ -258,7 +271,7 @@ class CommitPhase:
             _logger.warning(text, topology, exc_info=True, extra=facts)
             return {}, {}
 
-    def _facts(self, attempt: TransactionAttempt, component: str) -> Mapping[str, object]:
+    def _facts(self, attempt: TransactionAttempt, component: str | None) -> Mapping[str, object]:
         """Return the attributes of a log record."""
         return {
             "topology": self._context.graph.id,

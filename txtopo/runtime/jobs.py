@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.coordinator.failures import failure_of
 from txtopo.coordinator.protocol import (
     Event,
     Failed,
@@ -21,10 +22,6 @@ from txtopo.coordinator.protocol import (
 from txtopo.errors import (
     BatchMetadataTooLarge,
     DriverMemoryError,
-    FailedException,
-    InfrastructureError,
-    RunLostError,
-    TxtopoError,
 )
 from txtopo.runtime.carrier import Carrier, RunOutput
 from txtopo.stages.outcome import BatchOutcome, RunOutcome, judge, outcome_without_envelopes
@@ -183,7 +180,7 @@ class Jobs:
             try:
                 check_metadata_size(batch.attempt.txid, batch.metadata)
             except BatchMetadataTooLarge as error:
-                failure = Failed(batch.attempt, failure_of(error, self._program.spout_id))
+                failure = Failed(batch.attempt, failure_of(error, self._program.only_spout))
                 break
             taken.append(batch)
             self._results[batch.attempt] = BatchResult(batch.attempt, batch, output, seconds)
@@ -209,21 +206,6 @@ class Jobs:
         number = next(self._numbers)
         topology = self._program.topology_id
         return f"txtopo:{topology}:{first.epoch}:{first.txid}-{last.txid}:{number}"
-
-
-def failure_of(error: BaseException, component: str | None = None) -> Failure:
-    """Return an error as a failure of its kind; see :class:`FailureKind`."""
-    if not isinstance(error, Exception):
-        wrapped = TxtopoError(f"user code raised {error!r}")
-        wrapped.__cause__ = error
-        return Failure(FailureKind.FATAL, wrapped, component)
-    if isinstance(error, FailedException):
-        return Failure(FailureKind.COUNTED, error, component)
-    if isinstance(error, RunLostError) and error.facts.get("counted"):
-        return Failure(FailureKind.COUNTED, error, component)
-    if isinstance(error, InfrastructureError):
-        return Failure(FailureKind.INFRASTRUCTURE, error, component)
-    return Failure(FailureKind.FATAL, error, component)
 
 
 def _nothing(future: Future[None]) -> None:

@@ -385,7 +385,7 @@ class ProgressMeter:
         result: BatchResult,
         report: CommitReport,
         *,
-        spout_id: str,
+        spouts: Sequence[str],
         scheduler: Scheduler,
         commit_s: float,
         pending: Mapping[int, str],
@@ -394,7 +394,7 @@ class ProgressMeter:
         group: tuple[int, int] | None = None,
     ) -> Progress:
         """Count a commit and return the progress after it."""
-        rows = result.outcome.rows_of(spout_id)
+        rows = result.outcome.rows_of(spouts)
         self._rows_total += rows
         group = group or (result.attempt.txid, result.attempt.txid)
         if result.attempt.txid > group[0]:
@@ -495,7 +495,7 @@ class ProgressReporter:
         report: CommitReport,
         *,
         group: tuple[int, int],
-        spout_id: str,
+        spouts: Sequence[str],
         scheduler: Scheduler,
         commit_s: float,
         pace: Mapping[str, Json],
@@ -506,7 +506,7 @@ class ProgressReporter:
             result,
             report,
             group=group,
-            spout_id=spout_id,
+            spouts=spouts,
             scheduler=scheduler,
             commit_s=commit_s,
             pending={t.attempt.txid: t.phase.name for t in self._coordinator.transactions},

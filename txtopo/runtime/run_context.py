@@ -5,7 +5,7 @@ The functions below open the states of a topology, and close what it holds when 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -16,12 +16,12 @@ from txtopo.state.backend import StateBackend
 from txtopo.transactional_state.store import Leadership
 
 if TYPE_CHECKING:
-    from txtopo.attempt import TransactionAttempt
     from txtopo.config import Config
     from txtopo.metadata import BatchMetadata
     from txtopo.runtime.batch_planner import BatchPlanner
     from txtopo.runtime.carrier import Carrier
     from txtopo.runtime.scheduler import Scheduler
+    from txtopo.runtime.spouts_planner import SpoutsPlanner
     from txtopo.stages.program import Program
     from txtopo.topology.graph import Graph
     from txtopo.transactional_state.store import TransactionalState
@@ -44,7 +44,7 @@ class RunContext:
         config: The settings.
         carrier: Moves envelopes.
         transactional_state: Elects the leader and outlives it.
-        planner: Calls the spout in the driver.
+        planner: Calls the spouts in the driver.
         scheduler: Time, threads and blocking calls.
         prepared: The states that the start has opened and created, if they are still open. Whoever
             takes them out closes them.
@@ -55,7 +55,7 @@ class RunContext:
     config: Config
     carrier: Carrier
     transactional_state: TransactionalState
-    planner: BatchPlanner
+    planner: BatchPlanner | SpoutsPlanner
     scheduler: Scheduler
     prepared: list[dict[StateName, StateBackend]] = field(default_factory=list)
 
@@ -68,10 +68,11 @@ class RunContext:
 
 
 class CommittingSpout(Protocol):
-    """The methods of a ``BatchPlanner`` that a commit calls."""
+    """What a commit uses of a ``BatchPlanner`` or a ``SpoutsPlanner``."""
 
-    def commit(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> None:
-        """Tell an emitter that takes part in the commit phase."""
+    @property
+    def parts(self) -> Sequence[BatchPlanner]:
+        """The planner of each spout, whose emitter may take part in the commit phase."""
         ...
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
@@ -159,13 +160,14 @@ def close_parts(topology: str, steps: Iterable[Callable[[], None]]) -> None:
             _logger.warning(_NOT_CLOSED, topology, "a part of it", exc_info=True, extra=facts)
 
 
-def close_spout(graph: Graph, planner: BatchPlanner) -> None:
+def close_spout(graph: Graph, planner: BatchPlanner | SpoutsPlanner) -> None:
     """Close the user's parts of the spout, and log errors."""
     try:
         planner.close()
     except BaseException:
-        facts = {"topology": graph.id, "component": graph.spout.id}
-        _logger.warning(_NOT_CLOSED, graph.id, "the spout", exc_info=True, extra=facts)
+        only = graph.spout.id if len(graph.spouts) == 1 else None
+        facts = {"topology": graph.id, "component": only}
+        _logger.warning(_NOT_CLOSED, graph.id, "a spout", exc_info=True, extra=facts)
 
 
 def close_prepared(context: RunContext) -> None:

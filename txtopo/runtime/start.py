@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from txtopo.clock import wall_clock
 from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError, TopologyError
-from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.board import Board
 from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.carrier_choice import least, with_carrier
@@ -38,6 +37,7 @@ from txtopo.runtime.session import (
     open_session,
     own,
 )
+from txtopo.runtime.spouts_planner import planner_of
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import Program, compile_program, frame_plan
 from txtopo.state.backend import StateBackend
@@ -201,7 +201,7 @@ def _open_parts(
         undo.append(partial(_close_opened, opening))
         connecting = scheduler.beside(partial(_connected_states, graph, scheduler))
         undo.append(partial(_close_connected, graph, connecting))
-        planner = BatchPlanner(graph.id, graph.spout, config, graph.parallelism, scheduler)
+        planner = planner_of(graph, config, scheduler)
         undo += [partial(close_spout, graph, planner), carrier.close]
         carrier.start(program)
         context = RunContext(
@@ -315,7 +315,8 @@ def _session_and_carrier(
     config = with_carrier(config, session, frames=frames, slots_max=slots_max)
     if is_classic(session):
         zmq = ("zmq",) if config.carrier == "resident" else ()
-        client = getattr(graph.spout.prototype, "client_modules", ())
+        spouts = (each.prototype for each in graph.spouts)
+        client = [name for each in spouts for name in getattr(each, "client_modules", ())]
         check_workers(session.sparkContext, (*zmq, *client))
     return session, config
 

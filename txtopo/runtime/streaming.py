@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config, Kind
+from txtopo.coordinator.failures import failure_of
 from txtopo.errors import (
     ConfigError,
     ForeignStateError,
@@ -41,7 +42,7 @@ from txtopo.errors import (
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
-from txtopo.runtime.jobs import BatchResult, failure_of
+from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import (
     BatchCommitted,
@@ -71,6 +72,8 @@ from txtopo.topology.graph import Graph
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from txtopo.runtime.batch_planner import BatchPlanner
 
 
 class ForeachBatch:
@@ -179,8 +182,8 @@ class ForeachBatch:
 class NoPlanner:
     """A planner that does nothing: Spark plans the batches of a stream spout and tracks them."""
 
-    def commit(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> None:
-        """Do nothing."""
+    parts: Sequence[BatchPlanner] = ()
+    """Nobody: no emitter of a stream spout takes part in a commit."""
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
         """Return nothing. The progress of the query shows its lag."""
@@ -301,7 +304,7 @@ class StreamRun:
         progress = self._meter.committed(
             result,
             report.committed[0],
-            spout_id=self._graph.spout.id,
+            spouts=self._context.program.spouts,
             scheduler=context.scheduler,
             commit_s=context.scheduler.now() - processed_s,
             pending={},

@@ -35,7 +35,7 @@ from txtopo.state.registry import redacted_url
 from txtopo.topology.component import Role
 from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.commands import KILLED, Desired, desired_of, killed_error
-from txtopo.transactional_state.nodes import DESIRED, metadata_from_json
+from txtopo.transactional_state.nodes import DESIRED, fitted, metadata_from_json
 
 if TYPE_CHECKING:
     from txtopo.metadata import Json
@@ -194,8 +194,15 @@ def _coordinator(
     # With allow_change a replay may bring another batch.
     compares = context.config.check_replays and not context.config.allow_change
     metadata = {
-        txid: replace(
-            metadata_from_json(txid, batch.metadata), content=batch.content if compares else None
+        txid: fitted(
+            txid,
+            replace(
+                metadata_from_json(txid, batch.metadata),
+                content=batch.content if compares else None,
+            ),
+            context.program.spouts,
+            journal.began_with,
+            replayed=txid >= current,
         )
         for txid, batch in contents.batches.items()
         if txid >= current - 1
@@ -224,15 +231,17 @@ def _no_groups(first: int, last: int, why: str) -> StoreAheadOfCoordinator:
 
 def settings_of(context: RunContext, *, groups: bool = True) -> CoordinatorSettings:
     """Return the settings of the coordinator that follow from the topology and its config."""
-    config, role = context.config, context.graph.spout.role
+    config, spouts = context.config, context.graph.spouts
+    repeatable = {each.id for each in spouts if each.role is not Role.OPAQUE_SPOUT}
     return CoordinatorSettings(
         window_txids=config.window_txids,
         # A Spark plan returns the rows of one batch.
-        run_txids_max=1 if role.frame else config.run_txids_max,
+        run_txids_max=1 if context.graph.spout.role.frame else config.run_txids_max,
         jobs_max=config.jobs_max,
         attempts_max=config.attempts_max,
         keep_processed=config.keep_processed,
-        repeatable=role is not Role.OPAQUE_SPOUT,
-        chained=not role.plans_batches,
+        repeatable=len(repeatable) == len(spouts),
+        chained=not all(each.role.plans_batches for each in spouts),
         group_txids_max=config.group_txids_max if groups else 1,
+        repeatable_spouts=frozenset(repeatable if len(spouts) > 1 else ()),
     )

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt, txids_text
 from txtopo.coordinator import Coordinator
+from txtopo.coordinator.failures import failure_of
 from txtopo.coordinator.protocol import (
     Action,
     Advance,
@@ -50,7 +51,7 @@ from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
 from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, GroupReport
 from txtopo.runtime.handle import IdleWaiters
-from txtopo.runtime.jobs import Jobs, failure_of
+from txtopo.runtime.jobs import Jobs
 from txtopo.runtime.leader_beat import BEAT_S, LeaderBeat
 from txtopo.runtime.progress import (
     CommitStarted,
@@ -383,19 +384,19 @@ class LeaderTerm:
 
     def _clean_up(self, current: int) -> None:
         """Tell the spout which txids are done. It is told again after the next commit."""
-        planner = self._context.planner
         self._scheduler.point("cleanup.before")
-        try:
-            planner.cleanup_before(current)
-        except Exception as error:  # noqa: BLE001 - user code; the txid is committed all the same
-            warn_of_retry(
-                f"the spout's cleanup_before({current})",
-                error,
-                topology=self._context.graph.id,
-                failures=planner.cleanup_failures,
-                txid=current - 1,
-                component=self._context.program.spout_id,
-            )
+        for planner in self._context.planner.parts:
+            try:
+                planner.cleanup_before(current)
+            except Exception as error:  # noqa: BLE001 - user code; the txid is committed anyway
+                warn_of_retry(
+                    f"the spout's cleanup_before({current})",
+                    error,
+                    topology=self._context.graph.id,
+                    failures=planner.cleanup_failures,
+                    txid=current - 1,
+                    component=planner.spout_id,
+                )
         self._scheduler.point("cleanup.after")
 
     def _write_later(
@@ -433,7 +434,7 @@ class LeaderTerm:
                 self._gathers = dry and pending > 0
                 self.handle(event)
             else:
-                spout = self._context.program.spout_id
+                spout = self._context.program.only_spout
                 self.handle(Failed(action.attempt, failure_of(error, spout)))
 
         def plan() -> Event:
@@ -513,9 +514,9 @@ class LeaderTerm:
     ) -> None:
         self._committing = None
         results = [self._jobs.result(each) for each in attempts]  # the next event forgets them
-        planner, spout_id = self._context.planner, self._context.program.spout_id
+        planner, spouts = self._context.planner, self._context.program.spouts
         for result in results:
-            planner.committed(result.attempt.txid, result.outcome.rows_of(spout_id))
+            planner.committed(result.attempt.txid, result.outcome.rows_of(spouts))
         commit_s, writes_s = self._scheduler.now() - started_s, tuple(self._writes_s)
         self._writes_s.clear()
         self.handle(Committed(tuple(attempts)))
@@ -527,7 +528,7 @@ class LeaderTerm:
                 result,
                 each,
                 group=(attempts[0].txid, attempts[-1].txid),
-                spout_id=spout_id,
+                spouts=spouts,
                 scheduler=self._scheduler,
                 commit_s=commit_s,
                 pace=planner.pace,

@@ -100,7 +100,7 @@ class Emission:
     def _take_digests(self) -> None:
         """Keep the digests of the parts that have ended with what is sent already."""
         assert self._digest is not None
-        contents = self._channel.control.contents.setdefault(self._txid, {})
+        contents = self._channel.control.contents.setdefault((self._txid, self._component.id), {})
         while self._ended and self._ended[0][1] == self._handed_on:
             part, _ = self._ended.popleft()
             contents[part] = self._digest.take()

@@ -245,8 +245,8 @@ class Control:
 
     Attributes:
         failures: Exceptions of user code.
-        cuts: Metadata of the positions where the emitters ended, by txid and partition.
-        contents: Content of the parts of a batch, by txid, and partition or task.
+        cuts: Metadata of the positions where emitters ended: by (txid, spout), by partition.
+        contents: Content of the parts of a batch: by (txid, spout), by partition or task.
         consumed: Producers of all records that were read.
         tuples: Number of emitted tuples, by (txid, component, stream).
         writes: Write sets of committers.
@@ -254,8 +254,8 @@ class Control:
     """
 
     failures: list[TaskFailure] = field(default_factory=list)
-    cuts: dict[int, dict[int, Json]] = field(default_factory=dict)
-    contents: dict[int, dict[int, Json]] = field(default_factory=dict)
+    cuts: dict[tuple[int, str], dict[int, Json]] = field(default_factory=dict)
+    contents: dict[tuple[int, str], dict[int, Json]] = field(default_factory=dict)
     consumed: set[Producer] = field(default_factory=set)
     tuples: dict[tuple[int, str, str], int] = field(default_factory=dict)
     writes: list[WriteSet] = field(default_factory=list)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
-from txtopo.metadata import BatchMetadata, Json
+from txtopo.metadata import BatchMetadata, Json, part_of
 from txtopo.stages.envelopes import (
     Control,
     Envelope,
@@ -79,9 +79,9 @@ class BatchOutcome:
     producers: frozenset[Producer]
     kept_bytes_by_stream: Mapping[str, int] = field(default_factory=dict)
 
-    def rows_of(self, spout_id: str) -> int:
-        """Return the number of tuples that the spout emitted, on all of its streams."""
-        return sum(self.tuples.get(spout_id, {}).values())
+    def rows_of(self, spouts: Iterable[str]) -> int:
+        """Return the number of tuples that the spouts emitted, on all of their streams."""
+        return sum(sum(self.tuples.get(spout, {}).values()) for spout in spouts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +131,11 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
     for attempt, metadata in zip(run.attempts, _metadata(program, run, control), strict=True):
         if failure is not None and attempt.txid >= failure.attempt.txid:
             break
-        content = _in_order(control.contents.get(attempt.txid, {}))
+        content = _content(program, control, attempt.txid)
         try:
             check_replay(program, attempt, metadata.content, content)
         except NonRepeatableBatch as error:
-            failure = FailedBatch(attempt, error, program.spout_id)
+            failure = FailedBatch(attempt, error, str(error.facts["component"]))
             break
         envelopes = by_txid[attempt.txid]
         outcome = BatchOutcome(
@@ -218,18 +218,41 @@ def _first_failure(run: Run, failures: list[TaskFailure]) -> FailedBatch | None:
 
 def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadata]:
     """Return the metadata of each attempt, with the positions where its emitters ended."""
-    if program.components[program.spout_id].role.plans_batches:
+    cutting = [id for id in program.spouts if not program.components[id].role.plans_batches]
+    if not cutting:
         return list(run.metadata)
-    opaque = program.components[program.spout_id].role is Role.OPAQUE_SPOUT
-    cut = dict(run.previous.cut or {}) if run.previous is not None else {}
-    found = []
+    found = list(run.metadata)
+    cuts: list[dict[str, Json]] = [{} for _ in found]
+    for spout in cutting:
+        for cut, ends in zip(cuts, _ends(program, spout, run, control), strict=True):
+            cut.update({_part(program, spout, partition): end for partition, end in ends.items()})
+    return [replace(each, cut=cut, kept=None) for each, cut in zip(found, cuts, strict=True)]
+
+
+def _ends(program: Program, spout: str, run: Run, control: Control) -> Iterator[dict[str, Json]]:
+    """Yield where each partition of a spout stands after each attempt."""
+    opaque = program.components[spout].role is Role.OPAQUE_SPOUT
+    cut = dict(run.previous.of(spout).cut or {}) if run.previous is not None else {}
     for attempt, metadata in zip(run.attempts, run.metadata, strict=True):
-        if metadata.cut is not None and not opaque:
-            cut = dict(metadata.cut)
+        known = metadata.of(spout).cut
+        if known is not None and not opaque:
+            cut = dict(known)
         else:
-            cut = cut | _in_order(control.cuts.get(attempt.txid, {}))
-        found.append(replace(metadata, cut=cut))
-    return found
+            cut = cut | _in_order(control.cuts.get((attempt.txid, spout), {}))
+        yield cut
+
+
+def _content(program: Program, control: Control, txid: int) -> dict[str, Json]:
+    return {
+        _part(program, spout, part): each
+        for spout in program.spouts
+        for part, each in _in_order(control.contents.get((txid, spout), {})).items()
+    }
+
+
+def _part(program: Program, spout: str, part: str) -> str:
+    """Return the key of a partition or task in the metadata of a batch."""
+    return part if program.only_spout else part_of(spout, part)
 
 
 def _in_order(parts: Mapping[int, Json]) -> dict[str, Json]:

@@ -3,7 +3,8 @@
 A *chain* is the processing phase of a run, or the commit phase of one txid. A chain has *levels*,
 with one shuffle between two of them, except where all tuples stay in their slot. The level of a
 component is its longest distance from the start of its chain. Tuples for a component more than one
-level away are passed on by the slots in between. Task i lives in slot ``i mod slots``.
+level away are passed on by the slots in between. Task i lives in slot ``i mod slots``. The
+processing phase begins with all spouts of the topology, on level 0.
 
 A ``PersistentAggregate`` has no tasks. Its rows are combined where they are emitted, and the
 partial aggregates go to the driver.
@@ -57,7 +58,12 @@ class TopologyGraph(Protocol):
 
     @property
     def spout(self) -> Component:
-        """The spout of the topology."""
+        """The spout of the topology; the first of several."""
+        ...
+
+    @property
+    def spouts(self) -> tuple[Component, ...]:
+        """All spouts."""
         ...
 
     @property
@@ -146,7 +152,7 @@ class Program:
 
     Attributes:
         topology_id: Id of the topology.
-        spout_id: Id of its spout.
+        spouts: Ids of its spouts.
         config: The settings, without secrets.
         slots: Number of slots that host the tasks.
         components: All components that have tasks.
@@ -162,7 +168,7 @@ class Program:
     """
 
     topology_id: str
-    spout_id: str
+    spouts: tuple[str, ...]
     config: Config
     slots: int
     components: Mapping[str, PlannedComponent]
@@ -174,6 +180,11 @@ class Program:
     parallelism: Mapping[str, int]
     staying: frozenset[int] = frozenset()
     frames: FramePlan | None = None
+
+    @property
+    def only_spout(self) -> str | None:
+        """Id of its spout; None if it has several."""
+        return self.spouts[0] if len(self.spouts) == 1 else None
 
     def context(self, component: PlannedComponent, task: int) -> TaskContext:
         """Return what a task is told about itself, without states."""
@@ -212,7 +223,7 @@ def compile_program(graph: TopologyGraph, config: Config, slots: int) -> Program
     }
     return Program(
         topology_id=graph.id,
-        spout_id=graph.spout.id,
+        spouts=tuple(each.id for each in graph.spouts),
         config=replace(config, zookeeper_digest=None, zookeeper_sasl=None, zookeeper_tls=None),
         slots=slots,
         components=components,

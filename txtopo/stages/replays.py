@@ -4,7 +4,7 @@ Rules
 -----
 1. The *content* of a batch is a number of tuples and a digest for each *part* of it. A part is a
    partition of a partitioned spout, or a task of any other spout. Parts do not depend on slots,
-   carriers or Spark's tasks.
+   carriers or Spark's tasks. Several spouts are compared one by one, each as its kind is.
 2. The order of the tuples within a stream of a part counts, because a shuffle grouping deals tuples
    out in this order, and bolts may rely on it. How the tuples were divided into record batches does
    not count, nor does the order in which the streams were emitted.
@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from txtopo.errors import NonRepeatableBatch
-from txtopo.metadata import Json
+from txtopo.metadata import Json, of_spout
 from txtopo.topology.component import Role
 
 if TYPE_CHECKING:
@@ -124,7 +124,20 @@ def check_replay(
     """
     if known is None:
         return
-    spout = program.components[program.spout_id]
+    for id in program.spouts:
+        one = program.only_spout is not None
+        parts = (known, brought) if one else (of_spout(id, known), of_spout(id, brought))
+        _check_spout(program, id, attempt, *parts)
+
+
+def _check_spout(
+    program: Program,
+    id: str,
+    attempt: TransactionAttempt,
+    known: Mapping[str, Json],
+    brought: Mapping[str, Json],
+) -> None:
+    spout = program.components[id]
     by_task = spout.role is Role.TRANSACTIONAL_SPOUT
     if by_task and known.keys() != brought.keys():
         return  # The parallelism was changed, so the tasks emit other shares than before.
@@ -139,6 +152,7 @@ def check_replay(
                 "opaque one; if the change is meant, start once with Config(check_replays=False), "
                 "or take the batch out of the order with txtopo.operations.quarantine",
                 topology=program.topology_id,
+                component=id,
                 txid=attempt.txid,
                 part=int(part),
                 expected=known[part],

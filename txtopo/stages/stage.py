@@ -73,7 +73,7 @@ class _Stage:
         self._states = states
         self._control = Control()
         self._channel = Channel(stage, self._control)
-        self._spouts: dict[int, SpoutTask] = {}
+        self._spouts: dict[tuple[str, int], SpoutTask] = {}
         self._chunks = Chunks(())
         self._failed_txid: int | None = None
 
@@ -156,10 +156,9 @@ class _Stage:
             if component.role.frame:
                 steps = self._rows_of(component, attempt, task)
             elif component.role.spout:
-                if task not in self._spouts:
-                    self._spouts[task] = SpoutTask(self._channel, component, task, self._rows)
-                spout = self._spouts[task]
-                steps = spout.steps(attempt, metadata)
+                if (id, task) not in self._spouts:
+                    self._spouts[id, task] = SpoutTask(self._channel, component, task, self._rows)
+                steps = self._spouts[id, task].steps(attempt, metadata)
             else:
                 steps = self._bolt(component, attempt, task, arrivals.pop(task))
             yield from self._guarded(steps, component, attempt, task)

@@ -70,12 +70,18 @@ class SpoutTask:
         self._emitter: Any = None
         self._takes_limit: bool | None = None
         previous = channel.stage.run.previous
-        cut = previous.cut if previous is not None else None
+        cut = previous.of(component.id).cut if previous is not None else None
         # Emitters get copies, so that none can change what another one gets.
         self._last = {int(p): metadata for p, metadata in (cut or {}).items()}
 
     def steps(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> Iterator[None]:
-        """Emit this task's share of a batch; yields where the outbox may be emptied."""
+        """Emit this task's share of a batch; yields where the outbox may be emptied.
+
+        A spout that is absent from the batch is not asked for it.
+        """
+        if not metadata.takes_part(self._component.id):
+            return
+        metadata = metadata.of(self._component.id)
         component, emission = self._component, self._emission(attempt)
         if self._emitter is None and component.role is not Role.STREAM_SPOUT:
             self._emitter = self._open()
@@ -216,7 +222,8 @@ class SpoutTask:
                 f"({error}); expected numbers, strings, lists and objects with string keys",
                 partition=partition,
             ) from error
-        self._channel.control.cuts.setdefault(attempt.txid, {})[partition] = kept
+        cuts = self._channel.control.cuts
+        cuts.setdefault((attempt.txid, self._component.id), {})[partition] = kept
 
 
 def run_bolt(

@@ -25,7 +25,7 @@ _FREE = (ShuffleGrouping, NoneGrouping, LocalOrShuffleGrouping)
 
 
 def check_components(components: Sequence[Component]) -> Component:
-    """Check each component by itself, and return the spout (the first, if it may have several).
+    """Check each component by itself, and return the first spout.
 
     Raises:
         TopologyError: An id, a parallelism or the number of spouts is wrong.
@@ -44,15 +44,25 @@ def check_components(components: Sequence[Component]) -> Component:
         for name in component.streams:
             check_id(f"in component {component.id!r}: stream", name)
     spouts = [component for component in components if component.role.spout]
-    if spouts and all(spout.role is Role.SPOUT for spout in spouts):
-        return spouts[0]
-    if len(spouts) != 1:
-        got = ", ".join(repr(spout.id) for spout in spouts) or "none"
+    if not spouts:
+        raise TopologyError("a topology has a spout, or several; got none; add one", spouts=())
+    alone = next((spout for spout in spouts if spout.role in _ALONE), None)
+    if alone is not None and len(spouts) > 1:
+        others = ", ".join(repr(spout.id) for spout in spouts if spout is not alone)
         raise TopologyError(
-            f"a transactional topology has exactly one spout; got {got}",
+            f"{alone.role.value} {alone.id!r} cannot share its txids with another spout; got "
+            f"{others} as well; expected it alone: {_ALONE[alone.role]}; use another kind of "
+            "spout for it, or a topology for each",
+            component=alone.id,
             spouts=tuple(spout.id for spout in spouts),
         )
     return spouts[0]
+
+
+_ALONE = {
+    Role.STREAM_SPOUT: "a streaming query brings its batches, so nobody plans them",
+    Role.DATAFRAME_SPOUT: "its batches are plans of Spark, which have no tasks",
+}
 
 
 def check_inputs(component: Component, components: Mapping[str, Component]) -> None:
@@ -122,11 +132,10 @@ def with_aggregate_state(component: Component, components: Mapping[str, Componen
     return replace(component, states={component.id: state})
 
 
-def check_states(spout: Component, components: Mapping[str, Component]) -> None:
+def check_states(components: Mapping[str, Component]) -> None:
     """Check the states of all components.
 
     Args:
-        spout: The spout.
         components: All components, sources before the bolts that subscribe to them.
 
     Raises:
@@ -134,12 +143,13 @@ def check_states(spout: Component, components: Mapping[str, Component]) -> None:
             transactional state is below an opaque spout or may feed another state, or a store
             cannot keep its state.
     """
+    opaque = _opaque_above(components)
     owners: dict[tuple[str, str], str] = {}
     labels: dict[str, str] = {}
     for component in components.values():
         for name, state in component.states.items():
             _check_committer(component, name)
-            _check_kind(spout, component, name, state)
+            _check_kind(opaque[component.id], component, name, state)
             _check_alone(component, name, state, components)
             _check_mode(component, name, state)
             state.check(name)
@@ -314,14 +324,31 @@ def _check_committer(component: Component, name: str) -> None:
     )
 
 
-def _check_kind(spout: Component, component: Component, name: str, state: State) -> None:
-    repeatable: bool = spout.prototype.repeatable  # type: ignore[attr-defined]
+def _opaque_above(components: Mapping[str, Component]) -> dict[str, str | None]:
+    """Return the first opaque spout upstream of each component; None where all are transactional.
+
+    Args:
+        components: All components, sources before the bolts that subscribe to them.
+    """
+    above: dict[str, str | None] = {}
+    for component in components.values():
+        if component.role.spout:
+            # A spout of an at-least-once topology promises nothing, and nothing there asks.
+            repeatable: bool = getattr(component.prototype, "repeatable", True)
+            above[component.id] = None if repeatable else component.id
+        else:
+            found = (above[each.source] for each in component.subscriptions)
+            above[component.id] = next((spout for spout in found if spout is not None), None)
+    return above
+
+
+def _check_kind(opaque: str | None, component: Component, name: str, state: State) -> None:
     if isinstance(component.prototype, KafkaSink):
-        _check_sink(spout, component, repeatable=repeatable)
-    if repeatable or state.kind != "transactional":
+        _check_sink(opaque, component)
+    if opaque is None or state.kind != "transactional":
         return
     raise TopologyError(
-        f"state {name!r} of {component.id!r} is transactional and the spout {spout.id!r} is "
+        f"state {name!r} of {component.id!r} is transactional and the spout {opaque!r} is "
         "opaque; a replay of an opaque spout may bring another batch under the same txid, and a "
         "transactional state would keep the old one's effect, since it knows no value before it; "
         'use open_state(…, kind="opaque")',
@@ -330,16 +357,16 @@ def _check_kind(spout: Component, component: Component, name: str, state: State)
     )
 
 
-def _check_sink(spout: Component, component: Component, *, repeatable: bool) -> None:
+def _check_sink(opaque: str | None, component: Component) -> None:
     if component.parallelism != 1:
         raise TopologyError(
             f"KafkaSink {component.id!r} has parallelism {component.parallelism}; expected 1: the "
             "records of a txid are one transaction of one producer; do the work in bolts above it",
             component=component.id,
         )
-    if not repeatable:
+    if opaque is not None:
         raise TopologyError(
-            f"KafkaSink {component.id!r} hangs on the opaque spout {spout.id!r}; a replay of an "
+            f"KafkaSink {component.id!r} hangs on the opaque spout {opaque!r}; a replay of an "
             "opaque spout may bring another batch under the same txid, and records that consumers "
             "have seen cannot be taken back; use a transactional spout, or keep the results in a "
             "state",

@@ -1,9 +1,9 @@
 """The checked graph of a topology: its levels, the cut between its phases, and its fingerprint.
 
 A batch flows through the graph by *levels*: the level of a component is its longest distance from
-the spout, so all of its inputs come from lower levels. The committers and everything below them run
-in the commit phase, the rest in the processing phase. So edges between the two phases lead downward
-only, and a batch crosses the cut once.
+the spouts, so all of its inputs come from lower levels. The committers and everything below them
+run in the commit phase, the rest in the processing phase. So edges between the two phases lead
+downward only, and a batch crosses the cut once.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Graph:
 
     Attributes:
         id: Id of the topology.
-        spout: Its only spout; the first one of an at-least-once topology.
+        spout: Its spout; the first one of several.
         components: All components by id, sources before the bolts that subscribe to them.
-        levels: The longest distance of each component from the spout, which has level 0.
+        levels: The longest distance of each component from the spouts, which have level 0.
         committing: Ids of the committers and of all bolts below them.
     """
 
@@ -58,13 +58,13 @@ class Graph:
             check_inputs(component, by_id)
         ordered = _sources_first(by_id)
         ordered = {id: with_aggregate_state(one, ordered) for id, one in ordered.items()}
-        check_states(spout, ordered)
+        check_states(ordered)
         check_frames(ordered)
         return cls(topology_id, spout, ordered, _levels(ordered), _committing(ordered))
 
     @property
     def spouts(self) -> tuple[Component, ...]:
-        """All spouts; an at-least-once topology may have several."""
+        """All spouts, in the order in which they were declared."""
         return tuple(one for one in self.components.values() if one.role.spout)
 
     @property

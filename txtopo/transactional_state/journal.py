@@ -22,12 +22,14 @@ from txtopo.transactional_state.nodes import (
     StoredBatch,
     batch_of,
     batch_path,
+    began_with,
     changed_parts,
     corrupt,
     current_of,
     encode,
     ensemble_of,
     epoch_of,
+    only_spout_of,
     operation_of,
     packet_bytes,
     txid_of,
@@ -57,6 +59,7 @@ class Journal:
 
     Attributes:
         ensemble: Token of the ensemble that the claimed epoch comes from.
+        began_with: The spout that metadata without ids is of, if the topology has had one spout.
     """
 
     def __init__(self, state: TransactionalState, history_txids: int = 0) -> None:
@@ -64,6 +67,7 @@ class Journal:
         self._history_txids = history_txids
         self._claim: _Claim | None = None
         self.ensemble = ""
+        self.began_with: str | None = None
         self._current = 1
         self._stored: set[int] = set()
 
@@ -102,8 +106,8 @@ class Journal:
         known = node.value.get("topology") if node and isinstance(node.value, dict) else None
         if fingerprint is not None and not allow_change:
             _check_unchanged(known, fingerprint)
-        if (kept := known if fingerprint is None else fingerprint) is not None:
-            value["topology"] = kept
+        self.began_with = began_with(node)
+        value |= _topology(known if fingerprint is None else fingerprint, self.began_with)
         claim: list[Step] = [CompareAndSet(EPOCH, value, node.version if node else None)]
         # A coordinator of a lost node may still hold its version; a new node must be past it.
         rewrites = min(above, REWRITES_MAX) if node is None else 0
@@ -293,6 +297,14 @@ def unfinished(operation: dict[str, Json]) -> OperationUnfinished:
         verb=verb,
         arguments=arguments,
     )
+
+
+def _topology(kept: Json, spout: str | None) -> dict[str, Json]:
+    """Return what ``/epoch`` says of the topology: nothing of its spout if it has one."""
+    value: dict[str, Json] = {} if kept is None else {"topology": kept}
+    if spout is not None and only_spout_of(kept) is None:
+        value["spout"] = spout
+    return value
 
 
 def _check_unchanged(known: Json, fingerprint: dict[str, Json]) -> None:

@@ -4,7 +4,8 @@
     ``{"epoch": n, "leader": candidate, "topology": fingerprint, "ensemble": token}``: which
     coordinator may write, for which topology, and which ensemble this is. The token is random,
     drawn once, and every ledger names it. The version of this node is the fence: every other write
-    is checked against it, so a deposed coordinator writes nothing.
+    is checked against it, so a deposed coordinator writes nothing. A topology of several spouts
+    that began with one also has ``"spout"``: the id of the one that metadata without ids is of.
 ``/current``
     ``{"current": txid}``: the lowest txid that is not committed. It is written together with the
     first epoch, so a missing node is damage and never means "nothing committed yet". While an
@@ -13,7 +14,9 @@
 ``/batches/<txid as 20 digits>``
     ``{"attempt": [epoch, attempt], "metadata": …}``: how to emit the batch of the txid again, and
     the attempt that the metadata belongs to. After processing it may also have
-    ``"content": {part: …}``, with which replays are compared.
+    ``"content": {part: …}``, with which replays are compared. The metadata of one spout is
+    ``{"planned": …, "cut": …}``; that of several is ``{"spouts": {id: plan}, "cut": …}``, perhaps
+    with ``"kept"`` (:mod:`txtopo.metadata`), and such a node has a schema of its own.
 ``/quarantine/<txid as 20 digits>``
     ``{"attempt": …, "metadata": …, "reason": text}``: a batch that an operator took out of the
     order. An empty batch was committed in its place.
@@ -37,8 +40,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from ast import literal_eval
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
@@ -47,8 +51,9 @@ from txtopo.errors import (
     CorruptNodeError,
     EmitError,
     SchemaVersionError,
+    TopologyChanged,
 )
-from txtopo.metadata import BatchMetadata, json_text, shown
+from txtopo.metadata import BatchMetadata, absent, json_text, of_spout, part_of, shown
 from txtopo.pacing import rows_max_of
 from txtopo.transactional_state.store import CompareAndSet, Json, Node, Put, Step
 
@@ -168,6 +173,9 @@ def batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
 
 def metadata_to_json(metadata: BatchMetadata) -> Json:
     """Return the value under ``"metadata"`` in the node of a batch."""
+    if metadata.spouts is not None:
+        of_several: dict[str, Json] = {"spouts": {**metadata.spouts}, "cut": metadata.cut}
+        return of_several if metadata.kept is None else of_several | {"kept": metadata.kept}
     value: dict[str, Json] = {"planned": metadata.planned, "cut": metadata.cut}
     return value if metadata.pace is None else value | {"pace": metadata.pace}
 
@@ -185,12 +193,114 @@ def metadata_from_json(txid: int, value: Json) -> BatchMetadata:
             not rest and rows_max_of(pace) is not None
         ):
             return BatchMetadata(planned, cut, pace=pace)
+        case {"spouts": dict() as spouts, "cut": dict() | None as cut, **rest} if (
+            all(isinstance(p, dict) and {*p} in _PLANS for p in spouts.values())
+            and {*rest} <= {"kept"}
+            and isinstance(kept := rest.get("kept"), dict | None)
+        ):
+            return BatchMetadata(None, cut, spouts=spouts, kept=kept)
     raise CorruptNodeError(
         f"the stored metadata of txid {txid} cannot be read; got {value!r:.200}; expected an "
-        "object with 'planned' and 'cut', and perhaps 'pace'; put it back with "
-        "txtopo.operations.repair_node",
+        "object with 'planned' and 'cut', and perhaps 'pace', or with 'spouts' and 'cut'; put it "
+        "back with txtopo.operations.repair_node",
         txid=txid,
     )
+
+
+_PLANS: tuple[set[str], ...] = ({"planned"}, {"absent"})
+
+
+def only_spout_of(fingerprint: Json) -> str | None:
+    """Return the id of the only spout of a topology, by its fingerprint; None if it has several."""
+    parts = fingerprint.items() if isinstance(fingerprint, dict) else ()
+    of_spouts = [name for name, text in parts if str(text).endswith(" spout")]
+    if len(of_spouts) != 1:
+        return None
+    return str(literal_eval(of_spouts[0].removeprefix("component ")))
+
+
+def began_with(epoch: Node | None) -> str | None:
+    """Return the spout that metadata without ids is of, by the node ``/epoch``; None if unknown."""
+    value = epoch.value if epoch is not None and isinstance(epoch.value, dict) else {}
+    kept = value.get("spout")
+    return only_spout_of(value.get("topology")) or (kept if isinstance(kept, str) else None)
+
+
+def fitted(
+    txid: int,
+    metadata: BatchMetadata,
+    spouts: Sequence[str],
+    before: str | None,
+    *,
+    replayed: bool = False,
+) -> BatchMetadata:
+    """Return stored metadata as a topology with these spouts reads it, after a change of spouts.
+
+    A spout that the metadata does not know is absent from its batch, and begins at None. What it
+    has of a spout that the topology does not have is left out.
+
+    Args:
+        txid: The txid of the batch, for errors.
+        metadata: The stored metadata.
+        spouts: Ids of the spouts of the topology.
+        before: Id of the spout that metadata without ids is of.
+        replayed: Whether the batch is not committed yet.
+
+    Raises:
+        CorruptNodeError: It is not known which spout the metadata is of.
+        TopologyChanged: The only spout that is left is absent from a batch that is to be replayed.
+    """
+    if metadata.spouts is None and len(spouts) == 1:
+        return metadata
+    if metadata.spouts is None and before is None:
+        raise CorruptNodeError(
+            f"the metadata of txid {txid} does not say which spout it is of; got "
+            f"{metadata_to_json(metadata)!r:.200}; expected metadata of "
+            f"{', '.join(map(repr, spouts))}; put it back with txtopo.operations.repair_node",
+            txid=txid,
+        )
+    if before is not None and metadata.spouts is None:
+        metadata = _of_one(before, metadata)
+    known = metadata.spouts or {}
+    if metadata.cut is None and not replayed and {*spouts} - {*known}:
+        # Its spouts had no cut, and a new one may have: at the beginning.
+        metadata = replace(metadata, cut={})
+    if len(spouts) == 1:
+        if replayed and not metadata.takes_part(spouts[0]):
+            raise _left_alone(txid, spouts[0], known)
+        return metadata.of(spouts[0])
+    cut, content, kept = (
+        None if each is None else _of_spouts(spouts, each)
+        for each in (metadata.cut, metadata.content, metadata.kept)
+    )
+    plans = {spout: known.get(spout, absent()) for spout in spouts}
+    return BatchMetadata(None, cut, content, spouts=plans, kept=kept)
+
+
+def _of_spouts(spouts: Sequence[str], parts: Mapping[str, Json]) -> dict[str, Json]:
+    return {
+        part_of(spout, part): value
+        for spout in spouts
+        for part, value in of_spout(spout, parts).items()
+    }
+
+
+def _left_alone(txid: int, spout: str, known: Iterable[str]) -> TopologyChanged:
+    return TopologyChanged(
+        f"txid {txid} was planned by other spouts than {spout!r} and is not committed yet, so the "
+        f"topology cannot go on with that one alone; expected all of {', '.join(map(repr, known))};"
+        " start it with them until it is idle, and take spouts out then",
+        txid=txid,
+    )
+
+
+def _of_one(spout: str, metadata: BatchMetadata) -> BatchMetadata:
+    """Return metadata without ids as that of several spouts, of which it knows one."""
+    cut, content = (
+        None if each is None else {part_of(spout, part): v for part, v in each.items()}
+        for each in (metadata.cut, metadata.content)
+    )
+    return BatchMetadata(None, cut, content, spouts={spout: {"planned": metadata.planned}})
 
 
 def check_metadata_size(txid: int, metadata: BatchMetadata) -> None:
@@ -231,6 +341,10 @@ SCHEMA = 1
 EPOCH_SCHEMA = 2
 """Schema of ``/epoch`` since it has the token of the ensemble. An earlier txtopo would drop the
 token when it claims an epoch, so the higher schema makes it refuse."""
+
+SPOUTS_SCHEMA = 3
+"""Schema of a node with metadata of several spouts, which an earlier txtopo cannot read. Nodes of a
+topology with one spout keep theirs, so that an earlier txtopo can go on with it."""
 
 STEP_BYTES_MAX = 900_000
 """ZooKeeper closes the connection when a packet is above 1 MiB (``jute.maxbuffer``). A client
@@ -280,11 +394,22 @@ def encode(path: str, value: Json, write: str, announced: Json = None) -> bytes:
             "the spout",
             path=path,
         ) from error
-    schema = EPOCH_SCHEMA if path == EPOCH else SCHEMA
+    schema = _schema_of(path, value)
     more = ""
     if announced is not None:
         more = f',"announced":{json.dumps(announced, separators=(",", ":"))}'
     return f'{{"schema":{schema},"write":{json.dumps(write)},"value":{text}{more}}}'.encode()
+
+
+def _schema_of(path: str, value: Json) -> int:
+    match value:
+        case {"metadata": {"spouts": _}} if _of_batch(path):
+            return SPOUTS_SCHEMA
+    return EPOCH_SCHEMA if path == EPOCH else SCHEMA
+
+
+def _of_batch(path: str) -> bool:
+    return path.rpartition("/")[0].endswith((BATCHES, QUARANTINE))
 
 
 def decode(path: str, data: bytes) -> NodeRecord | None:
@@ -301,10 +426,11 @@ def decode(path: str, data: bytes) -> NodeRecord | None:
     schema = record.get("schema") if isinstance(record, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise corrupt(path, data)
-    if schema > EPOCH_SCHEMA:
+    newest = SPOUTS_SCHEMA if _of_batch(path) else EPOCH_SCHEMA
+    if schema > newest:
         raise SchemaVersionError(
             f"node {path} was written by a newer txtopo; got schema {schema}; this one reads up to "
-            f"{EPOCH_SCHEMA}; upgrade txtopo; or, {BEGIN_ANEW}",
+            f"{newest}; upgrade txtopo; or, {BEGIN_ANEW}",
             path=path,
             schema=schema,
         )

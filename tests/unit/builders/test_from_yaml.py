@@ -242,3 +242,31 @@ def test_what_pyyaml_or_python_would_stumble_over_is_refused_with_its_place(
         build(f"topology: a\nspouts:\n- {{id: s, class: txtopo.spouts.MemorySpout, {text}}}\n")
 
     assert problem in str(raised.value)
+
+
+def test_a_transactional_topology_may_have_several_spouts(tmp_path: Path) -> None:
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        """
+topology: two
+spouts:
+  - id: a
+    class: txtopo.spouts.MemoryTransactionalSpout
+    arguments: [{0: [[x]]}, {fields: word string}, 1]
+  - id: b
+    class: txtopo.spouts.OpaqueMemoryTransactionalSpout
+    arguments: [{0: [[x]]}, {fields: word string}, 1]
+    parallelism: 2
+bolts:
+  - id: count
+    class: txtopo.PersistentAggregate
+    arguments: [{state: "memory:"}, word, {class: txtopo.state.Count}]
+streams:
+  - {from: a, to: count, grouping: fields, fields: word}
+  - {from: b, to: count, grouping: fields, fields: word}
+"""
+    )
+
+    topology = topology_from_yaml(path)
+
+    assert [(one.id, one.parallelism) for one in topology.graph.spouts] == [("a", 1), ("b", 2)]

@@ -63,8 +63,10 @@ def test_a_partitioned_spout_is_told_the_newest_batch_whose_end_is_known() -> No
         coordinator.handle(Planned(TransactionAttempt(6, 0, 1), 1))[-1],
     ]
 
-    assert asked[0] == PlanBatch(TransactionAttempt(6, 0, 1), 4, before)
-    assert asked[2] == PlanBatch(TransactionAttempt(7, 0, 1), 5, BatchMetadata(1, {"0": 9}))
+    # The plan of the txid before is known, though its end is not.
+    assert asked[0] == PlanBatch(TransactionAttempt(6, 0, 1), 4, before, BatchMetadata(1))
+    known = BatchMetadata(1, {"0": 9})
+    assert asked[2] == PlanBatch(TransactionAttempt(7, 0, 1), 5, known, BatchMetadata(1))
 
 
 def test_a_spout_that_was_not_ready_is_asked_again_with_a_tick_only() -> None:

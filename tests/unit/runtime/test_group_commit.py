@@ -435,7 +435,7 @@ def test_the_rate_is_that_of_the_last_groups_however_many_txids_they_have() -> N
             progress = meter.committed(
                 of_ten_rows(txid),
                 CommitReport(),
-                spout_id="spout",
+                spouts=("spout",),
                 scheduler=clock,
                 commit_s=0.5,
                 pending={},

@@ -73,9 +73,14 @@ def test_a_bolt_that_feeds_itself_is_a_cycle() -> None:
         Graph.of("t", [SPOUT, bolt("a", "spout", "a")])
 
 
-@pytest.mark.parametrize("spouts", [0, 2])
-def test_there_is_exactly_one_spout(spouts: int) -> None:
-    others = [Component(f"s{n}", SPOUT.role, object(), 1, STREAMS) for n in range(spouts)]
+def test_there_is_a_spout_at_least() -> None:
+    with pytest.raises(TopologyError, match="has a spout, or several; got none"):
+        Graph.of("t", [])
 
-    with pytest.raises(TopologyError, match="exactly one spout; got"):
-        Graph.of("t", others)
+
+@pytest.mark.parametrize("role", [Role.STREAM_SPOUT, Role.DATAFRAME_SPOUT])
+def test_a_spout_whose_batches_nobody_plans_for_tasks_stays_alone(role: Role) -> None:
+    alone = Component("frames", role, object(), 1, STREAMS)
+
+    with pytest.raises(TopologyError, match=r"'frames' cannot share .* got 's' as well; .* alone"):
+        Graph.of("t", [Component("s", SPOUT.role, object(), 1, STREAMS), alone])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -13,6 +13,7 @@ from txtopo.state.ledger import Ledger
 from txtopo.state.row_backend import Contents
 from txtopo.state.values import Row
 from txtopo.testing.simulation.history import EmittedShare, History, NodesWrite, Record, StoreWrite
+from txtopo.testing.simulation.source import PARTITIONS_APART
 from txtopo.testing.simulation.topologies import Oracle, Rows
 from txtopo.transactional_state.memory import Nodes
 
@@ -26,13 +27,15 @@ class Evidence:
         history: What happened.
         oracles: The plain fold of each state, by table.
         source: Size of the source; None if its offsets are not known.
-        repeatable: Whether a batch has to be the same in every attempt.
+        repeatable: Numbers of the spouts whose part of a batch has to be the same in every
+            attempt; 0 for the only one.
         records: All records that have to be counted; None if not known.
         outside: What was written outside the states, by name, at the end.
         leftovers: What was wrong at the end of the simulation.
         expected: Classes of errors that a run may end with.
         limited: Whether each batch has to have a limit in its metadata.
         rows_per_second: The rate of planned rows; None for no rate, or if clocks jump.
+        spouts: Ids of the spouts, if there are several.
     """
 
     topology_id: str
@@ -41,11 +44,12 @@ class Evidence:
     source: Source | None
     leftovers: Sequence[str]
     expected: tuple[type[Exception], ...]
-    repeatable: bool = False
+    repeatable: Collection[int] = ()
     records: Sequence[Record] | None = None
     outside: Mapping[str, Rows] = field(default_factory=dict)
     limited: bool = False
     rows_per_second: float | None = None
+    spouts: Sequence[str] = ()
 
     def store_writes(self) -> list[StoreWrite]:
         """Return every version of every table, in order."""
@@ -73,7 +77,7 @@ class Evidence:
         records: list[Record] = []
         for share, emissions in sorted(shares.items()):
             if len(emissions) > 1:
-                cut = self._cut(attempt, nodes).get(str(share))
+                cut = self._cut(attempt, nodes).get(self._part(share))
                 # A task that could not reach its partition has no cut. The end of the batch
                 # before is stored then, which no emission of this attempt has.
                 fitting = [each for each in emissions if each.metadata == cut]
@@ -82,6 +86,13 @@ class Evidence:
                 raise TwoCuts(f"attempt {attempt} has two cuts of partition {share}")
             records += emissions[0].records
         return records
+
+    def _part(self, share: int) -> str:
+        """Return the key of a share in the metadata."""
+        if len(self.spouts) < 2:
+            return str(share)
+        number, partition = divmod(share, PARTITIONS_APART)
+        return f"{self.spouts[number]}/{partition}"
 
     def _cut(self, attempt: TransactionAttempt, nodes: Nodes) -> dict[str, Any]:
         """Return the cut of an attempt in ZooKeeper, now or before a later attempt replaced it.
@@ -128,10 +139,17 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The size of a source at the end: each partition has *records* records, from offset 0."""
+    """The size of the sources at the end: each partition has *records* records, from offset 0."""
 
     partitions: int
     records: int
+    sources: int = 1
+
+    @property
+    def all_partitions(self) -> list[int]:
+        """The partitions of all sources, as records name them."""
+        numbers = range(0, self.sources * PARTITIONS_APART, PARTITIONS_APART)
+        return [first + partition for first in numbers for partition in range(self.partitions)]
 
 
 class TwoCuts(Exception):

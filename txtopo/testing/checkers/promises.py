@@ -45,6 +45,7 @@ from txtopo.testing.checkers.evidence import (
     visible,
 )
 from txtopo.testing.simulation.history import EmittedShare, History, NodesWrite, Record, StoreWrite
+from txtopo.testing.simulation.source import PARTITIONS_APART
 from txtopo.testing.simulation.topologies import Oracle, Rows
 
 Batches = list[list[Record]]
@@ -81,7 +82,7 @@ class ExactCount:
             return
         source = evidence.source
         counted = Counter(record[:2] for batch in batches for record in batch)
-        for partition in range(source.partitions):
+        for partition in source.all_partitions:
             for offset in range(source.records):
                 times = counted.pop((partition, offset), 0)
                 if times != 1:
@@ -219,13 +220,14 @@ class OffsetChain:
             return
         for table in evidence.tables():
             yield from self._table(evidence, table)
-        if evidence.repeatable:
-            yield from self._repeats(evidence)
+        yield from self._repeats(evidence)
 
     def _repeats(self, evidence: Evidence) -> Iterator[Violation]:
         first: dict[tuple[int, int], EmittedShare] = {}
         for attempt, emissions in evidence.history.emissions.items():
             for emission in emissions:
+                if emission.share // PARTITIONS_APART not in evidence.repeatable:
+                    continue
                 known = first.setdefault((attempt.txid, emission.share), emission)
                 if known.records != emission.records:
                     yield Violation(

@@ -45,7 +45,7 @@ from txtopo.testing.simulation.faults import Faults
 from txtopo.testing.simulation.history import History
 from txtopo.testing.simulation.scenario import Scenario
 from txtopo.testing.simulation.source import SimulatedSource
-from txtopo.testing.simulation.topologies import BoltBroken, build
+from txtopo.testing.simulation.topologies import BoltBroken, build, spout_id
 from txtopo.testing.simulation.world import World
 
 CHECKERS = (
@@ -107,9 +107,13 @@ class Simulator:
             scenario.coordinators,
             self._handoff,
         )
-        world.source = SimulatedSource(
-            world, scenario.partitions, scenario.records, scenario.batch_records_max
-        )
+        sources = [
+            SimulatedSource(
+                world, scenario.partitions, scenario.records, scenario.batch_records_max, number
+            )
+            for number in range(len(scenario.shape.spouts))
+        ]
+        world.source, world.further_sources = sources[0], sources[1:]
         state = open_state("memory:", kind=scenario.shape.kind)
         topology, oracles = build(scenario.shape, world.number, state)
         world.take(topology)
@@ -119,13 +123,18 @@ class Simulator:
             topology_id=topology.id,
             history=history,
             oracles=oracles,
-            source=Source(scenario.partitions, scenario.records),
+            source=Source(scenario.partitions, scenario.records, len(sources)),
             leftovers=world.leftovers.found,
             expected=(
                 *(FencedError, PoisonBatchError, InfrastructureError, BoltBroken),
                 TopologyKilled,
             ),
-            repeatable=scenario.shape.spout == "transactional",
+            repeatable=[
+                number
+                for number, kind in enumerate(scenario.shape.spouts)
+                if kind == "transactional"
+            ],
+            spouts=[spout_id(number) for number in range(len(sources))],
             limited=(scenario.max_rows_per_second or scenario.target_commit_s) is not None,
             rows_per_second=None if scenario.faults.clock else scenario.max_rows_per_second,
         )
@@ -347,6 +356,9 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     if len(shape.committers) > 1:
         for name in shape.committers:
             yield replace(scenario, shape=replace(shape, committers=(name,)))
+    if shape.further_spouts:
+        fewer = replace(shape, further_spouts=shape.further_spouts[:-1])
+        yield replace(scenario, shape=fewer)
     if shape.dead_letters:
         yield replace(scenario, shape=replace(shape, dead_letters=False))
     if shape.relay:

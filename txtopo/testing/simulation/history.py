@@ -65,7 +65,8 @@ class EmittedShare:
     """The part of an attempt that one task of the spout emitted for one partition.
 
     Attributes:
-        share: Number of the partition; number of the task for a spout without partitions.
+        share: Number of the partition; number of the task for a spout without partitions. Those of
+            several spouts are ``PARTITIONS_APART`` apart.
         records: The tuples.
         metadata: Where the share ended, as the emitter returned it.
     """

@@ -19,6 +19,8 @@ DEAD_LETTERS_SHARE = 0.2
 PACE_SALT = 0x9ACE
 PACE_SHARE = 0.25
 GROUPS_SALT = 0x6809
+SPOUTS_SALT = 0x5905
+SPOUTS_SHARE = 0.25
 CHAOS_S = 60.0
 """Virtual time after which faults stop. Most seeds have processed everything by then."""
 
@@ -89,7 +91,9 @@ class Scenario:
         run_txids_max = chance.choice((1, 3, 10))
         jobs_max = chance.choice((1, 2, 3))
         pace = random.Random(seed ^ PACE_SALT)
-        paced = pace.random() < PACE_SHARE
+        shape = shape.with_further_spouts(_further_spouts(random.Random(seed ^ SPOUTS_SALT)))
+        # Several spouts are not paced.
+        paced = pace.random() < PACE_SHARE and not shape.further_spouts
         return cls(
             seed=seed,
             faults=faults,
@@ -192,8 +196,14 @@ CHANGEABLE = (
     "shape.relay",
     "shape.parallelism",
     "shape.dead_letters",
+    "shape.further_spouts",
 )
 """The settings that the command line can change."""
+
+
+def _further_spouts(chance: random.Random) -> tuple[str, ...]:
+    several = chance.random() < SPOUTS_SHARE
+    return tuple(chance.choices(SPOUTS, k=chance.choice((1, 1, 2)))) if several else ()
 
 
 _OPTIONAL = ("max_spout_pending", "min_batch_rows", "max_rows_per_second", "target_commit_s")
@@ -224,7 +234,7 @@ def _read(owner: object, name: str, text: str) -> dict[str, Any]:
         if isinstance(now, bool):
             return {name: {"True": True, "False": False}[text]}
         if isinstance(now, tuple):
-            return {name: tuple(text.split(","))}
+            return {name: tuple(text.split(",")) if text else ()}
         if isinstance(now, float):
             return {name: float(text)}
         return {name: text if isinstance(now, str) else int(text)}

@@ -3,6 +3,9 @@
 The record at an offset is always the same, so the checkers know what each batch has to be. Three
 spouts read the source: a transactional, a partitioned and an opaque one.
 
+Each of several spouts in one topology has a source of its own, with a number. Partition 1 of source
+2 is 2001 in records and in what is noted of emissions. Such a source is out of reach at times.
+
 A :class:`RecordingSpout` notes what the spout inside it emits. Only emitters know the content of an
 attempt; the checkers compare it with what the stores hold.
 """
@@ -17,7 +20,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import FailedException
+from txtopo.errors import FailedException, InfrastructureError
 from txtopo.metadata import Json
 from txtopo.spouts.spout import (
     LastBatch,
@@ -45,6 +48,9 @@ KEYS = 5
 
 GROWTH_PERIOD_S = 0.2
 
+PARTITIONS_APART = 1_000
+"""From a partition of one source to the same one of the next, where they are told apart."""
+
 
 def record(partition: int, offset: int) -> tuple[int, int, str, int]:
     """Return the record at an offset; amounts differ, so that no mistake cancels out."""
@@ -60,9 +66,18 @@ class SimulatedSource:
         partitions: Number of partitions at the end; some may be added later.
         records: Records of each partition at the end.
         batch_records_max: Most records that a batch takes from a partition.
+        number: Its number among the sources of the topology.
     """
 
-    def __init__(self, world: World, partitions: int, records: int, batch_records_max: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        partitions: int,
+        records: int,
+        batch_records_max: int,
+        number: int = 0,
+    ) -> None:
+        self.number = number
         self.partitions = partitions
         self.records = records
         self.batch_records_max = batch_records_max
@@ -75,7 +90,28 @@ class SimulatedSource:
         self._cuts: dict[TransactionAttempt, dict[int, int]] = {}
         self._committing: dict[int, TransactionAttempt] = {}
         self._trimmed: dict[int, int] = {}
+        self._unreachable_until_s = 0.0
         self._grow()
+
+    def reach(self) -> None:
+        """Do nothing, unless the topology has other sources, and this one is out of reach.
+
+        Raises:
+            InfrastructureError: It is.
+        """
+        chaos, timeline = self._world.chaos, self._world.timeline
+        if len(self._world.sources) == 1 or chaos.healed:
+            return
+        if chaos.happens("source_away"):
+            self._unreachable_until_s = timeline.now_s + chaos.between(*AWAY_S)
+        if timeline.now_s < self._unreachable_until_s:
+            raise InfrastructureError(f"simulated source {self.number} is out of reach")
+
+    def emit(self, collector: Any, partition: int, start: int, count: int) -> Json:
+        """Emit records of a partition, and return what names them."""
+        for offset in range(start, start + count):
+            collector.emit(record(self.number * PARTITIONS_APART + partition, offset))
+        return [start, count]
 
     def end(self, partition: int) -> int:
         """Return the offset after the last record that is there now."""
@@ -173,16 +209,16 @@ class RangesSpout(TransactionalSpout):
 
     output_fields = FIELDS
 
-    def __init__(self, world_number: int) -> None:
-        self._world_number = world_number
+    def __init__(self, world_number: int, source: int = 0) -> None:
+        self._world_number, self._number = world_number, source
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Make the planning part."""
-        return _RangesCoordinator(_source(self._world_number))
+        return _RangesCoordinator(_source(self._world_number, self._number))
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part."""
-        return _SourceRangesEmitter(_source(self._world_number), context)
+        return _SourceRangesEmitter(_source(self._world_number, self._number), context)
 
 
 class _RangesCoordinator(TransactionalCoordinator):
@@ -191,6 +227,7 @@ class _RangesCoordinator(TransactionalCoordinator):
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         source, ends = self._source, _ends(last.metadata)
+        source.reach()
         known = range(source.number_of_partitions())
         return any(source.end(at) > ends.get(str(at), 0) for at in known)
 
@@ -223,7 +260,7 @@ class _SourceRangesEmitter(TransactionalEmitter):
             start, count = _range(metadata[str(at)])
             self._source.check(at, start, count)
             self._source.note_end(attempt, at, start + count)
-            _emit(collector, at, start, count)
+            self._source.emit(collector, at, start, count)
 
     def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         """Take part in the commit phase."""
@@ -240,6 +277,7 @@ class _Coordinator(PartitionedCoordinator):
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         source, ends = self._source, _ends(last.metadata)
+        source.reach()
         # A batch may take nothing, so nobody knows how many batches the rest will be.
         known = [at for at in range(source.number_of_partitions()) if not source.is_away(at)]
         left = sum(max(0, source.end(at) - ends.get(str(at), 0)) for at in known)
@@ -260,16 +298,16 @@ class PartitionedSpout(PartitionedTransactionalSpout):
 
     output_fields = FIELDS
 
-    def __init__(self, world_number: int) -> None:
-        self._world_number = world_number
+    def __init__(self, world_number: int, source: int = 0) -> None:
+        self._world_number, self._number = world_number, source
 
     def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
         """Make the planning part."""
-        return _Coordinator(_source(self._world_number))
+        return _Coordinator(_source(self._world_number, self._number))
 
     def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
         """Make an emitting part."""
-        return _PartitionedEmitter(_source(self._world_number))
+        return _PartitionedEmitter(_source(self._world_number, self._number))
 
 
 class _PartitionedEmitter(PartitionedTransactionalEmitter):
@@ -289,7 +327,7 @@ class _PartitionedEmitter(PartitionedTransactionalEmitter):
         away = self._source.goes_away(partition)
         count = 0 if away else self._source.take(self._source.end(partition) - start, rows_max)
         self._source.note_end(attempt, partition, start + count)
-        return _emit(collector, partition, start, count)
+        return self._source.emit(collector, partition, start, count)
 
     def emit_partition_batch(
         self,
@@ -301,7 +339,7 @@ class _PartitionedEmitter(PartitionedTransactionalEmitter):
         start, count = _range(metadata)
         self._source.check(partition, start, count)
         self._source.note_end(attempt, partition, start + count)
-        _emit(collector, partition, start, count)
+        self._source.emit(collector, partition, start, count)
 
     def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         """Take part in the commit phase."""
@@ -317,18 +355,18 @@ class OpaqueSpout(OpaquePartitionedTransactionalSpout):
 
     output_fields = FIELDS
 
-    def __init__(self, world_number: int) -> None:
-        self._world_number = world_number
+    def __init__(self, world_number: int, source: int = 0) -> None:
+        self._world_number, self._number = world_number, source
 
     def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
         """Make the planning part."""
-        return _Coordinator(_source(self._world_number))
+        return _Coordinator(_source(self._world_number, self._number))
 
     def emitter(
         self, config: Config, context: TaskContext
     ) -> OpaquePartitionedTransactionalEmitter:
         """Make an emitting part."""
-        return _OpaqueEmitter(_source(self._world_number))
+        return _OpaqueEmitter(_source(self._world_number, self._number))
 
 
 class _OpaqueEmitter(OpaquePartitionedTransactionalEmitter):
@@ -348,19 +386,13 @@ class _OpaqueEmitter(OpaquePartitionedTransactionalEmitter):
             return None
         start = _end(last_metadata)
         count = self._source.take(self._source.end(partition) - start, rows_max)
-        return _emit(collector, partition, start, count)
+        return self._source.emit(collector, partition, start, count)
 
 
-def _source(world_number: int) -> SimulatedSource:
-    source = worlds[world_number].source
-    assert source is not None, "the spouts of this module read a simulated source"
-    return source
-
-
-def _emit(collector: Any, partition: int, start: int, count: int) -> Json:
-    for offset in range(start, start + count):
-        collector.emit(record(partition, offset))
-    return [start, count]
+def _source(world_number: int, number: int) -> SimulatedSource:
+    sources = worlds[world_number].sources
+    assert number < len(sources), "the spouts of this module read a simulated source"
+    return sources[number]
 
 
 def _unread(source: SimulatedSource, ends: Mapping[str, int]) -> dict[str, int]:
@@ -391,9 +423,9 @@ worlds: WeakValueDictionary[int, World] = WeakValueDictionary()
 class RecordingSpout:
     """Records what a spout of any kind emits."""
 
-    def __init__(self, world: World, spout: Any) -> None:
+    def __init__(self, world: World, spout: Any, number: int = 0) -> None:
         self._world_number = world.number
-        self._spout = spout
+        self._spout, self._number = spout, number
         self.output_fields = spout.output_fields
         self.output_streams = spout.output_streams
 
@@ -404,16 +436,17 @@ class RecordingSpout:
     def emitter(self, config: Config, context: TaskContext) -> Any:
         """Make an emitting part."""
         inside = self._spout.emitter(config, context)
-        return RecordingEmitter(worlds[self._world_number], inside, context.task_index)
+        world = worlds[self._world_number]
+        return RecordingEmitter(world, inside, context.task_index, self._number)
 
 
 class RecordingEmitter:
     """Records what an emitter of any kind emits. Other methods are those of the emitter."""
 
-    def __init__(self, world: World, emitter: Any, task: int) -> None:
+    def __init__(self, world: World, emitter: Any, task: int, number: int = 0) -> None:
         self._world = world
         self._emitter = emitter
-        self._task = task
+        self._task, self._number = task, number
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_emitter"], name)
@@ -461,6 +494,7 @@ class RecordingEmitter:
         self, attempt: TransactionAttempt, share: int, recording: RecordingCollector, end: Json
     ) -> None:
         world = self._world
+        share += self._number * PARTITIONS_APART
         emission = EmittedShare(share, tuple(recording.records), end)
         world.history.emitted(world.timeline.now_s, world.current.name, attempt, emission)
 

@@ -7,7 +7,7 @@ and returns what the state holds afterwards. It does not know tasks, groupings, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
@@ -23,6 +23,7 @@ from txtopo.state import Count, Max, Min, State, Sum
 from txtopo.state.backend import StateKind
 from txtopo.testing.simulation.source import (
     FIELDS,
+    PARTITIONS_APART,
     OpaqueSpout,
     PartitionedSpout,
     RangesSpout,
@@ -50,6 +51,9 @@ class Shape:
         relay: Whether there is a bolt between the spout and the committers.
         parallelism: Number of tasks of each component that may have several.
         dead_letters: Whether some records become dead letters in that bolt, which is there then.
+        further_spouts: Kinds of further spouts, which share the txids of the first. If some are
+            opaque and the states are transactional, these hang on the others only, and what the
+            opaque ones bring goes to one more committer, ``rest``, with an opaque state.
     """
 
     spout: str
@@ -58,37 +62,95 @@ class Shape:
     relay: bool
     parallelism: int
     dead_letters: bool = False
+    further_spouts: tuple[str, ...] = ()
+
+    def with_further_spouts(self, kinds: tuple[str, ...]) -> Shape:
+        """Return this shape with further spouts, whose states can be as they are.
+
+        Dead letters of opaque spouts would need an opaque state of their own.
+        """
+        shape = replace(self, further_spouts=kinds)
+        return replace(shape, dead_letters=self.dead_letters and not shape.apart)
+
+    @property
+    def spouts(self) -> tuple[str, ...]:
+        """The kinds of all spouts."""
+        return (self.spout, *self.further_spouts)
+
+    @property
+    def apart(self) -> frozenset[int]:
+        """Numbers of the opaque spouts that are not upstream of the transactional states."""
+        opaque = (at for at, kind in enumerate(self.spouts) if kind == "opaque")
+        return frozenset(opaque if self.kind == "transactional" else ())
+
+
+def spout_id(number: int) -> str:
+    """Return the id of a spout by its number."""
+    return f"spout-{number}" if number else "spout"
+
+
+SPOUT_CLASSES: dict[str, type[RangesSpout | PartitionedSpout | OpaqueSpout]] = {
+    "transactional": RangesSpout,
+    "partitioned": PartitionedSpout,
+    "opaque": OpaqueSpout,
+}
 
 
 def build(shape: Shape, world_number: int, state: State) -> tuple[Topology, dict[str, Oracle]]:
     """Build a topology, and return the oracle of each of its states by table."""
-    spout: RangesSpout | PartitionedSpout | OpaqueSpout = RangesSpout(world_number)
-    if shape.spout == "partitioned":
-        spout = PartitionedSpout(world_number)
-    elif shape.spout == "opaque":
-        spout = OpaqueSpout(world_number)
+    spouts = [SPOUT_CLASSES[kind](world_number, number) for number, kind in enumerate(shape.spouts)]
     tasks = shape.parallelism
     letters = state if shape.dead_letters else None
-    builder = TransactionalTopologyBuilder("simulated", "spout", spout, tasks, dead_letters=letters)
-    source = "spout"
+    builder = TransactionalTopologyBuilder(
+        "simulated", "spout", spouts[0], tasks, dead_letters=letters
+    )
+    for number, spout in enumerate(spouts[1:], 1):
+        builder.set_spout(spout_id(number), spout, 1 + (tasks + number) % 3)
+    sources = [spout_id(at) for at in range(len(spouts)) if at not in shape.apart]
     if shape.relay or shape.dead_letters:
-        relay = (Sieve if shape.dead_letters else Relay)(world_number)
-        builder.set_bolt("relay", relay, tasks).shuffle_grouping("spout")
-        source = "relay"
+        relay = builder.set_bolt(
+            "relay", (Sieve if shape.dead_letters else Relay)(world_number), tasks
+        )
+        for source in sources:
+            relay.shuffle_grouping(source)
+        sources = ["relay"]
     for name in shape.committers:
-        if name == "totals":
-            builder.set_bolt("partial", PartialTotal(), tasks).none_grouping(source)
+        _add_committer(builder, name, sources, tasks, state)
+    oracles = {name: ORACLES[name] for name in shape.committers}
+    if shape.dead_letters:
+        oracles = {name: _of_good_records(oracle) for name, oracle in oracles.items()}
+        oracles[STREAM] = _dead_letters
+    if shape.apart:
+        together = frozenset(range(len(spouts))) - shape.apart
+        oracles = {name: _of_spouts(together, oracle) for name, oracle in oracles.items()}
+        apart = [spout_id(number) for number in sorted(shape.apart)]
+        _add_committer(builder, "rest", apart, tasks, replace(state, kind="opaque"))
+        oracles["rest"] = _of_spouts(shape.apart, _logs)
+    return builder.build_topology(), oracles
+
+
+def _add_committer(
+    builder: TransactionalTopologyBuilder,
+    name: str,
+    sources: Sequence[str],
+    tasks: int,
+    state: State,
+) -> None:
+    match name:
+        case "totals":
+            partial = builder.set_bolt("partial", PartialTotal(), tasks)
+            for source in sources:
+                partial.none_grouping(source)
             declarer = builder.set_bolt("totals", Totals()).global_grouping("partial")
             declarer.with_state("totals", state)
-        elif name == "balances":
+            return
+        case "balances":
             declarer = builder.set_bolt("balances", Balances(), tasks)
-            declarer.fields_grouping(source, "key").with_state("balances", state)
-        elif name == "logs":
-            declarer = builder.set_bolt("logs", Logs(), tasks)
-            declarer.fields_grouping(source, "key").with_state(
-                "logs", state.with_columns(Fields("key string"), Fields("value string"))
-            )
-        else:
+            declarer.with_state("balances", state)
+        case "logs" | "rest":
+            columns = state.with_columns(Fields("key string"), Fields("value string"))
+            declarer = builder.set_bolt(name, Logs(name), tasks).with_state(name, columns)
+        case _:
             aggregates = PersistentAggregate(
                 state,
                 key="key",
@@ -99,12 +161,9 @@ def build(shape: Shape, world_number: int, state: State) -> tuple[Topology, dict
                     "most": Max("amount"),
                 },
             )
-            builder.set_bolt("aggregates", aggregates, tasks).fields_grouping(source, "key")
-    oracles = {name: ORACLES[name] for name in shape.committers}
-    if shape.dead_letters:
-        oracles = {name: _of_good_records(oracle) for name, oracle in oracles.items()}
-        oracles[STREAM] = _dead_letters
-    return builder.build_topology(), oracles
+            declarer = builder.set_bolt("aggregates", aggregates, tasks)
+    for source in sources:
+        declarer.fields_grouping(source, "key")
 
 
 class Relay(BasicBolt):
@@ -234,6 +293,9 @@ class Balances(BatchBolt, Committer):
 class Logs(BatchBolt, Committer):
     """Appends the ids of a batch's records to a text for each key, to show their order and loss."""
 
+    def __init__(self, name: str = "logs") -> None:
+        self._name = name
+
     def prepare(
         self,
         config: Config,
@@ -242,7 +304,7 @@ class Logs(BatchBolt, Committer):
         attempt: TransactionAttempt,
     ) -> None:
         """Start from nothing."""
-        self._state, self._attempt = context.state("logs"), attempt
+        self._state, self._attempt = context.state(self._name), attempt
         self._records: list[tuple[Any, ...]] = []
 
     def execute(self, tuple: Tuple) -> None:
@@ -299,6 +361,12 @@ def _of_good_records(oracle: Oracle) -> Oracle:
     return lambda rows, batch: oracle(rows, [each for each in batch if not is_bad(each)])
 
 
+def _of_spouts(numbers: frozenset[int], oracle: Oracle) -> Oracle:
+    return lambda rows, batch: oracle(
+        rows, [each for each in batch if each[0] // PARTITIONS_APART in numbers]
+    )
+
+
 class _Letters(dict[tuple[Any, ...], tuple[Any, ...]]):
     """The rows of all dead letters, which remember how many batches there were."""
 
@@ -308,11 +376,14 @@ class _Letters(dict[tuple[Any, ...], tuple[Any, ...]]):
 def _dead_letters(rows: Rows, batch: Sequence[tuple[Any, ...]]) -> Rows:
     after = _Letters(rows)
     after.batches = 1 + (rows.batches if isinstance(rows, _Letters) else 0)
-    place: dict[str, Json] = {"source": "spout", "stream": "default"}
     bad = [dict(zip(FIELDS.names, each, strict=True)) for each in batch if is_bad(each)]
-    letters = in_order([dead_letter("relay", BAD, place, each) for each in bad])
+    letters = in_order([dead_letter("relay", BAD, _place(each), each) for each in bad])
     after.update({(after.batches, at): letter for at, letter in enumerate(letters, 1)})
     return after
+
+
+def _place(record: Mapping[str, Any]) -> dict[str, Json]:
+    return {"source": spout_id(record["partition"] // PARTITIONS_APART), "stream": "default"}
 
 
 ORACLES: dict[str, Oracle] = {

@@ -103,6 +103,8 @@ class World:
         self.leftovers = Leftovers()
         self.topology: Topology | None = None
         self.source: SimulatedSource | None = None
+        self.further_sources: list[SimulatedSource] = []
+        """The sources of the second spout and those after it."""
         self.stores: dict[str, SimulatedStore] = {}
         self.supervisors = [Supervisor(self, "ABCDEFGH"[at]) for at in range(coordinators)]
         self.operators = Operators(self)
@@ -110,7 +112,7 @@ class World:
         worlds[self.number] = self
 
     def take(self, topology: Topology) -> None:
-        """Take the topology, with its states replaced by simulated ones and its spout recorded.
+        """Take the topology, with its states replaced by simulated ones and its spouts recorded.
 
         States that share a location share a simulated store.
         """
@@ -125,8 +127,9 @@ class World:
                 )
                 assert store.world is self
             component = replace(component, states=states)
-            if component.id == graph.spout.id:
-                recording = RecordingSpout(self, component.prototype)
+            if component.role.spout:
+                number = [each.id for each in graph.spouts].index(component.id)
+                recording = RecordingSpout(self, component.prototype, number)
                 component = replace(component, prototype=recording)
             components[component.id] = component
         spout = components[graph.spout.id]
@@ -167,6 +170,11 @@ class World:
         return SimulatedBackend(self.stores[location], table)
 
     @property
+    def sources(self) -> list[SimulatedSource]:
+        """The sources of all spouts; none if there is no simulated source."""
+        return [] if self.source is None else [self.source, *self.further_sources]
+
+    @property
     def topology_id(self) -> str:
         """Id of the topology."""
         assert self.topology is not None
@@ -175,12 +183,11 @@ class World:
     @contextmanager
     def reading_otherwise(self) -> Iterator[None]:
         """While the block runs, let the source cut batches in another way, if it may."""
-        if self.source is None:
-            yield
-            return
-        self.source.otherwise = True
+        for source in self.sources:
+            source.otherwise = True
         yield
-        self.source.otherwise = False
+        for source in self.sources:
+            source.otherwise = False
 
     def lost(self, process: SimulatedProcess) -> None:
         """Let the session of a killed process expire, and start another process."""
@@ -207,7 +214,7 @@ class World:
         asked: set[SimulatedProcess] = set()
 
         def processed() -> bool:
-            if self.source is not None and not self.source.is_complete:
+            if not all(source.is_complete for source in self.sources):
                 return False
             if said:
                 return True
@@ -242,8 +249,8 @@ class World:
     def _heal(self) -> None:
         self.chaos.healed = True
         self.operators.heal()
-        if self.source is not None:
-            self.source.complete()
+        for source in self.sources:
+            source.complete()
         for process in self.processes():
             process.activate()
         self.history.note(self.timeline.now_s, "world", "HEALED")
