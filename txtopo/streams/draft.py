@@ -168,14 +168,7 @@ class Draft:
             self._id, first.id, first.spout, first.parallelism, dead_letters=self._dead_letters
         )
         for source in more:
-            set_spout = getattr(builder, "set_spout", None)
-            if set_spout is None:
-                got = ", ".join(repr(each.id) for each in sources)
-                raise TopologyError(
-                    f"a transactional topology has exactly one spout; got {got}",
-                    spouts=tuple(each.id for each in sources),
-                )
-            set_spout(source.id, source.spout, source.parallelism)
+            builder.set_spout(source.id, source.spout, source.parallelism)
         return builder
 
     def _fused(self) -> set[ProgramNode]:

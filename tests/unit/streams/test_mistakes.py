@@ -20,7 +20,6 @@ from txtopo import (
     StreamBuilder,
     Sum,
     TopologyError,
-    TransactionalTopologyBuilder,
     open_state,
 )
 from txtopo.bolts import KafkaSink
@@ -283,18 +282,7 @@ def test_a_persistent_aggregate_of_ones_own_holds_its_table() -> None:
         sales.store(state("n"), key="id")
 
 
-def test_a_second_source_is_for_the_builder_below_to_take() -> None:
-    builder, _ = builder_and_sales()
-    spout = MemoryTransactionalSpout({0: []}, SALE, 1)
-    if hasattr(TransactionalTopologyBuilder, "set_spout"):
-        merging_two_sources()
-        return
-
-    with pytest.raises(TopologyError, match="exactly one spout; got 'sales', 'more'"):
-        builder.source("more", spout)
-
-
-def merging_two_sources() -> None:
+def test_two_sources_meet_in_one_state() -> None:
     builder, stock = StreamBuilder("stock"), open_state("memory:", table="stock")
     sold = builder.source(
         "sold", MemoryTransactionalSpout({0: [["tea"], ["salt"]]}, Fields("product string"), 1)
