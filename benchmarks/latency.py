@@ -294,12 +294,14 @@ def write(servers: str, start_s: str, rate: str, total: str) -> None:
 
     broker, topic = servers.split()
     producer = Producer({"bootstrap.servers": broker, "linger.ms": 0})
-    for at in range(int(total)):
-        wait_s = float(start_s) + at / int(rate) - time.monotonic()
-        if wait_s > 0:
-            time.sleep(wait_s)
-        producer.produce(topic, b"record", partition=0)
+    sent = 0
+    while sent < int(total):
+        time.sleep(0.001)
+        there = int(int(rate) * (time.monotonic() - float(start_s))) + 1
+        for _ in range(sent, min(there, int(total))):
+            producer.produce(topic, b"record", partition=0)
         producer.poll(0)
+        sent = max(sent, min(there, int(total)))
     producer.flush(60)
 
 
