@@ -205,7 +205,7 @@ class LeaderTerm:
         self._look_at_window()
         self._perform(actions)
         if isinstance(event, NotReady):
-            self._poll_later()
+            self._poll_later(held=event.held)
         if isinstance(event, Planned):
             self._dry_asks = 0
         if isinstance(event, Processed):
@@ -249,15 +249,17 @@ class LeaderTerm:
             gone += [each for each in event.attempts if not self.coordinator.is_current(each)]
         return gone
 
-    def _poll_later(self) -> None:
+    def _poll_later(self, *, held: bool) -> None:
         """Ask the spout again after a pause. A new timer replaces the one before.
 
-        The pause is short at first, and doubles as long as the spout has nothing.
+        The pause is short at first, and doubles as long as the spout has nothing. If the pace holds
+        back what it has, it is the longest at once, or a slow rate would be cut into tiny batches.
         """
         if self._poll is not None:
             self._poll.cancel()
         longest_s = self._context.config.poll_interval_s
-        pause_s = min(longest_s, longest_s * FIRST_POLL_SHARE * 2**self._dry_asks)
+        share = 1.0 if held else FIRST_POLL_SHARE * 2**self._dry_asks
+        pause_s = longest_s * min(1.0, share)
         self._poll = self._tick_later(pause_s)
         self._dry_asks = min(self._dry_asks + 1, DOUBLINGS_MAX)
 

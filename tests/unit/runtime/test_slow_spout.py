@@ -9,13 +9,22 @@ import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import Changes
-from tests.unit.runtime.loop_world import expected, memory_state, running, stored
+from tests.unit.runtime.loop_world import (
+    BATCHES,
+    ROWS,
+    Total,
+    expected,
+    memory_state,
+    running,
+    stored,
+)
 from tests.unit.runtime.ranges import ranges
-from txtopo import Config
+from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.plugins.spouts import LastBatch
 from txtopo.runtime.progress import BatchCommitted, ProcessingStarted, TopologyEvent
 from txtopo.runtime.scheduler import Callback, ThreadScheduler, Timer
 from txtopo.runtime.start import start_topology
+from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 # In the module, since a spout is pickled, and a function of a module goes by its name.
@@ -110,3 +119,22 @@ def test_a_spout_that_stays_dry_is_asked_less_and_less_often() -> None:
 
     pauses_s = sorted({each for each in delays.seen_s if 0 < each <= 0.08})
     assert pauses_s == [0.008, 0.016, 0.032, 0.064, 0.08]
+
+
+def test_a_spout_that_its_pace_holds_back_is_asked_after_the_whole_pause() -> None:
+    """Else a slow rate would be cut into batches of a row each."""
+    delays, changes = Delays(), Changes()
+    rows = [[amount] for amount in range(BATCHES * ROWS)]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("amount long"), 1)
+    builder = TransactionalTopologyBuilder("totals", "spout", spout)
+    totals = builder.set_bolt("total", Total()).global_grouping("spout")
+    totals.with_state("totals", memory_state())
+    config = Config(
+        carrier="local", zookeeper="memory", poll_interval_s=0.08, max_rows_per_second=10.0
+    )
+    run = start_topology(builder.build_topology(), None, config, [changes], scheduler=delays)
+    try:
+        wait_until(lambda: len(changes.of(BatchCommitted)) > 12, "batches that were held back")
+        assert not [each for each in delays.seen_s if 0 < each < 0.08]
+    finally:
+        run.stop(LIMIT_S)
