@@ -10,8 +10,6 @@ import pytest
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import (
-    BATCHES,
-    ROWS,
     Total,
     expected,
     memory_state,
@@ -124,7 +122,7 @@ def test_a_spout_that_stays_dry_is_asked_less_and_less_often() -> None:
 def test_a_spout_that_its_pace_holds_back_is_asked_after_the_whole_pause() -> None:
     """Else a slow rate would be cut into batches of a row each."""
     delays, changes = Delays(), Changes()
-    rows = [[amount] for amount in range(BATCHES * ROWS)]
+    rows = [[amount] for amount in range(10_000)]  # more than the rate lets through
     spout = MemoryTransactionalSpout({0: rows}, Fields("amount long"), 1)
     builder = TransactionalTopologyBuilder("totals", "spout", spout)
     totals = builder.set_bolt("total", Total()).global_grouping("spout")
