@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -55,10 +56,25 @@ BEFORE_S = 1.0
 WARM_UP_S = 4.0
 TABLE = "counts"
 
-Way = Callable[["SparkSession", int, float, str, str], "Stop"]
-"""Starts to count records of a rate that begin at a time, from Kafka if its servers are not empty,
-into a database."""
-Stop = Callable[[], None]
+Way = Callable[["SparkSession", "Offer", str], AbstractContextManager[None]]
+"""Counts records into a database while a block runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The records that come.
+
+    Attributes:
+        rate: How many a second.
+        start_s: When the first one comes, on the clock ``time.monotonic``.
+        servers: Of the Kafka that they come from; empty if they come into being in the process.
+        topic: The topic.
+    """
+
+    rate: int
+    start_s: float
+    servers: str = ""
+    topic: str = ""
 
 
 def main() -> None:
@@ -99,11 +115,11 @@ def compare(
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for number in range(arguments.runs):
         for name in names:
-            servers = ""
+            offer = Offer(rate, 0.0)
             if source == "kafka":
                 assert broker is not None
-                servers = f"{broker.servers} {name}-{rate}-{number}"
-            found[name].append(measured(spark, server, servers, rate, name, arguments.seconds))
+                offer = replace(offer, servers=broker.servers, topic=f"{name}-{rate}-{number}")
+            found[name].append(measured(spark, server, offer, name, arguments.seconds))
     for name, runs in found.items():
         p50, p99 = (sorted(each)[len(runs) // 2] for each in zip(*runs, strict=True))
         each = ", ".join(f"{low:.0f} {high:.0f}" for low, high in runs)
@@ -111,27 +127,21 @@ def compare(
 
 
 def measured(
-    spark: SparkSession,
-    server: PostgresServer,
-    servers: str,
-    rate: int,
-    name: str,
-    seconds: float,
+    spark: SparkSession, server: PostgresServer, offer: Offer, name: str, seconds: float
 ) -> tuple[float, float]:
     """Run one way for a time; return p50 and p99 in milliseconds."""
-    with fresh_database(server) as url:
-        total = int(rate * (seconds + WARM_UP_S))
-        if servers:
-            make_topic(servers)
-        start_s = time.monotonic() + BEFORE_S
-        with program("read", plain(url), str(total)) as reader:
-            stop = WAYS[name](spark, rate, start_s, servers, url)
-            if servers:
-                with program("write", servers, str(start_s), str(rate), str(total)):
-                    seen = json.loads(reader.communicate()[0])
-            else:
-                seen = json.loads(reader.communicate()[0])
-            stop()
+    total = int(offer.rate * (seconds + WARM_UP_S))
+    if offer.servers:
+        make_topic(offer.servers, offer.topic)
+    with fresh_database(server) as url, ExitStack() as running:
+        offer = replace(offer, start_s=time.monotonic() + BEFORE_S)
+        reader = running.enter_context(program("read", plain(url), str(total)))
+        running.enter_context(WAYS[name](spark, offer, url))
+        if offer.servers:
+            paced = (str(offer.start_s), str(offer.rate), str(total))
+            running.enter_context(program("write", offer.servers, offer.topic, *paced))
+        seen = json.loads(reader.communicate()[0])
+    rate, start_s = offer.rate, offer.start_s
     waits, at = [], 0
     for then_s, count in seen:
         waits += [then_s - start_s - each / rate for each in range(at, min(count, total))]
@@ -147,62 +157,58 @@ def measured(
 def run_txtopo(carrier: Carrier) -> Way:
     """Return the way that is txtopo on a carrier, with settings that are else the default ones."""
 
-    def run(spark: SparkSession, rate: int, start_s: float, servers: str, url: str) -> Stop:
-        folder = tempfile.TemporaryDirectory(prefix="txtopo-benchmark-zookeeper-")
-        if servers:
-            broker, topic = servers.split()
-            spout: Any = KafkaTransactionalSpout(broker, topic, value="string", columns=("value",))
-        else:
-            spout = Records(rate, start_s)
+    @contextmanager
+    def run(spark: SparkSession, offer: Offer, url: str) -> Iterator[None]:
+        spout: Any = Records(offer.rate, offer.start_s)
+        if offer.servers:
+            spout = KafkaTransactionalSpout(
+                offer.servers, offer.topic, value="string", columns=("value",)
+            )
         builder = TransactionalTopologyBuilder("latency", "records", spout)
         state = open_state(url, table=TABLE)
         counts = PersistentAggregate(state, (), {"records": Count()})
         builder.set_bolt("counts", counts).global_grouping("records")
-        config = Config(zookeeper_dir=folder.name, carrier=carrier)
-        handle = builder.build_topology().start(spark, config)
-
-        def stop() -> None:
-            handle.stop()
-            folder.cleanup()
-
-        return stop
+        topology = builder.build_topology()
+        with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-zookeeper-") as folder:
+            config = Config(zookeeper_dir=folder, carrier=carrier)
+            with topology.start(spark, config):
+                yield
 
     return run
 
 
-def run_streaming(spark: SparkSession, rate: int, start_s: float, servers: str, url: str) -> Stop:
-    """Start Structured Streaming on a socket, with a hand-written idempotent upsert."""
-    folder = tempfile.TemporaryDirectory(prefix="txtopo-benchmark-checkpoint-")
-    connection = psycopg.connect(plain(url))
-    connection.execute(f"CREATE TABLE {TABLE}_view (records bigint NOT NULL)")
-    connection.execute(f"INSERT INTO {TABLE}_view VALUES (0)")
-    create_progress(connection)
+@contextmanager
+def run_streaming(spark: SparkSession, offer: Offer, url: str) -> Iterator[None]:
+    """Run Structured Streaming on a socket, with a hand-written idempotent upsert."""
     port = free_port()
-    records = program("serve", str(port), str(start_s), str(rate))
-    serving = records.__enter__().stdout
-    assert serving is not None
-    serving.readline()  # it listens
+    with (
+        tempfile.TemporaryDirectory(prefix="txtopo-benchmark-checkpoint-") as folder,
+        psycopg.connect(plain(url)) as connection,
+        program("serve", str(port), str(offer.start_s), str(offer.rate)) as records,
+    ):
+        connection.execute(f"CREATE TABLE {TABLE}_view (records bigint NOT NULL)")
+        connection.execute(f"INSERT INTO {TABLE}_view VALUES (0)")
+        create_progress(connection)
+        assert records.stdout is not None
+        records.stdout.readline()  # it listens
 
-    def count(frame: DataFrame, batch: int) -> None:
-        (counted,) = frame.groupBy().count().collect()
-        with connection.transaction():
-            row = connection.execute("SELECT batch FROM progress FOR UPDATE").fetchone()
-            assert row is not None
-            if row[0] < batch:
-                connection.execute(f"UPDATE {TABLE}_view SET records = records + %s", [counted[0]])
-                connection.execute("UPDATE progress SET batch = %s", [batch])
+        def count(frame: DataFrame, batch: int) -> None:
+            (counted,) = frame.groupBy().count().collect()
+            with connection.transaction():
+                row = connection.execute("SELECT batch FROM progress FOR UPDATE").fetchone()
+                assert row is not None
+                if row[0] < batch:
+                    add = f"UPDATE {TABLE}_view SET records = records + %s"
+                    connection.execute(add, [counted[0]])
+                    connection.execute("UPDATE progress SET batch = %s", [batch])
 
-    frame = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", port)
-    writing = frame.load().writeStream.foreachBatch(count)
-    query = writing.option("checkpointLocation", folder.name).start()
-
-    def stop() -> None:
-        query.stop()
-        records.__exit__(None, None, None)
-        connection.close()
-        folder.cleanup()
-
-    return stop
+        frame = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", port)
+        writing = frame.load().writeStream.foreachBatch(count)
+        query = writing.option("checkpointLocation", folder).start()
+        try:
+            yield
+        finally:
+            query.stop()
 
 
 WAYS: dict[str, Way] = {
@@ -288,12 +294,11 @@ def read(url: str, total: str) -> None:
     print(json.dumps(seen))
 
 
-def write(servers: str, start_s: str, rate: str, total: str) -> None:
+def write(servers: str, topic: str, start_s: str, rate: str, total: str) -> None:
     """Write records to the one partition of a topic of Kafka, each at its time."""
     from confluent_kafka import Producer
 
-    broker, topic = servers.split()
-    producer = Producer({"bootstrap.servers": broker, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
     sent = 0
     while sent < int(total):
         time.sleep(0.001)
@@ -320,12 +325,11 @@ def serve(port: str, start_s: str, rate: str) -> None:
                 sent = there
 
 
-def make_topic(servers: str) -> None:
+def make_topic(servers: str, topic: str) -> None:
     """Make a topic with one partition, so that the order of the records is known."""
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-    broker, topic = servers.split()
-    admin = AdminClient({"bootstrap.servers": broker})
+    admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
 
 

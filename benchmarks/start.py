@@ -54,7 +54,7 @@ TIMEOUT_S = 60.0
 
 # The function of each step, where its caller finds it.
 STEPS: list[tuple[str, Any, str]] = [
-    ("session", starting, "_checked_session"),
+    ("session", starting, "_session_and_carrier"),
     ("zookeeper", starting, "open_transactional_state"),
     ("· server", EmbeddedServer, "attach"),
     *[("carrier", each, "start") for each in (RddCarrier, ResidentCarrier, LocalCarrier)],
@@ -114,9 +114,7 @@ class Times(TopologyListener):
         """Note when the functions of all steps are called."""
         with ExitStack() as stack:
             for step, owner, name in [*STEPS, *ENDING]:
-                function = getattr(owner, name, None)
-                if function is None:
-                    continue
+                function = getattr(owner, name)
                 stack.callback(setattr, owner, name, function)
                 setattr(owner, name, self.timed(step, function))
             yield

@@ -78,6 +78,21 @@ class Ranges(TransactionalSpout):
         return _RangesEmitter(self.source, context)
 
 
+class _Told:
+    """The part of all emitters that is told of commits."""
+
+    source: Source
+
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
+        if self.source.fails:
+            self.source.fails = False
+            raise InfrastructureError(f"{self.source.name} does not commit")
+        self.source.told.append((attempt.txid, metadata))
+
+    def cleanup_before(self, txid: int) -> None:
+        self.source.cleaned.append(txid)
+
+
 class _Ranges(TransactionalCoordinator):
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -94,7 +109,7 @@ class _Ranges(TransactionalCoordinator):
         return {"all": self.source.rows - _end(metadata)}
 
 
-class _RangesEmitter(TransactionalEmitter):
+class _RangesEmitter(_Told, TransactionalEmitter):
     def __init__(self, source: Source, context: TaskContext) -> None:
         self.source, self.first = source, context.task_index == 0
 
@@ -103,12 +118,6 @@ class _RangesEmitter(TransactionalEmitter):
     ) -> None:
         if self.first:
             self.source.emit(_start(metadata), _end(metadata), collector)
-
-    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
-        _commit(self.source, attempt, metadata)
-
-    def cleanup_before(self, txid: int) -> None:
-        self.source.cleaned.append(txid)
 
 
 class _Partitioned(PartitionedCoordinator):
@@ -142,7 +151,7 @@ class Partitioned(PartitionedTransactionalSpout):
         return _PartitionedEmitter(self.source)
 
 
-class _PartitionedEmitter(PartitionedTransactionalEmitter):
+class _PartitionedEmitter(_Told, PartitionedTransactionalEmitter):
     def __init__(self, source: Source) -> None:
         self.source = source
 
@@ -164,12 +173,6 @@ class _PartitionedEmitter(PartitionedTransactionalEmitter):
     ) -> None:
         self.source.emit(_start(metadata), _end(metadata), collector)
 
-    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
-        _commit(self.source, attempt, metadata)
-
-    def cleanup_before(self, txid: int) -> None:
-        self.source.cleaned.append(txid)
-
 
 class Opaque(OpaquePartitionedTransactionalSpout):
     """Cuts each attempt anew."""
@@ -188,7 +191,7 @@ class Opaque(OpaquePartitionedTransactionalSpout):
         return _OpaqueEmitter(self.source)
 
 
-class _OpaqueEmitter(OpaquePartitionedTransactionalEmitter):
+class _OpaqueEmitter(_Told, OpaquePartitionedTransactionalEmitter):
     def __init__(self, source: Source) -> None:
         self.source = source
 
@@ -200,19 +203,6 @@ class _OpaqueEmitter(OpaquePartitionedTransactionalEmitter):
         last_metadata: Json,
     ) -> Json:
         return [*self.source.cut(_end(last_metadata), collector)]
-
-    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
-        _commit(self.source, attempt, metadata)
-
-    def cleanup_before(self, txid: int) -> None:
-        self.source.cleaned.append(txid)
-
-
-def _commit(source: Source, attempt: TransactionAttempt, metadata: Json) -> None:
-    if source.fails:
-        source.fails = False
-        raise InfrastructureError(f"{source.name} does not commit")
-    source.told.append((attempt.txid, metadata))
 
 
 def _start(metadata: Json) -> int:

@@ -29,7 +29,7 @@ from txtopo.runtime.progress import (
     TopologyEvent,
     TopologyListener,
 )
-from txtopo.runtime.session import active_session, open_session, own
+from txtopo.runtime.session import active_session, mark_own, open_session
 from txtopo.runtime.start import frame_session_conf
 from txtopo.transactional_state.commands import KILLED
 from txtopo.ui.progress_bar import LateLine, ProgressBar, details_of
@@ -121,7 +121,7 @@ def _session(
         )
     conf = frame_session_conf(topology.graph) if isinstance(topology, Topology) else {}
     session, _ = open_session(master=master, conf=conf, app_name=f"txtopo {topology.id}")
-    own(session)
+    mark_own(session)
     return session
 
 

@@ -29,7 +29,6 @@ from txtopo.transactional_state.nodes import (
     CURRENT,
     StoredBatch,
     batch_path,
-    metadata_from_json,
     metadata_to_json,
 )
 from txtopo.transactional_state.store import Delete, Put
@@ -214,7 +213,7 @@ def checked_metadata(session: OperatorSession, txid: int, value: Json) -> BatchM
     flaw = json_flaw(value)
     if flaw is None:
         try:
-            metadata = session.fitted(txid, metadata_from_json(txid, value))
+            metadata = session.metadata_of(txid, value)
         except CorruptNodeError:
             flaw = None
         else:
@@ -223,7 +222,7 @@ def checked_metadata(session: OperatorSession, txid: int, value: Json) -> BatchM
                 return metadata
     raise StateUsageError(
         f"metadata of txid {txid} cannot be used; got {value!r:.200}"
-        f"{'' if flaw is None else f' ({flaw})'}; expected {_form(session)} as show() "
+        f"{'' if flaw is None else f' ({flaw})'}; expected {metadata_form(session)} as show() "
         "prints it, with what initialize_transaction returned in 'planned', or what each "
         "partition's emitter returned in 'cut', by the partition's number as a string",
         txid=txid,
@@ -250,7 +249,8 @@ def _cut_of(value: Json) -> dict[str, Json]:
     return cut if isinstance(cut, dict) else {}
 
 
-def _form(session: OperatorSession) -> str:
+def metadata_form(session: OperatorSession) -> str:
+    """Return what metadata of the topology looks like, for messages."""
     if len(session.graph.spouts) == 1:
         return "{'planned': …, 'cut': …}"
     ids = ", ".join(f"{each.id!r}: {{'planned': …}}" for each in session.graph.spouts)

@@ -44,7 +44,6 @@ from txtopo.transactional_state.nodes import (
     CURRENT,
     QUARANTINE,
     batch_path,
-    metadata_from_json,
     metadata_to_json,
 )
 from txtopo.transactional_state.store import Put
@@ -179,9 +178,7 @@ class _Quarantine:
         again anyway, and a partitioned spout has not cut them before this one.
         """
         batch = contents.batches.get(self.txid)
-        known = None
-        if batch is not None:
-            known = session.fitted(self.txid, metadata_from_json(self.txid, batch.metadata))
+        known = None if batch is None else session.metadata_of(self.txid, batch.metadata)
         complete = known is not None and (known.cut is not None or not session.chained)
         if self.end is None:
             if known is not None and complete:
@@ -206,8 +203,7 @@ class _Quarantine:
         before = contents.batches.get(self.txid - 1)
         last = BEGINNING
         if before is not None:
-            stored = metadata_from_json(self.txid - 1, before.metadata)
-            last = session.fitted(self.txid - 1, stored)
+            last = session.metadata_of(self.txid - 1, before.metadata)
         return with_unnamed_partitions(last, given)
 
     def _begin(self, contents: JournalContents, claim: VerbClaim) -> None:

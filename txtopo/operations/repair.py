@@ -258,7 +258,7 @@ class _RepairNode:
         elif txid >= current and not session.repeatable and txid - 1 in there:
             before = batch_of("", txid - 1, Node(there[txid - 1], 0)).metadata
             # The number of partitions and the limit are those of the batch before.
-            planned = session.fitted(txid - 1, metadata_from_json(txid - 1, before)).cut_anew()
+            planned = session.metadata_of(txid - 1, before).cut_anew()
             cut_again = partial(_put, TransactionAttempt(txid, 0, 0), planned)
             return VerbSteps([VerbStep(f"let txid {txid} be undone and cut again", cut_again)], {})
         else:

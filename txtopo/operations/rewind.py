@@ -47,6 +47,7 @@ from txtopo.operations.plan import (
     checked_metadata,
     delete_batches,
     make_plan,
+    metadata_form,
     note_begun,
     put_metadata,
 )
@@ -328,7 +329,7 @@ class _Rebuild:
         raise StateUsageError(
             f"it is not known where the source stood after txid {txid}, which the states hold; "
             f"ZooKeeper has the metadata of {sorted(contents.batches)}; expected "
-            f"metadata={{{txid}: {{'planned': …, 'cut': …}}}}, from an earlier show(), or as you "
+            f"metadata={{{txid}: {metadata_form(session)}}}, from an earlier show(), or as you "
             "know it from the source",
             txid=txid,
         )

@@ -103,9 +103,10 @@ class OperatorSession:
         spouts = self.graph.spouts
         return tuple(each.id for each in spouts if each.role is not Role.OPAQUE_SPOUT)
 
-    def fitted(self, txid: int, metadata: BatchMetadata) -> BatchMetadata:
+    def metadata_of(self, txid: int, stored: Json) -> BatchMetadata:
         """Return stored metadata as this topology reads it; see ``nodes.fitted``."""
         spouts = [each.id for each in self.graph.spouts]
+        metadata = metadata_from_json(txid, stored)
         return fitted(txid, metadata, spouts, began_with(self.state.get(EPOCH)))
 
     @property

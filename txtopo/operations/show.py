@@ -182,9 +182,9 @@ def _lag(session: OperatorSession, reading: Reading) -> Mapping[str, int] | Exce
     value = reading.values(BATCHES).get(last)
     if value is None:
         return {}
-    stored = metadata_from_json(last, batch_of("", last, Node(value, 0)).metadata)
+    stored = batch_of("", last, Node(value, 0)).metadata
     try:
-        metadata = session.fitted(last, stored)
+        metadata = session.metadata_of(last, stored)
         planner = planner_of(session.graph, session.config)
         try:
             return planner.lag(metadata)

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from txtopo.config import Config
+from txtopo.config import Carrier, Config
 from txtopo.errors import ConfigError
 from txtopo.runtime.resident.sockets import has_zeromq
 from txtopo.runtime.session import is_classic, is_own
@@ -57,7 +57,7 @@ def facts_of(session: SparkSession | None) -> SessionFacts:
     return SessionFacts(True, why, SlotJobs(session, "stages").cores().free if not why else 0)
 
 
-def carrier_choice(config: Config, facts: SessionFacts, *, frames: bool) -> tuple[str, str]:
+def carrier_choice(config: Config, facts: SessionFacts, *, frames: bool) -> tuple[Carrier, str]:
     """Return which carrier with Spark a topology gets, and why.
 
     Args:
@@ -68,11 +68,7 @@ def carrier_choice(config: Config, facts: SessionFacts, *, frames: bool) -> tupl
     Raises:
         ConfigError: The session cannot have the one that is asked for.
     """
-    if config.carrier == "rdd" and not facts.classic:
-        raise ConfigError(
-            "carrier 'rdd' needs classic Spark; got a Spark Connect session, which has no RDDs; "
-            "use carrier='dataframe' or 'auto'"
-        )
+    _check_rdd(config, classic=facts.classic)
     if config.carrier != "auto":
         return config.carrier, "asked for"
     if frames:
@@ -98,18 +94,25 @@ def with_carrier(
     Raises:
         ConfigError: The session cannot have the carrier that is asked for.
     """
+    if config.carrier != "auto":
+        _check_rdd(config, classic=is_classic(session))
+        return config
     facts = facts_of(session)
     carrier, _ = carrier_choice(config, facts, frames=frames)
-    if carrier == config.carrier:
-        return config
-    if carrier == "rdd":
-        return replace(config, carrier="rdd")
-    if carrier == "dataframe":
-        return replace(config, carrier="dataframe")
-    slots = config.slots or least(facts.free - 1, slots_max)
+    if carrier != "resident":
+        return replace(config, carrier=carrier)
+    slots = config.slots or useful_slots(facts.free - 1, slots_max)
     return replace(config, carrier="resident", slots=slots, lost_slot="rdd")
 
 
-def least(slots: int, slots_max: int | None) -> int:
-    """Return the number of slots that have something to do."""
+def useful_slots(slots: int, slots_max: int | None) -> int:
+    """Return how many of some slots have a task; *slots_max* is that of the graph."""
     return slots if slots_max is None else min(slots, slots_max)
+
+
+def _check_rdd(config: Config, *, classic: bool) -> None:
+    if config.carrier == "rdd" and not classic:
+        raise ConfigError(
+            "carrier 'rdd' needs classic Spark; got a Spark Connect session, which has no RDDs; "
+            "use carrier='dataframe' or 'auto'"
+        )

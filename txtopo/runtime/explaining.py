@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.config import Config, Kind
 from txtopo.explanation import CarrierChoice, Explanation
-from txtopo.runtime.carrier_choice import carrier_choice, facts_of, least
+from txtopo.runtime.carrier_choice import carrier_choice, facts_of, useful_slots
 from txtopo.runtime.reliable.start import LOCAL_SLOTS, checked_carrier
 from txtopo.runtime.session import active_session, check_arguments, check_session
 from txtopo.runtime.start import check_config, check_frame_carrier
@@ -118,7 +118,7 @@ def _slots(
         return config.slots, "Config.slots"
     if slots_max is None:
         return there, told
-    known = 1 if slots_max == 1 else None if there is None else least(there, slots_max)
+    known = 1 if slots_max == 1 else None if there is None else useful_slots(there, slots_max)
     return known, f"{told}, but no more than the tasks of a component, which are {slots_max}"
 
 

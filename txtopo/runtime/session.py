@@ -129,14 +129,14 @@ def open_session(
     return _build(master, conf or {}, app_name), True
 
 
-def own(session: SparkSession) -> None:
+def mark_own(session: SparkSession) -> None:
     """Note that txtopo has opened a session for a run, and nobody else was given it."""
     if is_classic(session):
         _own.add(session.sparkContext.applicationId)
 
 
 def is_own(session: SparkSession) -> bool:
-    """Return whether :func:`own` was called for a session."""
+    """Return whether :func:`mark_own` was called for a session."""
     return session.sparkContext.applicationId in _own
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from txtopo.config import Config
@@ -198,7 +198,7 @@ class _Outage:
 
 
 def _check_unpaced(graph: Graph, config: Config) -> None:
-    given = [name for name in PACING if getattr(config, name) is not None]
+    given = [name for name, value in asdict(config.pace).items() if value is not None]
     if given:
         spouts = ", ".join(repr(spout.id) for spout in graph.spouts)
         raise ConfigError(
@@ -207,7 +207,3 @@ def _check_unpaced(graph: Graph, config: Config) -> None:
             "batches in the spouts themselves, or run each source in a topology of its own",
             setting=given[0],
         )
-
-
-PACING = ("min_batch_rows", "max_batch_delay_s", "max_rows_per_second", "target_commit_s")
-"""The settings that pace the batches of one spout."""

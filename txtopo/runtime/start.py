@@ -12,7 +12,7 @@ from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.board import Board
 from txtopo.runtime.carrier import Carrier, LocalCarrier
-from txtopo.runtime.carrier_choice import least, with_carrier
+from txtopo.runtime.carrier_choice import useful_slots, with_carrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.leader_beat import Summary
@@ -34,8 +34,8 @@ from txtopo.runtime.session import (
     check_arguments,
     check_session,
     is_classic,
+    mark_own,
     open_session,
-    own,
 )
 from txtopo.runtime.spouts_planner import planner_of
 from txtopo.runtime.workers import check_workers
@@ -174,7 +174,7 @@ def open_driver(
     """
     graph = topology.graph
     _refuse_stream_spout(graph)
-    slots = config.slots or least(carrier.default_slots(), graph.slots_max)
+    slots = config.slots or useful_slots(carrier.default_slots(), graph.slots_max)
     if graph.spout.role.frame and not carrier.carries_frames:
         check_frame_carrier(graph, "local")
     program = compile_program(graph, config, slots)
@@ -296,7 +296,7 @@ def _resident(config: Config, session: SparkSession, name: str, slots_max: int |
         jobs,
         Keys.make(),
         config,
-        slots if config.slots else least(slots, slots_max),
+        slots if config.slots else useful_slots(slots, slots_max),
         scheduler,
         replacement=partial(RddCarrier, session),
     )
@@ -327,7 +327,7 @@ def _session(spark: SparkSession | None, topology: Topology) -> SparkSession:
     session, opened = open_session(given, conf=conf)
     check_session(session)
     if opened:
-        own(session)
+        mark_own(session)
     check_frame_session(topology.graph, session)
     return session
 

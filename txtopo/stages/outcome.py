@@ -224,8 +224,9 @@ def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadat
     found = list(run.metadata)
     cuts: list[dict[str, Json]] = [{} for _ in found]
     for spout in cutting:
+        prefix = _prefix(program, spout)
         for cut, ends in zip(cuts, _ends(program, spout, run, control), strict=True):
-            cut.update({_part(program, spout, partition): end for partition, end in ends.items()})
+            cut.update({prefix + partition: end for partition, end in ends.items()})
     return [replace(each, cut=cut, kept=None) for each, cut in zip(found, cuts, strict=True)]
 
 
@@ -244,15 +245,16 @@ def _ends(program: Program, spout: str, run: Run, control: Control) -> Iterator[
 
 def _content(program: Program, control: Control, txid: int) -> dict[str, Json]:
     return {
-        _part(program, spout, part): each
+        prefix + part: each
         for spout in program.spouts
+        for prefix in (_prefix(program, spout),)
         for part, each in _in_order(control.contents.get((txid, spout), {})).items()
     }
 
 
-def _part(program: Program, spout: str, part: str) -> str:
-    """Return the key of a partition or task in the metadata of a batch."""
-    return part if program.only_spout else part_of(spout, part)
+def _prefix(program: Program, spout: str) -> str:
+    """Return how the keys of a spout's partitions or tasks begin in the metadata of a batch."""
+    return "" if program.only_spout else part_of(spout, "")
 
 
 def _in_order(parts: Mapping[int, Json]) -> dict[str, Json]:

@@ -56,7 +56,7 @@ from txtopo.streams.tables import (
     changed_fields,
 )
 from txtopo.topology.component import bolt_role, checked_streams
-from txtopo.tuples import DEFAULT_STREAM, Fields, Tuple
+from txtopo.tuples import DEFAULT_STREAM, Field, Fields, Tuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,7 +193,7 @@ class DataStream:
         pairs = zip((*kept, *renamed), chosen, strict=True)
         if not chosen:
             raise FieldsError("select names no column; expected one at the least")
-        fields = Fields.of([type(field)(name, field.type) for name, field in pairs])
+        fields = Fields.of([Field(name, field.type) for name, field in pairs])
         columns = (*kept, *others)
         return self._stateless(SelectColumns, fields, _no_function, None, None, columns)
 

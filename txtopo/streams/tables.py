@@ -27,7 +27,7 @@ from txtopo.state.columns import Columns
 from txtopo.state.reader import ReaderView
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.batch_aggregate import stream_fields
-from txtopo.tuples import Fields, Stream, Tuple
+from txtopo.tuples import Field, Fields, Stream, Tuple
 
 Output = tuple[str, str]
 """A stream: (component, name)."""
@@ -303,7 +303,7 @@ class TableCommitter(BatchBolt, Committer):
 def changed_fields(table: StateTable, stream: str) -> Fields:
     """Return the fields of a stream of changes of a table."""
     shown = stream_fields(ReaderView(table).fields)
-    before = [type(each)(f"{BEFORE}{each.name}", each.type) for each in shown]
+    before = [Field(f"{BEFORE}{each.name}", each.type) for each in shown]
     return Fields.of([*table.key, *shown, *(before if stream == CHANGES_BEFORE else ())])
 
 
