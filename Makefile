@@ -2,7 +2,7 @@
 
 PYTHON := .venv/bin/python
 READY := .venv/.ready
-SOURCES := txtopo state_backends tests examples benchmarks docker/topologies
+SOURCES := txtopo state_backends tests examples benchmarks docker/topologies docs/conf.py
 FAST := not integration and not spark and not service and not kills and not slow
 
 SEEDS := 10000
@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-commits bench-kafka bench-latency bench-pacing bench-page bench-reliable bench-start bench-stores stores delta-jar compose versitygw secrets kafka jars-try object-store services simulate simulate-slots simulate-streams mutants fuzz faults rows screenshots soak test-all format clean java
+.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar compose versitygw secrets kafka jars-try object-store services release versions licences simulate simulate-slots simulate-streams mutants fuzz faults rows pictures screenshots servers soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,11 +26,14 @@ demo-kafka: java kafka $(READY)  ## words of Kafka, with driver and broker kille
 test: java services jars-try $(READY)  ## all tests but the long ones, with the servers that are there
 	@.ci/test $(ARGS)
 
-check: $(READY)  ## format, lint, types, layers and fast tests; needs no Java
+check: $(READY)  ## format, lint, types, layers and layout
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy $(SOURCES)
 	.venv/bin/lint-imports
+	$(PYTHON) -m pytest -q tests/unit/test_layout.py tests/unit/test_exports.py
+
+fast: $(READY)  ## the tests that need neither Java nor a server
 	$(PYTHON) -m pytest -q -m "$(FAST)" $(ARGS)
 
 bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side
@@ -48,11 +51,23 @@ bench-kafka: java services kafka $(READY)  ## Kafka into PostgreSQL, against a p
 bench-latency: java services kafka $(READY)  ## from a record to its commit as another process sees it
 	$(PYTHON) -m benchmarks.latency $(ARGS)
 
+bench-nexmark: java services $(READY)  ## the queries of NEXMark, beside Structured Streaming and plain Python
+	$(PYTHON) -m benchmarks.nexmark $(ARGS)
+
 bench-pacing: $(READY)  ## how settings of pacing change the size of batches, latency and lag
 	$(PYTHON) -m benchmarks.pacing $(ARGS)
 
 bench-page: $(READY)  ## the processor time that a page takes from a run
 	$(PYTHON) -m benchmarks.page $(ARGS)
+
+bench-scale: java $(READY)  ## what a second executor adds, what the driver costs, and what a thousand would reach
+	$(PYTHON) -m benchmarks.scale $(ARGS)
+
+bench-wide: java services $(READY)  ## many partitions, bolts, keys and topologies: what a txid costs
+	$(PYTHON) -m benchmarks.wide $(ARGS)
+
+long: java services $(READY)  ## a million txids, which takes hours: time, memory and files by tenths
+	$(PYTHON) -m benchmarks.long $(ARGS)
 
 bench-start: java services $(READY)  ## the time from start() to the first job, step by step, and of stop()
 	$(PYTHON) -m benchmarks.start $(ARGS)
@@ -61,7 +76,7 @@ bench-stores: java services jars-try $(READY)  ## what a commit costs in each st
 	$(PYTHON) -m benchmarks.stores $(ARGS)
 	$(PYTHON) -m benchmarks.delta_commits
 
-stores: java services jars-try object-store $(READY)  ## the suites of all stores, in half an hour; writes docs/stores.md
+stores: java services jars-try object-store $(READY)  ## the suites of all stores, in half an hour; writes docs/reference/stores.md
 	$(PYTHON) -m tests.unit.testing.conformance.stores_page $(ARGS)
 
 delta-jar: $(READY)  ## fetch the jars with which Spark reads and writes Delta tables
@@ -92,7 +107,7 @@ services:  ## install the servers that tests use (as root on Debian; else says w
 
 simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults; SEED=7 replays one
 	$(PYTHON) -m txtopo.testing.simulation.command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
-		--processes $(CORES) --report docs/simulation.md) $(ARGS)
+		--processes $(CORES) --report docs/reference/simulation.md) $(ARGS)
 
 simulate-slots: $(READY)  ## the same of resident slots: SEEDS=10000 runs, or SEED=7
 	$(PYTHON) -m txtopo.testing.simulation.slot_command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
@@ -111,14 +126,32 @@ faults: java services $(READY)  ## a crash at every point, two coordinators in e
 	$(PYTHON) -m tests.faults.simulated.crash_points
 	$(PYTHON) -m tests.faults.processes.campaign --kills $(KILLS) $(ARGS)
 
-rows: java services jars-try $(READY)  ## the tests of the 58 rows of the fault matrix; writes docs/faults.md
+rows: java services jars-try $(READY)  ## the tests of the 58 rows of the fault matrix; writes docs/reference/faults.md
 	$(PYTHON) -m tests.faults.matrix $(ARGS)
 
-screenshots: services $(READY)  ## make the pictures of docs/pages.md with Chromium
+servers: java services kafka $(READY)  ## ZooKeeper, Kafka and PostgreSQL on their usual ports, for the tutorial
+	@$(PYTHON) -m examples.servers
+
+release: $(READY)  ## build the sdist and the wheel of the last commit into dist/, and check them
+	$(PYTHON) -m tests.harness.release
+
+versions: java services $(READY)  ## the tests with other versions, an hour; writes docs/reference/versions.md
+	$(PYTHON) -m tests.harness.versions $(ARGS)
+
+licences: $(READY)  ## list the licence of each dependency in docs/reference/licences.md
+	$(PYTHON) -m tests.harness.licences
+
+screenshots: services $(READY)  ## make the pictures of docs/how-to/pages.md with Chromium
 	$(PYTHON) -m tests.services.pages.screenshots
 
-soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/soak.md
+pictures: $(READY)  ## make the pictures of docs/explanation; with ARGS=--record the demo is run anew
+	$(PYTHON) -m tests.faults.pictures $(ARGS)
+
+soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/reference/soak.md
 	$(PYTHON) -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
+
+docs: $(READY)  ## build the site of docs into docs/_build; warnings are errors
+	$(PYTHON) -m sphinx -q -W --keep-going -j auto docs docs/_build $(ARGS)
 
 test-all: java services jars-try object-store $(READY)  ## every test, also those that take minutes
 	@.ci/versitygw --try
@@ -130,7 +163,7 @@ format: $(READY)  ## format the code and mend what can be mended
 
 clean:  ## remove .venv, caches and what the demo and the examples left behind
 	rm -rf .venv .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	rm -rf txtopo-demo txtopo-zookeeper spark-warehouse metastore_db derby.log *.egg-info
+	rm -rf build dist txtopo-demo txtopo-zookeeper spark-warehouse metastore_db derby.log *.egg-info docs/_build
 	rm -f *.db *.db-shm *.db-wal
 
 java:

@@ -49,18 +49,18 @@ PARTITIONS = {"partitions": 1_000}
 
 
 class Numbers(PartitionedTransactionalSpout):
-    """A number of each partition in each batch. It keeps no rows, so it is as cheap as can be."""
+    """Some numbers of each partition in each batch. It keeps no rows: it is as cheap as can be."""
 
     output_fields = Fields("number long")
 
-    def __init__(self, txids: int, partitions: int) -> None:
-        self.txids, self.partitions = txids, partitions
+    def __init__(self, txids: int, partitions: int, records: int = 1, keys: int = KEYS) -> None:
+        self.txids, self.partitions, self.records, self.keys = txids, partitions, records, keys
 
     def coordinator(self, config: Any, context: Any) -> PartitionedCoordinator:
         return _Coordinator(self.txids, self.partitions)
 
     def emitter(self, config: Any, context: Any) -> PartitionedTransactionalEmitter:
-        return _Emitter()
+        return _Emitter(self.records, self.keys)
 
 
 class _Coordinator(PartitionedCoordinator):
@@ -75,17 +75,21 @@ class _Coordinator(PartitionedCoordinator):
 
 
 class _Emitter(PartitionedTransactionalEmitter):
+    def __init__(self, records: int, keys: int) -> None:
+        self.records, self.keys = records, keys
+
     def emit_partition_batch_new(
         self, attempt: Any, collector: Any, partition: int, last_metadata: Any
     ) -> Any:
-        number = 0 if last_metadata is None else last_metadata + 1
+        number = 0 if last_metadata is None else last_metadata + self.records
         self.emit_partition_batch(attempt, collector, partition, number)
         return number
 
     def emit_partition_batch(
         self, attempt: Any, collector: Any, partition: int, metadata: Any
     ) -> None:
-        collector.emit([metadata % KEYS])
+        for number in range(metadata, metadata + self.records):
+            collector.emit([number % self.keys])
 
 
 class Times(TopologyListener):

@@ -39,6 +39,7 @@ TIMED: tuple[tuple[Any, str, str], ...] = (
     (Journal, "store_batches", "zookeeper"),
     (Journal, "advance", "zookeeper"),
 )
+FAMILIES = ("driver", "driver's JVM", "executors' JVMs", "workers")
 KAZOO = ("(zk_loop)", "(_thread_worker)")
 JOIN_S = 5.0
 
@@ -66,7 +67,7 @@ class Processor:
         stop = RunHandle.stop
 
         def stopped(run: Any, timeout: float | None = None) -> None:
-            self.took_s = self._read()  # while its threads live
+            self.took_s = self.read()  # while its threads live
             stop(run, timeout)
 
         for owner, name, kind in TIMED:
@@ -80,7 +81,8 @@ class Processor:
             for owner, name, function in before:
                 setattr(owner, name, function)
 
-    def _read(self) -> dict[str, float]:
+    def read(self) -> dict[str, float]:
+        """Return the seconds by kind of work so far."""
         threads, took_s = thread_times_s(), defaultdict(float, self._timed_s)
         took_s["loop"] = threads.get(self._loop, 0.0)
         took_s["zookeeper"] += sum(s for name, s in threads.items() if name.endswith(KAZOO))
@@ -116,19 +118,51 @@ def thread_times_s() -> dict[str, float]:
 
 def workers_s() -> float:
     """Return the processor time of the Python processes below this one that live."""
-    parents: dict[int, tuple[int, float]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    return sum(took_s(pid) for pid in families()["workers"])
+
+
+def families() -> dict[str, list[int]]:
+    """Return the ids of this process and of those below it, by what they are.
+
+    They are the driver, its JVM, the executors' JVMs (of a ``local-cluster``), and workers, which
+    are the Python processes.
+    """
+    found: dict[str, list[int]] = {name: [] for name in FAMILIES}
+    processes: dict[int, tuple[int, str]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            name, _, rest = path.read_text().rpartition(")")
+            parent = _stat(int(folder.name))[1]
+            processes[int(folder.name)] = int(parent), (folder / "cmdline").read_text()
         except OSError:
-            continue
-        fields = rest.split()
-        ticks = sum(int(each) for each in fields[11:15]) if "python" in name else 0
-        parents[int(path.parent.name)] = int(fields[1]), ticks / os.sysconf("SC_CLK_TCK")
+            continue  # it has ended meanwhile
     below = {os.getpid()}
-    while more := {pid for pid, (parent, _) in parents.items() if parent in below} - below:
+    while more := {pid for pid, each in processes.items() if each[0] in below} - below:
         below |= more
-    return sum(parents[pid][1] for pid in below - {os.getpid()})
+    for pid in below:
+        program, _, arguments = processes[pid][1].partition("\0")
+        if pid == os.getpid():
+            found["driver"].append(pid)
+        elif "CoarseGrainedExecutorBackend" in arguments:
+            found["executors' JVMs"].append(pid)
+        elif program.endswith("java"):
+            found["driver's JVM"].append(pid)
+        elif "python" in program:
+            found["workers"].append(pid)
+    return found
+
+
+def took_s(pid: int) -> float:
+    """Return the processor time of a process so far, with that of its children that have ended."""
+    try:
+        ticks = _stat(pid)[11:15]
+    except OSError:
+        return 0.0  # it has ended meanwhile
+    return sum(int(each) for each in ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of a process after its name, which may have blanks."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def told_by_kind(took_s: dict[str, float], txids: int) -> str | None:

@@ -26,6 +26,7 @@ import pyarrow as pa
 from benchmarks.delta_session import delta_session
 from benchmarks.report import machine
 from tests.harness.servers.mariadb import MariaServer
+from tests.harness.servers.object_store import ObjectStore
 from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.redis import RedisServer
 from tests.unit.state_backends.delta.by_spark import SCHEME, register
@@ -69,6 +70,13 @@ def _delta(_: ExitStack, folder: Path) -> str:
     return f"delta://{folder}/states"
 
 
+def _delta_in_s3(stack: ExitStack, _: Path) -> str:
+    try:
+        return stack.enter_context(ObjectStore()).url()
+    except FileNotFoundError as missing:
+        raise ConfigError(str(missing)) from missing
+
+
 def _delta_by_spark(stack: ExitStack, folder: Path) -> str:
     stack.callback(delta_session().stop)
     register()
@@ -98,6 +106,8 @@ STORES = (
     Store("mariadb", "table", _mariadb),
     Store("mariadb", "log", _mariadb),
 )
+# Not with a million keys: the server keeps every version of a table in its memory.
+IN_S3 = (Store("delta in S3", "table", _delta_in_s3), Store("delta in S3", "log", _delta_in_s3))
 
 
 def main() -> None:
@@ -150,7 +160,7 @@ def group_table(only: Sequence[str] | None = None) -> None:
         f"{machine()}; txids of {GROUP_TUPLES:,} tuples; milliseconds a txid, median (processor)\n"
     )
     print(f"| store | alone | one of {GROUP_TXIDS} |\n|---|---|---|", flush=True)
-    for store in STORES:
+    for store in (*STORES, *IN_S3):
         if only and store.name not in only:
             continue
         try:

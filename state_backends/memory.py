@@ -28,6 +28,7 @@ class MemoryStore:
 class MemoryBackend(RowBackend):
     """One state in a :class:`MemoryStore`."""
 
+    evolves = True
     shared_by_processes = False
 
     def __init__(self, store: MemoryStore, table: StateTable) -> None:

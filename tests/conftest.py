@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tests.harness.servers.postgresql import PostgresServer
     from tests.harness.servers.rabbitmq import RabbitServer
     from tests.harness.servers.redis import RedisServer
+    from tests.harness.servers.schema_registry import SchemaRegistry
+    from tests.harness.servers.spark_connect import SparkConnectServer
     from tests.harness.servers.zookeeper import ZooKeeperProcess
 
 # Our own stores are tested in full, whatever their pace is on a busy machine.
@@ -108,12 +110,30 @@ def kafka() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="session")
+def schema_registry() -> Iterator[SchemaRegistry]:
+    """A schema registry on a loopback port, in a process of its own."""
+    from tests.harness.servers.schema_registry import SchemaRegistry
+
+    with SchemaRegistry() as registry:
+        yield registry
+
+
+@pytest.fixture(scope="session")
 def object_store() -> Iterator[ObjectStore]:
     """A private object store on a loopback port."""
     from tests.harness.servers.object_store import ObjectStore
 
     with ObjectStore() as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def connect_server() -> Iterator[SparkConnectServer]:
+    """A private Spark Connect server on a loopback port."""
+    from tests.harness.servers.spark_connect import SparkConnectServer
+
+    with SparkConnectServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -166,7 +186,7 @@ def missing(need: str) -> str | None:
         from tests.harness.servers.object_store import find_python
 
         return None if find_python() else "no object store (try make object-store)"
-    if need in ("compose", "promtool", "versitygw"):
+    if need in ("compose", "promtool", "schema-registry", "spark-connect", "versitygw"):
         return _no_program(need)
     if need == "chromium":
         return missing_browser()
@@ -174,7 +194,8 @@ def missing(need: str) -> str | None:
         if not _java():
             return "no Java"
         return None if find_spec("pyspark") else "no PySpark"
-    return f"unknown service {need!r}; expected {', '.join(SERVICES)}, delta-spark or object-store"
+    others = "delta-spark, object-store or spark-connect"
+    return f"unknown service {need!r}; expected {', '.join(SERVICES)}, {others}"
 
 
 def _no_program(need: str) -> str | None:
@@ -182,6 +203,11 @@ def _no_program(need: str) -> str | None:
 
     if need == "promtool":
         return None if shutil.which("promtool") else "no promtool (not found; try make services)"
+    if need == "schema-registry":  # the registry is Python's own; its clients are not
+        found = all(map(find_spec, ("fastavro", "google", "authlib")))
+        return None if found else "no Avro, Protobuf (try pip install txtopo[avro,protobuf])"
+    if need == "spark-connect":
+        return None if find_spec("grpc") else "no grpcio (try pip install txtopo[connect])"
     if need == "versitygw":
         return None if find_s3() else "no S3 store of compose.yml (try make versitygw)"
     return None if find_checker() else "no program that reads compose.yml (try make compose)"

@@ -46,6 +46,7 @@ from txtopo.errors import (
     TopologyWarning,
     TxtopoError,
 )
+from txtopo.formats import Avro, Protobuf
 from txtopo.groupings import CustomStreamGrouping
 from txtopo.runtime.handle import ReliableRun, TopologyRun
 from txtopo.runtime.progress import (
@@ -95,6 +96,7 @@ __all__ = [
     "ArrowBolt",
     "ArrowOutputCollector",
     "AuthError",
+    "Avro",
     "BasicBolt",
     "BatchBolt",
     "BatchCommitted",
@@ -133,6 +135,7 @@ __all__ = [
     "ProgressBar",
     "Progressed",
     "PromiseError",
+    "Protobuf",
     "RecordFailed",
     "ReliableProgress",
     "ReliableRun",

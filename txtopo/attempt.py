@@ -26,7 +26,7 @@ class TransactionAttempt:
 
     @property
     def first_txid(self) -> int:
-        """The first txid that a state takes with this attempt: its own, without a group."""
+        """The first txid that a state takes with this attempt, its own without a group."""
         return self.txid
 
     @property
@@ -36,7 +36,7 @@ class TransactionAttempt:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Where this attempt stands: (epoch, txid, attempt)."""
+        """Where this attempt stands, as (epoch, txid, attempt)."""
         return (self.epoch, self.txid, self.attempt)
 
     def __lt__(self, other: TransactionAttempt) -> bool:

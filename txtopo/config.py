@@ -186,7 +186,10 @@ USED_BY: Mapping[str, tuple[Kind, ...]] = {
     "ui_host": _STARTED,
     "ui_token": _STARTED,
 }
-"""Which kinds of topologies use each setting. Others refuse it; ``docs/settings.md`` shows it."""
+"""Which kinds of topologies use each setting. Others refuse it.
+
+``docs/reference/settings.md`` shows it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +197,14 @@ class Config:
     """The settings of a run. No setting changes what is committed.
 
     A topology refuses settings that its kind does not use, if they are given, also if they equal
-    their default: a setting without effect is a mistake. ``docs/settings.md`` lists them.
+    their default: a setting without effect is a mistake. ``docs/reference/settings.md`` lists them.
 
     Attributes:
         carrier: How tuples move between stages: ``"local"`` (in this process, without Spark),
             ``"rdd"``, ``"dataframe"`` (one txid a job), ``"resident"`` (long-lived Spark tasks
             instead of jobs, which keep their cores; classic Spark, no DataFrames). ``"auto"`` takes
             ``dataframe`` on Spark Connect and for topologies of DataFrames, ``resident`` if the
-            start opens the session and cores are left, else ``rdd`` (``docs/run.md``).
+            start opens the session and cores are left, else ``rdd`` (``docs/how-to/run.md``).
             At-least-once topologies take ``"local"`` or ``"resident"``; ``"auto"`` takes
             ``resident`` if a session is given or active, else ``local``.
         zookeeper: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
@@ -228,7 +231,8 @@ class Config:
         jobs_max: Maximum Spark jobs that process at the same time.
         group_txids_max: Maximum batches that are committed together, if they wait for their turn:
             each state takes them in one write. Nothing waits for a group to fill. With 1 each
-            batch is committed alone. ``docs/group-commit.md`` says which topologies take groups.
+            batch is committed alone. ``docs/explanation/group-commit.md`` says which topologies
+            take groups.
         attempts_max: The topology stops after this many counted failures of one batch; None for no
             limit, as in Storm: it pauses and tries again until the batch succeeds.
         batch_timeout_s: Time limit of a batch; a job of n batches has n times as much.
@@ -248,8 +252,8 @@ class Config:
         history_txids: The number of committed txids before the last group of them whose metadata
             stays in ZooKeeper; an operator can rewind to those without giving the position of the
             source. Of a group only that of its last txid stays.
-        allow_change: Start even if the topology of this id had other components, streams or states
-            before; the stored states must fit it.
+        allow_change: Start even if the topology of this id had other components, streams, states
+            or value columns before; meant for one start. See ``docs/how-to/evolution.md``.
         check_replays: Compare the tuples of a replay of a transactional spout with those of the
             first processed attempt, and end the run with ``NonRepeatableBatch`` if they differ. If
             False, nothing is compared, not even with what an earlier start had stored.
@@ -259,8 +263,8 @@ class Config:
         max_rows_per_second: The most rows that batches are planned with, and no more than one
             second's worth at once; also over restarts. May be a fraction.
         target_commit_s: The time from the planning of a batch to its commit to aim at: batches
-            are limited to the rows that can be committed in it. See ``docs/pacing.md`` for these
-            four.
+            are limited to the rows that can be committed in it. See
+            ``docs/explanation/pacing.md`` for these four.
         ui_port: Port of the run's page; 0 takes a free one. None, the default: there is no page.
             ``run.page_url`` has its address. The extra ``ui`` brings what it needs.
         ui_host: The address at which the page is served.

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from txtopo.errors import StateUsageError, TopologyError, nearest
+from txtopo.metadata import Json
 
 if TYPE_CHECKING:
     from txtopo.state.frames import FrameStateHandle
     from txtopo.state.transaction import StateHandle
+
+
+Facts = Mapping[str, Json] | None
+"""What the outside said when a batch was planned (:mod:`txtopo.metadata`); None for nothing."""
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def no_facts() -> Facts:
+    """Return no facts: what has no batch, or a batch of a topology that asks for nothing, has."""
+    return None
 
 
 def _no_states(name: str) -> StateHandle:
@@ -67,6 +80,8 @@ class TaskContext:
         tasks: The number of tasks of the spout or bolt.
         states: Opens a state by name; use :meth:`state`.
         parallelism: The number of tasks of each component; use :meth:`component_tasks`.
+        facts: Returns what the outside said when the batch was planned; use :attr:`planned_time`
+            and :attr:`versions`.
     """
 
     topology_id: str
@@ -75,6 +90,46 @@ class TaskContext:
     tasks: int
     states: Callable[[str], StateHandle] = field(default=_no_states, repr=False, compare=False)
     parallelism: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    facts: Callable[[], Facts] = field(default=no_facts, repr=False, compare=False)
+
+    @property
+    def planned_time(self) -> datetime.datetime:
+        """The processing time of the batch, when it was planned, in UTC, to the millisecond.
+
+        It is the same in every attempt at a txid, in all tasks and in both phases, and never before
+        that of the txid before. An emitter may ask for it while it emits a batch.
+
+        Raises:
+            TopologyError: Nobody in the topology asks for it; give a bolt
+                ``needs_planned_time = True``.
+        """
+        facts = self.facts()
+        if facts is None:
+            raise TopologyError(
+                f"{self.component_id!r} asks for the time at which its batch was planned, which is "
+                "not kept here; expected a batch of a topology with a bolt that has "
+                "needs_planned_time = True; give that to the class of the bolt",
+                component=self.component_id,
+            )
+        return EPOCH + datetime.timedelta(milliseconds=int(str(facts["time"])))
+
+    @property
+    def versions(self) -> Mapping[str, Json]:
+        """The version of each lookup that the batch reads, by the id of the lookup.
+
+        It is the same in every attempt at a txid.
+
+        Raises:
+            TopologyError: The topology has no lookups.
+        """
+        tables = (self.facts() or {}).get("tables")
+        if not isinstance(tables, dict):
+            raise TopologyError(
+                f"{self.component_id!r} asks for versions of lookups; got a batch without any; "
+                "expected a topology with lookups",
+                component=self.component_id,
+            )
+        return tables
 
     def component_tasks(self, component: str) -> list[int]:
         """Return the numbers of the tasks of a component, for ``emit_direct`` (Storm's name).
@@ -86,8 +141,8 @@ class TaskContext:
             component: Id of a spout or bolt of this topology.
 
         Returns:
-            The numbers in ascending order; empty for what has no tasks: a ``PersistentAggregate``,
-            a DataFrame spout or bolt.
+            The numbers in ascending order; empty for what has no tasks, such as a
+            ``PersistentAggregate``, or a DataFrame spout or bolt.
 
         Raises:
             TopologyError: There is no such component; the message has the nearest name.

@@ -26,7 +26,7 @@ to the driver, the log, listeners and pages, again with each attempt."""
 
 
 class TxtopoError(Exception):
-    """The base of every exception of txtopo.
+    """The base of every exception of txtopo; catch it to catch all of them.
 
     Keyword arguments are facts and become attributes, so that nobody has to parse the message.
 
@@ -224,7 +224,11 @@ class TooManyDeadLetters(TxtopoError):
 
 
 class InfrastructureError(TxtopoError):
-    """A store, ZooKeeper or the cluster failed. The runtime tries again after a pause."""
+    """A store, ZooKeeper or the cluster failed. The runtime tries again after a pause.
+
+    You see it in the log, and as an exception when the first connection cannot be made: bring back
+    what the message names.
+    """
 
 
 class CoordinatorUnavailable(InfrastructureError, ConnectionError):
@@ -240,6 +244,8 @@ class CoordinatorUnavailable(InfrastructureError, ConnectionError):
 class CommandUnanswered(InfrastructureError):
     """A command to a topology was not answered in time; it may still be done.
 
+    Look with ``txtopo show`` whether it was; if not, see whether its leader is stuck.
+
     Attributes:
         command: Number of the command.
         leader: Host and process of who leads, if anybody does.
@@ -253,24 +259,36 @@ class StoreUnavailable(InfrastructureError, ConnectionError):
     """A state's store, or a service that a bolt calls, cannot be reached; nothing was written.
 
     A bolt or emitter of a transactional topology may raise it: its batch is tried again after a
-    pause that grows, as often as it takes.
+    pause that grows, as often as it takes. Bring the store or the service back; the run goes on by
+    itself.
     """
 
 
 class StoreContended(StoreUnavailable):
-    """Another writer was in the way; the same write may be tried again at once."""
+    """Another writer was in the way; the same write may be tried again at once.
+
+    If it stays, look for a transaction of another program that holds a lock on the table.
+    """
 
 
 class UnknownOutcomeError(InfrastructureError):
-    """The connection was lost during a write, which may be there or not; the ledger tells."""
+    """The connection was lost during a write, which may be there or not; the ledger tells.
+
+    Nothing is to be done: the runtime reads the ledger and goes on.
+    """
 
 
 class RecomputedError(InfrastructureError):
-    """An attempt got envelopes of two runs of the same Spark task; it is tried again."""
+    """An attempt got envelopes of two runs of the same Spark task; it is tried again.
+
+    Nothing is to be done, unless it comes often: then look why Spark loses tasks.
+    """
 
 
 class RunLostError(InfrastructureError):
     """A Spark job failed without naming a batch (a worker died, an executor was lost).
+
+    Its batches are tried again. If it comes often, look into the executor's log.
 
     Attributes:
         counted: Whether it counts towards ``Config.attempts_max``.
@@ -293,11 +311,16 @@ class PromiseError(TxtopoError):
 
 
 class AuthError(PromiseError, PermissionError):
-    """A server refuses the credentials; trying again cannot help."""
+    """A server refuses the credentials; trying again cannot help.
+
+    Mend the credentials or the rights that the message names, and start again.
+    """
 
 
 class FencedError(PromiseError):
     """Another coordinator with a later epoch has taken over; this one must stop.
+
+    Nothing is lost. If nobody was meant to take over, look at *leader* for a second process.
 
     Attributes:
         epoch: The epoch of this coordinator.
@@ -313,6 +336,8 @@ class FencedError(PromiseError):
 class StaleBatchError(PromiseError):
     """A batch comes before the last one that a state holds.
 
+    Run ``verify``: the state and ZooKeeper do not belong together, or another program writes.
+
     Attributes:
         stored_txid: The last txid that the state holds.
     """
@@ -323,6 +348,8 @@ class StaleBatchError(PromiseError):
 class LedgerGapError(PromiseError):
     """A batch is more than one txid ahead of the last one that a state holds.
 
+    Run ``verify``: the state was brought back from a backup, or another program writes.
+
     Attributes:
         stored_txid: The last txid that the state holds.
     """
@@ -332,6 +359,8 @@ class LedgerGapError(PromiseError):
 
 class GroupBoundsError(PromiseError):
     """A group of txids meets a state that holds a part of it, or its last txid in another group.
+
+    Run ``verify``: the state and ZooKeeper do not belong together.
 
     Attributes:
         attempt: The attempt at the group.
@@ -345,6 +374,8 @@ class GroupBoundsError(PromiseError):
 class StoreBehindCoordinator(PromiseError):
     """A store holds less than ZooKeeper says was committed (restored from a backup?).
 
+    Bring back the newer copy of the store, or have ``rebuild`` set ZooKeeper to what it holds.
+
     Attributes:
         ledger_txid: The last txid that the store holds.
         committed_txid: The last committed txid, as ZooKeeper has it.
@@ -356,6 +387,9 @@ class StoreBehindCoordinator(PromiseError):
 
 class StoreAheadOfCoordinator(PromiseError):
     """A store holds more than ZooKeeper can explain (its data wiped, or another ensemble?).
+
+    Name the ensemble that the state belongs to, or bring back its data; else have ``rebuild`` set
+    ZooKeeper to what the store holds.
 
     Attributes:
         ledger_txid: The last txid that the store holds.
@@ -369,6 +403,8 @@ class StoreAheadOfCoordinator(PromiseError):
 class ForeignEnsembleError(StoreAheadOfCoordinator):
     """A state takes its epochs from another ZooKeeper than this coordinator.
 
+    Name that ZooKeeper in ``Config.zookeeper``; if it is lost, ``rebuild`` takes the state over.
+
     Attributes:
         stored_ensemble: The token of that ensemble.
     """
@@ -378,6 +414,8 @@ class ForeignEnsembleError(StoreAheadOfCoordinator):
 
 class ForeignStateError(PromiseError):
     """The ledger of a state names another topology, or another state of this one.
+
+    Give each state a table of its own; ``forget`` releases one that is not needed any more.
 
     Attributes:
         topology: Id of this topology.
@@ -390,6 +428,8 @@ class ForeignStateError(PromiseError):
 
 class SchemaDrift(PromiseError):
     """A table has other columns than the state declares.
+
+    Declare the state as it was, or let ``Config.allow_change`` add value columns.
 
     Attributes:
         missing: The declared columns that the table lacks.
@@ -404,6 +444,8 @@ class StoreDamagedError(PromiseError):
 
 class CorruptNodeError(PromiseError):
     """A node of the transactional state cannot be read; it is never taken for an empty one.
+
+    Repair it with ``repair_node``, or bring back ZooKeeper's data.
 
     Attributes:
         current: The lowest uncommitted txid, where the node has it.
@@ -433,6 +475,8 @@ class ConflictingWritesError(PromiseError):
 class ValueRefusedError(PromiseError, ValueError):
     """A value cannot be stored exactly; nothing of its batch was written.
 
+    Declare a wider type, or have the bolt write a value that fits.
+
     Attributes:
         key: The key of its row.
         field: The field or column.
@@ -447,7 +491,9 @@ class PlugInError(PromiseError):
 
 
 class TopologyChanged(PromiseError):
-    """The topology of an id has other components or states than before.
+    """The topology of an id has other components, states or sources than before.
+
+    Start the old program, or allow the change once with ``Config.allow_change``.
 
     Attributes:
         changes: What has changed, one text for each change.
@@ -481,6 +527,8 @@ class CoordinatorActive(PromiseError):
 class TopologyKilled(PromiseError):
     """An operator killed the topology, so no process may run it until it is activated again.
 
+    ``txtopo activate`` lets it run.
+
     Attributes:
         by: Host, process and user of the operator.
         at_s: When, in seconds since 1970, on the clock of the leader that did it.
@@ -507,6 +555,8 @@ class SourceDataLost(PromiseError):
 class NonRepeatableBatch(SourceDataLost):
     """The replay of a transactional spout's batch brought other tuples; it is not committed.
 
+    Bring the source back as it was, or use an opaque spout and opaque states.
+
     Attributes:
         part: The partition or task whose tuples differ.
     """
@@ -515,7 +565,10 @@ class NonRepeatableBatch(SourceDataLost):
 
 
 class OffsetRegression(SourceDataLost):
-    """The source ends before the position up to which it was read (deleted and made again?)."""
+    """The source ends before the position up to which it was read (deleted and made again?).
+
+    Bring back the old source, or give the new one a topology id of its own.
+    """
 
 
 class PoisonBatchError(PromiseError):
@@ -532,6 +585,8 @@ class PoisonBatchError(PromiseError):
 
 class DriverMemoryError(PromiseError):
     """Processed envelopes that wait in the driver exceed ``Config.driver_bytes_max``.
+
+    Let the spout cut smaller batches, lower ``max_spout_pending``, or raise the limit.
 
     Attributes:
         stream: The stream that has most of them.
@@ -564,7 +619,10 @@ class SlotUnavailable(PromiseError, TimeoutError):
 
 
 class BoltError(TxtopoError):
-    """User code raised an exception that cannot be pickled; this one has its text."""
+    """User code raised an exception that cannot be pickled; this one has its text.
+
+    Mend what the text says, and give the exception arguments that pickle.
+    """
 
 
 class StateUsageError(TxtopoError, ValueError):
@@ -575,7 +633,7 @@ class StateUsageError(TxtopoError, ValueError):
 
 
 class TopologyWarning(UserWarning):
-    """The topology can run, but is probably not what was meant."""
+    """The topology can run, but is probably not what was meant; do as the message says."""
 
 
 # ------------------------------------------------- what the error of somebody else's client means

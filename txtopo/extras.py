@@ -30,8 +30,11 @@ class Extra(NamedTuple):
 EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
         "confluent_kafka": Extra("kafka", "confluent-kafka"),
+        "confluent_kafka.schema_registry.avro": Extra("avro", "confluent-kafka[avro]"),
+        "confluent_kafka.schema_registry.protobuf": Extra("protobuf", "confluent-kafka[protobuf]"),
         "datasketches": Extra("sketches", "datasketches"),
         "deltalake": Extra("delta", "deltalake"),
+        "grpc": Extra("connect", "pyspark[connect]"),
         "jinja2": Extra("ui", "jinja2"),
         "pika": Extra("rabbitmq", "pika"),
         "prometheus_client": Extra("ui", "prometheus-client"),

@@ -5,7 +5,7 @@ is installed here, not even a ``NullHandler``: as long as a program has none, Py
 and errors to standard error, so a topology that makes no progress says why from its first hour on.
 
 The coordinator and all else that does no I/O write no log; the runtime writes one for them.
-``docs/logging.md`` lists the records.
+``docs/reference/logging.md`` lists the records.
 """
 
 from __future__ import annotations

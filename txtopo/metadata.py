@@ -13,6 +13,13 @@ out of reach, is *absent* from the txid: it emits nothing, and its positions car
 cut or, for one that plans whole batches, as ``{"absent": last plan}``. A replay has the same spouts
 absent. When a batch is cut anew, only the opaque spouts cut theirs anew: what the others have cut
 is *kept*, so they repeat it.
+
+Facts
+-----
+What the outside said when the batch was planned, for a topology that asks for it:
+``{"time": milliseconds since 1970, "tables": {id: version}}``. They are part of the plan: durable
+before any commit work, kept when a batch is cut anew, and equal in every replay. The time of a txid
+is never before that of the txid before, whatever clocks do. Without lookups there are no tables.
 """
 
 from __future__ import annotations
@@ -45,6 +52,7 @@ class BatchMetadata:
             *planned* is None. None with one spout.
         kept: With several spouts, while *cut* is None: the cut of those that repeat it, if it is
             known.
+        facts: What the outside said at planning; None for a topology that asks for nothing.
     """
 
     planned: Json = None
@@ -53,6 +61,7 @@ class BatchMetadata:
     pace: dict[str, Json] | None = None
     spouts: dict[str, dict[str, Json]] | None = None
     kept: dict[str, Json] | None = None
+    facts: dict[str, Json] | None = None
 
     def takes_part(self, spout: str) -> bool:
         """Return whether a spout emits something in the batch; it does not if it is absent."""
@@ -71,6 +80,7 @@ class BatchMetadata:
             plan.get("planned", plan.get("absent")),
             None if cut is None else of_spout(spout, cut),
             None if self.content is None else of_spout(spout, self.content),
+            facts=self.facts,
         )
 
     def cut_anew(self, repeatable: Collection[str] = ()) -> BatchMetadata:
@@ -121,8 +131,8 @@ def json_flaw(value: object) -> str | None:
 def json_copy(value: object) -> Json:
     """Return a copy of *value*, as JSON would give it back.
 
-    It is called for each partition of each batch. Most positions are a number or a few, and those
-    are copied without JSON.
+    It is called for each partition of each batch, and several times for all partitions together.
+    Most positions are a number or a few, and those are copied without JSON.
 
     Raises:
         ValueError: JSON would not give it back unchanged; the text says why, see :func:`json_flaw`.
@@ -132,6 +142,8 @@ def json_copy(value: object) -> Json:
         return value  # type: ignore[return-value]
     if kind is list and _ATOMS.issuperset(map(type, value)):  # type: ignore[call-overload]
         return value[:]  # type: ignore[index,no-any-return]
+    if kind is dict and _is_flat(value):  # type: ignore[arg-type]
+        return value.copy()  # type: ignore[attr-defined,no-any-return]
     return _there_and_back(value)[1]
 
 
@@ -146,6 +158,13 @@ def json_text(value: object) -> str:
 
 # What JSON gives back as it is. Not float: NaN is not JSON.
 _ATOMS = frozenset({type(None), bool, int, str})
+
+_TEXT = frozenset({str})
+
+
+def _is_flat(value: dict[object, object]) -> bool:
+    return _TEXT.issuperset(map(type, value)) and _ATOMS.issuperset(map(type, value.values()))
+
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 

@@ -1,7 +1,8 @@
 """The log record of a failure: what failed, why, how often, and when it is tried again.
 
 Each is a WARNING of the logger ``txtopo.runtime``, so a topology that makes no progress says why.
-Operators can filter and count by attributes of the record. ``docs/retries.md`` lists all retries.
+Operators can filter and count by attributes of the record.
+``docs/reference/retries.md`` lists all retries.
 """
 
 from __future__ import annotations

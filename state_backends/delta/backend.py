@@ -12,7 +12,10 @@ Rules
    table, so it never moves a state.
 4. An error of delta-rs during a commit leaves the outcome open, unless it says that nothing was
    written. The caller reads the ledger.
-5. A reader gets one version of the table. Each version is the result of the batches 1 to the txid
+5. Rows that have expired are deleted in a version of their own, which repeats the transaction, as
+   a claim does. So it is refused if another transaction came in between. It rewrites the files
+   that had such rows. So that happens seldom.
+6. A reader gets one version of the table. Each version is the result of the batches 1 to the txid
    of its ledger.
 """
 
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 from deltalake import DeltaTable
 
@@ -27,7 +31,7 @@ from state_backends.delta.appending import Appender
 from state_backends.delta.durability import DurableLog
 from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import Layout, Location
-from state_backends.delta.merging import Merger, commit_nothing
+from state_backends.delta.merging import Merger, commit_nothing, delete_rows
 from state_backends.delta.reading import (
     DeltaSnapshot,
     Reader,
@@ -60,11 +64,18 @@ from txtopo.plugins.stores import (
     Writes,
     claimed,
     combines_in_store,
+    expired_keys,
+    expiring,
     final_values,
     standing,
 )
 
+Result = TypeVar("Result")
+
 _TRIES_MAX, _CLAIMS_MAX = 3, 100
+
+EXPIRY_TXIDS = 100
+"""After so many txids it is looked again for rows that have expired."""
 
 
 class DeltaBackend(StateBackend):
@@ -89,6 +100,7 @@ class DeltaBackend(StateBackend):
         # Open tables that are not in use. Each call takes one of its own, since calls may overlap.
         self._idle: list[DeltaTable] = []
         self._known: tuple[int, Ledger | None] = (-1, None)
+        self._expires_next = 0
         self._log = DurableLog(self._uri, self._label, local=location.local)
 
     def create(self) -> None:
@@ -118,6 +130,14 @@ class DeltaBackend(StateBackend):
     def apply_frame(self, attempt: TransactionAttempt, writes: FrameWrites) -> Ledger:
         """Let Spark merge the rows of an attempt, as ``FrameBackend.apply_frame`` says."""
         return self._tried(lambda _: self._apply_once(attempt, writes))
+
+    def expire(self, up_to: Any, before_txid: int) -> int:
+        """Delete rows that no later txid needs, all at once and seldom."""
+        if before_txid < self._expires_next:
+            return 0
+        count = self._tried(lambda _: self._expire_once(up_to, before_txid))
+        self._expires_next = before_txid + EXPIRY_TXIDS
+        return count
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -152,7 +172,7 @@ class DeltaBackend(StateBackend):
         self._upkeep.close()
         self._idle.clear()
 
-    def _tried(self, once: Callable[[int], Ledger], tries_max: int = _TRIES_MAX) -> Ledger:
+    def _tried(self, once: Callable[[int], Result], tries_max: int = _TRIES_MAX) -> Result:
         """Call *once*, and again if another writer came in between."""
         for number in range(tries_max):
             with suppress(StoreContended):
@@ -201,6 +221,20 @@ class DeltaBackend(StateBackend):
                 self._written(table, ledger)
             self._upkeep.after(attempt.txid)
             return ledger
+
+    def _expire_once(self, up_to: Any, before_txid: int) -> int:
+        with self._table(newest=True) as table:
+            held = self._ledger(table)
+            txid = expiring(held, self.claimant, before_txid)
+            assert held is not None
+            found = self._snapshot(table, held).between(self._state, None, up_to, txid)
+            keys = expired_keys(self._state, dict(found), up_to, txid)
+            if keys:
+                properties = transaction(held, self._state.name)
+                with self._named_errors(writing=True):
+                    delete_rows(table, self._layout, keys, txid, properties)
+                    self._written(table, held)
+        return len(keys)
 
     def _apply_once(self, attempt: TransactionAttempt, writes: FrameWrites) -> Ledger:
         with self._table(newest=True) as table:

@@ -7,14 +7,14 @@ from its previous values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import write_deltalake
 
 from state_backends.delta.layout import Layout, check_sizes, without_negative_zero
-from txtopo.plugins.stores import Aggregate, Puts, Standing, Writes, checked_partials
+from txtopo.plugins.stores import Aggregate, Key, Puts, Standing, Writes, checked_partials
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -102,6 +102,23 @@ def commit_nothing(table: DeltaTable, layout: Layout, properties: CommitProperti
     """Commit a transaction without rows."""
     empty = layout.schema.empty_table()
     write_deltalake(table, empty, mode="append", commit_properties=properties)
+
+
+def delete_rows(
+    table: DeltaTable,
+    layout: Layout,
+    keys: Sequence[Key],
+    before_txid: int,
+    properties: CommitProperties,
+) -> None:
+    """Delete the rows of some keys that an earlier txid has written."""
+    schema = layout.state.key.arrow_schema()
+    columns = zip(zip(*keys, strict=True), schema.types, strict=True)
+    rows = pa.table([pa.array(part, kind) for part, kind in columns], schema=schema)
+    merge = table.merge(
+        rows, same_key(layout), "s", "t", commit_properties=properties, streamed_exec=False
+    )
+    merge.when_matched_delete(f"t.txid < {before_txid}").execute()
 
 
 def _deletes(writes: Writes) -> bool:

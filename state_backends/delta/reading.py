@@ -1,7 +1,9 @@
 """Reads versions of a state's Delta table with pyarrow: files, rows, snapshots, earlier txids.
 
-Filters are applied to rows only, never to statistics: delta-rs writes the statistics of text as
+Filters are applied to rows only, not to statistics: delta-rs writes the statistics of text as
 views, which pyarrow cannot compare, and 0.0 is not found in a file whose smallest value is -0.0.
+Ranges of timestamps and whole numbers are the exception: by their statistics most files are passed
+over.
 """
 
 from __future__ import annotations
@@ -65,6 +67,13 @@ class Reader:
             return dataset.to_table()
         found = [pa.Table.from_batches([batch]).filter(condition) for batch in dataset.to_batches()]
         return pa.concat_tables([self._schema.empty_table(), *found])
+
+    def within(self, table: DeltaTable, condition: Any) -> pa.Table:
+        """Return the rows of a version in a range of timestamps or whole numbers."""
+        paths = [file.path for file in files_of(table)]
+        if not paths:
+            return self._schema.empty_table()
+        return self._dataset(paths).to_table(filter=condition)
 
     def batches(self, table: DeltaTable) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a version, of which only some files are held at a time."""
@@ -229,15 +238,41 @@ class DeltaSnapshot(Snapshot):
 
     def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
         """Return the rows of those *keys* that exist, including tombstones."""
-        if not keys:
-            return {}
-        # Each column alone narrows the rows; the keys themselves decide below.
+        return dict(self.starting(keys))
+
+    def between(
+        self, table: StateTable, above: Any, up_to: Any, txid: int
+    ) -> Iterator[tuple[Key, Row]]:
+        """Yield the rows in a range, and what *txid* wrote, as ``Snapshot.between`` says."""
+        assert table.range_by is not None
+        kind = self._layout.schema.field(table.range_by).type
+        column = pc.field(table.range_by)
+        condition = column.is_valid()
+        if above is not None:
+            condition &= column > pa.scalar(above, kind)
+        if up_to is not None:
+            condition &= column <= pa.scalar(up_to, kind)
+        if self._layout.opaque and self._ledger is not None and self._ledger.txid >= txid:
+            condition |= pc.field("txid") == txid
+        try:
+            found = self._reader.within(self._table, condition)
+        except FAILURES as error:
+            raise self._translated(error) from error
+        return _rows(found.to_batches(), self._layout)
+
+    def starting(self, prefixes: Sequence[Key]) -> Iterator[tuple[Key, Row]]:
+        """Yield the rows whose key begins with a prefix, as ``Snapshot.starting`` says."""
+        if not prefixes:
+            return
+        # Each column alone narrows the rows; the prefixes themselves decide below.
         schema = self._layout.state.key.arrow_schema()
-        columns = zip(schema, zip(*keys, strict=True), strict=True)
+        columns = zip(schema, zip(*prefixes, strict=True), strict=False)
         among = [pc.field(f.name).isin(pa.array(set(part), f.type)) for f, part in columns]
-        wanted = set(keys)
+        wanted, width = set(prefixes), len(prefixes[0])
         found = self._read(reduce(lambda left, right: left & right, among))
-        return {key: row for key, row in _rows(found.to_batches(), self._layout) if key in wanted}
+        for key, row in _rows(found.to_batches(), self._layout):
+            if key[:width] in wanted:
+                yield key, row
 
     def items(self) -> Iterator[tuple[Key, Row]]:
         """Yield every row, including tombstones."""

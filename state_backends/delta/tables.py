@@ -55,6 +55,7 @@ from txtopo.plugins.stores import (
     StateTable,
     listed_states,
     parsed_declaration,
+    refused_change,
 )
 
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -187,10 +188,11 @@ def _check(table: DeltaTable, layout: Layout, name: str) -> None:
     wanted = layout.properties[DECLARATION]
     text = properties.get(DECLARATION)
     if text != wanted:
-        made = "is no table of txtopo" if text is None else f"was made with {text}"
+        if text is not None:
+            raise refused_change("columns in Delta do not change", text, layout.state, name)
         raise SchemaDrift(
-            f"{name} {made}; got {wanted}; nothing was written; declare it as before, or give the "
-            "state another table",
+            f"{name} is no table of txtopo; got {wanted}; nothing was written; give the state "
+            "another table",
             stored=text,
             declared=wanted,
         )

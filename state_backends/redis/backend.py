@@ -12,6 +12,11 @@ Rules
    next write has ended its watch.
 4. A commit reads the rows that it writes, in a redo also those of the last attempt, and the
    tombstones of the last txid. It never reads the whole hash.
+5. Redis has no index of a column. A range, a prefix, and a look for rows that have expired read the
+   whole hash; the last is done seldom, and not while the head is watched. What it finds is read
+   again, and deleted, as a commit writes: with the head, so that one of two writers starts again.
+6. A claim that adds columns reads all rows and writes them again, in the ``MULTI`` that writes the
+   head with ledger and columns. Redis serves nobody else while it executes that.
 
 Keys
 ----
@@ -54,16 +59,22 @@ from txtopo.plugins.stores import (
     StateBackend,
     StateSize,
     StateTable,
+    TableChange,
     TransactionAttempt,
     Writes,
     changed_rows,
+    check_none_taken,
     checked_partials,
     claimed,
     declaration,
+    expired_keys,
+    expiring,
     listed_states,
+    not_allowed,
     parsed_declaration,
     redacted_url,
     standing,
+    table_change,
     written_keys,
 )
 
@@ -77,10 +88,14 @@ _TRIES_MAX = 5
 # Redis takes a million words in a command; so many make a request of some hundred kB.
 _KEYS_PER_COMMAND = 5_000
 
+EXPIRY_TXIDS = 100
+"""After so many txids it is looked again for rows that have expired."""
+
 
 class RedisBackend(StateBackend):
     """One state in Redis; see :mod:`state_backends.redis`."""
 
+    evolves = True
     groups = True
 
     def __init__(self, url: str, table: StateTable) -> None:
@@ -90,13 +105,14 @@ class RedisBackend(StateBackend):
         self._names = names_of(table.name)
         self._text = RowText(table)
         self._columns = declaration(table)
+        self._expires_next = 0
 
     def create(self) -> None:
         """Check the server, the keys and the columns. The first claim makes the keys."""
         with self._translating():
             check_promises(self._client, self._label)
             self._check_keys()
-            self._checked(self._head(self._client))
+            self._table_change(self._head(self._client))
 
     def claim(self, claim: Claim) -> Ledger:
         """Write a claim into the ledger, as ``StateBackend.claim`` says."""
@@ -104,9 +120,14 @@ class RedisBackend(StateBackend):
 
         def body(pipe: Pipeline, head: RedisHead | None) -> Ledger:
             held = None if head is None else head.ledger
-            ledger = claimed(held, claim)
+            ledger, change = claimed(held, claim), self._table_change(head)
+            if change is not None and not claim.changes_table:
+                raise not_allowed(change, self._label)
+            rows = {} if change is None else self._rows_changed(pipe, change)
             pipe.multi()
-            if ledger != held:
+            for part_names in _parts(list(rows)):
+                pipe.hset(self._names.rows, mapping={name: rows[name] for name in part_names})
+            if ledger != held or change is not None:
                 filled = None if head is None else head.filled
                 pipe.set(self._names.head, RedisHead(self._columns, ledger, filled).text())
             return ledger
@@ -119,6 +140,7 @@ class RedisBackend(StateBackend):
         """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
 
         def body(pipe: Pipeline, head: RedisHead | None) -> Ledger:
+            self._checked(head)
             found = standing(None if head is None else head.ledger, attempt, self.claimant)
             assert head is not None
             if found is Standing.HELD:
@@ -134,6 +156,18 @@ class RedisBackend(StateBackend):
             return ledger
 
         return self._write(body)
+
+    def expire(self, up_to: Any, before_txid: int) -> int:
+        """Delete rows that no later txid needs, all that are found in one look, and seldom."""
+        if before_txid < self._expires_next:
+            return 0
+        with self._translating():
+            head = self._head(self._client)
+            txid = expiring(None if head is None else head.ledger, self.claimant, before_txid)
+            found = list(self._expired(up_to, txid))
+        count = sum(self._delete(names, up_to, txid) for names in _parts(found))
+        self._expires_next = before_txid + EXPIRY_TXIDS
+        return count
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -183,8 +217,7 @@ class RedisBackend(StateBackend):
             try:
                 with self._client.pipeline() as pipe:
                     pipe.watch(self._names.head)  # type: ignore[no-untyped-call]
-                    head = self._checked(self._head(pipe))
-                    ledger = body(pipe, head)
+                    ledger = body(pipe, self._head(pipe))
                     sent = True
                     pipe.execute()
                 return ledger
@@ -267,6 +300,43 @@ class RedisBackend(StateBackend):
         changes.removed += [named[key] for key in gone]
         changes.gone += sum(key in before for key in gone)
 
+    def _expired(self, up_to: Any, txid: int) -> Iterator[str]:
+        """Yield the keys of rows that may have expired, from a look at every row."""
+        rows: Any = self._client.hscan_iter(self._names.rows, count=_KEYS_PER_COMMAND)
+        for name, text in rows:
+            key, row = self._text.key_of(name), self._text.row_of(text)
+            if expired_keys(self.table, {key: row}, up_to, txid):
+                yield name
+
+    def _delete(self, names: Sequence[str], up_to: Any, before_txid: int) -> int:
+        """Delete those of some rows that have expired, in one transaction."""
+        count = 0
+
+        def body(pipe: Pipeline, head: RedisHead | None) -> Ledger:
+            nonlocal count
+            self._checked(head)
+            txid = expiring(None if head is None else head.ledger, self.claimant, before_txid)
+            assert head is not None
+            texts: Any = pipe.hmget(self._names.rows, list(names))
+            found = zip(names, texts, strict=True)
+            rows = {
+                self._text.key_of(name): self._text.row_of(text)
+                for name, text in found
+                if text is not None
+            }
+            gone = self._text.keys(expired_keys(self.table, rows, up_to, txid))
+            left: Any = pipe.hlen(self._names.rows)
+            count = len(gone)
+            pipe.multi()
+            if gone:
+                pipe.hdel(self._names.rows, *gone)
+            kept = RedisHead(head.columns, head.ledger, filled=left > count)
+            pipe.set(self._names.head, kept.text())
+            return head.ledger
+
+        self._write(body)
+        return count
+
     def _check_keys(self) -> None:
         """Refuse foreign keys with a name of this state."""
         wanted = self._names.types()
@@ -291,13 +361,25 @@ class RedisBackend(StateBackend):
         text: Any = client.get(self._names.head)
         return head_of(text, self._label)
 
-    def _checked(self, head: RedisHead | None) -> RedisHead | None:
-        if head is not None and head.columns != self._columns:
-            raise SchemaDrift(
-                f"{self._label} was made with another declaration; got {self._columns}; it has "
-                f"{head.columns}; give the state a table of its own, or the old columns"
-            )
-        return head
+    def _checked(self, head: RedisHead | None) -> None:
+        if (change := self._table_change(head)) is not None:
+            raise not_allowed(change, self._label)
+
+    def _table_change(self, head: RedisHead | None) -> TableChange | None:
+        if head is None or head.columns == self._columns:
+            return None
+        change = table_change(head.columns, self.table, self._label)
+        if change is not None:
+            check_none_taken(change, self._label)
+        return change
+
+    def _rows_changed(self, pipe: Pipeline, change: TableChange) -> dict[str, str]:
+        """Return every row as the new columns have it; the head is watched."""
+        stored: Any = pipe.hgetall(self._names.rows)
+        rows = RowText(change.stored).rows_of(list(stored.values()))
+        texts = self._text.rows([change.row(row) for row in rows])
+        check_lengths(self._client, texts, self._label)
+        return dict(zip(stored, texts, strict=True))
 
     @contextmanager
     def _translating(self) -> Iterator[None]:

@@ -12,7 +12,8 @@ Rules
 3. After a deadlock, a serialization failure or a lock timeout the whole transaction is tried again
    here, a few times. If that does not help, it is ``StoreUnavailable``; a row that exists each time
    ends the run.
-4. Only :meth:`SqlBackend.create` makes tables.
+4. Only :meth:`SqlBackend.create` makes tables, and only :meth:`SqlBackend.claim` changes one, see
+   ``evolution.py``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -27,9 +29,10 @@ import sqlalchemy as sa
 
 from state_backends.sql.creation import create_tables, stored_states
 from state_backends.sql.dialect import LedgerRow, SqlDialect, ledger_of, ledger_row
+from state_backends.sql.evolution import change_of, change_table
 from state_backends.sql.failures import stuck, translated
 from state_backends.sql.queries import check_statement, query_rows, refused
-from txtopo.errors import SchemaDrift, StateUsageError, StoreContended
+from txtopo.errors import SchemaDrift, StateUsageError, StoreContended, StoreUnavailable
 from txtopo.plugins.stores import (
     Claim,
     Key,
@@ -46,7 +49,9 @@ from txtopo.plugins.stores import (
     Writes,
     claimed,
     combines_in_store,
+    expiring,
     final_values,
+    not_allowed,
     redacted_url,
     standing,
 )
@@ -56,10 +61,14 @@ Result = TypeVar("Result")
 # Contention is rare, since one coordinator writes; a lock that stays is waited for by the runtime.
 _TRIES_MAX = 3
 
+# A commit waits for them, some milliseconds.
+_EXPIRED_AT_ONCE = 1_000
+
 
 class SqlBackend(StateBackend):
     """One state in an SQL database; see :mod:`state_backends.sql`."""
 
+    evolves = True
     existing_tables = True
     groups = True
 
@@ -89,7 +98,13 @@ class SqlBackend(StateBackend):
 
     def create(self) -> None:
         """Make the tables and the view, or check those that are there."""
-        self._write(lambda connection: create_tables(connection, self._dialect, self._label))
+
+        def is_to_change(connection: sa.Connection, text: str) -> bool:
+            return change_of(connection, self._dialect, text, self._label) is not None
+
+        self._write(
+            lambda connection: create_tables(connection, self._dialect, self._label, is_to_change)
+        )
 
     def claim(self, claim: Claim) -> Ledger:
         """Write a claim into the ledger, as ``StateBackend.claim`` says."""
@@ -97,10 +112,16 @@ class SqlBackend(StateBackend):
         self._left = None
 
         def body(connection: sa.Connection) -> Ledger:
-            held = self._locked_ledger(connection)
+            held, text = self._locked_row(connection)
             ledger = claimed(held, claim)
+            change = change_of(connection, self._dialect, text, self._label)
+            if change is not None and not claim.changes_table:
+                raise not_allowed(change, self._label)
             if ledger != held:
                 self._ledger.write(connection, ledger)
+            if change is not None:
+                check = partial(self._check_claimed, connection, ledger, claim)
+                change_table(connection, self._dialect, change, check, self._label, self.point)
             return ledger
 
         return self._write(body)
@@ -124,6 +145,20 @@ class SqlBackend(StateBackend):
         self._left = _Left(ledger, tombstones=deletes)
         self._dialect.after_commit(self._engine, attempt.txid)
         return ledger
+
+    def expire(self, up_to: Any, before_txid: int) -> int:
+        """Delete some rows that no later txid needs, as ``StateBackend.expire`` says."""
+
+        def body(connection: sa.Connection) -> int:
+            columns = self._dialect.columns
+            txid = expiring(self._locked_ledger(connection), self.claimant, before_txid)
+            # A row of a user's own table from before the first txid has none, and stays.
+            wanted = [self._dialect.in_range(connection, None, up_to), columns.txid < txid]
+            if columns.opaque:
+                wanted.append(sa.not_(columns.deleted))
+            return self._dialect.expire(connection, sa.and_(*wanted), _EXPIRED_AT_ONCE)
+
+        return self._write(body)
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -223,14 +258,26 @@ class SqlBackend(StateBackend):
         read = SqlSnapshot(connection, self._dialect, self._label).rows
         return final_values(state, txid, writes, read)
 
+    def _check_claimed(self, connection: sa.Connection, ledger: Ledger, claim: Claim) -> None:
+        """Lock the ledger again, which a change of the table may have let go, and compare it."""
+        held, _ = self._locked_row(connection)
+        if held != ledger:
+            claimed(held, claim)  # raises, unless it is the same coordinator that was quicker
+            raise StoreUnavailable(
+                f"{self._label} was claimed again while its table was changed; try again"
+            )
+
     def _locked_ledger(self, connection: sa.Connection) -> Ledger | None:
+        return self._locked_row(connection)[0]
+
+    def _locked_row(self, connection: sa.Connection) -> tuple[Ledger | None, str]:
         row = self._ledger.locked(connection)
         if row is None:
             raise SchemaDrift(
                 f"{self._label} has no row in the ledger; nothing was written; "
                 "was it removed by hand, or create() not called?"
             )
-        return ledger_of(row)
+        return ledger_of(row), row._mapping["declaration"]
 
     def _write(self, body: Callable[[sa.Connection], Result]) -> Result:
         last: StoreContended | None = None
@@ -295,9 +342,6 @@ class _Left:
         return (held.epoch, held.txid + 1) == (attempt.epoch, attempt.first_txid)
 
 
-# SQLite takes 32,766 parameters in a statement, old ones 999; a state may have several key columns.
-_KEYS_IN_A_STATEMENT = 200
-
 _ROWS_AT_A_TIME = 10_000
 
 
@@ -308,6 +352,8 @@ class SqlSnapshot(Snapshot):
         self._connection = connection
         self._dialect = dialect
         self._label = label
+        fields = (dialect.state.key, dialect.state.value)
+        self._types = tuple([field.type for field in part] for part in fields)
         rows = self._run(ledger_row(dialect.ledger, dialect.state.name))
         self._ledger = ledger_of(rows.first())
 
@@ -318,18 +364,28 @@ class SqlSnapshot(Snapshot):
 
     def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
         """Return the rows of those *keys* that exist, including tombstones."""
-        found: dict[Key, Row] = {}
-        columns = self._dialect.columns.keys
-        left = iter(keys)
-        while given := list(islice(left, _KEYS_IN_A_STATEMENT)):
-            chunk = self._dialect.encoded(self._connection, given)
-            if len(columns) == 1:
-                wanted = columns[0].in_([key[0] for key in chunk])
-            else:
-                wanted = sa.tuple_(*columns).in_(chunk)
-            rows = self._fetched(self._run(self._dialect.selected().where(wanted)))
-            found.update(map(self._row, rows))
-        return found
+        return dict(self.starting(keys))
+
+    def between(
+        self, table: StateTable, above: Any, up_to: Any, txid: int
+    ) -> Iterator[tuple[Key, Row]]:
+        """Yield the rows in a range, and what *txid* wrote, as ``Snapshot.between`` says."""
+        wanted = self._dialect.in_range(self._connection, above, up_to)
+        columns = self._dialect.columns
+        if columns.opaque and self._ledger is not None and self._ledger.txid >= txid:
+            # Only in a redo, for which a look at every row will do.
+            wanted = sa.or_(wanted, columns.txid == txid)
+        rows = self._fetched(self._run(self._dialect.selected().where(wanted)))
+        return map(self._row, list(rows))
+
+    def starting(self, prefixes: Sequence[Key]) -> Iterator[tuple[Key, Row]]:
+        """Yield the rows whose key begins with a prefix, as ``Snapshot.starting`` says."""
+        left = iter(prefixes)
+        while given := list(islice(left, self._dialect.keys_at_once)):
+            fields = list(self._dialect.state.key)[: len(given[0])]
+            encoded = self._dialect.encoded(self._connection, fields, given)
+            rows = self._fetched(self._run(self._dialect.starting(encoded)))
+            yield from map(self._row, list(rows))
 
     def items(self) -> Iterator[tuple[Key, Row]]:
         """Yield every row, including tombstones."""
@@ -351,9 +407,7 @@ class SqlSnapshot(Snapshot):
 
     def _row(self, row: sa.Row[Any]) -> tuple[Key, Row]:
         found = tuple(row)
-        state, decoded = self._dialect.state, self._dialect.decoded
-        key_types = [field.type for field in state.key]
-        value_types = [field.type for field in state.value]
+        decoded, (key_types, value_types) = self._dialect.decoded, self._types
         width, values = len(key_types), len(value_types)
         key = decoded(key_types, found[:width])
         current = decoded(value_types, found[width : width + values])

@@ -17,6 +17,7 @@ Rules for a user's own table
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from sqlalchemy.schema import CreateColumn
 
 from state_backends.sql.dialect import CreateView, SqlDialect, ledger_of
 from state_backends.sql.name_clashes import check_ledger_name, check_objects, check_other_states
-from state_backends.sql.names import LEDGER
+from state_backends.sql.names import LEDGER, RANGE_INDEX
 from txtopo.errors import SchemaDrift
 from txtopo.plugins.stores import (
     StateTable,
@@ -34,11 +35,24 @@ from txtopo.plugins.stores import (
     listed_states,
     mean_names,
     parsed_declaration,
+    retired_of,
 )
 
 
-def create_tables(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
+def create_tables(
+    connection: sa.Connection,
+    dialect: SqlDialect,
+    label: str,
+    is_to_change: Callable[[sa.Connection, str], bool],
+) -> None:
     """Make the missing tables and the view, and check the others.
+
+    Args:
+        connection: In the transaction that makes the state.
+        dialect: The dialect of the state.
+        label: The state and its store, for messages.
+        is_to_change: Returns whether a table with this declaration has to be changed first, or
+            raises ``SchemaDrift`` if it cannot be.
 
     Raises:
         SchemaDrift: An existing table does not fit the state.
@@ -50,14 +64,15 @@ def create_tables(connection: sa.Connection, dialect: SqlDialect, label: str) ->
         _make_ledger(connection, dialect)
         ledger, state = dialect.ledger, dialect.state
         row = connection.execute(sa.select(ledger).where(ledger.c.state == state.name)).first()
-        if row is not None:
-            _check_declaration(row, state, label)
+        if row is not None and is_to_change(connection, row._mapping["declaration"]):
+            return  # the next claim changes the table, if it may
         held = ledger_of(row)
         txid, known = 0 if held is None else held.txid, row is not None
         check_other_states(connection, dialect, label, known=known)
         there, missing = True, []
         if state.origin == "made":
-            there = _made(connection, dialect, label, known=known, txid=txid)
+            retired = () if row is None else retired_of(row._mapping["declaration"])
+            there = _made(connection, dialect, label, retired, known=known, txid=txid)
         else:
             missing = check_existing(connection, dialect, label, known=known, txid=txid)
         check_objects(connection, dialect, label, known=known)
@@ -92,7 +107,13 @@ def stored_states(connection: sa.Connection, dialect: SqlDialect) -> tuple[State
 
 
 def _made(
-    connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool, txid: int
+    connection: sa.Connection,
+    dialect: SqlDialect,
+    label: str,
+    retired: Sequence[str],
+    *,
+    known: bool,
+    txid: int,
 ) -> bool:
     """Return whether the table exists, made by this module."""
     there = sa.inspect(connection).has_table(dialect.state.name)
@@ -109,12 +130,12 @@ def _made(
     if there:
         _check_flaw(connection, dialect, label)
         if dialect.bring_up(connection, label):
-            _replace_view(connection, dialect)
-        _check_columns(connection, dialect, label)
+            replace_view(connection, dialect)
+        check_columns(connection, dialect, label, retired)
     return there
 
 
-def _replace_view(connection: sa.Connection, dialect: SqlDialect) -> None:
+def replace_view(connection: sa.Connection, dialect: SqlDialect) -> None:
     """Make the view anew, if there is one: it is of a table that has changed."""
     name = dialect.names.view
     if name in sa.inspect(connection).get_view_names():
@@ -125,6 +146,7 @@ def _replace_view(connection: sa.Connection, dialect: SqlDialect) -> None:
 
 def _complete(connection: sa.Connection, dialect: SqlDialect, label: str, txid: int) -> None:
     """Make the other objects of the state, beside its table."""
+    _index_range(connection, dialect)
     listing = dialect.listing()
     if txid:
         if listing is not None and not sa.inspect(connection).has_table(listing.name):
@@ -136,6 +158,20 @@ def _complete(connection: sa.Connection, dialect: SqlDialect, label: str, txid: 
     dialect.create(connection)
     if not sa.inspect(connection).has_table(dialect.names.view):
         connection.execute(CreateView(dialect, mean_names(dialect.state)))
+
+
+def _index_range(connection: sa.Connection, dialect: SqlDialect) -> None:
+    """Make the index of ranges, also for a table from before, unless there is one that serves.
+
+    A state is read without it, too, only slowly: it may have been declared since, or dropped.
+    """
+    table, column = dialect.columns.table, dialect.state.range_by
+    if column is None or column == dialect.state.key[0].name:
+        return
+    found = sa.inspect(connection).get_indexes(table.name)
+    if all(each["column_names"][:1] != [column] for each in found):
+        name = dialect.names.by_range or RANGE_INDEX
+        sa.Index(name, table.c[column]).create(connection)
 
 
 def _register(connection: sa.Connection, dialect: SqlDialect, *, known: bool) -> None:
@@ -152,17 +188,6 @@ def _register(connection: sa.Connection, dialect: SqlDialect, *, known: bool) ->
         connection.execute(sa.insert(dialect.ledger).values(row))
 
 
-def _check_declaration(row: sa.Row[Any], state: StateTable, label: str) -> None:
-    found, wanted = row._mapping["declaration"], declaration(state)
-    if found != wanted:
-        raise SchemaDrift(
-            f"{label} was made with another declaration; got {wanted}; the store has {found}; "
-            "nothing was written; declare it as before, or give the state another table",
-            stored=found,
-            declared=wanted,
-        )
-
-
 def _check_flaw(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
     flaw = dialect.flaw(connection)
     if flaw is not None:
@@ -172,11 +197,21 @@ def _check_flaw(connection: sa.Connection, dialect: SqlDialect, label: str) -> N
         )
 
 
-def _check_columns(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
+def check_columns(
+    connection: sa.Connection, dialect: SqlDialect, label: str, retired: Sequence[str]
+) -> None:
+    """Check the columns of the table; *retired* are value columns that it may have besides.
+
+    Raises:
+        SchemaDrift: It has others.
+    """
     table = dialect.columns.table
     inspector, type_name = sa.inspect(connection), dialect.type_name
     wanted = {column.name: type_name(column.type, connection) for column in table.columns}
     found = {c["name"]: type_name(c["type"], connection) for c in inspector.get_columns(table.name)}
+    for name in retired:
+        for besides in {name, f"prev_{name}"} - wanted.keys():
+            found.pop(besides, None)
     key = set(inspector.get_pk_constraint(table.name)["constrained_columns"])
     if found != wanted or key != {column.name for column in table.primary_key}:
         raise SchemaDrift(

@@ -62,6 +62,10 @@ class SqlDialect(ABC):
     fetches: bool = False
     """Whether a long read is fetched into memory at once, since a page would cost as much."""
 
+    keys_at_once: int = 200
+    """How many keys or prefixes a statement reads. SQLite takes 32,766 parameters in one, old ones
+    999, and a state may have several key columns."""
+
     connects_ahead: bool = True
     """Whether a connection that is prepared for writes has written nothing yet."""
 
@@ -198,9 +202,47 @@ class SqlDialect(ABC):
     def close(self) -> None:  # noqa: B027 - a hook
         """Wait for work beside the commits. The default does nothing."""
 
-    def encoded(self, connection: sa.Connection, keys: Sequence[Key]) -> Sequence[Key]:
-        """Return keys as parameters of a query."""
-        return keys
+    def encoded(
+        self, connection: sa.Connection, fields: Sequence[Field], rows: Sequence[Key]
+    ) -> Sequence[Key]:
+        """Return rows of these fields, such as keys, as parameters of a query."""
+        return rows
+
+    def starting(self, prefixes: Sequence[Key]) -> sa.Select[Any]:
+        """Return the query for rows whose key begins with one of some encoded prefixes."""
+        columns = self.columns.keys[: len(prefixes[0])]
+        if len(columns) == 1:
+            return self.selected().where(columns[0].in_([prefix[0] for prefix in prefixes]))
+        return self.selected().where(sa.tuple_(*columns).in_(prefixes))
+
+    @property
+    def range_column(self) -> sa.Column[Any]:
+        """The column by which the state is read in ranges."""
+        assert self.state.range_by is not None
+        return self.columns.table.c[self.state.range_by]
+
+    def in_range(self, connection: sa.Connection, above: Any, up_to: Any) -> sa.ColumnElement[bool]:
+        """Return the condition that the range column is above the one end and up to the other."""
+        fields, column = (*self.state.key, *self.state.value), self.range_column
+        ends = [each for each in fields if each.name == self.state.range_by]
+        found: list[sa.ColumnElement[bool]] = [column.is_not(None)]
+        for end, compare in ((above, column.__gt__), (up_to, column.__le__)):
+            if end is not None:
+                ((value,),) = self.encoded(connection, ends, [(end,)])
+                found.append(compare(value))
+        return sa.and_(*found)
+
+    def expire(self, connection: sa.Connection, wanted: sa.ColumnElement[bool], limit: int) -> int:
+        """Delete some of the rows that are wanted, and return how many."""
+        table, keys = self.columns.table, self.columns.keys
+        # In the order of its index, which is then used whatever is known of the table.
+        some = sa.select(*keys).where(wanted).order_by(self.range_column).limit(limit)
+        one = keys[0] if len(keys) == 1 else sa.tuple_(*keys)
+        return connection.execute(sa.delete(table).where(one.in_(some))).rowcount
+
+    def stored_value(self, field: Field, value: Any) -> Any:
+        """Return a value as a parameter for its column."""
+        return value
 
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
         """Convert values read from the database to Python values of these field types."""

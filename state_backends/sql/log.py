@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +120,7 @@ class LogFolder(ABC):
     def __init__(self, state: StateTable, columns: StateColumns) -> None:
         self._state = state
         self._columns = columns
-        self._background = BackgroundTask(f"the log of state {state.name!r}")
+        self.background = BackgroundTask(f"the log of state {state.name!r}")
         self._commits = 0
         # The rows of commits since the last fold; only the background thread uses _rows.
         self._written: deque[tuple[int, int]] = deque()
@@ -145,17 +145,17 @@ class LogFolder(ABC):
         """Start a fold beside the next commits, if there is enough to fold."""
         self._commits += 1  # not by txid: a group is one commit, and may end at any txid
         if self._commits % SEGMENTS_OF_A_TIER == 0:
-            self._background.submit(lambda: self._fold(engine, txid))
+            self.background.submit(lambda: self._fold(engine, txid))
 
     def close(self) -> None:
         """Wait for a fold that is running."""
-        self._background.close()
+        self.background.close()
 
-    def folded(self, connection: sa.Connection, first: int, last: int) -> int:
-        """Fold a span, and return how many rows are left."""
+    def folded(self, connection: sa.Connection, txids: Sequence[int]) -> int:
+        """Fold the rows of these txids, in their order, and return how many are left."""
         with connection.begin():
             self.begin(connection)
-            return self.replace(connection, first, last)
+            return self.replace(connection, txids[0], txids[-1])
 
     def _fold(self, engine: sa.Engine, txid: int) -> None:
         # A lost connection must not leave half of it known.
@@ -170,7 +170,8 @@ class LogFolder(ABC):
             known = {at: rows for at, rows in known.items() if rows}
             while span := span_to_fold(_spans(known), txid):
                 first, last = span
-                left = self.folded(connection, first, last)
+                txids = sorted(at for at in known if first <= at <= last)
+                left = self.folded(connection, txids)
                 known = {at: n for at, n in known.items() if not first <= at <= last}
                 known[last] = left
         self._rows = known

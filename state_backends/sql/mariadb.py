@@ -53,6 +53,7 @@ from state_backends.sql.names import TakenName, mariadb_names
 from txtopo.errors import StateUsageError, StoreUnavailable, TopologyError
 from txtopo.extras import require
 from txtopo.plugins.stores import (
+    Field,
     Fields,
     Key,
     Puts,
@@ -297,10 +298,18 @@ class MariadbDialect(SqlDialect):
             columns = [column.to_pylist() for column in partials.columns]
             self._write(connection, (statements.merge,), list(zip(*columns, strict=True)), txid)
 
-    def encoded(self, connection: sa.Connection, keys: Sequence[Key]) -> Sequence[Key]:
-        """Return keys as parameters of a query."""
-        fields = self.state.key
-        return [tuple(parameter(*pair) for pair in zip(fields, key, strict=True)) for key in keys]
+    def encoded(
+        self, connection: sa.Connection, fields: Sequence[Field], rows: Sequence[Key]
+    ) -> Sequence[Key]:
+        """Return rows of these fields, such as keys, as parameters of a query."""
+        return [tuple(parameter(*pair) for pair in zip(fields, row, strict=True)) for row in rows]
+
+    def expire(self, connection: sa.Connection, wanted: sa.ColumnElement[bool], limit: int) -> int:
+        """Delete some of the rows that are wanted; MariaDB knows no LIMIT of a subquery."""
+        deleted = (
+            sa.delete(self.columns.table).where(wanted).with_dialect_options(mysql_limit=limit)
+        )
+        return connection.execute(deleted).rowcount
 
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
         """Convert values read from MariaDB to Python values of these field types."""

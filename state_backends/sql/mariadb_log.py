@@ -10,8 +10,8 @@ the whole log; so it fetches everything into memory first, some 250 bytes a key.
 
 Folds, beside the rules of ``log.py``
 -------------------------------------
-1. A fold adds each row of its span to the row of its key with the last txid, and makes that row if
-   it is missing. Then it deletes the rows that it has added: two statements in one transaction. If
+1. A fold adds rows of its span to the rows of their keys with the last txid, and makes those that
+   are missing. Then it deletes the rows that it has added: two statements in one transaction. If
    the sum of a part does not fit its column, strict mode makes it an error, and nothing is folded.
 2. Before that it locks the first row of the log until it ends. So folds follow each other, and each
    reads what the one before it has left. No row is inserted before the first one, since rows are
@@ -20,20 +20,27 @@ Folds, beside the rules of ``log.py``
    one would delete what the other had just added.
 3. It is READ COMMITTED, where a lock is on rows and not on the gaps between them. Its rows have
    txids before the ledger's, so no commit waits for it, and it waits for none.
+4. A fold goes piece by piece. A piece is a transaction with the first rows of one txid, by the
+   primary key, beginning with the newest txid; it is a fold by these same rules, so each piece
+   leaves the sums as they were, and what is lost after some of them is only folded later. Between
+   two pieces it pauses for three times as long as the piece took. A fold that is late, or is waited
+   for at the end of a run, does the rest in one transaction.
 
 Why not by ``GROUP BY``: its temporary table has the whole width of the key in each row. For 160,000
 rows that takes as long as adding row by row, 0.8 to 1.2 s; for a million 8 to 12 s instead of 2 to
-4. Why not in slices: one txid at a time made a fold of 160,000 rows take two to four times as long,
-10,000 rows at a time five times, and no commit beside it got shorter.
+4.
 
-Measured on two cores, 150 commits of 10,000 keys one after the other into 1,000,000: without folds
-a median of 33 to 34 ms and a longest of 53 to 62 ms; with folds, which run half of the time, 38 to
-41 ms and 78 to 105 ms. No commit waits for a lock, only for a core and the disk.
+Why with pauses: no commit waits for a lock, only for a core and the disk, which a fold and the
+server's own threads behind it keep busy. Measured on two cores beside other work, twice 80 commits
+of 10,000 keys one after the other into 1,000,000, median and fourth longest: without folds 31, 110
+and 29, 134 ms; with folds in one transaction 51, 210 and 62, 213; in pieces without pauses 95, 279
+and 139, 307; with pauses 31, 143 and 29, 99. A fold of 230,000 rows took 2 s in one transaction and
+5 to 7 s with pauses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -43,7 +50,9 @@ from state_backends.sql.log import LogDialect, LogFolder, LogSums
 from state_backends.sql.mariadb import TABLE_OPTIONS, MariadbDialect
 from state_backends.sql.mariadb_rows import StatementParts, column_type, key_type, limits
 from state_backends.sql.names import TABLE_BYTES_MAX
+from txtopo.clock import now
 from txtopo.plugins.stores import Fields, StateTable
+from txtopo.state.log_mode import SEGMENTS_OF_A_TIER
 
 _FLOAT_MAX = {"float": 1.79e308, "double": 1.79e308}  # both are kept in a DOUBLE
 
@@ -130,6 +139,18 @@ class MariadbLogFolder(LogFolder):
         """Make the session READ COMMITTED."""
         self._prepare(connection)
 
+    def folded(self, connection: sa.Connection, txids: Sequence[int]) -> int:
+        """Fold these txids piece by piece, and what is left at once if there is a hurry."""
+        *older, last = txids
+        while older and not self._hurries(len(txids)):
+            begun_s = now()
+            with connection.begin():
+                moved = self._moved(connection, older[-1], last)
+            if moved < PIECE_ROWS:
+                older.pop()
+            self.background.pause(_PAUSE * (now() - begun_s))
+        return super().folded(connection, txids)
+
     def replace(self, connection: sa.Connection, first: int, last: int) -> int:
         """Replace the rows of the txids *first* to *last*; return how many are left."""
         statements: LogStatements = connection.info["statements"]
@@ -139,6 +160,27 @@ class MariadbLogFolder(LogFolder):
         connection.exec_driver_sql(statements.remove, span)
         return int(connection.exec_driver_sql(statements.left, span).scalar_one())
 
+    def _moved(self, connection: sa.Connection, first: int, last: int) -> int:
+        """Add some rows of a span to those of its last txid; return how many."""
+        statements: LogStatements = connection.info["statements"]
+        piece = {"first": first, "last": last, "rows": PIECE_ROWS}
+        connection.exec_driver_sql(statements.lock)
+        connection.exec_driver_sql(statements.add_some, piece)
+        return connection.exec_driver_sql(statements.remove_some, piece).rowcount
+
+    def _hurries(self, txids: int) -> bool:
+        """Return whether the run ends, or so many commits wait to be folded that it gets late."""
+        return self.background.hurries or txids + len(self._written) > _LEISURE_TXIDS
+
+
+# So many rows take about as long as a commit of as many.
+PIECE_ROWS = 10_000
+
+# After each piece a fold pauses for so many times as long as that took.
+_PAUSE = 3.0
+
+# Beyond this many txids, to be folded or written since, a fold does the rest at once.
+_LEISURE_TXIDS = 4 * SEGMENTS_OF_A_TIER
 
 # The alias of the rows that are folded; a state's table has no name so long.
 _OLD = "txtopo_old".ljust(TABLE_BYTES_MAX + 1, "_")
@@ -152,6 +194,8 @@ class LogStatements(StatementParts):
         lock: Locks the first row of the log.
         add: Combines the rows of a span before its last txid with those of its last.
         remove: Deletes the rows of a span before its last txid.
+        add_some: Combines some of them, the first ones in the order of the primary key.
+        remove_some: Deletes as many, which are the same.
         left: Counts the rows of the last txid.
     """
 
@@ -170,9 +214,14 @@ class LogStatements(StatementParts):
             f"{self._at(column)} = {self._combined(aggregate, column)}"
             for aggregate, column in zip(state.aggregates, columns.values, strict=False)
         )
-        self.add = (
+        rows = (
             f"{into} SELECT {old}, %(last)s FROM {self._table} AS {_OLD} "  # noqa: S608
-            f"WHERE {_OLD}.{span} ON DUPLICATE KEY UPDATE {pairs}"
+            f"WHERE {_OLD}.{span}"
         )
+        either = f"ON DUPLICATE KEY UPDATE {pairs}"
+        some = f"ORDER BY {order} LIMIT %(rows)s"
+        self.add = f"{rows} {either}"
         self.remove = f"DELETE FROM {self._table} WHERE {span}"  # noqa: S608
+        self.add_some = f"{rows} {some} {either}"
+        self.remove_some = f"{self.remove} {some}"
         self.left = f"SELECT COUNT(*) FROM {self._table} WHERE {txid} = %(last)s"  # noqa: S608

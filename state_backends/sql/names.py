@@ -6,6 +6,7 @@ Rules
    for an object takes its name from there.
 2. The names follow from what the ledger keeps of a state, so the names of all other states in the
    database are known as well.
+   The index of the range column is not in the ledger, and is found in the database itself.
 3. The names are reserved. A clash is refused whichever came first: between two states of a topology
    when the topology is built, with anything else before a table is made; see ``name_clashes.py``. A
    name that clashes with nothing is allowed: a state may be called ``counts_view`` as long as none
@@ -27,6 +28,8 @@ STAGE = "txtopo_stage".ljust(TABLE_BYTES_MAX + 1, "_")
 """The temporary table of a connection to PostgreSQL; a state's table has no name so long."""
 VIEW = "the view"
 """What a state can do without."""
+RANGE_INDEX = "txtopo_range"
+"""The index of ranges in MariaDB and MySQL, where names of indexes are per table."""
 SQLITE_RESERVED = "sqlite_"
 """How no table of SQLite's users may begin, in any case."""
 SQLITE_ENDS = ("-wal", "-shm", "-journal")
@@ -43,6 +46,7 @@ class SqlNames:
         touched: The table with the keys of its last txid.
         by_txid: The index of its rows by txid.
         tombstones: The index of its tombstones.
+        by_range: The index of the column by which it is read in ranges.
         key: The index of its primary key, if its name is in the namespace of tables. It is not
             reserved: PostgreSQL picks another name if it is taken.
     """
@@ -52,6 +56,7 @@ class SqlNames:
     touched: str | None = None
     by_txid: str | None = None
     tombstones: str | None = None
+    by_range: str | None = None
     key: str | None = None
 
     def reserved(self) -> dict[str, str]:
@@ -62,6 +67,7 @@ class SqlNames:
             self.view: VIEW,
             self.by_txid: "the index by txid",
             self.tombstones: "the index of tombstones",
+            self.by_range: "the index of ranges",
         }
         return {name: use for name, use in uses.items() if name is not None}
 
@@ -93,10 +99,11 @@ class TakenName:
 
 def sqlite_names(state: StateTable) -> SqlNames:
     """Return the names of a state in SQLite."""
-    name = state.name
+    name, by_range = state.name, _by_range(state)
     if state.kind != "opaque":
-        return SqlNames(name, f"{name}_view")
-    return SqlNames(name, f"{name}_view", by_txid=f"{name}_txid", tombstones=f"{name}_deleted")
+        return SqlNames(name, f"{name}_view", by_range=by_range)
+    ends = {"by_txid": f"{name}_txid", "tombstones": f"{name}_deleted"}
+    return SqlNames(name, f"{name}_view", by_range=by_range, **ends)
 
 
 def postgresql_names(state: StateTable) -> SqlNames:
@@ -104,10 +111,10 @@ def postgresql_names(state: StateTable) -> SqlNames:
     name = state.name
     if state.mode == "log":
         return SqlNames(name, f"{name}_view", by_txid=f"{name}_txid")
-    key = f"{name}_pkey"
+    more = {"by_range": _by_range(state), "key": f"{name}_pkey"}
     if state.kind != "opaque":
-        return SqlNames(name, f"{name}_view", key=key)
-    return SqlNames(name, f"{name}_view", f"{name}_touched", tombstones=f"{name}_deleted", key=key)
+        return SqlNames(name, f"{name}_view", **more)
+    return SqlNames(name, f"{name}_view", f"{name}_touched", tombstones=f"{name}_deleted", **more)
 
 
 def mariadb_names(state: StateTable) -> SqlNames:
@@ -116,6 +123,12 @@ def mariadb_names(state: StateTable) -> SqlNames:
     if state.kind != "opaque" or state.mode == "log":
         return SqlNames(name, f"{name}_view")
     return SqlNames(name, f"{name}_view", f"{name}_touched")
+
+
+def _by_range(state: StateTable) -> str | None:
+    """Return the name of the index of ranges; the primary key serves its own first column."""
+    first = state.key[0].name
+    return None if state.range_by in (None, first) else f"{state.name}_range"
 
 
 def sqlite_files(database: str) -> list[str]:

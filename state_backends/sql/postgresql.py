@@ -67,6 +67,7 @@ from txtopo.extras import require
 from txtopo.log_records import logger_of
 from txtopo.plugins.stores import (
     Aggregate,
+    Key,
     Puts,
     StateSize,
     StateTable,
@@ -135,6 +136,9 @@ _NOT_BYTES = "collname <> 'C'"
 # In a user's own table any order will do, as long as different keys are different.
 _NOT_DIFFERENT = "NOT collisdeterministic"
 
+# An option of the table itself only SQLAlchemy 2.1 has.
+_HALF_FILLED = sa.DDL("ALTER TABLE %(fullname)s SET (fillfactor = 50)")  # type: ignore[no-untyped-call]
+
 _SIZE = (
     "SELECT reltuples AS rows, pg_total_relation_size(oid) AS bytes FROM pg_class "
     "WHERE oid = to_regclass(:name)"
@@ -144,14 +148,17 @@ _SIZE = (
 class PostgresqlDialect(SqlDialect):
     """One state in PostgreSQL."""
 
+    keys_at_once = 10_000  # a parameter for each column has them all
+
     def __init__(self, url: sa.URL, state: StateTable) -> None:
         self.state = state
         self.names = self.names_of(state)
         require("psycopg", f"{url.get_backend_name()}://")
         self._url = url.set(drivername="postgresql+psycopg")
-        half_filled: dict[str, Any] = {"postgresql_with": {"fillfactor": 50}}
-        self.columns = state_columns(state, column_type, **half_filled)
-        self.ledger = ledger_table(column_type, **half_filled)
+        self.columns = state_columns(state, column_type)
+        self.ledger = ledger_table(column_type)
+        for table in (self.columns.table, self.ledger):
+            sa.event.listen(table, "after_create", _HALF_FILLED)
         self._rows = RowWriter(state, self.columns, self.names)
 
     names_of = staticmethod(postgresql_names)
@@ -303,6 +310,26 @@ class PostgresqlDialect(SqlDialect):
         for statement in undo_statements(self.columns, txid, among):
             connection.execute(statement)
 
+    def starting(self, prefixes: Sequence[Key]) -> sa.Select[Any]:
+        """Return the query for rows whose key begins with a prefix: a look into the key for each.
+
+        The planner does not know that few rows begin so, as long as nobody has analysed the table,
+        and would read all of it. OFFSET keeps it from making another join of this one.
+        """
+        if self.state.mode == "log" or self.state.origin != "made":
+            return super().starting(prefixes)  # its key may be of another order, or none
+        columns = self.columns.keys[: len(prefixes[0])]
+        types = [plain_type(field.type) for field in self.state.key]
+        arrays = [
+            sa.literal(list(part), ARRAY(kind))
+            for part, kind in zip(zip(*prefixes, strict=True), types, strict=False)
+        ]
+        typed = [sa.column(given(at), kind) for at, kind in enumerate(types[: len(columns)])]
+        wanted = sa.func.unnest(*arrays).table_valued(*typed, name=WANTED).render_derived()
+        same = [column == wanted.c[given(at)] for at, column in enumerate(columns)]
+        found = self.selected().where(*same).offset(sa.literal_column("0")).lateral(FOUND)
+        return sa.select(*found.c).select_from(wanted.join(found, sa.true()))
+
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
         """Convert values read from PostgreSQL to Python values of these field types."""
         if "float" not in fields:
@@ -343,6 +370,9 @@ ROW_BYTES_MAX = (1 << 30) - 1
 """What the server takes of one row as text: PostgreSQL's MaxAllocSize."""
 
 GONE = "in_gone"
+
+# Aliases; a state's table has no name so long.
+WANTED, FOUND = ("txtopo_wanted".ljust(len(STAGE), "_"), "txtopo_found".ljust(len(STAGE), "_"))
 
 
 def given(at: int) -> str:

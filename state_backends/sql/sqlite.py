@@ -26,6 +26,8 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,7 @@ from state_backends.sql.dialect import (
 from state_backends.sql.failures import damaged
 from state_backends.sql.names import (
     SQLITE_ENDS,
+    TABLE_BYTES_MAX,
     TakenName,
     in_small_letters,
     sqlite_files,
@@ -85,6 +88,9 @@ _BUSY_TIMEOUT_S = 5.0
 _OLDEST = (3, 37, 0)
 
 _WRITES = "txtopo_writes"
+
+# An alias; a state's table has no name so long.
+_WANTED = "txtopo_wanted".ljust(TABLE_BYTES_MAX + 1, "_")
 
 _TAKEN = (
     "SELECT name, type, tbl_name FROM sqlite_schema "
@@ -333,38 +339,69 @@ class SqliteDialect(SqlDialect):
                 if row is not None
             ]
             gone = sorted(key for key, row in writes.rows.items() if row is None)
-            self._run(connection, self._put, kept, txid)
-            self._run(connection, self._delete, gone, txid)
+            self._run(connection, self._put, list(zip(*kept, strict=True)), txid)
+            self._run(connection, self._delete, list(zip(*gone, strict=True)), txid)
         else:
             partials = checked_partials(self.state, writes.partials)
-            columns = [column.to_pylist() for column in partials.columns]
-            self._run(connection, self._merge, list(zip(*columns, strict=True)), txid)
+            # By column: making rows of them only to encode their columns took a third of a commit.
+            columns = [column.to_pylist() for column in partials.columns if partials.num_rows]
+            self._run(connection, self._merge, columns, txid)
 
-    def encoded(self, connection: sa.Connection, keys: Sequence[Key]) -> list[Key]:
-        """Return keys as SQLite stores them."""
+    def encoded(
+        self, connection: sa.Connection, fields: Sequence[Field], rows: Sequence[Key]
+    ) -> list[Key]:
+        """Return rows of these fields, such as keys, as SQLite stores them."""
         earlier = keys_are_text(connection, self.columns.keys)
         columns = [
             [decimal_text(part) for part in column]
             if earlier and field.type.startswith("decimal")
             else encode(field, list(column))
-            for field, column in zip(self.state.key, zip(*keys, strict=True), strict=True)
+            for field, column in zip(fields, zip(*rows, strict=True), strict=True)
         ]
         return list(zip(*columns, strict=True))
+
+    def stored_value(self, field: Field, value: Any) -> Any:
+        """Return a value as SQLite stores it."""
+        return encode(field, [value])[0]
+
+    def starting(self, prefixes: Sequence[Key]) -> sa.Select[Any]:
+        """Return the query for rows whose key begins with a prefix: a join, which finds each.
+
+        For several columns in VALUES SQLite reads the whole table.
+        """
+        columns = self.columns.keys[: len(prefixes[0])]
+        if len(columns) == 1:
+            return super().starting(prefixes)
+        names = [[f"at_{row}_{at}" for at in range(len(columns))] for row in range(len(prefixes))]
+        rows = ", ".join(f"({', '.join(f':{name}' for name in row)})" for row in names)
+        flat = zip((name for row in names for name in row), chain(*prefixes), strict=True)
+        # So SQLite calls the columns of VALUES.
+        given: list[sa.ColumnClause[Any]] = [
+            sa.column(f"column{at + 1}") for at in range(len(columns))
+        ]
+        wanted = sa.text(f"VALUES {rows}").bindparams(**dict(flat)).columns(*given).cte(_WANTED)
+        same = [column == wanted.c[one.name] for column, one in zip(columns, given, strict=True)]
+        return self.selected().join_from(wanted, self.columns.table, sa.and_(*same))
 
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
         """Convert values read from SQLite to Python values of these field types."""
         return tuple(decode(field, value) for field, value in zip(fields, values, strict=True))
 
     def _run(
-        self, connection: sa.Connection, statement: RowStatement | None, rows: list[Key], txid: int
+        self,
+        connection: sa.Connection,
+        statement: RowStatement | None,
+        columns: Sequence[Sequence[Any]],
+        txid: int,
     ) -> None:
+        """Execute a statement for rows, which are given by column; none if there are no rows."""
         # An executemany of no rows would insert one of defaults.
-        if rows:
+        if columns:
             assert statement is not None
             fields = [*self.state.key, *self.state.value]
-            parts = zip(fields, zip(*rows, strict=True), strict=False)
-            columns = [encode(field, list(column)) for field, column in parts]
-            connection.exec_driver_sql(statement.text, statement.parameters(columns, txid))
+            pairs = zip(fields, columns, strict=False)
+            encoded = [encode(field, list(column)) for field, column in pairs]
+            connection.exec_driver_sql(statement.text, statement.parameters(encoded, txid))
 
 
 def _has_bytes(path: Path) -> bool:
@@ -555,10 +592,15 @@ def _check_floats(field: Field, column: list[Any]) -> None:
 
 def decode(kind: str, value: Any) -> Any:
     """Convert a value read from SQLite to a Python value of a field type."""
-    if value is not None and kind.startswith("decimal"):
-        return decimal_column(kind).number(value)
-    change = _DECODE.get(kind.partition("(")[0])
+    change = _decoder(kind)
     return value if value is None or change is None else change(value)
+
+
+@cache
+def _decoder(kind: str) -> Callable[[Any], Any] | None:
+    if kind.startswith("decimal"):
+        return decimal_column(kind).number
+    return _DECODE.get(kind)
 
 
 def _from_moment(value: datetime.datetime) -> str:

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from txtopo import (
+    Avro,
     Config,
     Count,
     CountDistinct,
     Fields,
     PersistentAggregate,
     ProgressBar,
+    Protobuf,
     TransactionalTopologyBuilder,
     TxtopoError,
+    open_session,
     open_state,
 )
 from txtopo.bolts import KafkaSink
@@ -53,13 +57,25 @@ def opened(url: str) -> Callable[[], object]:
     return lambda: open_state(url, table="counts").open()
 
 
+def remote_session(url: str) -> None:
+    """Open the session that the environment names."""
+    os.environ["SPARK_REMOTE"] = url
+    try:
+        open_session()
+    finally:
+        del os.environ["SPARK_REMOTE"]
+
+
 def query(url: str) -> None:
     """Connect a query to its database."""
     QueryTransactionalSpout(url, "words", "id", Fields("id long"), settle_s=0)._source.engine()
 
 
 USES: list[tuple[str, Callable[[], object]]] = [
+    ("avro", lambda: Avro('"string"', registry="http://host")),
+    ("protobuf", lambda: Protobuf(object, registry="http://host")),
     ("conformance", lambda: importlib.import_module("txtopo.testing.conformance")),
+    ("connect", lambda: remote_session("sc://host")),
     ("delta", opened("delta:///folder")),
     ("delta", opened("s3://bucket/folder")),
     ("delta", lambda: DeltaTransactionalSpout("folder", WORD)),

@@ -149,7 +149,7 @@ def test_a_config_that_is_printed_shows_no_credentials() -> None:
 
 
 def rows() -> Iterator[str]:
-    """Yield the lines of the table in docs/settings.md."""
+    """Yield the lines of the table in docs/reference/settings.md."""
     columns = {
         "transactional": (Kind.TRANSACTIONAL, Kind.RESIDENT),
         "`foreach_batch`": (Kind.FOREACH_BATCH, None),
@@ -171,14 +171,14 @@ def rows() -> Iterator[str]:
 
 
 def test_the_page_of_settings_says_which_kinds_use_each() -> None:
-    page = (ROOT / "docs" / "settings.md").read_text()
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
 
     assert set(USED_BY) == {each.name for each in SETTINGS}
     assert "\n".join(rows()) in page, "\n".join(rows())
 
 
 def test_the_page_of_settings_says_what_each_means() -> None:
-    page = (ROOT / "docs" / "settings.md").read_text()
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
     meanings, _ = page.split("## Which topologies use them")
 
     assert set(re.findall(r"^\| `(\w+)` \| ", meanings, re.MULTILINE)) == set(USED_BY)

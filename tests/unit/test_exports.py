@@ -35,7 +35,7 @@ FACES = {
         TransactionalTopologyBuilder StreamBuilder TopologyBuilder Topology ReliableTopology Config
         topology_from_yaml
         ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters PersistentAggregate
-        Spout Fields Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
+        Spout Fields Avro Protobuf Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
         ArrowOutputCollector BatchOutputCollector OutputCollector SpoutOutputCollector
         FrameContext TaskContext
         open_state Count CountDistinct First Last Max Mean Min OwnAggregate Sum TopN
@@ -54,11 +54,14 @@ FACES = {
     """,
     "txtopo.spouts": """
         KafkaTransactionalSpout KafkaOpaqueSpout FilesTransactionalSpout QueryTransactionalSpout
-        DeltaTransactionalSpout DeltaDataFrameSpout DataFrameTransactionalSpout DataSourceSpout
-        StreamSpout MemoryTransactionalSpout OpaqueMemoryTransactionalSpout Outage Recut
-        MemorySpout FileSpout QueueSpout
+        ClockTransactionalSpout DeltaTransactionalSpout DeltaDataFrameSpout
+        DataFrameTransactionalSpout DataSourceSpout StreamSpout MemoryTransactionalSpout
+        OpaqueMemoryTransactionalSpout Outage Recut MemorySpout FileSpout QueueSpout
     """,
-    "txtopo.streams": "DataStream Grouped StreamBuilder Table",
+    "txtopo.streams": """
+        DataStream DeltaLookup FilesLookup Grouped Lookup QueryLookup StreamBuilder Table Windowed
+        session sliding tumbling
+    """,
     "txtopo.plugins.ensembles": """
         TransactionalState Leadership Node Step Put CompareAndSet Delete Check VersionConflict
         EnsembleFactory register_ensemble MemoryTransactionalState encode_steps decode is_gone
@@ -83,7 +86,7 @@ FACES = {
 
 # The conformance suites are for authors of plug-ins.
 FACES_OF_EXAMPLES = re.compile(
-    r"txtopo(\.(state|spouts|bolts|operations|plugins\.\w+|testing(\.conformance)?))?"
+    r"txtopo(\.(state|spouts|streams|bolts|operations|plugins\.\w+|testing(\.conformance)?))?"
 )
 
 
@@ -173,9 +176,11 @@ def test_the_face_of_stores_is_what_their_authors_need() -> None:
         "Puts Row QueryBackend QueryRows RowBackend RowText Snapshot Standing StateBackend "
         "StateKind StateMode StateSize StateTable "
         "TransactionAttempt TransactionalMap Values Writes backing_map_factory changed_rows "
-        "checked_partials claimed combines_in_store declaration final_values listed_states "
+        "checked_partials claimed combines_in_store declaration expired_keys expiring final_values "
+        "listed_states "
         "log_rows mean_names "
-        "parsed_declaration redacted_url "
+        "parsed_declaration redacted_url retired_of "
+        "TableChange check_none_taken not_allowed refused_change table_change "
         "register_backend standing written_keys"
     )
 

@@ -14,7 +14,7 @@ PACKAGES = ("txtopo", "state_backends")
 FOLDERS = (*PACKAGES, "tests", "examples", "benchmarks")
 FUNCTION_LINES_MAX = 50
 NO_NAMES = frozenset({"utils", "util", "common", "base", "core", "helpers", "impl", "manager"})
-TEXT = frozenset({".py", ".md", ".cfg", ".toml", ".txt", ".yml", ".yaml", ""})
+TEXT = frozenset({".py", ".md", ".cfg", ".toml", ".txt", ".yml", ".yaml", ".cff", ".in", ""})
 
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
@@ -134,7 +134,7 @@ def texts() -> Iterator[Path]:
     # In a worktree, .git is a file with the path of its repository.
     own = (path for path in ROOT.iterdir() if path.is_file() and path.name != ".git")
     yield from (path for path in own if path.suffix in TEXT)
-    for folder in (*FOLDERS, "docker", ".ci"):
+    for folder in (*FOLDERS, "docker", ".ci", ".github"):
         for path in (ROOT / folder).rglob("*"):
             wanted = path.is_file() and path.suffix in TEXT and path != Path(__file__)
             if wanted and "__pycache__" not in path.parts:

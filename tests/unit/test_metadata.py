@@ -30,6 +30,8 @@ class Side(IntEnum):
         Side.LEFT,
         [Side.LEFT],
         {"0": [0, 10], "1": {"deep": [1.5, [True]]}},
+        {"0": 5, "1": None, "2": "a"},
+        {"0": Side.LEFT},
     ],
 )
 def test_a_copy_is_what_json_gives_back(value: Any) -> None:
@@ -40,7 +42,7 @@ def test_a_copy_is_what_json_gives_back(value: Any) -> None:
     assert json.loads(json_text(value)) == copy
 
 
-@pytest.mark.parametrize("value", [[1, 2], [[1], 2], {"a": [1]}])
+@pytest.mark.parametrize("value", [[1, 2], [[1], 2], {"a": 1}, {"a": [1]}])
 def test_a_copy_shares_nothing_with_the_value(value: Any) -> None:
     before, copy = json.dumps(value), json_copy(value)
 
@@ -56,6 +58,7 @@ def test_a_copy_shares_nothing_with_the_value(value: Any) -> None:
         ([{"a": {None: 1}}], "the key None is of type NoneType, not a string"),
         ((1, {True: 1}), "the key True is of type bool, not a string"),
         ({"1": "a", 1: "b"}, "the key 1 is of type int, not a string"),
+        ({"a": float("nan")}, "Out of range float values are not JSON compliant"),
         (float("nan"), "Out of range float values are not JSON compliant"),
         ([float("inf")], "Out of range float values are not JSON compliant"),
         ({1, 2}, "Object of type set is not JSON serializable"),

@@ -16,9 +16,11 @@ import pytest
 
 from tests.unit.test_layout import PACKAGES, ROOT, SOURCES, name_of, text_of
 
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [
-    *sorted((ROOT / "docs").glob("*.md")),
+    *DOCS,
     *(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")),
+    *(ROOT / f"{name}.md" for name in ("SECURITY", "CODE_OF_CONDUCT")),
 ]
 FILE = re.compile(
     r"(?<![\w/.*<>{}:-])((?:[\w.-]+/)*[\w-]+\.(?:py|md|cfg|toml|patch))(?![\w/*{}<>])"
@@ -27,7 +29,20 @@ DOTTED = re.compile(r"(?<![\w./-])((?:txtopo|state_backends|tests)(?:\.[A-Za-z_]
 ROLE = re.compile(r":(?:mod|class|func|meth|attr|data|exc):`~?\.?([\w.]+)`")
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-OF_USERS = frozenset({"file.py", "my_bolts.py", "pages.py", "shop.py", "txtopo.toml"})
+TOCTREE = re.compile(r"^:::\{toctree\}\n(?::.*\n)*\n((?:[\w/*-]+\n)+):::", re.MULTILINE)
+OF_USERS = frozenset(
+    {
+        "count.py",
+        "file.py",
+        "first.py",
+        "my_bolts.py",
+        "orders.py",
+        "pages.py",
+        "program.py",
+        "shop.py",
+        "txtopo.toml",
+    }
+)
 """Files that users have: programs of examples, and the settings."""
 NO_MODULES = frozenset({"txtopo.ensembles", "txtopo.state_backends", "txtopo.toml"})
 """The groups of entry points, and a file of users."""
@@ -107,13 +122,21 @@ def test_the_readme_leads_to_each_page() -> None:
             found.add(page)
             links = LINK.findall(text_of(page))
             waiting += [(page.parent / target).resolve() for target, _ in links if target]
+            waiting += in_toctrees(page)
 
-    assert not [name_of(page) for page in PAGES if page.parent.name == "docs" and page not in found]
+    assert not [name_of(page) for page in DOCS if page not in found]
+
+
+def in_toctrees(page: Path) -> Iterator[Path]:
+    """Yield the pages in the toctrees of a page."""
+    for toctree in TOCTREE.findall(text_of(page)):
+        for entry in toctree.split():
+            yield from page.parent.glob(f"{entry}.md")
 
 
 def test_each_page_says_first_what_it_is_for() -> None:
     """In prose; a reader whom a search has led there wants to know whether it is the right page."""
-    for page in (ROOT / "docs").glob("*.md"):
+    for page in DOCS:
         title, first, *_ = text_of(page).split("\n\n")
         assert title.startswith("# "), name_of(page)
         assert not first.startswith(("#", "|", "```", "*", "<")), name_of(page)

@@ -95,11 +95,14 @@ class BasicBolt(ABC):
         output_streams: The other streams, by name.
         tick_interval_s: In a topology of ``TopologyBuilder`` the bolt gets a tick
             (:func:`txtopo.is_tick`) every so many seconds; None for no ticks.
+        needs_planned_time: Whether each batch keeps the time at which it was planned, for
+            ``context.planned_time``.
     """
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
     tick_interval_s: float | None = None
+    needs_planned_time: bool = False
 
     def prepare(self, config: Config, context: TaskContext) -> None:  # noqa: B027 - optional hook
         """Get ready; called once for each copy."""
@@ -134,10 +137,13 @@ class BatchBolt(ABC):
     Attributes:
         output_fields: The fields of the default stream.
         output_streams: The other streams, by name.
+        needs_planned_time: Whether each batch keeps the time at which it was planned, for
+            ``context.planned_time``.
     """
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
+    needs_planned_time: bool = False
 
     @abstractmethod
     def prepare(
@@ -172,10 +178,13 @@ class ArrowBolt(ABC):
     Attributes:
         output_fields: The fields of the default stream.
         output_streams: The other streams, by name.
+        needs_planned_time: Whether each batch keeps the time at which it was planned, for
+            ``context.planned_time``.
     """
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
+    needs_planned_time: bool = False
 
     @abstractmethod
     def prepare(

@@ -60,6 +60,7 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.extras import require
+from txtopo.formats.schema_format import Part, SchemaFormat
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard, Setting
 from txtopo.kafka_errors import may_pass, meaning_of
 from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
@@ -105,6 +106,10 @@ BOUND = b"txtopo-bound"
 """Key of the records that are not ledgers, but say how far to read."""
 
 
+Encoded = str | Sequence[str] | SchemaFormat
+"""The fields that become a key or value, and how."""
+
+
 class KafkaSink(BatchBolt, Committer):
     """Writes its tuples to a topic of Kafka; it emits nothing.
 
@@ -125,7 +130,9 @@ class KafkaSink(BatchBolt, Committer):
         servers: Bootstrap servers, ``host:port,…``.
         topic: The topic.
         value: The field, a string or bytes, that becomes the value; several fields become a JSON
-            object. By default the field ``value``; all fields, if it takes dead letters.
+            object; ``txtopo.Avro(…)`` or ``txtopo.Protobuf(…)`` takes the fields of its schema,
+            which is registered when the topology starts. By default the field ``value``; all
+            fields, if it takes dead letters.
         key: The same for the key; None for records without a key.
         timeout_s: After how many seconds without an answer a commit fails and is tried again.
         settings: More settings of librdkafka (SASL, TLS, ``compression.type``); never shown.
@@ -139,8 +146,8 @@ class KafkaSink(BatchBolt, Committer):
         servers: str,
         topic: str,
         *,
-        value: str | Sequence[str] | None = None,
-        key: str | Sequence[str] | None = None,
+        value: Encoded | None = None,
+        key: Encoded | None = None,
         timeout_s: float = 20.0,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
@@ -162,7 +169,11 @@ class KafkaSink(BatchBolt, Committer):
                 setting=name,
             )
         connection = Connection(servers, given, timeout_s=timeout_s)
-        self._value, self._key = "value" if value is None else value, key
+        self._topic = topic
+        self._value = "value" if value is None else _checked("value", value)
+        self._key = None if key is None else _checked("key", key)
+        for format in self._formats.values():
+            format.check_writable()
         self._has_value = value is not None
         self.state = State(
             f"kafka://{servers}/{topic}",
@@ -170,7 +181,7 @@ class KafkaSink(BatchBolt, Committer):
             topic,
             Fields("position long"),
             Fields("record_key binary, record_value binary"),
-            _factory=PublishedFactory(connection, topic),
+            _factory=PublishedFactory(connection, topic, self._formats),
         )
 
     def with_default_value(self, fields: Sequence[str]) -> KafkaSink:
@@ -179,6 +190,20 @@ class KafkaSink(BatchBolt, Committer):
         if not self._has_value:
             sink._value = list(fields)
         return sink
+
+    def check_input(self, fields: Fields) -> None:
+        """Check that tuples with these fields can be written, as far as schemas tell.
+
+        Raises:
+            FieldsError: A field of a schema is missing, or of another type.
+        """
+        for part, format in self._formats.items():
+            format.check_input(fields, part)
+
+    @property
+    def _formats(self) -> dict[Part, SchemaFormat]:
+        given = {"key": self._key, "value": self._value}
+        return {part: each for part, each in given.items() if isinstance(each, SchemaFormat)}
 
     def prepare(
         self,
@@ -197,15 +222,32 @@ class KafkaSink(BatchBolt, Committer):
 
         Raises:
             ValueRefusedError: A field cannot be written; cast it in the bolt above.
+            InfrastructureError: A schema registry does not answer a new process; try again.
         """
-        key = None if self._key is None else _encoded(tuple, self._key)
-        self._records.append((key, _encoded(tuple, self._value)))
+        key = None if self._key is None else self._encoded("key", tuple, self._key)
+        self._records.append((key, self._encoded("value", tuple, self._value)))
+
+    def _encoded(self, part: Part, tuple: Tuple, encoded: Encoded) -> bytes | None:
+        if isinstance(encoded, SchemaFormat):
+            return encoded.writer(self._topic, part)(tuple)
+        return _encoded(tuple, encoded)
 
     def finish_batch(self) -> None:
         """Write the records, together with the ledger, in one transaction."""
         with self._published.transaction(self._attempt) as state:
             for position, record in enumerate(self._records, self._attempt.txid << _POSITION_BITS):
                 state.put(position, record)
+
+
+def _checked(part: Part, encoded: Encoded) -> Encoded:
+    if isinstance(encoded, str | SchemaFormat):
+        return encoded
+    if isinstance(encoded, list | tuple) and all(isinstance(name, str) for name in encoded):
+        return encoded
+    raise ConfigError(
+        f"{part} of a KafkaSink is wrong; got {encoded!r:.200}; expected the name of a field, a "
+        "list of names, Avro(…) or Protobuf(…)"
+    )
 
 
 def _encoded(tuple: Tuple, fields: str | Sequence[str]) -> bytes | None:
@@ -226,13 +268,16 @@ def _encoded(tuple: Tuple, fields: str | Sequence[str]) -> bytes | None:
 class PublishedFactory:
     """Opens the state of a sink. Picklable, with the settings of the connection."""
 
-    def __init__(self, connection: Connection, topic: str) -> None:
+    def __init__(
+        self, connection: Connection, topic: str, formats: Mapping[Part, SchemaFormat]
+    ) -> None:
         self._connection = connection
         self._topic = topic
+        self._formats = formats
 
     def __call__(self, url: str, table: StateTable) -> PublishedRecords:
         """Return the state of the sink; it does not connect yet."""
-        return PublishedRecords(self._connection, self._topic)
+        return PublishedRecords(self._connection, self._topic, self._formats)
 
 
 class PublishedRecords(StateBackend):
@@ -243,9 +288,12 @@ class PublishedRecords(StateBackend):
 
     groups = True
 
-    def __init__(self, connection: Connection, topic: str) -> None:
+    def __init__(
+        self, connection: Connection, topic: str, formats: Mapping[Part, SchemaFormat]
+    ) -> None:
         self._connection = connection
         self._topic = topic
+        self._formats = formats
         self._ledgers = LedgerTopic(connection, topic)
         self._producer: Producer | None = None
         self._heard: Heard = deque(maxlen=HEARD_MAX)
@@ -256,14 +304,17 @@ class PublishedRecords(StateBackend):
         self._lock = threading.Lock()
 
     def create(self) -> None:
-        """Make the topic of the ledger, and check it and the topic of the records.
+        """Register the schemas of the records; make the topic of the ledger, and check both topics.
 
         Raises:
             SchemaDrift: The topic of the ledger has other settings than it must have.
-            ConfigError: The topic of the records does not exist; make it first.
-            StoreUnavailable: Kafka cannot be reached; try again.
+            ConfigError: The topic of the records does not exist, or the registry refuses a schema;
+                make it, or mend it, first.
+            StoreUnavailable: Kafka or a schema registry cannot be reached; try again.
         """
         with self._stored("make the ledger's topic"):
+            for part, format in self._formats.items():
+                format.writer(self._topic, part)
             self._ledgers.create()
 
     def claim(self, claim: Claim) -> Ledger:

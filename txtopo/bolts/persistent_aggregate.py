@@ -33,8 +33,9 @@ class PersistentAggregate(Committer):
             stays, with a count of 0.
 
     Example:
-        >>> PersistentAggregate(open_state("sqlite:///c.db"), "word", Count())
-        >>> PersistentAggregate(state, ["carrier", "hour"], {"flights": Count(), "delay": Sum("d")})
+        >>> words = PersistentAggregate(open_state("sqlite:///c.db"), "word", Count())
+        >>> values = {"flights": Count(), "delay": Sum("d")}
+        >>> flights = PersistentAggregate(open_state("sqlite:///c.db"), ["carrier", "hour"], values)
     """
 
     output_fields = None

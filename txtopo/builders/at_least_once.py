@@ -194,7 +194,7 @@ class TopologyBuilder:
         bolts = [declarer.component() for declarer in self._declarers.values()]
         declared = [*self._spouts.values(), *bolts]
         Graph.of(self._id, declared)
-        return ReliableTopology(Graph.of(self._id, [snapshot(each) for each in declared]))
+        return ReliableTopology(Graph.of(self._id, [*map(snapshot, declared)]))
 
     def _check_id(self, what: str, id: str) -> None:
         check_id(what, id)

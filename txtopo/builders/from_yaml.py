@@ -7,7 +7,8 @@ running other code than its reader expects:
 2. Its classes are those that txtopo exports, and those of the modules that the caller names. The
    file itself cannot name modules.
 
-``docs/yaml.md`` describes the format. Each error says in which line and column of the file it is.
+``docs/how-to/yaml.md`` describes the format. Each error says in which line and column of the file
+it is.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def _copy(what: str, original: T, component: str) -> T:
             f"{what} is large; got {len(pickled) / (1 << 20):.1f} MiB pickled; expected at most "
             f"{PICKLE_BYTES_MAX >> 20} MiB; load the data in prepare(), or read it with a spout",
             TopologyWarning,
-            stacklevel=5,
+            stacklevel=4,  # the caller of build_topology, which calls snapshot by map
         )
     try:
         copy: T = loads(pickled)

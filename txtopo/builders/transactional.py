@@ -214,7 +214,9 @@ class TransactionalTopologyBuilder:
         self.set_spout(spout_id, spout, parallelism)
 
     def set_spout(self, id: str, spout: Spout, parallelism: int = 1) -> None:
-        """Add a spout: a further one shares the txids of the first (``docs/several-spouts.md``).
+        """Add a spout: a further one shares the txids of the first.
+
+        ``docs/how-to/several-spouts.md`` describes such topologies.
 
         Transactional spouts, partitioned ones and opaque ones may be mixed. A batch is planned when
         any of them is ready; the others take no part in it.
@@ -284,7 +286,7 @@ class TransactionalTopologyBuilder:
         graph = Graph.of(self._id, declared)
         for sentence in advice(graph):
             warnings.warn(sentence, TopologyWarning, stacklevel=2)
-        return Topology(Graph.of(self._id, [snapshot(component) for component in declared]))
+        return Topology(Graph.of(self._id, [*map(snapshot, declared)]))
 
     def _declare(self, id: str, bolt: object, parallelism: int, *, committer: bool) -> BoltDeclarer:
         check_id("bolt", id)

@@ -85,10 +85,17 @@ def _machine() -> Iterator[Examined]:
     yield _tried("spark", _spark)
     for module, extra in sorted(EXTRAS.items(), key=lambda each: each[1]):
         name, package = f"extra {extra.name}", extra.package
-        if find_spec(module) is None:
+        if not _is_there(module):
             yield Examined(name, "none", f"{package} is not installed: {extra.command}")
         else:
             yield Examined(name, "ok", f"{package} {_version(package)}")
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # of the package around it, which lacks a package of its own
+        return False
 
 
 def _python_of_workers() -> str:

@@ -48,7 +48,7 @@ def commands() -> None:
 
     \b
     Exit codes: 0 done, 1 failed, 2 wrong call, 3 refused by a promise,
-    4 not reachable, 130 interrupted.
+    4 not reachable, 5 deposed, 130 interrupted.
     """
 
 

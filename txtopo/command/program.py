@@ -8,6 +8,7 @@ code   meaning
 2      the call was wrong: arguments, settings, or the topology
 3      refused, since a promise would be broken (``PromiseError``)
 4      ZooKeeper, a store or a page could not be reached (``InfrastructureError``)
+5      another coordinator leads now (``FencedError``); start again, as its standby
 130    interrupted
 =====  ===================================================================
 """
@@ -26,6 +27,7 @@ from txtopo.command.output import print_note
 from txtopo.errors import (
     ConfigError,
     EmitError,
+    FencedError,
     InfrastructureError,
     PromiseError,
     StateUsageError,
@@ -35,7 +37,7 @@ from txtopo.errors import (
 from txtopo.log_records import one_line
 from txtopo.state.registry import redacted_url
 
-DONE, FAILED, WRONG_CALL, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
+DONE, FAILED, WRONG_CALL, REFUSED, UNREACHABLE, DEPOSED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -90,6 +92,8 @@ def code_of(error: TxtopoError) -> int:
     match error:
         case ConfigError() | TopologyError() | StateUsageError() | EmitError():
             return WRONG_CALL
+        case FencedError():
+            return DEPOSED
         case PromiseError():
             return REFUSED
         case InfrastructureError():

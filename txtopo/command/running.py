@@ -77,7 +77,8 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
 
     \b
     Exit codes: 0 ended, or by SIGTERM; 1 failed; 2 wrong call, setting or topology;
-    3 refused by a promise, as after a kill; 4 not reachable; 130 by ^C.
+    3 refused by a promise, as after a kill; 4 not reachable; 5 deposed, start it again;
+    130 by ^C.
     """
     config = chosen.load_config()
     topology = load_topology(place, chosen.modules)

@@ -42,17 +42,21 @@ class Planned:
         planned: The spout's metadata of the batch.
         pace: The limit of the batch; None without one.
         spouts: The plan of each of several spouts; None with one.
+        facts: What the outside said; None if the topology asks for nothing.
+        idle: Whether no spout has any record, and the batch is there since time has passed.
     """
 
     attempt: TransactionAttempt
     planned: Json
     pace: dict[str, Json] | None = None
     spouts: dict[str, dict[str, Json]] | None = None
+    facts: dict[str, Json] | None = None
+    idle: bool = False
 
     @property
     def metadata(self) -> BatchMetadata:
         """What is known of the batch now."""
-        return BatchMetadata(self.planned, pace=self.pace, spouts=self.spouts)
+        return BatchMetadata(self.planned, pace=self.pace, spouts=self.spouts, facts=self.facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,11 @@ class PlanBatch:
     last_txid: int
     last: BatchMetadata | None
     previous: BatchMetadata | None = None
+
+    @property
+    def before(self) -> BatchMetadata | None:
+        """Metadata of the txid before; None for the first one."""
+        return self.last if self.previous is None else self.previous
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,9 +276,9 @@ def _columns_of(fields: Fields) -> tuple[tuple[str, str], ...]:
 
 
 def _operators(prototype: object) -> tuple[str, ...]:
-    # What fuses them stands above this layer.
-    fused = getattr(prototype, "fused_operators", ())
-    return tuple(each for each in fused if isinstance(each, str)) if type(fused) is tuple else ()
+    # What makes bolts of them stands above this layer.
+    told = getattr(prototype, "stream_operators", ())
+    return tuple(each for each in told if isinstance(each, str)) if type(told) is tuple else ()
 
 
 def _class_name(prototype: object) -> str:

@@ -1,4 +1,7 @@
-"""The operator's verbs, which repair what faults leave behind. See ``docs/operations.md``."""
+"""The operator's verbs, which repair what faults leave behind.
+
+See ``docs/how-to/operations.md``.
+"""
 
 from txtopo.operations.forget import forget
 from txtopo.operations.plan import Plan

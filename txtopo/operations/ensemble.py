@@ -1,6 +1,7 @@
 """Ensemble: what an ensemble knows of all its topologies, and commands to those that run.
 
-It needs neither the module of a topology nor its stores, only ZooKeeper. See ``docs/commands.md``.
+It needs neither the module of a topology nor its stores, only ZooKeeper. See
+``docs/how-to/commands.md``.
 """
 
 from __future__ import annotations

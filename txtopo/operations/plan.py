@@ -29,6 +29,7 @@ from txtopo.transactional_state.nodes import (
     CURRENT,
     StoredBatch,
     batch_path,
+    metadata_from_json,
     metadata_to_json,
 )
 from txtopo.transactional_state.store import Delete, Put
@@ -251,10 +252,23 @@ def _cut_of(value: Json) -> dict[str, Json]:
 
 def metadata_form(session: OperatorSession) -> str:
     """Return what metadata of the topology looks like, for messages."""
+    facts = ", 'facts': {'time': …}" if session.graph.asks else ""
+    if session.graph.lookups:
+        facts = ", 'facts': {'time': …, 'tables': {…}}"
     if len(session.graph.spouts) == 1:
-        return "{'planned': …, 'cut': …}"
+        return f"{{'planned': …, 'cut': …{facts}}}"
     ids = ", ".join(f"{each.id!r}: {{'planned': …}}" for each in session.graph.spouts)
-    return f"{{'spouts': {{{ids}}}, 'cut': {{'spout/partition': …}}}}"
+    return f"{{'spouts': {{{ids}}}, 'cut': {{'spout/partition': …}}{facts}}}"
+
+
+def with_stored_facts(
+    contents: JournalContents, txid: int, metadata: BatchMetadata
+) -> BatchMetadata:
+    """Return *metadata*, with the facts that are stored for the txid if it names none."""
+    batch = contents.batches.get(txid)
+    if metadata.facts is not None or batch is None:
+        return metadata
+    return replace(metadata, facts=metadata_from_json(txid, batch.metadata).facts)
 
 
 def with_unnamed_partitions(before: BatchMetadata | None, metadata: BatchMetadata) -> BatchMetadata:

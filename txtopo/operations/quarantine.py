@@ -34,6 +34,7 @@ from txtopo.operations.plan import (
     make_plan,
     note_begun,
     put_metadata,
+    with_stored_facts,
     with_unnamed_partitions,
 )
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim
@@ -192,6 +193,7 @@ class _Quarantine:
                 txid=self.txid,
             )
         given = checked_metadata(session, self.txid, self.end)
+        given = with_stored_facts(contents, self.txid, given)
         for spout in session.repeatable:
             if known is not None and complete and given.of(spout) != known.of(spout):
                 raise StateUsageError(

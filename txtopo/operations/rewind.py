@@ -30,7 +30,7 @@ refuses to start.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,7 @@ from txtopo.operations.plan import (
     metadata_form,
     note_begun,
     put_metadata,
+    with_stored_facts,
 )
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim, holder
 from txtopo.state.backend import Key, Puts, StateBackend, Values
@@ -211,7 +212,8 @@ class _Rewind:
 
     def _position(self, session: OperatorSession, contents: JournalContents) -> BatchMetadata:
         if self.metadata is not None:
-            return checked_metadata(session, self.txid, self.metadata)
+            given = checked_metadata(session, self.txid, self.metadata)
+            return with_stored_facts(contents, self.txid, given)
         if self.txid == 0:
             return BEGINNING
         batch = contents.batches.get(self.txid)
@@ -314,16 +316,26 @@ class _Rebuild:
         for txid in range(held.low + 1, held.high + 1):
             if session.repeatable:
                 batches[txid] = self._known(session, contents, txid)
+                if session.graph.asks and batches[txid].facts is None:
+                    raise StateUsageError(
+                        f"txid {txid}, which some states hold, is to be done again as it was, and "
+                        "its metadata has no 'facts'; expected "
+                        f"{metadata_form(session)}, from an earlier show()",
+                        txid=txid,
+                    )
             else:
                 # It is undone and cut again. Its plan is the number of partitions, and a limit.
-                batches[txid] = before.cut_anew()
+                plan = replace(before.cut_anew(), facts=None)
+                plan = with_stored_facts(contents, txid, plan)
+                batches[txid] = replace(plan, facts=plan.facts or before.facts)
         return batches
 
     def _known(
         self, session: OperatorSession, contents: JournalContents, txid: int
     ) -> BatchMetadata:
         if txid in self.given:
-            return checked_metadata(session, txid, self.given[txid])
+            given = checked_metadata(session, txid, self.given[txid])
+            return with_stored_facts(contents, txid, given)
         if (batch := contents.batches.get(txid)) is not None:
             return checked_metadata(session, txid, batch.metadata)
         raise StateUsageError(

@@ -34,6 +34,7 @@ from txtopo.transactional_state.nodes import (
     EPOCH,
     EPOCH_ROOM,
     QUARANTINE,
+    added_of,
     batch_of,
     began_with,
     corrupt,
@@ -334,6 +335,12 @@ class Reading:
         return operation_of(node) if isinstance(node, Node) else None
 
     @property
+    def added(self) -> tuple[str, ...]:
+        """The states that were added at ``current``, as the fingerprint names them."""
+        node = self.nodes[CURRENT]
+        return added_of(node) if isinstance(node, Node) else ()
+
+    @property
     def known_epoch(self) -> int:
         """The highest epoch that a readable node or ledger names; 0 if none does."""
         epochs = [self.epoch or 0]
@@ -416,6 +423,7 @@ def _current(session: OperatorSession) -> Node | None:
     if node is not None:
         current_of(node)
         operation_of(node)
+        added_of(node)
     return node
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import txids_text
@@ -21,7 +21,7 @@ from txtopo.operations.session import Access, OperatorSession, Reading, open_ope
 from txtopo.runtime.spouts_planner import planner_of
 from txtopo.stages.groups import why_one_by_one
 from txtopo.state.ledger import RELEASED, Ledger, compared, same_owner
-from txtopo.topology.graph import fingerprint
+from txtopo.topology.graph import fingerprint, state_part
 from txtopo.transactional_state.commands import Desired
 from txtopo.transactional_state.nodes import (
     BATCHES,
@@ -301,14 +301,14 @@ def _ledger(
             f"was claimed by epoch {ledger.epoch}; ZooKeeper knows {reading.epoch or 'none'}",
             "point to the right ZooKeeper, or call rebuild",
         )
-    findings, _ = _compared(reading, {name: ledger})
+    findings, _ = _compared(session, reading, {name: ledger})
     yield from findings
 
 
 def _together(
     session: OperatorSession, reading: Reading, ledgers: Mapping[str, Ledger]
 ) -> list[Finding]:
-    findings, pinned = _compared(reading, ledgers)
+    findings, pinned = _compared(session, reading, ledgers)
     current = reading.current or 1
     if pinned is None or pinned == current:
         return findings
@@ -334,19 +334,30 @@ def _together(
     return [Finding(CURRENT, problem, remedy)]
 
 
-def _compared(reading: Reading, ledgers: Mapping[str, Ledger]) -> tuple[list[Finding], int | None]:
+def _compared(
+    session: OperatorSession, reading: Reading, ledgers: Mapping[str, Ledger]
+) -> tuple[list[Finding], int | None]:
     """Return what a takeover would refuse, and the last txid of the group that it would redo.
 
     Nothing if what has to be compared cannot be read.
     """
     current = reading.current or 1
-    held = range(current, max((each.txid for each in ledgers.values()), default=0) + 1)
-    paths = [CURRENT, *(batch_path(txid) for txid in held)]
+    owners = {name: session.owners[name] for name in ledgers}
+    added = [n for n, o in owners.items() if state_part(o.component, o.state) in reading.added]
+    begins = current - 1
+    begun = {
+        name: replace(ledgers[name], txid=begins, first_txid=begins)
+        for name in added
+        if not ledgers[name].txid
+    }
+    ledgers = {**ledgers, **begun}
+    held = range(current - 1, max((each.txid for each in ledgers.values()), default=0) + 1)
+    paths = [CURRENT, *(batch_path(txid) for txid in held if txid >= current or added)]
     if any(isinstance(reading.nodes.get(path), TxtopoError) for path in paths):
         return [], None
     stored = {each: batch.attempt for each in held if (batch := _stored(reading, each)) is not None}
     try:
-        return [], compared(ledgers, current, stored).pinned
+        return [], compared(ledgers, current, stored, added=added).pinned
     except PromiseError as error:
         where, remedy = str(error.facts.get("state")), "restore the newer side, or call rebuild"
         return [Finding(where, str(error), remedy)], None

@@ -30,9 +30,25 @@ from txtopo.state.backend import (
     Writes,
 )
 from txtopo.state.backing_map import BackingMap, ComparesAndPuts
-from txtopo.state.declaration import declaration, listed_states, parsed_declaration
+from txtopo.state.declaration import declaration, listed_states, parsed_declaration, retired_of
+from txtopo.state.evolution import (
+    TableChange,
+    check_none_taken,
+    not_allowed,
+    refused_change,
+    table_change,
+)
 from txtopo.state.frames import FrameBackend, FrameFactory, FrameSnapshot, FrameWrites
-from txtopo.state.ledger import LEDGER_SCHEMA, Claim, Ledger, Owner, Standing, claimed, standing
+from txtopo.state.ledger import (
+    LEDGER_SCHEMA,
+    Claim,
+    Ledger,
+    Owner,
+    Standing,
+    claimed,
+    expiring,
+    standing,
+)
 from txtopo.state.map_backend import MapFactory, OpaqueMap, TransactionalMap, backing_map_factory
 from txtopo.state.queries import QueryBackend, QueryRows
 from txtopo.state.reader import mean_names
@@ -49,6 +65,7 @@ from txtopo.state.row_backend import (
     changed_rows,
     checked_partials,
     combines_in_store,
+    expired_keys,
     final_values,
     log_rows,
     written_keys,
@@ -94,23 +111,31 @@ __all__ = [
     "StateMode",
     "StateSize",
     "StateTable",
+    "TableChange",
     "TransactionAttempt",
     "TransactionalMap",
     "Values",
     "Writes",
     "backing_map_factory",
     "changed_rows",
+    "check_none_taken",
     "checked_partials",
     "claimed",
     "combines_in_store",
     "declaration",
+    "expired_keys",
+    "expiring",
     "final_values",
     "listed_states",
     "log_rows",
     "mean_names",
+    "not_allowed",
     "parsed_declaration",
     "redacted_url",
+    "refused_change",
     "register_backend",
+    "retired_of",
     "standing",
+    "table_change",
     "written_keys",
 ]

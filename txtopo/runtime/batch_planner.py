@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
@@ -13,6 +13,7 @@ from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
 from txtopo.errors import ConfigError, EmitError
 from txtopo.metadata import BatchMetadata, Json, json_copy, shown
 from txtopo.pacing import Asked, Grant, Held, Pacer
+from txtopo.runtime.facts import FactsPlanner, Times, time_of
 from txtopo.spouts.spout import (
     LastBatch,
     PartitionedCoordinator,
@@ -23,18 +24,6 @@ from txtopo.spouts.spout import (
 from txtopo.stages.pickling import dumps, loads
 from txtopo.topology.component import Component, Role
 from txtopo.transactional_state.nodes import check_metadata_size
-
-
-class Times(Protocol):
-    """The two clocks of a ``Scheduler``."""
-
-    def now(self) -> float:
-        """Return seconds on a clock that only goes forward."""
-        ...
-
-    def wall_clock(self) -> float:
-        """Return seconds since 1970."""
-        ...
 
 
 class BatchPlanner:
@@ -48,6 +37,7 @@ class BatchPlanner:
 
     Attributes:
         spout_id: Id of the spout.
+        time_only: Whether its batches have no records, but come since time has passed.
 
     Raises:
         ConfigError: The topology is paced, and its spout cannot be; or an error of the spout's.
@@ -60,9 +50,11 @@ class BatchPlanner:
         config: Config,
         parallelism: Mapping[str, int] | None = None,
         times: Times | None = None,
+        facts: FactsPlanner | None = None,
     ) -> None:
         self.spout_id = spout.id
         self._generic = spout.role.plans_batches
+        self.time_only = bool(getattr(spout.prototype, "brings_time_only", False))
         context = TaskContext(
             topology_id, spout.id, 0, spout.parallelism, parallelism=parallelism or {}
         )
@@ -81,7 +73,7 @@ class BatchPlanner:
         # step is marked while they are held.
         self._coordinator_lock, self._emitter_lock = threading.Lock(), threading.Lock()
         self._opaque, self._frame = spout.role is Role.OPAQUE_SPOUT, spout.role.frame
-        self._times, self._pace = times, Pacer(config.pace)
+        self._times, self._pace, self._outside = times, Pacer(config.pace), facts
         self._paced = config.pace.given and times is not None
         self._pace_lock = threading.Lock()
         if self._paced:
@@ -97,12 +89,22 @@ class BatchPlanner:
         """What limits the next batch; empty without a pace."""
         return self._pace.now
 
-    def begin(self, stored: Mapping[int, BatchMetadata], current: int) -> None:
-        """Begin a term: take the pace over from what earlier leaders have stored."""
+    def begin(
+        self, stored: Mapping[int, BatchMetadata], current: int
+    ) -> Mapping[int, BatchMetadata]:
+        """Begin a term: take the pace over from what earlier leaders have stored.
+
+        Returns:
+            What is stored, with the facts that uncommitted batches lack.
+
+        Raises:
+            InfrastructureError: A table of a lookup is out of reach; try again.
+        """
         if self._paced and self._times is not None:
             known = {txid: each.pace for txid, each in stored.items()}
             with self._pace_lock:
                 self._pace.begin(known, current, self._times.now(), self._times.wall_clock())
+        return stored if self._outside is None else self._outside.completed(stored, current)
 
     def committed(self, txid: int, rows: int) -> None:
         """Take note of a commit, to size the next batches. It does not block."""
@@ -120,7 +122,8 @@ class BatchPlanner:
         """
         txid = action.attempt.txid
         # Metadata is copied on its way in and out, because the spout may change the object.
-        last = LastBatch(action.last_txid, self._plain(self._metadata(action.last)), pending)
+        metadata, idle_s = self._plain(self._metadata(action.last)), self._idle_s(action)
+        last = LastBatch(action.last_txid, metadata, pending, idle_s)
         with self._coordinator_lock:
             if not self._coordinator.is_ready(txid, last):
                 return NotReady(action.attempt)
@@ -131,12 +134,18 @@ class BatchPlanner:
             try:
                 planned = partitions if not self._generic else self._planned(txid, last, grant)
                 planned = self._plain(planned)
-                check_metadata_size(txid, BatchMetadata(planned, pace=grant.metadata))
+                facts = None
+                if self._outside is not None:
+                    facts = self._outside.planned(txid, action.before)
+                answer = Planned(
+                    action.attempt, planned, grant.metadata, facts=facts, idle=self.time_only
+                )
+                check_metadata_size(txid, answer.metadata)
             except BaseException:
                 with self._pace_lock:
                     self._pace.withdraw(txid)
                 raise
-        return Planned(action.attempt, planned, grant.metadata)
+        return answer
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
         """Return how many records are behind a batch, by partition, where the spout knows it."""
@@ -183,6 +192,13 @@ class BatchPlanner:
         with self._emitter_lock:
             if self._emitter is not None:
                 self._emitter.close()
+
+    def _idle_s(self, action: PlanBatch) -> float | None:
+        """Return how long ago the txid before was planned."""
+        facts = None if action.before is None else action.before.facts
+        if self._times is None or facts is None:
+            return None
+        return max(0.0, self._times.wall_clock() - time_of(facts) / 1000)
 
     def _planned(self, txid: int, last: LastBatch, grant: Grant) -> Json:
         limit = {} if grant.rows_max is None else {"rows_max": grant.rows_max}

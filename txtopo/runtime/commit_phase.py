@@ -84,10 +84,13 @@ class GroupReport:
     Attributes:
         committed: The reports of the batches that were committed, from the first on.
         failure: The failure of user code in the batch after them; nothing of that was written.
+        expires: Up to which value of its range column no later txid needs the rows of a state, for
+            those of which a batch has told it.
     """
 
     committed: tuple[CommitReport, ...]
     failure: FailedBatch | None = None
+    expires: Mapping[StateName, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,11 @@ class CommitPhase:
         self._told: set[TransactionAttempt] = set()
         components = context.graph.components.values()
         self._letters_from = {each.id for each in components if each.dead_letters is not None}
+
+    @property
+    def backends(self) -> Mapping[StateName, StateBackend]:
+        """The states, which the term has claimed."""
+        return self._backends
 
     def run(
         self,
@@ -164,7 +172,7 @@ class CommitPhase:
             self._write(prepared, wanted, state_s)
         last = prepared[-1].result.attempt
         self._told = {each for each in tuple(self._told) if each.txid > last.txid}
-        return GroupReport(tuple(self._reports(prepared, state_s)), failure)
+        return GroupReport(tuple(self._reports(prepared, state_s)), failure, _expires(prepared))
 
     def _prepared(
         self,
@@ -332,6 +340,16 @@ class CommitPhase:
         for each in group:
             rows.update(each.outcome.writes.get(name, Puts({})).rows)
         return Puts(rows)
+
+
+def _expires(prepared: Sequence[_Prepared]) -> dict[StateName, Any]:
+    """Return the largest bound that the batches of a group told, by state."""
+    found: dict[StateName, Any] = {}
+    for each in prepared:
+        for name, puts in each.outcome.writes.items():
+            if puts.expires is not None:
+                found[name] = max(puts.expires, found.get(name, puts.expires))
+    return found
 
 
 def _abandoned(attempt: TransactionAttempt) -> RunLostError:

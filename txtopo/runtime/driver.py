@@ -96,7 +96,7 @@ class TopologyDriver:
 
     @property
     def pace(self) -> dict[str, Json]:
-        """What limits batches now; from any thread. ``docs/pacing.md`` has the keys."""
+        """What limits batches now; from any thread. ``docs/explanation/pacing.md`` has the keys."""
         config, term, now = self._context.config, self._term, self._context.planner.pace
         given = {name: value for name, value in asdict(config.pace).items() if value is not None}
         return {

@@ -224,7 +224,7 @@ class TopologyRun(RunHandle[Progress]):
     what operators ask of the topology.
 
     Example:
-        >>> run = topology.start(spark, Config(max_spout_pending=4))
+        >>> run = topology.start(config=Config(carrier="local", zookeeper="memory"))
         >>> run.process_all_available()
         >>> run.stop()
     """
@@ -265,9 +265,10 @@ class ReliableRun(RunHandle[ReliableProgress]):
     the slots of a topology that was started inactive.
 
     Example:
-        >>> run = topology.start(config=Config(carrier="local", max_spout_pending=1000))
+        >>> run = topology.start(config=Config(carrier="local"))
         >>> run.process_all_available()
         >>> run.last_progress.acked
+        2
         >>> run.stop()
     """
 

@@ -1,7 +1,7 @@
 """Listeners: each change of a run goes to the log and then to the listeners of the run.
 
 Every event that a listener receives is also logged: each run has an :class:`EventLog`, a listener
-that writes a record for each kind of event. ``docs/logging.md`` lists them.
+that writes a record for each kind of event. ``docs/reference/logging.md`` lists them.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Progress:
         tuples: Number of tuples that each component emitted in this batch.
         processing_s: Time from the start of the batch's job to its end.
         commit_s: Duration of the commit phase.
-        pace: What limits the next batch, if the topology is paced (``docs/pacing.md``):
+        pace: What limits the next batch, if the topology is paced (``docs/explanation/pacing.md``):
             ``{"rows_max": limit or None, "limited_by": name of the setting or None}``. With
             ``limited_by`` None it takes all rows that there are.
         state_s: How long the write to each state took, by ``component.name``; the time is part of

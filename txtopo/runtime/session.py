@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
+from txtopo.extras import require
 from txtopo.runtime.java import check_java
 from txtopo.runtime.progress import TopologyListener
 from txtopo.runtime.spark_home import check_spark_home
@@ -120,8 +121,8 @@ def open_session(
         app_name: Name of a session that is built.
 
     Raises:
-        ConfigError: There is no Java that Spark runs on, or SPARK_HOME names another Spark; the
-            message says how to mend it.
+        ConfigError: There is no Java that Spark runs on, SPARK_HOME names another Spark, or a
+            package is missing for SPARK_REMOTE; the message says how to mend it.
     """
     session = spark if spark is not None else active_session()
     if session is not None:
@@ -146,7 +147,7 @@ def check_session(session: SparkSession | None) -> None:
     Raises:
         ConfigError: It has; give another one.
     """
-    if session is None or not is_classic(session) or not is_stopped(session.sparkContext):
+    if session is None or not _has_stopped(session):
         return
     raise ConfigError(
         "the Spark session has been stopped; a topology runs on one, and a restart uses the one "
@@ -159,6 +160,12 @@ def is_stopped(context: SparkContext) -> bool:
     """Return whether somebody has stopped a session."""
     java = context._jsc
     return java is None or bool(java.sc().isStopped())
+
+
+def _has_stopped(session: SparkSession) -> bool:
+    if is_classic(session):
+        return is_stopped(session.sparkContext)
+    return bool(getattr(session, "is_stopped", False))
 
 
 def is_classic(session: SparkSession) -> bool:
@@ -182,6 +189,7 @@ def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> Spark
     from pyspark.sql import SparkSession
 
     if "SPARK_REMOTE" in os.environ:
+        require("grpc", "SPARK_REMOTE")
         return SparkSession.builder.getOrCreate()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         # Started by spark-submit: its settings are in the JVM and win over the tuned ones.

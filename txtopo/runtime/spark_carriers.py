@@ -72,11 +72,12 @@ class RddCarrier:
         """Run one job over all levels of the processing phase."""
         slots = self._program.slots
         with self._jobs.labelled(run, "processing"):
-            records = self._stage(self._empty, RunLevel("processing", run, 0))
-            for level in range(1, len(self._program.processing)):
-                if level - 1 not in self._program.staying:
+            records = self._empty
+            for levels in self._program.divided_levels("processing"):
+                if levels.start:
                     records = records.partitionBy(slots, _identity)
-                records = self._stage(records, RunLevel("processing", run, level))
+                for level in levels:
+                    records = self._stage(records, RunLevel("processing", run, level))
             if self._program.commit_in_driver:
                 return RunOutput(run, records.mapPartitions(_payloads).collect())
             cut = records.partitionBy(CutAddresses(run, slots).count, _identity)
@@ -146,6 +147,9 @@ _SCHEMA = pa.schema([("address", pa.int32()), ("payload", pa.binary())])
 # Records leave a stage in record batches of about this size. One record has up to 4 MiB.
 _BATCH_BYTES = 4 << 20
 
+# Above the cores of any cluster.
+_SLOTS_MAX = 100_000
+
 
 class DataFrameCarrier:
     """Moves records through queries; see the module's text.
@@ -164,9 +168,13 @@ class DataFrameCarrier:
         self._connect = "connect" in type(session).__module__
 
     def default_slots(self) -> int:
-        """Return the default parallelism; of a Connect session its shuffle partitions."""
+        """Return the session's default parallelism, which Spark Connect tells by a query only."""
         if self._connect:
-            return int(self._session.conf.get("spark.sql.shuffle.partitions") or 1)
+            # A range of numbers is cut into as many partitions, none of which is empty.
+            numbers = self._session.range(_SLOTS_MAX).selectExpr(
+                "spark_partition_id() AS partition"
+            )
+            return numbers.distinct().count()
         return self._session.sparkContext.defaultParallelism
 
     def start(self, program: Program) -> None:

@@ -9,8 +9,8 @@ for one of these reasons:
   missing, or an object cannot be unpickled. Trying again cannot help.
 * The job moves more than Spark can move: its results exceed ``spark.driver.maxResultSize``, or a
   message exceeds 2 GiB. The batch has the same size the next time, so trying again cannot help.
-* The session was stopped, by the program or by Spark. No job will run on it any more, so the run
-  ends.
+* The session was stopped, by the program or by Spark, or its Spark Connect server was started anew.
+  No job will run on it any more, so the run ends.
 * Anything else: an executor was lost, or shuffle files are missing. This says nothing about the
   batch, so it does not count.
 """
@@ -205,8 +205,9 @@ class NoLabels:
 
 def _session_stopped() -> ConfigError:
     return ConfigError(
-        "the Spark session was stopped while the topology ran on it; what is committed stays; "
-        "stop the run before the session, and start the topology with a new session",
+        "the Spark session was stopped while the topology ran on it, or its Spark Connect server "
+        "was started anew; what is committed stays; stop the run before the session, and start the "
+        "topology with a new session",
         setting="spark",
     )
 
@@ -246,6 +247,9 @@ _OTHER_PYTHON = re.compile(
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$", re.M)
 
 _SPARK_ERROR = re.compile(r"SparkException: (?!Exception thrown in awaitResult)(.*)")
+
+# grpc.RpcError, when a Spark Connect server does not answer.
+_RPC_DETAILS = re.compile(r'^\s*details = "(.*)"$', re.M)
 
 _TEXT_MAX = 2000
 
@@ -319,6 +323,7 @@ def _gist(text: str) -> str:
     """Return the line that says what happened, from a long Java error."""
     python = _PYTHON_ERROR.findall(text) if _TRACEBACK in text else []
     spark = _SPARK_ERROR.findall(text)
-    lines = python[-1:] or spark[:1] or text.splitlines()[:1] or ["nothing"]
+    remote = _RPC_DETAILS.findall(text)
+    lines = python[-1:] or spark[:1] or remote[:1] or text.splitlines()[:1] or ["nothing"]
     # The text is "Job aborted due to …: Task 1 … most recent failure: …SparkException: <cause>".
     return str(lines[0]).rpartition("SparkException: ")[2].strip()[:_GIST_MAX]

@@ -32,7 +32,8 @@ from txtopo.errors import ConfigError, InfrastructureError
 from txtopo.log_records import logger_of, one_line
 from txtopo.metadata import BatchMetadata, Json, absent, part_of
 from txtopo.retries import LOGGER
-from txtopo.runtime.batch_planner import BatchPlanner, Times
+from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.runtime.facts import FactsPlanner, Times
 from txtopo.transactional_state.nodes import check_metadata_size
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def planner_of(
     """
     if len(graph.spouts) > 1:
         return SpoutsPlanner(graph, config, times)
-    return BatchPlanner(graph.id, graph.spout, config, graph.parallelism, times)
+    facts = FactsPlanner(graph, times)
+    return BatchPlanner(graph.id, graph.spout, config, graph.parallelism, times, facts)
 
 
 class SpoutsPlanner:
@@ -80,14 +82,18 @@ class SpoutsPlanner:
         )
         self._whole = {each.id for each in graph.spouts if each.role.plans_batches}
         self._outages: dict[str, _Outage] = {}
+        self._outside = FactsPlanner(graph, times)
 
     @property
     def pace(self) -> Mapping[str, Json]:
         """Nothing: several spouts are not paced."""
         return {}
 
-    def begin(self, stored: Mapping[int, BatchMetadata], current: int) -> None:
-        """Begin a term: there is no pace to take over."""
+    def begin(
+        self, stored: Mapping[int, BatchMetadata], current: int
+    ) -> Mapping[int, BatchMetadata]:
+        """Begin a term, as that of one spout; there is no pace to take over."""
+        return self._outside.completed(stored, current)
 
     def committed(self, txid: int, rows: int) -> None:
         """Take note of a commit: there is no pace."""
@@ -113,8 +119,12 @@ class SpoutsPlanner:
                 plans[part.spout_id] = absent(last)
         if not any("planned" in plan for plan in plans.values()):
             return NotReady(attempt, held=bool(self._outages))
-        check_metadata_size(attempt.txid, BatchMetadata(spouts=plans))
-        return Planned(attempt, None, spouts=plans)
+        facts = self._outside.planned(attempt.txid, action.before)
+        taking = [part for part in self.parts if "planned" in plans[part.spout_id]]
+        idle = not self._outages and all(part.time_only for part in taking)
+        answer = Planned(attempt, None, spouts=plans, facts=facts, idle=idle)
+        check_metadata_size(attempt.txid, answer.metadata)
+        return answer
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
         """Return how many records are behind a batch, by ``spout/partition``, where it is known."""
@@ -139,7 +149,8 @@ class SpoutsPlanner:
         last_txid, last = action.last_txid, action.last
         if spout in self._whole and action.previous is not None:
             last_txid, last = action.attempt.txid - 1, action.previous
-        return PlanBatch(action.attempt, last_txid, None if last is None else last.of(spout))
+        last, before = (None if each is None else each.of(spout) for each in (last, action.before))
+        return PlanBatch(action.attempt, last_txid, last, before)
 
     def _answer(self, part: BatchPlanner, ask: PlanBatch, pending: int) -> Planned | None:
         """Return what a spout plans; None if it is not ready or out of reach."""

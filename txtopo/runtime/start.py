@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from txtopo.clock import wall_clock
 from txtopo.config import Config, Kind
-from txtopo.errors import ConfigError, TopologyError
+from txtopo.errors import ConfigError, SchemaDrift, TopologyChanged, TopologyError
 from txtopo.runtime.board import Board
 from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.carrier_choice import useful_slots, with_carrier
@@ -42,6 +42,8 @@ from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import Program, compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
+from txtopo.topology.graph import fingerprint
+from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.transactional_state.opening import open_transactional_state, own_ensemble
 from txtopo.transactional_state.store import this_process
@@ -214,12 +216,26 @@ def _open_parts(
             scheduler=scheduler,
             prepared=[connecting.result()],
         )
-        for backend in connecting.result().values():
-            backend.create()
+        _create_states(context, connecting.result())
     except BaseException:
         close_parts(graph.id, undo)
         raise
     return context
+
+
+def _create_states(context: RunContext, backends: Mapping[StateName, StateBackend]) -> None:
+    """Make the tables. One that does not fit is told as a part of all that has changed."""
+    try:
+        for backend in backends.values():
+            backend.create()
+    except SchemaDrift as error:
+        if context.config.allow_change:
+            raise
+        try:
+            Journal(context.transactional_state).check_unchanged(fingerprint(context.graph))
+        except TopologyChanged as changed:
+            raise changed from error
+        raise
 
 
 def _connected_states(graph: Graph, scheduler: Scheduler) -> dict[StateName, StateBackend]:
@@ -315,8 +331,8 @@ def _session_and_carrier(
     config = with_carrier(config, session, frames=frames, slots_max=slots_max)
     if is_classic(session):
         zmq = ("zmq",) if config.carrier == "resident" else ()
-        spouts = (each.prototype for each in graph.spouts)
-        client = [name for each in spouts for name in getattr(each, "client_modules", ())]
+        prototypes = (each.prototype for each in graph.components.values())
+        client = [name for each in prototypes for name in getattr(each, "client_modules", ())]
         check_workers(session.sparkContext, (*zmq, *client))
     return session, config
 

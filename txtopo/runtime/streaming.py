@@ -470,8 +470,9 @@ def _foreign(name: str, ledger: Ledger, id: str, owner: Owner) -> ForeignStateEr
 _QUERY_ID = "sql.streaming.queryId"
 
 NEEDS_CLASSIC = (
-    "needs classic Spark; got a Spark Connect session, whose foreachBatch runs in another process; "
-    "run the query in the driver"
+    "needs classic Spark; got a Spark Connect session, whose foreachBatch runs in a process of "
+    "the server; run the query on a classic session, or give the topology a spout that reads by "
+    "itself, such as DataSourceSpout"
 )
 
 

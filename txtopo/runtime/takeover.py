@@ -3,11 +3,14 @@
 Order
 -----
 1. Read the desired status. For a topology that was killed nothing is claimed or written.
-2. Claim the next epoch in ZooKeeper. From now on no earlier coordinator can write there. Read the
+2. Claim the next epoch in ZooKeeper. From now on no earlier coordinator can write there. If the
+   topology has changed, and may, what is new of it is written in the same write. Read the
    desired status again, which nobody else can change any more: an earlier coordinator may have
    answered a kill in between.
-3. Write the epoch into the ledger of every state; the txid stays. From now on no earlier
-   coordinator can write to a store, so the txids in the ledgers are final.
+3. Write the epoch into the ledger of every state; the txid stays, and a state that was added gets
+   its first one. A table whose value columns have changed is changed now, since no earlier
+   coordinator writes to it any more. From now on no earlier coordinator can write to a store, so
+   the txids in the ledgers are final.
 4. Read ZooKeeper, and compare. After a crash between the write to the stores and the write to
    ZooKeeper the stores are one group of txids ahead. It is *adopted* if every ledger has it from
    the attempts whose metadata is stored. Otherwise the same group is undone and done again.
@@ -15,27 +18,47 @@ Order
 The first takeover uses the states that the start has just opened and created, if this process leads
 without having waited as a standby. Any other takeover opens and creates them again: tables may have
 changed meanwhile, and a connection may have failed.
+
+A change that was begun is gone on with
+---------------------------------------
+Everything in step 3 follows from ZooKeeper, and may be done twice. So whoever takes over after a
+crash between the steps goes on with the change, also without ``allow_change``: the stored
+fingerprint is that of the new topology. A state that was taken out is not looked at. A coordinator
+of the old topology that does not know of its end may still write to that one, and to no other; see
+"A state that is added" in :mod:`txtopo.state.ledger` for what that means when it comes back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import txids_text
 from txtopo.coordinator import Coordinator, CoordinatorSettings
-from txtopo.errors import FencedError, PromiseError, StoreAheadOfCoordinator
+from txtopo.errors import (
+    FencedError,
+    PromiseError,
+    StoreAheadOfCoordinator,
+    TopologyChanged,
+)
 from txtopo.runtime.run_context import StateName, close_backends, open_states
 from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
+from txtopo.state.evolution import REBUILD
 from txtopo.state.ledger import Claim, Ledger, Owner, compared
 from txtopo.state.registry import redacted_url
 from txtopo.topology.component import Role
-from txtopo.topology.graph import fingerprint
+from txtopo.topology.graph import added_states, fingerprint, refused_change, state_part
 from txtopo.transactional_state.commands import KILLED, Desired, desired_of, killed_error
-from txtopo.transactional_state.nodes import DESIRED, fitted, metadata_from_json
+from txtopo.transactional_state.nodes import (
+    DESIRED,
+    changed_parts,
+    fitted,
+    metadata_from_json,
+)
 
 if TYPE_CHECKING:
     from txtopo.metadata import Json
@@ -79,12 +102,12 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
     """
     backends = context.take_prepared()
     try:
-        desired, epoch = _claim_epoch(context, journal, candidate)
         created = bool(backends)
         if not created:
             backends = open_states(context.graph, context.scheduler)
+        desired, epoch = _claim_epoch(context, journal, candidate, backends)
         try:
-            ledgers = _claim(context, epoch, journal.ensemble, backends, created=created)
+            ledgers = _claim(context, epoch, journal, backends, created=created)
             coordinator, adopted = _coordinator(context, journal, epoch, ledgers, backends)
         except PromiseError:
             # Perhaps they do not fit because a successor has written meanwhile.
@@ -96,7 +119,12 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
     return Takeover(coordinator, journal, backends, adopted, desired)
 
 
-def _claim_epoch(context: RunContext, journal: Journal, candidate: Json) -> tuple[Desired, int]:
+def _claim_epoch(
+    context: RunContext,
+    journal: Journal,
+    candidate: Json,
+    backends: Mapping[StateName, StateBackend],
+) -> tuple[Desired, int]:
     point = context.scheduler.point
     context.transactional_state.synchronize()
     if (desired := _desired(context)).status == KILLED:
@@ -106,7 +134,7 @@ def _claim_epoch(context: RunContext, journal: Journal, candidate: Json) -> tupl
         candidate,
         token=f"{context.scheduler.seed():016x}",
         fingerprint=fingerprint(context.graph),
-        allow_change=context.config.allow_change,
+        change=partial(_added, context, backends) if context.config.allow_change else None,
     )
     point("claim.after-epoch")
     desired = _desired(context)
@@ -116,6 +144,34 @@ def _claim_epoch(context: RunContext, journal: Journal, candidate: Json) -> tupl
     return desired, epoch
 
 
+def _added(
+    context: RunContext, backends: Mapping[StateName, StateBackend], known: Mapping[str, Json]
+) -> tuple[str, ...]:
+    """Return the states that are new; see ``Journal.claim_epoch``.
+
+    Raises:
+        TopologyChanged: A store that does not know the columns of its tables would get others, or
+            what goes on would not be right.
+    """
+    now = fingerprint(context.graph)
+    added = added_states(context.graph, known)
+    if (why := refused_change(context.graph, known, added)) is not None:
+        raise TopologyChanged(
+            f"{why}; nothing was written", changes=tuple(changed_parts(known, now))
+        )
+    for name, backend in backends.items():
+        part = state_part(*name)
+        if part in added or backend.evolves or now[part] in known.values():
+            continue
+        raise TopologyChanged(
+            f"{part} has other columns than before, and {type(backend).__name__} cannot change "
+            f"those of a table; {'; '.join(changed_parts(known, now))}; nothing was written; "
+            f"declare it as before; or {REBUILD}",
+            changes=tuple(changed_parts(known, now)),
+        )
+    return added
+
+
 def _desired(context: RunContext) -> Desired:
     return desired_of(context.transactional_state.get(DESIRED))
 
@@ -123,7 +179,7 @@ def _desired(context: RunContext) -> Desired:
 def _claim(
     context: RunContext,
     epoch: int,
-    ensemble: str,
+    journal: Journal,
     backends: Mapping[StateName, StateBackend],
     *,
     created: bool,
@@ -133,7 +189,14 @@ def _claim(
         name = f"{component}.{state}"
         if not created:
             backend.create()
-        claim = Claim(Owner(context.graph.id, component, state), epoch, ensemble)
+        added = state_part(component, state) in journal.added
+        claim = Claim(
+            Owner(context.graph.id, component, state),
+            epoch,
+            journal.ensemble,
+            begins=journal.current - 1 if added else 0,
+            changes_table=context.config.allow_change or journal.is_known,
+        )
         if context.config.allow_change:
             claim = replace(claim, replaces=_renamed(backend, claim, backends))
         try:
@@ -176,12 +239,8 @@ def _coordinator(
     contents = journal.load()
     current = contents.current
     stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
-    urls = {
-        f"{component.id}.{name}": redacted_url(state.url)
-        for component in context.graph.components.values()
-        for name, state in component.states.items()
-    }
-    found = compared(ledgers, current, stored, urls)
+    added = [".".join(name) for name in backends if state_part(*name) in journal.added]
+    found = compared(ledgers, current, stored, _urls(context), added)
     adopted = None
     if found.adopted is not None:
         adopted = (current, found.adopted)
@@ -207,15 +266,22 @@ def _coordinator(
         for txid, batch in contents.batches.items()
         if txid >= current - 1
     }
-    context.planner.begin(metadata, current)
     coordinator = Coordinator(
         settings_of(context, groups=one_by_one is None),
         epoch=epoch,
         current=current,
-        stored=metadata,
+        stored=context.planner.begin(metadata, current),
         pinned=found.pinned,
     )
     return coordinator, adopted
+
+
+def _urls(context: RunContext) -> dict[str, str]:
+    return {
+        f"{component.id}.{name}": redacted_url(state.url)
+        for component in context.graph.components.values()
+        for name, state in component.states.items()
+    }
 
 
 def _no_groups(first: int, last: int, why: str) -> StoreAheadOfCoordinator:

@@ -50,6 +50,7 @@ from txtopo.coordinator.transactions import Phase
 from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
 from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, GroupReport
+from txtopo.runtime.expiry import Expiry
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.jobs import Jobs
 from txtopo.runtime.leader_beat import BEAT_S, LeaderBeat
@@ -152,6 +153,7 @@ class LeaderTerm:
         self._scheduler = context.scheduler
         self._journal = journal
         self._commit_phase = commit_phase
+        self._expiry = Expiry(context, commit_phase.backends, coordinator.epoch)
         self._reporter = ProgressReporter(coordinator, meter, hooks.tell)
         self._waiters = hooks.waiters
         self._end = hooks.end
@@ -223,6 +225,7 @@ class LeaderTerm:
         self._actions.clear()
         self._jobs.cancel_all()
         self._cancel_commit()
+        self._expiry.close()
 
     def release(self) -> None:
         """Close the states of a closed term. Blocks."""
@@ -357,6 +360,8 @@ class LeaderTerm:
             else:
                 self._writing = False
                 self._writes_s.append(self._scheduler.now() - started_s)
+                if isinstance(action, Advance):
+                    self._expiry.advanced(action.current)
                 if self._beat_is_due:
                     self._begin_beat()
                 self._perform(())
@@ -432,7 +437,8 @@ class LeaderTerm:
                 event = future.result()
                 dry = isinstance(event, NotReady)
                 held = isinstance(event, NotReady) and event.held
-                self.dry_ask = ask if dry and not (pending or held) else self.dry_ask
+                idle = isinstance(event, Planned) and event.idle
+                self.dry_ask = ask if (dry or idle) and not (pending or held) else self.dry_ask
                 self._gathers = dry and pending > 0
                 self.handle(event)
             else:
@@ -521,6 +527,7 @@ class LeaderTerm:
             planner.committed(result.attempt.txid, result.outcome.rows_of(spouts))
         commit_s, writes_s = self._scheduler.now() - started_s, tuple(self._writes_s)
         self._writes_s.clear()
+        self._expiry.committed(attempts[0].txid, attempts[-1].txid, report.expires)
         self.handle(Committed(tuple(attempts)))
         if self._gathers:  # the spout may have waited for this commit
             self.handle(Tick())

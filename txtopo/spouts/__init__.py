@@ -1,5 +1,6 @@
 """The spouts that txtopo brings: where batches and tuples come from."""
 
+from txtopo.spouts.clock import ClockTransactionalSpout
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.datasource import DataSourceSpout
 from txtopo.spouts.delta import DeltaDataFrameSpout, DeltaTransactionalSpout
@@ -18,6 +19,7 @@ from txtopo.spouts.rabbitmq import QueueSpout
 from txtopo.spouts.spout import StreamSpout
 
 __all__ = [
+    "ClockTransactionalSpout",
     "DataFrameTransactionalSpout",
     "DataSourceSpout",
     "DeltaDataFrameSpout",

@@ -26,6 +26,7 @@ from txtopo.spouts.spout import (
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,
+    other_position,
 )
 from txtopo.spouts.values import first_bad, fitted_column, readable, row_values
 from txtopo.tuples import Fields
@@ -136,9 +137,8 @@ class _Done:
 
     def planned(self, txid: int, metadata: Json) -> None:
         """Remember where batch *txid* ends."""
-        assert isinstance(metadata, dict)
         if txid > self._newest:
-            self._ends[txid] = metadata["end"]
+            self._ends[txid] = _range(metadata)[1]
             self._tell()
 
     def cleanup_before(self, txid: int) -> None:
@@ -197,9 +197,9 @@ class _DataSourceCoordinator(TransactionalCoordinator):
         The answer of the reader is kept until it is planned. The first batch is always ready, so
         that the initial offset is stored.
         """
-        if isinstance(last.metadata, dict):
+        if last.metadata is not None:
             self._done.planned(last.txid, last.metadata)
-            start = last.metadata["end"]
+            start = _range(last.metadata)[1]
         elif self._next:
             start = self._next["start"]
         else:
@@ -266,8 +266,7 @@ class _DataSourceEmitter(TransactionalEmitter):
     def emit_batch(
         self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
     ) -> None:
-        assert isinstance(metadata, dict)
-        start, end = metadata["start"], metadata["end"]
+        start, end = _range(metadata)
         if same(start, end):
             return
         reader, context = made(self._open), self._context
@@ -624,6 +623,13 @@ def _named(name: str) -> type:
 def same(start: Json, end: Json) -> bool:
     """Return whether two offsets are equal as JSON text, which is how Spark compares them."""
     return json.dumps(start, sort_keys=True) == json.dumps(end, sort_keys=True)
+
+
+def _range(metadata: Json) -> tuple[Json, Json]:
+    match metadata:
+        case {"start": start, "end": end}:
+            return start, end
+    raise other_position("DataSourceSpout", metadata)
 
 
 def copied(offset: object, method: str) -> Json:

@@ -27,6 +27,7 @@ from txtopo.spouts.spout import (
     PartitionedTransactionalSpout,
     Spout,
     check_min_batch_rows,
+    other_position,
 )
 from txtopo.tuples import Fields
 
@@ -306,7 +307,7 @@ def _lost(partition: int, rows: Rows, end: int) -> OffsetRegression:
     return OffsetRegression(
         f"partition {partition} of the memory spout has {len(rows)} rows, but a planned batch ends "
         f"at {end}; expected at least {end} rows; start with the rows that were there before, or "
-        "see docs/operations.md, 'A source that went back'",
+        "see docs/how-to/operations.md, 'A source that went back'",
         partition=partition,
     )
 
@@ -316,11 +317,10 @@ def _end(metadata: Json) -> int:
 
 
 def _range(metadata: Json) -> tuple[int, int]:
-    assert isinstance(metadata, list)
-    index, amount = metadata
-    assert isinstance(index, int)
-    assert isinstance(amount, int)
-    return index, amount
+    match metadata:
+        case [int(index), int(amount)]:
+            return index, amount
+    raise other_position("a memory spout", metadata)
 
 
 def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Partitions:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
 
 from txtopo.attempt import TransactionAttempt
@@ -32,6 +32,7 @@ from txtopo.spouts.spout import (
     TransactionalEmitter,
     TransactionalSpout,
     check_min_batch_rows,
+    other_position,
 )
 from txtopo.spouts.values import first_bad, fitted_column
 from txtopo.tuples import Fields
@@ -255,12 +256,50 @@ class QuerySource:
         """Return a key as it is stored in metadata."""
         return key if key is None or isinstance(key, int) else key.isoformat()
 
-    def from_json(self, kept: Any) -> Key | None:
-        """Return a key from metadata as the Python value that the database gave."""
+    def planned(self, metadata: Json) -> PlannedKeys:
+        """Return the keys in the metadata of a batch.
+
+        Raises:
+            TopologyChanged: Another spout planned it, or this one by a key of another type.
+        """
+        match metadata:
+            case {"after": after, "cuts": list(cuts), **more}:  # a lookup has no more
+                key = self._from_json
+                try:
+                    return PlannedKeys(
+                        *(key(after), key(more.get("upto")), key(more.get("newest"))),
+                        [(key(end), rows) for end, rows in cast("Any", cuts)],
+                    )
+                except (TypeError, ValueError):
+                    pass
+        raise other_position(f"a QueryTransactionalSpout whose key is a {self.kind}", metadata)
+
+    def _from_json(self, kept: Any) -> Key | None:
+        """Return a key as the Python value that the database gave."""
         if kept is None:
             return None
         kind: Any = _KEYS[self.kind]
-        return int(kept) if kind is int else kind.fromisoformat(kept)
+        if kind is not int:
+            return cast("Key", kind.fromisoformat(kept))
+        if not isinstance(kept, int):
+            raise TypeError(f"{kept!r:.100} is no number")
+        return kept
+
+
+class PlannedKeys(NamedTuple):
+    """The metadata of a batch, with keys as the database gave them.
+
+    Attributes:
+        after: The end of the batch before.
+        upto: The end of the batch.
+        newest: The largest key in the table when the batch was planned.
+        cuts: The end of each cut, and its number of rows.
+    """
+
+    after: Key | None
+    upto: Key | None
+    newest: Key | None
+    cuts: list[tuple[Key | None, int]]
 
 
 def check_key(key: str, fields: Fields, start_after: object) -> str:
@@ -472,14 +511,12 @@ class QueryCoordinator(TransactionalCoordinator):
         return now, newest
 
     def _position(self, metadata: Json) -> Key | None:
-        if metadata is None:
-            return self._first
-        return self._source.from_json(cast("dict[str, Any]", metadata)["upto"])
+        return self._first if metadata is None else self._source.planned(metadata).upto
 
     def _check_lost(self, position: Key | None, metadata: Json) -> None:
         if metadata is None:
             return
-        before: Any = self._source.from_json(cast("dict[str, Any]", metadata)["newest"])
+        before: Any = self._source.planned(metadata).newest
         unread = before is not None and (position is None or before > position)
         if unread and (self._newest is None or before > self._newest):
             raise SourceDataLost(
@@ -509,15 +546,15 @@ class QueryEmitter(TransactionalEmitter):
             EmitError: A value does not fit its field; mend the row or the fields.
             InfrastructureError: The database cannot be reached; the batch is tried again.
         """
-        planned, source, context = cast("dict[str, Any]", metadata), self._source, self._context
-        ends = [planned["after"], *(key for key, _ in planned["cuts"])]
-        ranges = list(pairwise(map(source.from_json, ends)))
+        source, context = self._source, self._context
+        planned = source.planned(metadata)
+        ranges = list(pairwise([planned.after, *(key for key, _ in planned.cuts)]))
         mine = range(context.task_index, len(ranges), context.tasks)
         if not mine:
             return
         with source.connected(source.engine()) as connection:
             for number in mine:
-                (after, upto), (_, expected) = ranges[number], planned["cuts"][number]
+                (after, upto), (_, expected) = ranges[number], planned.cuts[number]
                 assert upto is not None
                 found = self._emit(connection, after, upto, collector)
                 if found != expected:

@@ -26,8 +26,8 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector, SpoutOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import ConfigError, TopologyError
-from txtopo.metadata import Json
+from txtopo.errors import ConfigError, TopologyChanged, TopologyError
+from txtopo.metadata import Json, shown
 from txtopo.tuples import Fields, Stream
 
 
@@ -43,11 +43,14 @@ class LastBatch:
             string, to the metadata of that partition.
         pending: How many batches are planned and not yet committed. While some are, a spout may
             wait for more records to gather; with none, it must be ready if it has any record.
+        idle_s: How many seconds ago the txid before was planned, by whichever spout; None if the
+            topology does not keep that (``needs_planned_time``), and before the first txid.
     """
 
     txid: int = 0
     metadata: Json = None
     pending: int = 0
+    idle_s: float | None = None
 
     def worth_a_batch(self, unread: int, full: int) -> bool:
         """Return whether to plan the next batch now, with *unread* records, where *full* fill it.
@@ -95,8 +98,8 @@ class TransactionalCoordinator(ABC):
 
         A coordinator whose batches can be limited takes ``rows_max: int | None = None`` as a
         keyword argument too: the most rows of the batch, so that a replay has no more either; None
-        for no limit, 0 for a batch that only stores a position. Limits (``docs/pacing.md``) are
-        refused for one that does not take it.
+        for no limit, 0 for a batch that only stores a position. Limits
+        (``docs/explanation/pacing.md``) are refused for one that does not take it.
 
         Args:
             txid: The batch, from 1, in order and without gaps.
@@ -110,10 +113,10 @@ class TransactionalCoordinator(ABC):
     def unread(self, last: LastBatch) -> Mapping[str, int] | None:
         """Return how many rows there are after the batch *last*; None if that is not known.
 
-        For ``Config(min_batch_rows=…)`` and the other settings of ``docs/pacing.md``; called after
-        ``is_ready`` has returned True. The names are free, since the numbers are added up; all 0
-        asks for a batch that only stores a position. It may stop counting at the limit that the
-        spout itself has for a batch. Without this method ``min_batch_rows`` is refused.
+        For ``Config(min_batch_rows=…)`` and the other settings of ``docs/explanation/pacing.md``;
+        called after ``is_ready`` has returned True. The names are free, since the numbers are added
+        up; all 0 asks for a batch that only stores a position. It may stop counting at the limit
+        that the spout itself has for a batch. Without this method ``min_batch_rows`` is refused.
         """
         return None
 
@@ -201,6 +204,22 @@ def check_min_batch_rows(
         )
 
 
+def other_position(spout: str, metadata: Json) -> TopologyChanged:
+    """Return the error for stored metadata that has not the form which a spout plans.
+
+    Another spout, which had the same id, has planned it.
+
+    Args:
+        spout: The spout that reads it, for the message.
+        metadata: The metadata.
+    """
+    return TopologyChanged(
+        f"the stored position is not one of {spout}; got {shown(metadata)}; expected what it "
+        "planned itself; was there another spout under this id? start that one, or give this one "
+        "another id, under which it begins anew"
+    )
+
+
 class Emitter:
     """What the emitters of the three kinds of transactional spouts have in common: hooks.
 
@@ -238,7 +257,8 @@ class Emitter:
                 attempt's emit method returned.
 
         Raises:
-            FailedException: To fail the attempt; see ``docs/failures.md`` for other exceptions.
+            FailedException: To fail the attempt. For other exceptions see
+                ``docs/how-to/failures.md``.
         """
 
     def cleanup_before(self, txid: int) -> None:
@@ -321,7 +341,7 @@ class TransactionalSpout(ABC):
 class PartitionedCoordinator(ABC):
     """The planning part of a partitioned spout, transactional or opaque.
 
-    With a limit of ``docs/pacing.md`` the emitters get ``rows_max``.
+    With a limit of ``docs/explanation/pacing.md`` the emitters get ``rows_max``.
 
     Who calls it: the runtime, in the driver of the leading coordinator, one call at a time, on any
     thread; only ``lag`` and ``lost`` may run beside another call. It need not be picklable. Not
@@ -349,7 +369,7 @@ class PartitionedCoordinator(ABC):
         None if that is not known. Do not subtract what batches after *last* will take. For
         ``Config(min_batch_rows=…)``, which is refused without this method, and to share a limit out
         by it: partitions that are left out count as empty. Called after ``is_ready`` has returned
-        True; all 0 asks for a batch that only stores positions. See ``docs/pacing.md``.
+        True; all 0 asks for a batch that only stores positions. See ``docs/explanation/pacing.md``.
         """
         return None
 
@@ -396,7 +416,7 @@ class PartitionedTransactionalEmitter(Emitter, ABC):
         An emitter whose batches can be limited takes ``rows_max: int | None = None`` as a keyword
         argument too: the most tuples to emit; None for no limit. With 0 it emits nothing, and
         returns where the next batch starts. One that emits more ends the run. Limits
-        (``docs/pacing.md``) are refused for an emitter that does not take it.
+        (``docs/explanation/pacing.md``) are refused for an emitter that does not take it.
 
         Args:
             attempt: The attempt.

@@ -7,8 +7,10 @@ any other here, but the state refuses it. All NaN are one key, and so are 0.0 an
 A sum that exceeds its type is an error. Arrow would let it wrap. So a bound is computed from the
 largest value first. Only if the bound exceeds the type, the sum is computed in wider numbers.
 
-NaN is the largest number, as in the states. Arrow's largest value leaves NaN out, so it
-is looked up beside it whether a key has one.
+NaN is the largest number, as in the states. Arrow leaves it out of the largest and the smallest
+value, and before version 25 answers an infinity where a key has nothing else. So it is looked up
+beside it whether a key has a NaN, or only that. The flags have no NULL, since Arrow's ``any`` of
+those versions is wrong where a key of an earlier chunk has only NULL.
 
 Arrow counts the bytes of a column in 31 bits, and ``group_by`` does not check it: if the keys have
 more than 2 GiB, their offsets wrap, and the result has wrong keys. So fewer bytes are combined at a
@@ -191,9 +193,10 @@ class Aggregation:
                 steps.append((name, "sum", options))
             else:
                 steps.append((name, aggregate.operator))
-                if _hides_nan(aggregate, table.schema.field(name).type):
-                    flag = f"{name} is NaN"
-                    table = table.append_column(flag, pc.is_nan(table.column(name)))
+                if pa.types.is_floating(table.schema.field(name).type):
+                    flag, values = f"flag of {name}", pc.is_nan(table.column(name))
+                    values = values if aggregate.operator == "max" else pc.invert(values)
+                    table = table.append_column(flag, pc.fill_null(values, False))
                     steps.append((flag, "any"))
         grouped = pa.TableGroupBy(table, self.keys, use_threads=False).aggregate(steps)
         found = iter(grouped.columns)
@@ -204,9 +207,10 @@ class Aggregation:
                 columns += reduce(folding, [next(found) for _ in gathered(folding)])
                 continue
             column = next(found)
-            if _hides_nan(aggregate, column.type):
-                # A flag is null where all values are.
-                column = pc.if_else(next(found).fill_null(False), math.nan, column)
+            if aggregate.operator != "add" and pa.types.is_floating(column.type):
+                flag = next(found)
+                only = flag if aggregate.operator == "max" else pc.invert(flag)
+                column = pc.if_else(pc.and_(only, column.is_valid()), math.nan, column)
             columns.append(self._narrowed(column, name))
         if any(isinstance(column, pa.ChunkedArray) for column in columns):
             raise self._too_large([pa.table(columns, schema=self.schema)])
@@ -262,10 +266,6 @@ class Aggregation:
             "expected smaller values; aggregate a wider type, such as decimal(38,0)",
             column=name,
         )
-
-
-def _hides_nan(aggregate: Aggregate, kind: pa.DataType) -> bool:
-    return aggregate.operator == "max" and bool(pa.types.is_floating(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:

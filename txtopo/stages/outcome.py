@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
@@ -22,6 +23,7 @@ from txtopo.stages.envelopes import (
     Envelope,
     Producer,
     TaskFailure,
+    WriteSet,
     one_run_each,
     raise_fault,
 )
@@ -162,7 +164,11 @@ def outcome_without_envelopes(run: Run) -> RunOutcome:
 
 
 def judge_commit(
-    program: Program, batch: BatchOutcome, run: Run, records: Iterable[bytes]
+    program: Program,
+    batch: BatchOutcome,
+    run: Run,
+    records: Iterable[bytes],
+    writes: Iterable[WriteSet] = (),
 ) -> CommitOutcome:
     """Return the outcome of the commit phase of a batch, from the records sent to the driver.
 
@@ -171,6 +177,7 @@ def judge_commit(
         batch: The batch, as it was judged with its run.
         run: The run of only this attempt: ``run.only(attempt)``.
         records: The records that the commit phase sent to the driver.
+        writes: Write sets that did not have to be sent.
 
     Raises:
         RecomputedError: The cut was computed again after the run was judged; throw the attempt
@@ -182,7 +189,7 @@ def judge_commit(
     one_run_each([*batch.producers, *producers])
     return CommitOutcome(
         failure=_first_failure(run, control.failures),
-        writes=_writes(control),
+        writes=_writes([*control.writes, *writes]),
         partials=_partials(program, read.envelopes),
         tuples=_tuples(control, batch.attempt.txid),
     )
@@ -293,15 +300,19 @@ def _tuples(control: Control, of_txid: int) -> dict[str, dict[str, int]]:
     return tuples
 
 
-def _writes(control: Control) -> dict[tuple[str, str], Puts]:
+def _writes(sets: Iterable[WriteSet]) -> dict[tuple[str, str], Puts]:
     """Return the write sets of all tasks, merged by state.
 
     Raises:
         ConflictingWritesError: Two tasks wrote the same key; mend the topology.
     """
     merged: dict[tuple[str, str], dict[Key, Values | None]] = {}
-    for each in sorted(control.writes, key=lambda w: (w.component, w.state, w.task)):
-        rows = merged.setdefault((each.component, each.state), {})
+    expires: dict[tuple[str, str], Any] = {}
+    for each in sorted(sets, key=lambda w: (w.component, w.state, w.task)):
+        name = (each.component, each.state)
+        rows = merged.setdefault(name, {})
+        if (end := each.puts.expires) is not None:
+            expires[name] = max(end, expires.get(name, end))
         doubled = rows.keys() & each.puts.rows.keys()
         if doubled:
             key = min(doubled, key=repr)
@@ -313,7 +324,7 @@ def _writes(control: Control) -> dict[tuple[str, str], Puts]:
                 key=key,
             )
         rows.update(each.puts.rows)
-    return {key: Puts(rows) for key, rows in merged.items()}
+    return {name: Puts(rows, expires.get(name)) for name, rows in merged.items()}
 
 
 def commit_in_driver(
@@ -331,8 +342,9 @@ def commit_in_driver(
     if not program.commit:
         return CommitOutcome(None, {}, {}, {})
     records: Iterable[bytes] = batch.cut
+    writes: list[WriteSet] = []
     for level in range(len(program.commit)):
         # No task is computed twice here, so all of them may have the same id.
         stage = RunLevel("commit", run, level).in_slot(program, slot=0, task_id=0)
-        records = [record for _, record in run_stage(stage, records, states)]
-    return judge_commit(program, batch, run, records)
+        records = [record for _, record in run_stage(stage, records, states, writes=writes)]
+    return judge_commit(program, batch, run, records, writes)

@@ -20,14 +20,15 @@ A :class:`Run` is what a program is applied to: consecutive attempts that one jo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.config import Config
-from txtopo.context import TaskContext
+from txtopo.context import Facts, TaskContext, no_facts
 from txtopo.dead_letters import DeadLetterRule
 from txtopo.groupings import CustomGrouping, Grouping, LocalOrShuffleGrouping
 from txtopo.metadata import BatchMetadata
@@ -186,15 +187,38 @@ class Program:
         """Id of its spout; None if it has several."""
         return self.spouts[0] if len(self.spouts) == 1 else None
 
-    def context(self, component: PlannedComponent, task: int) -> TaskContext:
-        """Return what a task is told about itself, without states."""
+    def context(
+        self, component: PlannedComponent, task: int, facts: Callable[[], Facts] = no_facts
+    ) -> TaskContext:
+        """Return what a task is told about itself, without states.
+
+        Args:
+            component: The component.
+            task: The number of the task.
+            facts: Returns the facts of the batch that it works on.
+        """
         return TaskContext(
-            self.topology_id, component.id, task, component.tasks, parallelism=self.parallelism
+            self.topology_id,
+            component.id,
+            task,
+            component.tasks,
+            parallelism=self.parallelism,
+            facts=facts,
         )
 
     def levels_of(self, chain: Chain) -> Levels:
         """Return the levels of a chain."""
         return self.processing if chain == "processing" else self.commit
+
+    def divided_levels(self, chain: Chain) -> list[range]:
+        """Return the levels of a chain, divided where tuples may leave their slot.
+
+        A slot can compute the levels of one part without the other slots.
+        """
+        count = len(self.levels_of(chain))
+        staying = self.staying if chain == "processing" else frozenset()
+        starts = [level for level in range(count) if level - 1 not in staying]
+        return [range(start, end) for start, end in pairwise([*starts, count])]
 
     def slots_of(self, chain: Chain) -> int:
         """Return the number of slots of a chain."""

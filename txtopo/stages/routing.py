@@ -102,8 +102,9 @@ def make_router(edge: PlannedEdge, *, txid: int, task: int, slot: int, slots: in
         case NoneGrouping():
             return _Random(tasks, start)
         case LocalOrShuffleGrouping():
-            local = [each for each in range(tasks) if each % slots == slot]
-            return _RoundRobin(local or range(tasks), start)
+            local = range(slot, tasks, slots) or range(tasks)
+            # Dealing out to one task would copy all tuples.
+            return _RoundRobin(local, start) if len(local) > 1 else _Fixed(OneTask(local[0]))
         case ShuffleGrouping():
             return _RoundRobin(range(tasks), start)
         case _:

@@ -20,10 +20,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.context import Facts
 from txtopo.errors import RecomputedError, RunLostError, StateUsageError
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.emission import Channel, Emission
-from txtopo.stages.envelopes import Control, fault_of, raise_fault
+from txtopo.stages.envelopes import Control, WriteSet, fault_of, raise_fault
 from txtopo.stages.frame_chunks import Chunks
 from txtopo.stages.mailboxes import Arrival, Inbox, Records, sender_at
 from txtopo.stages.partials import AggregateFailed
@@ -43,6 +44,7 @@ def run_stage(
     records: Iterable[bytes],
     states: StateOpener | None = None,
     rows: Iterable[pa.RecordBatch] = (),
+    writes: list[WriteSet] | None = None,
 ) -> Iterator[Record]:
     """Run one level of a run in one slot.
 
@@ -52,6 +54,7 @@ def run_stage(
         states: Opens the states of committers. Without it each task opens their stores itself.
         rows: The rows of a micro-batch in this slot, at the first level of a stream spout's
             topology.
+        writes: Takes the write sets of committers, in the driver, where they need not be sent.
 
     Yields:
         The records that the stage sends, each with its address.
@@ -59,19 +62,24 @@ def run_stage(
     with ExitStack() as closing:
         if states is None:
             states = open_in_task(stage.program, closing)
-        yield from _Stage(stage, states, rows).run(records)
+        yield from _Stage(stage, states, rows, writes).run(records)
 
 
 class _Stage:
     """One call of :func:`run_stage`."""
 
     def __init__(
-        self, stage: StageContext, states: StateOpener, rows: Iterable[pa.RecordBatch]
+        self,
+        stage: StageContext,
+        states: StateOpener,
+        rows: Iterable[pa.RecordBatch],
+        writes: list[WriteSet] | None,
     ) -> None:
         self._stage = stage
         self._rows = rows
         self._states = states
         self._control = Control()
+        self._writes = self._control.writes if writes is None else writes
         self._channel = Channel(stage, self._control)
         self._spouts: dict[tuple[str, int], SpoutTask] = {}
         self._chunks = Chunks(())
@@ -160,7 +168,7 @@ class _Stage:
                     self._spouts[id, task] = SpoutTask(self._channel, component, task, self._rows)
                 steps = self._spouts[id, task].steps(attempt, metadata)
             else:
-                steps = self._bolt(component, attempt, task, arrivals.pop(task))
+                steps = self._bolt(component, attempt, task, arrivals.pop(task), metadata.facts)
             yield from self._guarded(steps, component, attempt, task)
             if self._failed_txid == attempt.txid:
                 return
@@ -181,16 +189,17 @@ class _Stage:
         attempt: TransactionAttempt,
         task: int,
         arrivals: list[Arrival],
+        facts: Facts,
     ) -> Iterator[None]:
         program = self._stage.program
         emission = Emission(self._channel, component, txid=attempt.txid, task=task)
         states = TaskStates(self._states, component.id, attempt)
-        context = program.context(component, task)
+        context = program.context(component, task, lambda: facts)
         if self._stage.chain == "commit":
             context = replace(context, states=states.state)
         bolt = loads(component.prototype)
         yield from run_bolt(bolt, program.config, context, attempt, arrivals, emission)
-        self._control.writes += states.write_sets(task)
+        self._writes += states.write_sets(task)
 
     def _guarded(
         self,

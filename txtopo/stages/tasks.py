@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 from itertools import repeat
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt
 from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector, RevocableOutputCollector
 from txtopo.config import Config
-from txtopo.context import TaskContext
+from txtopo.context import EPOCH, Facts, TaskContext
 from txtopo.errors import EmitError, RecordFailed, StateUsageError, TxtopoError
 from txtopo.metadata import BatchMetadata, Json, json_copy, shown
 from txtopo.pacing import rows_max_of
@@ -69,6 +70,7 @@ class SpoutTask:
         self._task = task
         self._emitter: Any = None
         self._takes_limit: bool | None = None
+        self._facts: Facts = None
         previous = channel.stage.run.previous
         cut = previous.of(component.id).cut if previous is not None else None
         # Emitters get copies, so that none can change what another one gets.
@@ -82,6 +84,7 @@ class SpoutTask:
         if not metadata.takes_part(self._component.id):
             return
         metadata = metadata.of(self._component.id)
+        self._facts = metadata.facts
         component, emission = self._component, self._emission(attempt)
         if self._emitter is None and component.role is not Role.STREAM_SPOUT:
             self._emitter = self._open()
@@ -108,7 +111,7 @@ class SpoutTask:
 
     def _open(self) -> Any:
         program, component = self._channel.stage.program, self._component
-        context = program.context(component, self._task)
+        context = program.context(component, self._task, lambda: self._facts)
         return loads(component.prototype).emitter(program.config, context)
 
     def _emission(self, attempt: TransactionAttempt) -> Emission:
@@ -309,7 +312,21 @@ def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
     """Return the rows of a batch as Python values."""
     if not batch.num_columns:
         return repeat((), batch.num_rows)
-    return zip(*[column.to_pylist() for column in batch.columns], strict=True)
+    return zip(*map(_values_of, batch.columns), strict=True)
+
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+
+def _values_of(column: pa.Array) -> list[Any]:
+    if column.type != _INSTANT:
+        values: list[Any] = column.to_pylist()
+        return values
+    # Arrow takes nine times as long: it makes a time zone for each value.
+    instants = column.cast(pa.int64()).to_pylist()
+    if column.null_count:
+        return [None if us is None else EPOCH + timedelta(0, 0, us) for us in instants]
+    return [EPOCH + timedelta(0, 0, us) for us in instants]
 
 
 def _batches(arrivals: Sequence[Arrival]) -> Iterator[pa.RecordBatch]:

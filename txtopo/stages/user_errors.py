@@ -57,7 +57,8 @@ def missing_module(name: str) -> TopologyError:
         return TopologyError(
             f"a worker cannot import {name!r}, which txtopo needs there; install txtopo and what "
             "it depends on in the Python of every executor (spark.pyspark.python, "
-            "PYSPARK_PYTHON), or ship an environment with spark.archives",
+            "PYSPARK_PYTHON), or ship an environment with spark.archives (to a Spark Connect "
+            "server with addArtifacts of the session)",
             module=name,
         )
     if name in EXTRAS:
@@ -69,7 +70,8 @@ def missing_module(name: str) -> TopologyError:
         )
     return TopologyError(
         f"a worker cannot import the module {name!r}; put it on every executor with --py-files, "
-        "spark.archives or an image, or define the class in the main script",
+        "spark.archives or an image (of a Spark Connect server with addArtifacts of the session), "
+        "or define the class in the main script",
         module=name,
     )
 

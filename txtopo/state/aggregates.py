@@ -37,10 +37,13 @@ class Aggregate(ABC):
         field: The input field; ``None`` stands for the row itself (``Count`` only).
         operator: The SQL operator that combines two partial results, or one with the stored value;
             None if only :meth:`combine_values` can, in Python.
+        initial: The stored value of no rows, which a row has in a column that is added to its
+            table later.
     """
 
     field: str | None = None
     operator: ClassVar[Operator | None] = "add"
+    initial: ClassVar[int | None] = None
 
     @property
     def takes_back(self) -> bool:
@@ -54,7 +57,7 @@ class Aggregate(ABC):
 
     @property
     def default_name(self) -> str:
-        """Name of the value column when the user gives none: ``count``, ``sum_delay`` …"""
+        """Name of the value column when the user gives none, such as ``count`` or ``sum_delay``."""
         kind = type(self).__name__.lower()
         return kind if self.field is None else f"{kind}_{self.field}"
 
@@ -120,6 +123,8 @@ def _sum(left: Any, right: Any) -> Any:
 @dataclass(frozen=True, slots=True)
 class Count(Aggregate):
     """Number of rows, or of those whose *field* is not NULL. A ``long``."""
+
+    initial: ClassVar[int | None] = 0
 
     def value_type(self, inputs: Fields) -> str:
         """Return ``long``; the field, if given, must exist."""
@@ -309,7 +314,7 @@ class OwnAggregate(PythonAggregate):
 
     @property
     def name(self) -> str:
-        """The name under which a store knows it: module and class."""
+        """The name under which a store knows it, its module and class."""
         return f"{type(self).__module__}:{type(self).__qualname__}"
 
     @abstractmethod
@@ -329,7 +334,7 @@ class OwnAggregate(PythonAggregate):
         raise NotImplementedError(f"{type(self).__name__} has no remove")
 
     def value_type(self, inputs: Fields) -> str:
-        """Return :attr:`type`, after a check that it is a type and that the input fields exist."""
+        """Return ``type``, after a check that it is a type and that the input fields exist."""
         inputs.select(self.fields)
         (field,) = Fields.of([Field("value", self.type)])
         return field.type

@@ -25,7 +25,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from txtopo.attempt import TransactionAttempt
@@ -52,6 +52,8 @@ Key = tuple[Any, ...]
 """One value per key field. It is a tuple even for one field."""
 Values = tuple[Any, ...]
 """One value per value field. It is a tuple even for one field."""
+RANGE_TYPES = ("timestamp", "timestamp_ntz", "long", "int", "short", "byte")
+"""The types of a column by which a state is read in ranges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,11 @@ class StateTable:
             state; else empty.
         mode: ``"table"`` or ``"log"``.
         origin: Where its table comes from: ``"made"``, ``"found"`` or ``"extended"``.
+        range_by: The column, a timestamp or a whole number, by which committers read ranges and by
+            which rows expire; None for none. It changes nothing of what is stored: a database makes
+            an index of it, unless it is the first key column.
+        defaults: What a row that is there already gets in a value column that is added: pairs of
+            name and value. They are not part of what a store keeps.
     """
 
     name: str
@@ -76,6 +83,8 @@ class StateTable:
     aggregates: tuple[Aggregate, ...] = ()
     mode: StateMode = "table"
     origin: TableOrigin = "made"
+    range_by: str | None = None
+    defaults: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not self.name or "\0" in self.name:
@@ -97,10 +106,10 @@ class StateTable:
                     f"state {self.name!r} has a column {name!r}, a name kept for bookkeeping "
                     f"({', '.join(BOOKKEEPING)}, prev_…); rename it"
                 )
-        for field in self.key:
-            if field.type == "json":
+        for column in self.key:
+            if column.type == "json":
                 raise TopologyError(
-                    f"state {self.name!r} has a key column {field.name!r} of json, in which equal "
+                    f"state {self.name!r} has a key column {column.name!r} of json, in which equal "
                     "values may have different texts; expected another type, e.g. string"
                 )
         if self.aggregates and len(self.aggregates) != len(self.value):
@@ -108,12 +117,12 @@ class StateTable:
                 f"state {self.name!r} has {len(self.value)} value columns and "
                 f"{len(self.aggregates)} aggregates; expected one for each column"
             )
-        for field, aggregate in zip(self.value, self.aggregates, strict=False):
+        for column, aggregate in zip(self.value, self.aggregates, strict=False):
             if self.mode == "log" and aggregate.operator is None:
                 raise TopologyError(
                     f"state {self.name!r} cannot keep {type(aggregate).__name__} in column "
-                    f"{field.name!r} in mode 'log', whose rows anyone combines by a GROUP BY, with "
-                    "sums, smallest and largest values; it combines in Python; "
+                    f"{column.name!r} in mode 'log', whose rows anyone combines by a GROUP BY, "
+                    "with sums, smallest and largest values; it combines in Python; "
                     "use open_state(…, mode='table')"
                 )
         if self.mode == "log" and self.origin != "made":
@@ -121,6 +130,24 @@ class StateTable:
                 f"state {self.name!r} cannot keep a log in a table that is there already; got "
                 "mode='log', which has several rows for a key; expected mode='table'"
             )
+        if self.range_by is not None:
+            self._check_range(self.range_by)
+
+    def _check_range(self, column: str) -> None:
+        types = [field.type for field in (*self.key, *self.value) if field.name == column]
+        if self.mode == "log" or not set(types) & set(RANGE_TYPES):
+            got = types[0] if types else "no such column"
+            raise TopologyError(
+                f"state {self.name!r} cannot be read by ranges of column {column!r}; got {got} in "
+                f"mode {self.mode!r}; expected a key or value column of type "
+                f"{', '.join(RANGE_TYPES)} in mode 'table'"
+            )
+
+    def column_of(self, key: Key, values: Values, column: str) -> Any:
+        """Return what a row has in a key or value column."""
+        if column in self.key.index:
+            return key[self.key.index[column]]
+        return values[self.value.index[column]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +166,16 @@ class StateSize:
 
 @dataclass(frozen=True, slots=True)
 class Puts:
-    """Final values by key. ``None`` deletes the key. May be empty."""
+    """Final values by key. ``None`` deletes the key. May be empty.
+
+    Attributes:
+        rows: The values.
+        expires: What :meth:`txtopo.state.StateTransaction.expire` told; None for nothing. It is for
+            the runtime: a commit deletes nothing by it.
+    """
 
     rows: Mapping[Key, Values | None]
+    expires: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +222,52 @@ class Snapshot(ABC):
     def items(self) -> Iterator[tuple[Key, Row]]:
         """Yield every row, including tombstones, in no particular order."""
 
+    def between(
+        self, table: StateTable, above: Any, up_to: Any, txid: int
+    ) -> Iterator[tuple[Key, Row]]:
+        """Yield the rows in a range of the column ``StateTable.range_by``, in any order.
+
+        Further rows may be among them, since the caller looks at each. The default reads every row
+        of the state. A store with an index overrides it.
+
+        Args:
+            table: The schema of the state.
+            above: The rows have more than that in the column; None for no lower end.
+            up_to: They have at most that; None for no upper end.
+            txid: In an opaque state every row that this txid wrote is yielded as well, tombstones
+                included, since the value that it had before may be in the range.
+        """
+        column = table.range_by
+        assert column is not None
+        for key, row in self.items():
+            written = row.txid == txid and table.kind == "opaque"
+            found = None if row.deleted else table.column_of(key, row.current, column)
+            if written or in_range(found, above, up_to):
+                yield key, row
+
+    def starting(self, prefixes: Sequence[Key]) -> Iterator[tuple[Key, Row]]:
+        """Yield the rows whose key begins with one of some prefixes, tombstones included.
+
+        They come in no particular order. The default reads every row of the state. A store whose
+        table is sorted by key overrides it.
+
+        Args:
+            prefixes: Distinct values of the first key columns, all of as many columns; may be
+                empty.
+        """
+        wanted = set(prefixes)
+        width = len(prefixes[0]) if prefixes else 0
+        for key, row in self.items() if wanted else ():
+            if key[:width] in wanted:
+                yield key, row
+
+
+def in_range(value: Any, above: Any, up_to: Any) -> bool:
+    """Return whether a value is above the one and at most the other; NULL is in no range."""
+    if value is None:
+        return False
+    return (above is None or value > above) and (up_to is None or value <= up_to)
+
 
 def _unmarked(step: str) -> None:
     """Do nothing."""
@@ -233,6 +313,10 @@ class StateBackend(ABC):
     """Whether :meth:`commit` takes a :class:`~txtopo.attempt.GroupAttempt`. If one state of a
     topology does not, the topology commits its batches one by one."""
 
+    evolves: bool = False
+    """Whether :meth:`claim` can change the value columns of a table that has rows, as
+    :mod:`txtopo.state.evolution` says. If False, such a state is refused."""
+
     shared_by_processes: bool = True
     """Whether other processes that open the same URL see the same state."""
 
@@ -262,6 +346,9 @@ class StateBackend(ABC):
     def create(self) -> None:
         """Make the tables that are missing and check those that exist.
 
+        With :attr:`evolves` it leaves a table as it is whose value columns the next claim may
+        change.
+
         Raises:
             SchemaDrift: A table has other columns than the state declares.
             StoreUnavailable: Try again later.
@@ -273,12 +360,15 @@ class StateBackend(ABC):
 
         Read and write the ledger in one store transaction. Store every field of it, also those that
         the backend has no use for: the runtime reads the ledger back after a claim and compares.
+        With :attr:`evolves` change the columns of the table, too, if it is to be changed, after the
+        ledger or together with it.
 
         Returns:
             The ledger after the claim.
 
         Raises:
             PromiseError: Raised by :func:`txtopo.state.ledger.claimed`; nothing was written.
+            SchemaDrift: The table is to be changed, but the claim does not say that it may be.
             StoreUnavailable: Try again later.
         """
 
@@ -303,6 +393,29 @@ class StateBackend(ABC):
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Open a consistent snapshot of the state. It must not delay commits."""
+
+    def expire(self, up_to: Any, before_txid: int) -> int:
+        """Delete rows that no later txid needs, in a store transaction that checks the ledger.
+
+        Who calls it: the runtime, beside the commits, on a thread of its own, in the object that
+        has claimed the state; again and again, while it returns more than 0. So it deletes few rows
+        at a time, if a commit has to wait for it. The ledger, and what a commit would undo, stay as
+        they are. The default deletes nothing: such rows stay.
+
+        Args:
+            up_to: The largest value of the column ``StateTable.range_by`` of such a row.
+            before_txid: Only rows that an earlier txid has written are deleted. A store asks
+                :func:`txtopo.state.ledger.expiring` for the txid that counts: rows of the last txid
+                or group of the ledger stay in any case, since it may be undone.
+
+        Returns:
+            The number of rows that were deleted; 0 if there are no more.
+
+        Raises:
+            PromiseError: Raised by :func:`txtopo.state.ledger.expiring`; nothing was deleted.
+            StoreUnavailable: Nothing was deleted, or nobody knows; it is called again later.
+        """
+        return 0
 
     def snapshot_of(self, txid: int) -> AbstractContextManager[Snapshot]:
         """Open the state as it was after *txid*, in its last version, if the store keeps history.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from txtopo.errors import SchemaDrift, TxtopoError
@@ -34,8 +34,13 @@ _READY_MADE: tuple[type[Aggregate], ...] = (
 _AGGREGATES = {kind.__name__: kind for kind in _READY_MADE}
 
 
-def declaration(state: StateTable) -> str:
-    """Return the columns of a state as JSON."""
+def declaration(state: StateTable, retired: Sequence[str] = ()) -> str:
+    """Return the columns of a state as JSON.
+
+    Args:
+        state: The state.
+        retired: Value columns that its table still has, and that are not written any more.
+    """
     text: dict[str, object] = {
         "kind": state.kind,
         "key": [[field.name, field.type] for field in state.key],
@@ -44,7 +49,21 @@ def declaration(state: StateTable) -> str:
     }
     if state.mode != "table":
         text["mode"] = state.mode
+    if retired:
+        text["retired"] = list(retired)
     return json.dumps(text)
+
+
+def retired_of(text: str) -> tuple[str, ...]:
+    """Return the value columns that a declaration says are not written any more.
+
+    Raises:
+        SchemaDrift: txtopo did not write the text.
+    """
+    try:
+        return tuple(map(str, json.loads(text).get("retired", ())))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _unreadable(text) from error
 
 
 def parsed_declaration(name: str, text: str) -> StateTable:
@@ -64,11 +83,16 @@ def parsed_declaration(name: str, text: str) -> StateTable:
             found.get("mode", "table"),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise SchemaDrift(
-            f"the columns of state {name!r} cannot be read from its store; got {text!r:.200}; "
-            "expected what txtopo wrote there; was it changed by hand?",
-            state=name,
-        ) from error
+        raise _unreadable(text, name) from error
+
+
+def _unreadable(text: str, name: str | None = None) -> SchemaDrift:
+    which = "a state" if name is None else f"state {name!r}"
+    return SchemaDrift(
+        f"the columns of {which} cannot be read from its store; got {text!r:.200}; "
+        "expected what txtopo wrote there; was it changed by hand?",
+        state=name,
+    )
 
 
 def listed_states(

@@ -40,11 +40,27 @@ only if every ledger holds it from the same attempts, and the stored metadata of
 its attempt: the batch of another attempt may end elsewhere, and continuing from there would count
 twice. Otherwise the same group is undone and redone. Every ledger is read after its claim, so that
 the predecessor cannot write any more.
+
+A state that is added, or that comes back
+-----------------------------------------
+A state that is added to a topology that has run begins at ``current`` - 1: it holds nothing, and
+takes the next txid like any other. Only a note in ZooKeeper (``/current``, see
+:mod:`txtopo.transactional_state.nodes`) allows that. Without it an empty ledger is a lost table.
+
+1. Its claim has :attr:`Claim.begins`, and writes that txid into an empty ledger. The txid has no
+   writer and no attempts: nothing of it is in the state. So the ledger is still empty, and a later
+   claim may write a later txid.
+2. A ledger that holds a txid already is that of a state that was taken out before. It may go on
+   only if it lacks nothing: it holds ``current`` - 1 from the attempt that was committed, or what
+   is redone anyway. The number of the txid alone does not say so: a deposed coordinator may have
+   written it, or the state was taken out while some states held a batch and others did not.
+3. If the others hold a group that is not committed, it is not adopted, since the new state lacks
+   it. It is redone with the same bounds, by all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -75,12 +91,12 @@ class Standing(Enum):
     """What an attempt may do to a state."""
 
     APPLY = "apply"
-    """The state holds txid - 1: apply the writes."""
+    """Apply the writes, since the state holds txid - 1."""
     REDO = "redo"
-    """The state holds this txid from an earlier attempt: undo it (opaque) or keep it
-    (transactional), then set the ledger to this attempt."""
+    """Undo the txid (opaque) or keep it (transactional), then set the ledger to this attempt,
+    since the state holds the txid from an earlier attempt."""
     HELD = "held"
-    """The state already holds this attempt: change nothing."""
+    """Change nothing, since the state already holds this attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +181,14 @@ class Ledger:
         return TransactionAttempt(self.txid, self.attempt, self.writer_epoch)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the state has never taken a txid, though it may begin after one.
+
+        A store that has lost who wrote its txid has lost where the group began as well.
+        """
+        return not (self.writer_epoch or self.attempts) and self.first_txid == self.txid
+
+    @property
     def owner(self) -> Owner:
         """The owner of the state."""
         return Owner(self.topology, self.component, self.state)
@@ -192,12 +216,18 @@ class Claim:
         replaces: To take the state over from another owner or ensemble on purpose: its ledger, as
             it was read. The claim is refused if owner, ensemble or last write differ by then, so
             that no write of a coordinator that still runs is undone.
+        begins: The txid after which a state begins that has never taken one, since it is added to
+            a topology that has run; 0 for any other state.
+        changes_table: Whether the columns of the table may be changed to those that the state
+            declares, see :mod:`txtopo.state.evolution`.
     """
 
     owner: Owner
     epoch: int
     ensemble: str = ""
     replaces: Ledger | None = None
+    begins: int = 0
+    changes_table: bool = False
 
     def takes_from(self, ledger: Ledger) -> bool:
         """Return whether the claim replaces owner and ensemble of this ledger on purpose."""
@@ -231,7 +261,9 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
         schema=LEDGER_SCHEMA,
     )
     if ledger is None:
-        return mine
+        return _begun(mine, claim.begins)
+    if claim.begins and not ledger.is_empty and ledger.topology == RELEASED:
+        raise _foreign(ledger, owner, begins=claim.begins)
     if not claim.takes_from(ledger) and owner.topology != RELEASED:
         _check_owner(ledger, owner)
         if ledger.txid:
@@ -241,6 +273,8 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
     anew = ledger.topology == RELEASED and not ledger.txid
     if _may_be_one(ledger.ensemble, claim.ensemble) and not anew:
         _check_epoch(ledger, claim.epoch)
+    if ledger.is_empty:
+        return _begun(mine, claim.begins or ledger.txid)
     return replace(
         mine,
         txid=ledger.txid,
@@ -248,8 +282,13 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
         attempt=ledger.attempt,
         # In schema 1 every group is one txid.
         first_txid=ledger.first_txid or ledger.txid,
-        attempts=ledger.attempts or ((ledger.attempt,) if ledger.txid else ()),
+        attempts=ledger.attempts or (ledger.attempt,),
     )
+
+
+def _begun(ledger: Ledger, txid: int) -> Ledger:
+    """Return the ledger of a state that holds nothing, and begins after a txid."""
+    return replace(ledger, txid=txid, first_txid=txid)
 
 
 def standing(
@@ -302,6 +341,30 @@ def standing(
             holder=ledger.writer,
         )
     return Standing.REDO
+
+
+def expiring(ledger: Ledger | None, claim: Claim | None, before_txid: int) -> int:
+    """Return before which txid a row must have been written, so that its claimant may delete it.
+
+    Rows of the last txid or group stay, since it may be undone: they are tagged with the txid of
+    the ledger.
+
+    Args:
+        ledger: The ledger, read in the store transaction that deletes.
+        claim: The claim of the backend that deletes; None if it has claimed nothing.
+        before_txid: What the runtime allows.
+
+    Raises:
+        FencedError: A later epoch has claimed the state.
+        ForeignEnsembleError: A coordinator of another ensemble has taken the state over.
+        ForeignStateError: Another owner has taken the state over.
+        LedgerGapError: The state is not claimed.
+    """
+    attempt = TransactionAttempt(before_txid, 0, 0 if claim is None else claim.epoch)
+    if ledger is None or claim is None:
+        raise _unclaimed(ledger, attempt)
+    _check_holder(ledger, attempt, claim)
+    return min(before_txid, ledger.txid)
 
 
 def same_owner(ledger: Ledger, owner: Owner) -> bool:
@@ -363,8 +426,13 @@ def _check_epoch(ledger: Ledger, epoch: int) -> None:
         )
 
 
-def _foreign(ledger: Ledger, owner: Owner) -> ForeignStateError:
-    if ledger.topology == RELEASED:
+def _foreign(ledger: Ledger, owner: Owner, begins: int = 0) -> ForeignStateError:
+    if ledger.topology == RELEASED and begins:
+        remedy = (
+            f"it holds txid {ledger.txid} of whoever released it, and this state is new, so it "
+            f"begins empty after txid {begins}; give it another table, or drop that one"
+        )
+    elif ledger.topology == RELEASED:
         remedy = "it was released meanwhile; stop this coordinator, or start the topology again"
     elif ledger.topology == owner.topology:
         remedy = (
@@ -425,20 +493,25 @@ def compared(
     current: int,
     stored: Mapping[int, TransactionAttempt],
     urls: Mapping[str, str] | None = None,
+    added: Collection[str] = (),
 ) -> Compared:
     """Decide whether a group that begins with *current* is committed already, or must be redone.
 
     Args:
         ledgers: The ledgers by name of their state, read after their claim; may be empty.
         current: The lowest txid that ZooKeeper does not know as committed.
-        stored: The attempt of the metadata that ZooKeeper holds for each txid from *current* on.
+        stored: The attempt of the metadata that ZooKeeper holds for each txid from *current* - 1
+            on.
         urls: The URLs of the stores by name of their state, without passwords, for messages.
+        added: Names of the states that were added and have not taken a txid since.
 
     Raises:
         StoreBehindCoordinator: A store lacks txids that were committed.
         StoreAheadOfCoordinator: A store holds txids that ZooKeeper cannot explain.
     """
     last = max((each.txid for each in ledgers.values()), default=0)
+    for name in added:
+        _check_nothing_missed(name, ledgers[name], current, stored)
     for name, ledger in ledgers.items():
         _check(name, ledger, current, last, stored, (urls or {}).get(name, "its URL"))
     if last < current:
@@ -486,6 +559,27 @@ def _check(
         )
 
 
+def _check_nothing_missed(
+    name: str, ledger: Ledger, current: int, stored: Mapping[int, TransactionAttempt]
+) -> None:
+    """Check that a state that comes back holds what was committed while it was away."""
+    committed = stored.get(current - 1)
+    writer = TransactionAttempt(ledger.txid, ledger.attempt, ledger.writer_epoch)
+    same = ledger.is_empty or writer == committed
+    if ledger.txid >= current or (ledger.txid == current - 1 and same):
+        return
+    raise StoreBehindCoordinator(
+        f"state {name!r} was taken out of the topology and comes back with what it held then: txid "
+        f"{ledger.txid} of {writer}; ZooKeeper says that txid {current - 1} is committed, of "
+        f"{committed}; expected a state that has missed nothing; to begin it anew, empty, with "
+        f"txid {current}, drop its table and its ledger, or give it another table; to have all "
+        "batches in it, call txtopo.operations.rebuild with another table for each state",
+        state=name,
+        ledger_txid=ledger.txid,
+        committed_txid=current - 1,
+    )
+
+
 def _cause(txid: int, url: str) -> str:
     """Return why a state may be behind, and what to do."""
     if txid:
@@ -495,9 +589,10 @@ def _cause(txid: int, url: str) -> str:
             f"{txid}, and the source with it"
         )
     return (
-        f"nothing of this topology is in the store at {url}; was the URL changed, the table "
-        "dropped, or the state added? point to the store where the state was, or copy its table "
-        "and ledger from there with the store's own tools; or, to begin again with the first "
-        "record of the source, give the topology another id and the state another table, or call "
-        "txtopo.operations.rebuild(topology, config).apply()"
+        f"nothing of this topology is in the store at {url}; was the URL changed, or the "
+        "table dropped? point to the store where the state was, or copy its table and ledger from "
+        "there with the store's own tools; or, to begin it anew, empty, start once "
+        "without the state and once with it, each with Config(allow_change=True); or, to begin "
+        "again with the first record of the source, give the topology another id and the state "
+        "another table, or call txtopo.operations.rebuild(topology, config).apply()"
     )

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol
 
 from txtopo.retries import warn_of_retry
@@ -183,14 +184,14 @@ class BackgroundTask:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._closed = False
+        self._closed = Event()
         self._failures = self._skip = 0
         self._pool: ThreadPoolExecutor | None = None
         self._running: Future[None] | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
         """Start *work*, unless other work is running or this is closed."""
-        if self._closed or (self._running is not None and not self._running.done()):
+        if self._closed.is_set() or (self._running is not None and not self._running.done()):
             return
         if self._skip:
             self._skip -= 1
@@ -202,9 +203,18 @@ class BackgroundTask:
         except RuntimeError:
             return  # closed meanwhile
 
+    @property
+    def hurries(self) -> bool:
+        """Whether somebody waits for the work in :meth:`close`."""
+        return self._closed.is_set()
+
+    def pause(self, seconds: float) -> None:
+        """Leave the machine to the commits for a while; called by the work, between its parts."""
+        self._closed.wait(seconds)
+
     def close(self) -> None:
         """Wait for the work that is running, and start no more."""
-        self._closed = True
+        self._closed.set()
         if self._pool is not None:
             self._pool.shutdown()
 

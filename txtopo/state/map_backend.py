@@ -34,7 +34,6 @@ from typing import Any, ClassVar
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
     FencedError,
-    SchemaDrift,
     StaleBatchError,
     StoreContended,
     StoreUnavailable,
@@ -44,6 +43,7 @@ from txtopo.errors import (
 from txtopo.state.backend import Key, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.backing_map import BackingMap, MapDocuments, MapHead
 from txtopo.state.declaration import declaration, listed_states, parsed_declaration
+from txtopo.state.evolution import refused_change
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.row_backend import changed_rows, written_keys
 from txtopo.state.row_text import PAIR, RowText
@@ -237,12 +237,8 @@ class MapBackend(StateBackend):
 
     def _checked(self, head: MapHead | None) -> MapHead | None:
         if head is not None and head.columns != declaration(self.table):
-            raise SchemaDrift(
-                f"state {self.table.name!r} was made with another declaration; got "
-                f"{declaration(self.table)}; its backing map holds {head.columns}; give it a table "
-                "of its own, or the old columns",
-                state=self.table.name,
-            )
+            why = "columns in a backing map do not change"
+            raise refused_change(why, head.columns, self.table, f"state {self.table.name!r}")
         return head
 
     def _documents(self, state: str | None = None) -> MapDocuments:

@@ -41,7 +41,8 @@ class StateReader:
 
     Example:
         >>> with open_state("sqlite:///counts.db", table="counts").reader() as reader:
-        ...     print(reader.get("global"), reader.ledger.txid)
+        ...     print(reader.get("the"), reader.ledger.txid)
+        2 3
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class StateReader:
 
     @property
     def ledger(self) -> Ledger | None:
-        """The ledger: the last txid, its attempt, the epoch that may write; None if unclaimed."""
+        """The ledger, with the last txid, its attempt and the writer's epoch; None if unclaimed."""
         return self._opened().ledger
 
     @property

@@ -27,6 +27,7 @@ from txtopo.state.backend import (
     StateTable,
     TableOrigin,
 )
+from txtopo.state.columns import Columns
 from txtopo.state.frames import FrameFactory
 from txtopo.state.reader import StateReader
 from txtopo.tuples import Fields
@@ -120,6 +121,8 @@ class State:
         mode: ``"table"`` or ``"log"``.
         origin: Whether the backend makes the table (``"made"``), a user made it (``"found"``), or a
             user made it and the backend adds columns (``"extended"``).
+        range_by: The column by which committers read ranges and rows expire; None for none.
+        defaults: What rows that are there get in value columns that are added, by column.
     """
 
     url: str
@@ -130,6 +133,8 @@ class State:
     aggregates: tuple[Aggregate, ...] = ()
     mode: StateMode = "table"
     origin: TableOrigin = "made"
+    range_by: str | None = None
+    defaults: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     _factory: BackendFactory | None = field(default=None, compare=False)
     _anchor: object = field(default=None, compare=False)
     # The URL as the user wrote it, for messages.
@@ -160,7 +165,7 @@ class State:
 
     @property
     def location(self) -> str:
-        """The URL of the store in one spelling: states with equal locations are in one store.
+        """The URL of the store in one spelling; states with equal locations are in one store.
 
         It names no driver. If the URL has no host, it names a file, and its path is resolved.
         """
@@ -199,6 +204,19 @@ class State:
         """Return this state with *table* as the name of its table, unless it has one."""
         return self if self.table is not None else replace(self, table=table)
 
+    def beside(self, table: str) -> State:
+        """Return an opaque state of the same store with another table, which its backend makes."""
+        return replace(
+            self,
+            table=table,
+            kind="opaque",
+            aggregates=(),
+            mode="table",
+            origin="made",
+            range_by=None,
+            defaults=(),
+        )
+
     def with_columns(
         self, key: Fields, value: Fields, aggregates: tuple[Aggregate, ...] = ()
     ) -> State:
@@ -208,6 +226,18 @@ class State:
             TopologyError: A column cannot be in a table; rename it.
         """
         state = replace(self, key=key, value=value, aggregates=tuple(aggregates))
+        if self.defaults:
+            _check_defaults(dict(self.defaults), value)
+        state.layout(self.shown_url)
+        return state
+
+    def ranged(self, column: str) -> State:
+        """Return this state, to be read by ranges of a key or value column that it has by now.
+
+        Raises:
+            TopologyError: The state has no such column, or it is no timestamp or whole number.
+        """
+        state = replace(self, range_by=column)
         state.layout(self.shown_url)
         return state
 
@@ -219,8 +249,19 @@ class State:
                 f"{self!r} has no table; expected open_state(…, table='counts') or "
                 ".with_state('counts', …)"
             )
-        parts = (self.key, self.value, self.aggregates, self.mode, self.origin)
-        return StateTable(name, self.kind, *parts)
+        parts = (self.key, self.value, self.aggregates, self.mode, self.origin, self.range_by)
+        return StateTable(name, self.kind, *parts, self._defaults(name))
+
+    def _defaults(self, table: str) -> tuple[tuple[str, Any], ...]:
+        """Return the defaults as exact values; those of aggregates are their values of no rows."""
+        if self.aggregates:
+            pairs = zip(self.value.names, self.aggregates, strict=False)
+            return tuple((name, aggregate.initial) for name, aggregate in pairs)
+        exact = []
+        for name, value in self.defaults:
+            fields = Fields.of([one for one in self.value if one.name == name])
+            exact.append((name, Columns(table, "value", fields).exact([value])[0]))
+        return tuple(exact)
 
     def open(self, table: str | None = None) -> StateBackend:
         """Open the backend; the caller closes it.
@@ -263,13 +304,15 @@ class State:
     def __repr__(self) -> str:
         return f"State({self.shown_url!r}, {self.kind}, table={self.table!r})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        shown = ("url", "kind", "table", "key", "value", "aggregates", "mode", "origin")
-        return {name: getattr(self, name) for name in (*shown, "_factory", "_written")}
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not __getstate__: up to Python 3.11.2 a frozen dataclass with slots has one of its own.
+        shown = ("url", "kind", "table", "key", "value", "aggregates", "mode", "origin", "range_by")
+        parts = (*shown, "defaults", "_factory", "_written")
+        return _unpickled, ({name: getattr(self, name) for name in parts},)
 
-    def __setstate__(self, parts: Mapping[str, Any]) -> None:
-        for name, part in {**parts, "_anchor": None}.items():
-            object.__setattr__(self, name, part)
+
+def _unpickled(parts: Mapping[str, Any]) -> State:
+    return State(**parts)
 
 
 def open_state(
@@ -282,6 +325,7 @@ def open_state(
     *,
     create: bool = True,
     add_columns: bool = False,
+    defaults: Mapping[str, Any] | None = None,
 ) -> State:
     """Declare a state in a store: ``sqlite:///counts.db``, ``postgresql://…``, ``memory:``.
 
@@ -296,29 +340,30 @@ def open_state(
         value: The value columns.
         mode: ``"log"`` appends the partial aggregates of each txid instead of updating a row for
             each key, and folds them later; readers combine the rows. Use it for a
-            ``PersistentAggregate`` whose aggregates combine in SQL, in a store where updates are
-            expensive.
+            ``PersistentAggregate`` that combines in SQL, where updates are expensive.
         create: If False, *table* is your own and has the bookkeeping columns (an error lists the
             missing ones). Batches change its rows. An undo restores them, also to their values
             before the first txid. Its other columns are left alone.
         add_columns: If True, *table* is your own and the bookkeeping columns are added to it.
+        defaults: What rows get in value columns that are added later: ``docs/how-to/evolution.md``.
 
     Raises:
-        TopologyError: Unknown URL, scheme, kind or mode; the message lists the known ones.
+        TopologyError: Unknown URL, scheme, kind, mode or default; the message lists known ones.
 
     Example:
         >>> open_state("memory:", table="counts").kind
         'opaque'
     """
     _check_declaration(kind, mode, table)
+    given = _check_defaults(defaults, value)
     factory = _find_factory(url)
     anchor, written = None, url
     if isinstance(factory, AnchoredFactory):
         url, anchor = factory.anchor(url)
     origin: TableOrigin = "extended" if add_columns else "made" if create else "found"
-    state = State(url, kind, table, key, value, (), mode, origin, factory, anchor, written)
-    # Only a topology gives it a name; until then it is known by its URL.
-    state.layout(redacted_url(written))
+    parts = (key, value, (), mode, origin, None, given)
+    state = State(url, kind, table, *parts, factory, anchor, written)
+    state.layout(redacted_url(written))  # only a topology gives it a name
     return state
 
 
@@ -331,6 +376,31 @@ def _check_declaration(kind: object, mode: object, table: object) -> None:
         raise TopologyError(
             f"the table of a state is of the wrong type; got {table!r}; expected its name, a string"
         )
+
+
+def _check_defaults(given: object, value: Fields) -> tuple[tuple[str, Any], ...]:
+    """Return defaults as pairs, after a check that each fits its column."""
+    defaults: object = {} if given is None else given
+    if not isinstance(defaults, Mapping):
+        raise TopologyError(
+            f"defaults are of the wrong type; got {given!r:.200}; expected a dict of values by "
+            "column, such as defaults={'refunds': 0}"
+        )
+    for name, default in defaults.items():
+        fields = [one for one in value if one.name == name]
+        if not fields:
+            raise TopologyError(
+                f"a default is of no value column; got {name!r}; expected one of "
+                f"{', '.join(value.names)}; the columns of a PersistentAggregate need no default"
+            )
+        try:
+            Columns("state", "value", Fields.of(fields)).exact([default])
+        except TxtopoError as error:
+            raise TopologyError(
+                f"the default of column {name!r} does not fit it; got {default!r:.200}; expected a "
+                f"{fields[0].type}: {error}"
+            ) from error
+    return tuple(defaults.items())
 
 
 def register_backend(scheme: str, factory: BackendFactory) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import PlugInError, StateUsageError, StoreUnavailable, ValueRefusedError
@@ -29,9 +29,12 @@ from txtopo.state.backend import (
     StateTable,
     Values,
     Writes,
+    in_range,
 )
 from txtopo.state.columns import Columns
-from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
+from txtopo.state.declaration import declaration
+from txtopo.state.evolution import TableChange, check_none_taken, not_allowed, table_change
+from txtopo.state.ledger import Claim, Ledger, Standing, claimed, expiring, standing
 from txtopo.state.values import Row, first_row
 from txtopo.tuples import Fields
 
@@ -104,7 +107,12 @@ class RowBackend(StateBackend):
         """
 
     def create(self) -> None:
-        """Make what the store needs. The default does nothing."""
+        """Make what the store needs. The default makes nothing, and checks the columns if it can.
+
+        With :attr:`evolves` the store keeps the declared columns: :meth:`stored` returns them as of
+        the last :meth:`replace`, which takes them from :attr:`table`.
+        """
+        self._change()
 
     def close(self) -> None:
         """Release connections. The default does nothing."""
@@ -113,9 +121,13 @@ class RowBackend(StateBackend):
         """Write a claim into the ledger, as ``StateBackend.claim`` says."""
         self.claimant = claim
         for _ in range(_TRIES_MAX):
-            held = self.load().ledger
-            ledger = claimed(held, claim)
-            if ledger == held or self._replaced(held, ledger, {}):
+            held = self.load()
+            ledger, change = claimed(held.ledger, claim), self._change()
+            if change is not None and not claim.changes_table:
+                raise not_allowed(change, f"state {self.table.name!r}")
+            changed = {} if change is None else {k: change.row(r) for k, r in held.rows.items()}
+            same = ledger == held.ledger and change is None
+            if same or self._replaced(held.ledger, ledger, changed):
                 return ledger
         raise self._contended()
 
@@ -137,9 +149,34 @@ class RowBackend(StateBackend):
                 return ledger
         raise self._contended()
 
+    def expire(self, up_to: Any, before_txid: int) -> int:
+        """Delete rows that no later txid needs, all at once, as ``StateBackend.expire`` says."""
+        for _ in range(_TRIES_MAX):
+            held = self.load()
+            txid = expiring(held.ledger, self.claimant, before_txid)
+            gone = expired_keys(self.table, held.rows, up_to, txid)
+            if not gone:
+                return 0
+            assert held.ledger is not None
+            if self._replaced(held.ledger, held.ledger, dict.fromkeys(gone)):
+                return len(gone)
+        raise self._contended()
+
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Open a consistent snapshot of the state; it holds all rows in memory."""
         return nullcontext(_LoadedSnapshot(self.load()))
+
+    def _change(self) -> TableChange | None:
+        """Return what has to be done to the table, if the store knows its columns."""
+        tables = self.stored() or () if self.evolves else ()
+        stored = next((table for table in tables if table.name == self.table.name), None)
+        if stored is None:
+            return None
+        label = f"state {self.table.name!r}"
+        change = table_change(declaration(stored), self.table, label)
+        if change is not None:
+            check_none_taken(change, label)
+        return change
 
     def _replaced(
         self, expected: Ledger | None, ledger: Ledger, changes: Mapping[Key, Row | None]
@@ -208,6 +245,28 @@ def changed_rows(
         elif values is not None:
             changes[key] = first_row(txid, values)
     return changes
+
+
+def expired_keys(
+    table: StateTable, rows: Mapping[Key, Row], up_to: Any, before_txid: int
+) -> list[Key]:
+    """Return the keys of the rows that expire.
+
+    Args:
+        table: The state.
+        rows: Stored rows by key.
+        up_to: The largest value of the range column of such a row.
+        before_txid: What :func:`~txtopo.state.ledger.expiring` returned.
+    """
+    column = table.range_by
+    assert column is not None
+    return [
+        key
+        for key, row in rows.items()
+        if row.txid < before_txid
+        and not row.deleted
+        and in_range(table.column_of(key, row.current, column), None, up_to)
+    ]
 
 
 def written_keys(table: StateTable, writes: Writes) -> list[Key]:

@@ -16,10 +16,11 @@ from typing import Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError
-from txtopo.state.backend import Key, Puts, Snapshot, StateTable, Values
+from txtopo.state.backend import Key, Puts, Snapshot, StateTable, Values, in_range
 from txtopo.state.columns import Columns
 from txtopo.state.ledger import Standing, standing
 from txtopo.state.values import Row
+from txtopo.tuples import Fields
 
 
 class StateHandle:
@@ -134,6 +135,7 @@ class StateTransaction:
         self._stored: dict[Key, Values | None] = {}
         self._earlier = earlier
         self._overlay: dict[Key, Values | None] = {}
+        self._expires: Any = None
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of *key*, with the transaction's own writes, or *default*."""
@@ -145,7 +147,7 @@ class StateTransaction:
 
         Later calls of ``get`` and ``update`` for these keys do not read the store.
         """
-        packed = [self._keys.pack(key) for key in keys]
+        packed = self._keys.pack_all(list(keys))
         self._load([key for key in packed if key not in self._stored])
         found = [self._read(key) for key in packed]
         return [None if values is None else self._values.named(values) for values in found]
@@ -154,6 +156,16 @@ class StateTransaction:
         """Set the value of *key*."""
         self._opened()
         self._write(self._keys.pack(key), self._values.pack(value))
+
+    def put_all(self, values: Iterable[tuple[Any, Any]]) -> None:
+        """Set the values of many keys; faster than one :meth:`put` for each."""
+        self._opened()
+        given = list(values)
+        keys = self._keys.pack_all([key for key, _ in given])
+        for key, value in zip(
+            keys, self._values.pack_all([value for _, value in given]), strict=True
+        ):
+            self._write(key, value)
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
         """Set the value of *key* to ``function(value)`` and return it; None stands for no value."""
@@ -181,6 +193,58 @@ class StateTransaction:
             if written is not None:
                 yield self._keys.plain(key), self._values.named(written)
 
+    def between(self, column: str, above: Any, up_to: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield every key and value with *column* in a range, with own writes, sorted by key.
+
+        Args:
+            column: The column by which the state is read in ranges.
+            above: The rows have more than that in *column*; None for no lower end.
+            up_to: They have at most that; None for no upper end. NULL is in no range.
+
+        Raises:
+            StateUsageError: The state is not read in ranges of *column*, or an end is of another
+                type than it.
+        """
+        table = self._ranged(column)
+        low, high = (None if end is None else self._end(end) for end in (above, up_to))
+
+        def among(key: Key, values: Values) -> bool:
+            return in_range(table.column_of(key, values, column), low, high)
+
+        rows = self._opened().between(table, low, high, self._attempt.txid)
+        return self._sorted(rows, among)
+
+    def starting(self, prefixes: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, Any]]:
+        """Yield every key and value whose key begins with a prefix, as :meth:`between` does.
+
+        Args:
+            prefixes: Tuples of the first one or more parts of a key, all of one length.
+
+        Raises:
+            StateUsageError: A prefix is no tuple, is too long, or has another length or type.
+        """
+        packed = self._packed(prefixes)
+        wanted, width = set(packed), len(packed[0]) if packed else 0
+        rows = self._opened().starting(packed)
+        return self._sorted(rows, lambda key, _: key[:width] in wanted)
+
+    def expire(self, up_to: Any) -> None:
+        """Tell that no later txid needs the rows that have at most *up_to* in the range column.
+
+        They are not deleted now, but later, beside the commits, when neither a replay nor an
+        operator can bring this txid back; or never, if the store cannot. So until then they are
+        read as before: do not count on it that they are gone. A NULL in the column never expires.
+        It is said of all rows of the state, whichever task says it, and the largest bound counts.
+
+        Raises:
+            StateUsageError: The state is not read in ranges, or *up_to* is of another type.
+        """
+        self._opened()
+        self._ranged(self._handle.table.range_by)
+        end = self._end(up_to)
+        if self._expires is None or end > self._expires:
+            self._expires = end
+
     def __enter__(self) -> StateTransaction:
         with ExitStack() as stack:
             snapshot = stack.enter_context(self._open_snapshot())
@@ -200,7 +264,7 @@ class StateTransaction:
         self._snapshot = None
         self._stack.close()
         if kind is None:
-            self._handle._finish(Puts(dict(self._overlay)))
+            self._handle._finish(Puts(dict(self._overlay), self._expires))
 
     def _read(self, key: Key) -> Values | None:
         self._opened()
@@ -217,6 +281,65 @@ class StateTransaction:
         for key in keys:
             row = rows.get(key)
             self._stored[key] = None if row is None else self._base(row)
+
+    def _sorted(
+        self, rows: Iterable[tuple[Key, Row]], among: Callable[[Key, Values], bool]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Return those of some stored rows, and of what was written since, that are asked for."""
+        found: dict[Key, Values] = {}
+        written = {**self._earlier, **self._overlay}
+        for key, row in rows:
+            values = self._stored[key] = self._base(row)
+            if values is not None and key not in written and among(key, values):
+                found[key] = values
+        for key, values in written.items():
+            if values is not None and among(key, values):
+                found[key] = values
+        plain, named = self._keys.plain, self._values.named
+        return iter([(plain(key), named(found[key])) for key in sorted(found)])
+
+    def _ranged(self, column: str | None) -> StateTable:
+        table, name = self._handle.table, self._handle.name
+        if table.range_by is None:
+            raise StateUsageError(
+                f"state {name!r} has no column by which ranges are read and rows expire; declare "
+                "one that is a timestamp or a whole number: open_state(…).ranged('column')",
+                state=name,
+            )
+        if column != table.range_by:
+            raise StateUsageError(
+                f"state {name!r} is not read in ranges of this column; got {column!r}; expected "
+                f"{table.range_by!r}, as it is declared",
+                state=name,
+            )
+        return table
+
+    def _end(self, end: Any) -> Any:
+        """Return the end of a range as a value of the column."""
+        table, name = self._handle.table, self._handle.name
+        field = next(each for each in (*table.key, *table.value) if each.name == table.range_by)
+        if end is None:
+            raise StateUsageError(
+                f"rows of state {name!r} expire up to a value of {field.name!r}; got None; "
+                f"expected {field.type}",
+                state=name,
+            )
+        return Columns(name, "key", Fields.of([field])).exact([end])[0]
+
+    def _packed(self, prefixes: Iterable[Sequence[Any]]) -> list[Key]:
+        given, fields = list(prefixes), list(self._handle.table.key)
+        width = len(given[0]) if given and isinstance(given[0], tuple | list) else 0
+        for prefix in given:
+            fits = isinstance(prefix, tuple | list) and len(prefix) == width
+            if not fits or not 0 < width <= len(fields):
+                names = ", ".join(field.name for field in fields)
+                raise StateUsageError(
+                    f"bad prefix of a key of state {self._handle.name!r}; got {prefix!r:.200}; "
+                    f"expected tuples of the first one or more of ({names}), all of one length",
+                    state=self._handle.name,
+                )
+        columns = Columns(self._handle.name, "key", Fields.of(fields[:width]))
+        return list(dict.fromkeys(columns.exact(prefix) for prefix in given))
 
     def _base(self, row: Row) -> Values | None:
         if self._handle.table.kind == "transactional":

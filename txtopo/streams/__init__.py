@@ -1,6 +1,22 @@
 """Streams: topologies written as chains of operators, which become spouts, bolts and states."""
 
 from txtopo.streams.builder import StreamBuilder
-from txtopo.streams.stream import DataStream, Grouped, Table
+from txtopo.streams.lookup_sources import DeltaLookup, FilesLookup, QueryLookup
+from txtopo.streams.lookups import Lookup
+from txtopo.streams.stream import DataStream, Grouped, Table, Windowed
+from txtopo.streams.windows import session, sliding, tumbling
 
-__all__ = ["DataStream", "Grouped", "StreamBuilder", "Table"]
+__all__ = [
+    "DataStream",
+    "DeltaLookup",
+    "FilesLookup",
+    "Grouped",
+    "Lookup",
+    "QueryLookup",
+    "StreamBuilder",
+    "Table",
+    "Windowed",
+    "session",
+    "sliding",
+    "tumbling",
+]

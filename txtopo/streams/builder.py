@@ -32,16 +32,29 @@ A stream that depends on the table cannot be asked again of it in the same txid:
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Sequence
+from dataclasses import replace
+
 from txtopo.bolts.bolt import Committer
 from txtopo.bolts.dead_letters import DeadLetters
 from txtopo.builders.transactional import Spout, Topology
+from txtopo.durations import Duration
 from txtopo.errors import TopologyError, nearest
 from txtopo.state.registry import State
+from txtopo.streams.checks import EventTime, declared_time
 from txtopo.streams.draft import Draft
+from txtopo.streams.event_time import TimeColumn
+from txtopo.streams.lookup_sources import LookupSource
+from txtopo.streams.lookups import Lookup, declared_lookup
 from txtopo.streams.nodes import Port, SourceNode
 from txtopo.streams.stream import DataStream
-from txtopo.topology.component import checked_streams
-from txtopo.tuples import DEFAULT_STREAM
+from txtopo.topology.checks import UNPLANNED
+from txtopo.topology.component import checked_streams, spout_role
+from txtopo.tuples import DEFAULT_STREAM, Fields
+
+DAY = datetime.timedelta(days=1)
+"""How far ahead of the planned time an event time may be by default."""
 
 
 class StreamBuilder:
@@ -54,7 +67,10 @@ class StreamBuilder:
         id: Id of the topology; its progress is stored under it. See
             ``TransactionalTopologyBuilder``.
         dead_letters: Where records go that a spout cannot decode; see
-            ``TransactionalTopologyBuilder``. The functions of operators make none.
+            ``TransactionalTopologyBuilder``. The functions of operators make none. A row without
+            a usable event time is one as well.
+        marks: The state of the watermarks, opaque; by default the table ``<topology>_marks`` in the
+            store of the first operator that needs one.
 
     Raises:
         TopologyError: An argument is wrong; the message says which and how to mend it.
@@ -73,32 +89,100 @@ class StreamBuilder:
     """
 
     def __init__(
-        self, id: str, *, dead_letters: State | Committer | DeadLetters | None = None
+        self,
+        id: str,
+        *,
+        dead_letters: State | Committer | DeadLetters | None = None,
+        marks: State | None = None,
     ) -> None:
-        self._draft = Draft(id, dead_letters)
+        self._draft = Draft(id, dead_letters, marks)
 
-    def source(self, id: str, spout: Spout, parallelism: int = 1) -> DataStream:
-        """Add a spout, and return its stream ``default``.
+    def source(
+        self,
+        id: str,
+        spout: Spout,
+        parallelism: int = 1,
+        *,
+        event_time: str | None = None,
+        delay: Duration = datetime.timedelta(0),
+        by: str | Sequence[str] = (),
+        idle_after: Duration | None = None,
+        max_ahead: Duration | None = DAY,
+        clock: Duration | None = None,
+    ) -> DataStream:
+        """Add a spout, and return its stream ``default``, with event time if a column has it.
 
         Args:
             id: Id of the spout.
             spout: The spout.
             parallelism: How many tasks the spout has, and the operators below it.
+            event_time: The column, a ``timestamp``, that says when a row happened. The watermark is
+                the largest so far, less *delay*; what is before it is late.
+            delay: How much older than the newest row one may be and not be late.
+            by: Columns that tell the parts of the source apart; the slowest part that has had a row
+                counts.
+            idle_after: After so long without a row, in planned time, a part does not count.
+            max_ahead: A row further ahead of the planned time of its txid is a dead letter, or ends
+                the run; None for no limit. A source without planned time has none by default.
+            clock: After so long without a row the planned time less *delay* is the watermark of a
+                part, and txids come without rows; instead of *idle_after*. It is for rows that come
+                as they happen, and does nothing for a source that never had one.
 
         Raises:
-            TopologyError: The id is taken, the spout declares no stream ``default``, or the
-                topology cannot have this spout.
+            TopologyError: An argument is wrong, or the topology cannot have this spout.
         """
-        self._draft.take_id(id, "spout")
-        node = self._draft.add_source(SourceNode(id, (), parallelism, spout))
-        streams = checked_streams(id, spout)
-        if DEFAULT_STREAM not in streams:
-            raise TopologyError(
-                f"spout {id!r} has no stream 'default'; got {', '.join(map(repr, streams))}; "
-                "expected output_fields = Fields(…)",
-                component=id,
-            )
-        return DataStream(self._draft, id, (Port(node),), streams[DEFAULT_STREAM].fields)
+        with self._draft.all_or_nothing():
+            self._draft.take_id(id, "spout")
+            node = self._draft.add_source(SourceNode(id, (), parallelism, spout))
+            streams = checked_streams(id, spout)
+            if DEFAULT_STREAM not in streams:
+                raise TopologyError(
+                    f"spout {id!r} has no stream 'default'; got {', '.join(map(repr, streams))}; "
+                    "expected output_fields = Fields(…)",
+                    component=id,
+                )
+            # By default there is a limit where batches have a plan, which says what time it was.
+            unlimited = event_time is None or spout_role(id, spout) in UNPLANNED
+            ahead = None if max_ahead is DAY and unlimited else max_ahead
+            given = EventTime(event_time, delay, by, idle_after, clock, ahead)
+            return self._timed(node, streams[DEFAULT_STREAM].fields, given)
+
+    def _timed(self, node: SourceNode, fields: Fields, given: EventTime) -> DataStream:
+        """Return the stream of a spout, which has event time if it declares it."""
+        id, time = node.id, declared_time(node.id, fields, given)
+        if time is None:
+            return DataStream(self._draft, id, (Port(node),), fields)
+        port, column = self._draft.measure_times(node, time, fields), time.column
+        return DataStream(self._draft, id, (port,), fields, TimeColumn(column, frozenset((id,))))
+
+    def lookup(
+        self,
+        id: str,
+        source: str | LookupSource,
+        *,
+        key: str | Sequence[str],
+        value: str | Fields,
+        refresh: Duration = "5 minutes",
+    ) -> Lookup:
+        """Declare a table from outside to join streams with: ``stream.join(lookup, on=…)``.
+
+        Each txid reads one version of it, which is planned and stored with the txid, so that a
+        replay reads the same. Each process holds the rows of a version in memory.
+
+        Args:
+            id: Id of the lookup; versions are stored under it.
+            source: ``"delta:///folder"``, or a ``DeltaLookup``, ``QueryLookup`` or ``FilesLookup``.
+            key: The columns that are its key; no two rows may have the same. Their types are those
+                of the columns that they are compared with.
+            value: The columns to take, with their types: ``"country string, since date"``.
+            refresh: How long a version is used before a newer one is looked for, when a batch is
+                planned.
+
+        Raises:
+            TopologyError: The id is taken, or an argument is wrong.
+        """
+        self._draft.take_id(id, "lookup")
+        return Lookup(self._draft, declared_lookup(id, source, key, value, refresh))
 
     def merge(self, *streams: DataStream) -> DataStream:
         """Return one stream with the rows of several, which have the same fields.
@@ -126,7 +210,8 @@ class StreamBuilder:
                         "twice; expected distinct streams; take it out"
                     )
                 ports.append(port)
-        return DataStream(self._draft, self._draft.free_id("merge"), tuple(ports), first.fields)
+        name, fields = self._draft.free_id("merge"), first.fields
+        return DataStream(self._draft, name, tuple(ports), fields, merged_time(streams))
 
     def output(self, id: str, stream: str) -> DataStream:
         """Return another stream than ``default`` of a spout, or of a bolt that was added.
@@ -164,3 +249,16 @@ class StreamBuilder:
             TopologyError: The topology cannot run; the message says what to mend.
         """
         return self._draft.build_topology()
+
+
+def merged_time(streams: Sequence[DataStream]) -> TimeColumn | None:
+    """Return the event time of merged streams: that of all, if it is in the same column."""
+    times = [stream.time for stream in streams]
+    if times[0] is None or any(
+        time is None or (time.column, time.offset) != (times[0].column, times[0].offset)
+        for time in times
+    ):
+        return None
+    known = [time for time in times if time is not None]
+    sources = frozenset[str]().union(*(time.sources for time in known))
+    return replace(times[0], sources=sources, behind=max(time.behind for time in known))

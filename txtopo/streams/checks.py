@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from txtopo.durations import Duration, duration
 from txtopo.errors import FieldsError, TopologyError, nearest
+from txtopo.streams.event_time import SourceTime
 from txtopo.topology.checks import check_parallelism
 from txtopo.tuples import Field, Fields
 
@@ -91,6 +95,82 @@ def check_new_columns(operator: str, fields: Fields, more: Iterable[Field]) -> F
                 field=field.name,
             )
     return Fields.of([*fields, *more])
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """The arguments of ``StreamBuilder.source`` about event time, as they were given."""
+
+    column: str | None
+    delay: Duration
+    by: str | Sequence[str]
+    idle_after: Duration | None
+    clock: Duration | None
+    max_ahead: Duration | None
+
+
+def declared_time(source: str, fields: Fields, given: EventTime) -> SourceTime | None:
+    """Return what a source declares of its event time; None if it has none.
+
+    Raises:
+        TopologyError: An argument is wrong; the message says which.
+    """
+    operator = f"source {source!r}"
+    if given.column is None:
+        for name in ("delay", "by", "idle_after", "max_ahead", "clock"):
+            if value := getattr(given, name):
+                raise TopologyError(
+                    f"{operator} has {name}, and no event_time; got {name}={value!r}; expected "
+                    "event_time= with the name of a column of type timestamp"
+                )
+        return None
+    column = _time_column(operator, given.column, fields)
+    if given.clock is not None and given.idle_after is not None:
+        raise TopologyError(
+            f"{operator} has idle_after and clock; got {given.idle_after!r} and {given.clock!r}; "
+            "expected one: a silent part does not count any more, or time goes on for it"
+        )
+
+    by = column_names(f"{operator}, for by,", given.by, fields)
+    if column in by:
+        raise FieldsError(
+            f"the parts of {operator} are told apart by its event time; got by={given.by!r:.100}; "
+            f"expected other columns than {column!r}: each time would be a part of its own, and "
+            "the watermark would stay at the earliest",
+            field=column,
+        )
+
+    def length(name: str) -> datetime.timedelta | None:
+        value = getattr(given, name)
+        return None if value is None else duration(f"{name} of {operator}", value)
+
+    return SourceTime(
+        source,
+        column,
+        duration(f"the delay of {operator}", given.delay, zero=True),
+        by,
+        length("idle_after"),
+        length("max_ahead"),
+        length("clock"),
+    )
+
+
+def _time_column(operator: str, given: object, fields: Fields) -> str:
+    """Return the column of the event time of a source."""
+    if not isinstance(given, str):
+        raise FieldsError(
+            f"the event time of {operator} is one column; got {given!r:.100}; expected its "
+            "name, e.g. event_time='ts'"
+        )
+    (column,) = column_names(f"{operator}, for its event time,", given, fields)
+    kind = fields[fields.index[column]].type
+    if kind != "timestamp":
+        raise FieldsError(
+            f"the event time of {operator} is of the wrong type; got {column!r}, {kind}; "
+            "expected a timestamp; let the spout declare one",
+            field=column,
+        )
+    return column
 
 
 def check_function(operator: str, function: object, *arguments: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from txtopo.bolts.bolt import Committer
@@ -10,11 +12,22 @@ from txtopo.bolts.dead_letters import DeadLetters
 from txtopo.builders.dead_letters import checked_dead_letters
 from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
 from txtopo.errors import TopologyError
+from txtopo.spouts.clock import ClockTransactionalSpout
 from txtopo.state.registry import State, redacted_url
-from txtopo.streams.nodes import Port, ProgramNode, SourceNode, StatelessNode
+from txtopo.streams.event_time import KEY, VALUE, SourceTime, TimeColumn
+from txtopo.streams.nodes import (
+    Port,
+    ProgramNode,
+    SourceNode,
+    StatelessNode,
+    TimesNode,
+    WatermarksNode,
+)
 from txtopo.topology.component import check_id
+from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
+    from txtopo.streams.lookups import Lookup
     from txtopo.streams.stream import DataStream, Table
 
 AnyNode = TypeVar("AnyNode", bound=ProgramNode)
@@ -28,12 +41,32 @@ class Draft:
             streams that query a table.
     """
 
-    def __init__(self, id: str, dead_letters: State | Committer | DeadLetters | None) -> None:
+    def __init__(
+        self, id: str, dead_letters: State | Committer | DeadLetters | None, marks: State | None
+    ) -> None:
         self._id = check_id("topology", id)
         self._dead_letters = checked_dead_letters(dead_letters)
+        self._marks = None if marks is None else readable_state("marks", marks)
+        self._watermarks: WatermarksNode | None = None
         self.nodes: list[ProgramNode] = []
         self._ids: set[str] = set()
         self._tables: dict[tuple[str, str], str] = {}
+        self._timed: dict[str, str] = {}
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Forget the ids, tables and nodes of an operator that fails, so that it can be corrected.
+
+        Ask for a watermark last: what the node of watermarks was asked for stays.
+        """
+        ids, tables, nodes = self._ids.copy(), self._tables.copy(), self.nodes.copy()
+        watermarks, timed = self._watermarks, self._timed.copy()
+        try:
+            yield
+        except Exception:
+            self._ids, self._tables, self.nodes = ids, tables, nodes
+            self._watermarks, self._timed = watermarks, timed
+            raise
 
     def take_id(self, id: str, what: str) -> str:
         """Take an id that the user gave.
@@ -105,7 +138,7 @@ class Draft:
             )
         self._tables[place] = where
 
-    def check_own(self, where: str, given: object, kind: type[DataStream | Table]) -> None:
+    def check_own(self, where: str, given: object, kind: type[DataStream | Table | Lookup]) -> None:
         """Check that a stream or table is one, and of this builder.
 
         Raises:
@@ -135,13 +168,52 @@ class Draft:
             TopologyError: It is no spout, or the topology cannot have it.
         """
         self.nodes.append(source)
-        try:
-            self._builder()
-        except Exception:
-            self.nodes.remove(source)
-            self._ids.discard(source.id)
-            raise
+        self._builder()
         return source
+
+    def measure_times(self, node: SourceNode, time: SourceTime, fields: Fields) -> Port:
+        """Add what measures the event times of a source, and return its rows."""
+        id = self.take_id(f"{node.id}.times", "operator")
+        times = self.add(TimesNode(id, (Port(node),), node.parallelism, time, fields))
+        if time.clock is not None:
+            clock = self.take_id(f"{node.id}.clock", "spout")
+            spout = ClockTransactionalSpout(time.clock)
+            self.watermarks.clocks.append(Port(self.add_source(SourceNode(clock, (), 1, spout))))
+        self.watermarks.times.append(times)
+        return Port(times)
+
+    @property
+    def watermarks(self) -> WatermarksNode:
+        """The node that keeps the watermarks of all sources with event time."""
+        if self._watermarks is None:
+            self._watermarks = self.add(WatermarksNode(self.free_id("marks"), (), 1))
+        return self._watermarks
+
+    def watermark(self, time: TimeColumn, beside: State, table: str) -> Port:
+        """Return the stream with the watermark for a table.
+
+        Args:
+            time: The event time of a stream.
+            beside: The state of who asks: marks are kept beside the first one.
+            table: The name of its table.
+
+        Raises:
+            TopologyError: A table of that name in another store has a watermark, too.
+        """
+        node, name = self.watermarks, table.casefold()
+        if self._timed.setdefault(name, beside.location) != beside.location:
+            raise TopologyError(
+                f"two tables {table!r} in different stores have windows, joins or other operators "
+                f"with event time; got one of them in {beside!r}; expected distinct names, by "
+                "which their watermarks are kept; give one another table",
+                table=table,
+            )
+        if node.state is None:
+            marks = beside.beside(f"{self._id}_marks") if self._marks is None else self._marks
+            named = marks.named("marks")
+            self.take_table("the watermarks", named, "marks")
+            node.state = named.with_columns(KEY, VALUE)
+        return node.of(time, name)
 
     def build_topology(self) -> Topology:
         """Return the topology.
@@ -195,6 +267,27 @@ def checked_state(where: str, state: object) -> State:
         raise TopologyError(
             f"the state of {where} is of the wrong type; got {redacted_url(repr(state)):.200}; "
             "expected what open_state(url) returns"
+        )
+    return state
+
+
+def readable_state(operator: str, state: object) -> State:
+    """Return a state, if a committer may emit what it reads in it.
+
+    Raises:
+        TopologyError: It would read something else in a replay, or cannot read.
+    """
+    state = checked_state(operator, state)
+    if state.kind != "opaque":
+        raise TopologyError(
+            f"{operator} reads a transactional state; got {state!r}; expected an opaque one, since "
+            "in a replay a transactional state that holds the txid shows what is after it; use "
+            'open_state(…, kind="opaque")'
+        )
+    if state.mode != "table":
+        raise TopologyError(
+            f"{operator} reads a state in mode 'log', whose rows are partial aggregates; got "
+            f"{state!r}; expected open_state(…, mode='table')"
         )
     return state
 

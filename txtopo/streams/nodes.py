@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,8 +14,20 @@ from txtopo.builders.declarer import BoltDeclarer
 from txtopo.builders.transactional import Bolt, Spout, TransactionalTopologyBuilder
 from txtopo.state.registry import State
 from txtopo.streams.batch_aggregate import BatchPartials
+from txtopo.streams.event_time import (
+    MARKS,
+    REFUSED,
+    MeasureTimes,
+    RefuseRows,
+    SourceTime,
+    TimeColumn,
+    Watermarks,
+)
+from txtopo.streams.late_rows import LATE
 from txtopo.streams.operators import FusedOperators, Operator
+from txtopo.streams.sessions import SessionCommitter
 from txtopo.streams.tables import Aggregating, AnsweredQuery, Output, TableCommitter, Upserting
+from txtopo.streams.windows import Closing, Session, Window, WindowCommitter
 from txtopo.tuples import DEFAULT_STREAM, Fields
 
 
@@ -108,6 +121,71 @@ class SourceNode(ProgramNode):
 
 
 @dataclass(eq=False, slots=True)
+class TimesNode(ProgramNode):
+    """Measures the event times of a source.
+
+    Attributes:
+        time: What the source declares.
+        fields: The fields of its rows.
+    """
+
+    time: SourceTime
+    fields: Fields
+
+    def declare(self, builder: TransactionalTopologyBuilder) -> None:
+        """Add the bolt that measures, and the one that takes the rows that are none."""
+        declarer = builder.set_bolt(self.id, MeasureTimes(self.time, self.fields), self.parallelism)
+        for port in self.inputs:
+            declarer.local_or_shuffle_grouping(*port.output)
+        refusing = builder.set_bolt(f"{self.id}.{REFUSED}", RefuseRows(self.time))
+        refusing.local_or_shuffle_grouping(self.id, REFUSED)
+
+
+@dataclass(eq=False, slots=True)
+class WatermarksNode(ProgramNode):
+    """Keeps the watermarks of a program.
+
+    Attributes:
+        state: Its state; None until the program has one.
+        times: The nodes that measure event times.
+        clocks: Spouts that bring txids while a source is silent.
+        wanted: The event time of each table that reads a watermark, by its name.
+    """
+
+    state: State | None = None
+    times: list[TimesNode] = field(default_factory=list)
+    clocks: list[Port] = field(default_factory=list)
+    wanted: dict[str, TimeColumn] = field(default_factory=dict)
+
+    @property
+    def reads(self) -> Iterator[Port]:
+        """The marks of all sources, and the clocks."""
+        yield from (Port(each, MARKS) for each in self.times)
+        yield from self.clocks
+
+    @property
+    def commits(self) -> bool:
+        """It is a committer."""
+        return True
+
+    def of(self, time: TimeColumn, table: str) -> Port:
+        """Return the stream with the watermark of an event time for a table."""
+        self.wanted[table] = time
+        return Port(self, table)
+
+    def declare(self, builder: TransactionalTopologyBuilder) -> None:
+        """Add the committer, if anything reads a watermark."""
+        if not self.wanted:
+            return
+        assert self.state is not None, "set by who first asks for a watermark"
+        sources = {each.id: each.time for each in self.times}
+        declarer = builder.set_bolt(self.id, Watermarks(self.id, sources, self.wanted))
+        for port in self.reads:
+            declarer.global_grouping(*port.output)
+        declarer.with_state(self.id, self.state)
+
+
+@dataclass(eq=False, slots=True)
 class StatelessNode(ProgramNode):
     """An operator without state; several in a row become one bolt.
 
@@ -170,6 +248,25 @@ class BoltNode(ProgramNode):
             declarer.with_state(name, state)
 
 
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows of a table.
+
+    Attributes:
+        time: The event time of the rows.
+        watermark: The stream with their watermark.
+        window: The windows.
+        late: The state of late rows; None if they are dropped.
+        keep: How long after its end a window is kept; None for ever.
+    """
+
+    time: TimeColumn
+    watermark: Port
+    window: Window | Session
+    late: State | None
+    keep: datetime.timedelta | None
+
+
 @dataclass(eq=False, slots=True)
 class TableNode(ProgramNode):
     """A state whose rows are known by key, with what reads it.
@@ -182,6 +279,8 @@ class TableNode(ProgramNode):
         columns: The value columns as readers see them.
         queries: The streams that ask for values, by the stream that has the answers.
         changes: The streams of changes that are read.
+        windows: Its windows, if it has some.
+        final: Whether its closed windows are read.
     """
 
     state: State
@@ -191,11 +290,15 @@ class TableNode(ProgramNode):
     columns: Fields
     queries: dict[str, AskedQuery] = field(default_factory=dict)
     changes: set[str] = field(default_factory=set)
+    windows: Windows | None = None
+    final: bool = False
 
     @property
     def reads(self) -> Iterator[Port]:
-        """The streams that it is made of, and those that query it."""
+        """The streams that it is made of, its watermark, and the streams that query it."""
         yield from self.inputs
+        if self.windows is not None:
+            yield self.windows.watermark
         for query in self.queries.values():
             yield from query.ports
 
@@ -205,16 +308,16 @@ class TableNode(ProgramNode):
         return True
 
     @property
-    def emits(self) -> bool:
-        """Whether anything reads it."""
-        return bool(self.queries or self.changes)
+    def combines_in_store(self) -> bool:
+        """Whether a ``PersistentAggregate`` can keep it: nothing reads it, and no row is late."""
+        return not (self.queries or self.changes or self.windows)
 
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
         """Add a ``PersistentAggregate`` if nothing reads the table, else a committer."""
         if self.aggregate is None:
             assert self.upserts is not None
             self._commit(builder, self.upserts, tuple(port.output for port in self.inputs))
-        elif not self.emits:
+        elif self.combines_in_store:
             declarer = builder.set_bolt(self.id, self.aggregate)
             for port in self.inputs:
                 _subscribe(declarer, port, self.aggregate.key)
@@ -239,13 +342,26 @@ class TableNode(ProgramNode):
             for name, each in self.queries.items()
         }
         table = self.state.layout(self.id)
-        bolt = TableCommitter(self.id, table, inputs, applies, queries, frozenset(self.changes))
+        parts = self.id, table, inputs, applies, queries, frozenset(self.changes)
+        windows = self.windows
+        if windows is None:
+            bolt = TableCommitter(*parts)
+        else:
+            late = None if windows.late is None else LATE
+            output = windows.watermark.output
+            closing = Closing(output, windows.window, late, windows.keep, self.final)
+            kind = SessionCommitter if isinstance(windows.window, Session) else WindowCommitter
+            bolt = kind(closing, *parts)
         declarer = builder.set_bolt(self.id, bolt)
         asking = (output for each in queries.values() for output in each.sources)
         # A stream may ask twice.
         for output in dict.fromkeys((*inputs, *asking)):
             declarer.global_grouping(*output)
         declarer.with_state(self.id, self.state)
+        if windows is not None:
+            declarer.global_grouping(*windows.watermark.output)
+            if windows.late is not None:
+                declarer.with_state(LATE, windows.late)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ result.
 
 from __future__ import annotations
 
+import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from txtopo.context import TaskContext
 from txtopo.errors import EmitError
 from txtopo.stages.columns import conform, to_batches
 from txtopo.stages.tasks import rows_of
+from txtopo.topology.component import VersionedTable
 from txtopo.tuples import DEFAULT_STREAM, Fields, Origin, Stream, Tuple
 
 MATCHING, OTHERS = "matching", "others"
@@ -40,6 +42,7 @@ class Operator(ABC):
         function: The user's function.
         word: The name of its method.
         divides: Whether its rows go to the two streams of a branch.
+        needs_planned_time: Whether it asks when the batch was planned.
     """
 
     id: str
@@ -48,6 +51,21 @@ class Operator(ABC):
     function: Callable[..., Any]
     word: ClassVar[str]
     divides: ClassVar[bool] = False
+    needs_planned_time: ClassVar[bool] = False
+
+    @property
+    def told(self) -> str:
+        """What ``explain()`` shows of it."""
+        return self.word
+
+    @property
+    def lookups(self) -> Mapping[str, VersionedTable]:
+        """The tables from outside that it reads, by id."""
+        return {}
+
+    def bound(self, context: TaskContext) -> Operator:
+        """Return this operator for the batch of a task; by default it needs to know nothing."""
+        return self
 
     @abstractmethod
     def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
@@ -176,6 +194,29 @@ class SelectColumns(Operator):
         yield pa.RecordBatch.from_arrays(columns, schema=self.fields.arrow_schema())
 
 
+@dataclass(frozen=True)
+class AddPlannedTime(Operator):
+    """The row, with the time at which its batch was planned; it has no function.
+
+    Attributes:
+        time: The time, once it is bound to a batch.
+    """
+
+    time: datetime.datetime | None = None
+    word = "with_planned_time"
+    needs_planned_time = True
+
+    def bound(self, context: TaskContext) -> AddPlannedTime:
+        """Return this operator for a batch: with its time."""
+        return replace(self, time=context.planned_time)
+
+    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
+        """Add the time to each row."""
+        schema = self.fields.arrow_schema()
+        times = pa.repeat(pa.scalar(self.time, schema[-1].type), batch.num_rows)
+        yield pa.RecordBatch.from_arrays([*batch.columns, times], schema=schema)
+
+
 class FilterRows(Operator):
     """The rows for which a function returns true."""
 
@@ -251,7 +292,7 @@ class FusedOperators(ArrowBolt):
     Delivery: that of an ``ArrowBolt``. It keeps nothing.
 
     Attributes:
-        fused_operators: The names of the operators, for ``explain()``.
+        stream_operators: The names of the operators, for ``explain()``.
     """
 
     def __init__(self, chain: tuple[Operator, ...]) -> None:
@@ -259,7 +300,11 @@ class FusedOperators(ArrowBolt):
         fields = Stream(chain[-1].fields)
         names = (MATCHING, OTHERS) if chain[-1].divides else (DEFAULT_STREAM,)
         self.output_streams: Mapping[str, Stream | Fields] = dict.fromkeys(names, fields)
-        self.fused_operators = tuple(each.word for each in chain)
+        self.stream_operators = tuple(each.told for each in chain)
+        self.needs_planned_time = any(each.needs_planned_time for each in chain)
+        self.lookups = {id: table for each in chain for id, table in each.lookups.items()}
+        tables = self.lookups.values()
+        self.client_modules = sorted({name for each in tables for name in each.client_modules})
 
     def prepare(
         self,
@@ -270,6 +315,7 @@ class FusedOperators(ArrowBolt):
     ) -> None:
         """Get ready for one attempt."""
         self._collector, self._attempt = collector, attempt
+        self._chain = tuple(each.bound(context) for each in self._chain)
 
     def execute(self, batch: pa.RecordBatch) -> None:
         """Take a batch through all operators."""

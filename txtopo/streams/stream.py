@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.builders.transactional import Bolt
+from txtopo.durations import MICROSECOND, Duration, duration
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.reader import ReaderView
@@ -25,19 +27,41 @@ from txtopo.streams.checks import (
     declared_fields,
     parallelism_of,
 )
-from txtopo.streams.draft import Draft
+from txtopo.streams.deduplication import ENTRY, DropDuplicates
+from txtopo.streams.draft import Draft, readable_state
+from txtopo.streams.event_time import WATERMARK, TimeColumn, just_before
+from txtopo.streams.expiring_values import SEEN, ExpiringValues, TimeToLive
+from txtopo.streams.interval_join import (
+    BUFFERED,
+    LATE_SIDE,
+    LEFT,
+    RIGHT,
+    SIDE_AND_TIME,
+    BufferRows,
+    How,
+    IntervalJoin,
+    Joined,
+    check_of_streams,
+    checked_how,
+    interval,
+    joined_fields,
+)
+from txtopo.streams.late_rows import LATE, LATE_KEY
+from txtopo.streams.lookups import JoinLookup, Lookup, joined_with
 from txtopo.streams.nodes import (
     AskedQuery,
     BoltNode,
     Port,
     StatelessNode,
     TableNode,
+    Windows,
     parallelism_below,
 )
 from txtopo.streams.operators import (
     MATCHING,
     OTHERS,
     AddColumns,
+    AddPlannedTime,
     BranchRows,
     FilterBatches,
     FilterRows,
@@ -48,12 +72,23 @@ from txtopo.streams.operators import (
     Operator,
     SelectColumns,
 )
+from txtopo.streams.sessions import AssignSessions
 from txtopo.streams.tables import (
     CHANGES,
     CHANGES_BEFORE,
     RunningValues,
     Upserting,
     changed_fields,
+)
+from txtopo.streams.windows import (
+    BOUNDS,
+    END,
+    FINAL,
+    START,
+    WINDOW_END,
+    AssignWindows,
+    Session,
+    Window,
 )
 from txtopo.topology.component import bolt_role, checked_streams
 from txtopo.tuples import DEFAULT_STREAM, Field, Fields, Tuple
@@ -83,12 +118,15 @@ class DataStream:
         name: What it is called in messages and ids.
         ports: The components and streams that its rows come from.
         fields: The fields of its rows.
+        time: Its event time; None if it has none. A stream has event time as long as it has the
+            column, by its name and as a ``timestamp``.
     """
 
     draft: Draft
     name: str
     ports: tuple[Port, ...]
     fields: Fields
+    time: TimeColumn | None = None
 
     def map(
         self,
@@ -195,7 +233,11 @@ class DataStream:
             raise FieldsError("select names no column; expected one at the least")
         fields = Fields.of([Field(name, field.type) for name, field in pairs])
         columns = (*kept, *others)
-        return self._stateless(SelectColumns, fields, _no_function, None, None, columns)
+        stream = self._stateless(SelectColumns, fields, _no_function, None, None, columns)
+        if self.time is None or self.time.column not in columns:
+            return replace(stream, time=None)
+        new = fields.names[columns.index(self.time.column)]
+        return replace(stream, time=replace(self.time, column=new))
 
     def map_batches(
         self,
@@ -346,7 +388,7 @@ class DataStream:
         node, state = table.node, table.node.state
         check_same_types("query", self.fields.select(names), state.key)
         fields = check_new_columns("query", self.fields, node.columns)
-        _check_reads("query", state)
+        readable_state("query", state)
         if any(port.node.depends_on(node) for port in self.ports):
             raise TopologyError(
                 f"query asks table {table.name!r} with a stream that depends on it; got "
@@ -356,7 +398,229 @@ class DataStream:
             )
         name = self.draft.id_of(id, self.name, "query")
         node.queries[name] = AskedQuery(self.ports, self.fields, names)
-        return DataStream(self.draft, name, (Port(node, name),), fields)
+        return DataStream(self.draft, name, (Port(node, name),), fields, self._time_in(fields))
+
+    def drop_duplicates(
+        self,
+        *names: str,
+        within: Duration,
+        state: State,
+        late: State | Literal[False] | None = None,
+        id: str | None = None,
+    ) -> DataStream:
+        """Return the first row of each key, and drop those that repeat it.
+
+        A row is a duplicate if one of its key was let through before it whose event time differs by
+        less than *within*. A NULL in a column equals nothing. See
+        :mod:`txtopo.streams.deduplication`.
+
+        Args:
+            names: The columns that tell rows apart, such as the id of an event.
+            within: How long a row is known: at least as long as a source may repeat it.
+            state: The state, opaque; its columns are set here. A key expires when the watermark
+                has passed its time by *within*.
+            late: The state that keeps rows that come after the watermark, of which nobody knows
+                whether they are duplicates; by default a table beside, ``<table>_late``; with False
+                they are dropped. Its key is the txid and a number, its value the row.
+            id: Id of the committer; by default the name of the table.
+
+        Raises:
+            TopologyError: The stream has no event time, there is no such column, or an argument is
+                wrong.
+        """
+        operator, time = "drop_duplicates", checked_time("drop_duplicates", self)
+        if not names:
+            raise FieldsError(
+                "drop_duplicates names no column; expected those that tell rows apart, e.g. 'id'"
+            )
+        key = self.fields.select(column_names(operator, names, self.fields))
+        length = duration("within, of drop_duplicates,", within)
+        check_new_columns(operator, key, ENTRY)
+        if self.fields.names == WATERMARK.names:
+            raise FieldsError(
+                f"drop_duplicates takes no rows with the columns {', '.join(WATERMARK.names)} and "
+                "no others, which watermarks have; rename one with select()"
+            )
+        with self.draft.all_or_nothing():
+            taken = self.draft.id_of_table(id, operator, state)
+            kept = readable_state(operator, state).named(taken).with_columns(key, ENTRY)
+            kept_late = self._late_table(operator, kept, late, self.fields)
+            bolt = DropDuplicates(
+                taken, key.names, time, length, self.fields, late=kept_late is not None
+            )
+            node = self._timed(taken, self.ports, bolt, time, kept.ranged("time"), kept_late)
+            return self._on(Port(node), self.fields)
+
+    def join(
+        self,
+        other: DataStream | Lookup,
+        on: Names | Mapping[str, str],
+        *,
+        how: How = "inner",
+        within: tuple[Duration, Duration] | None = None,
+        state: State | None = None,
+        late: State | Literal[False] | None = None,
+        id: str | None = None,
+        parallelism: int | None = None,
+    ) -> DataStream:
+        """Return the matches of this stream with another one, or with a table from outside.
+
+        A row of a lookup matches if its key is equal. All rows of a txid meet the same version of
+        the table, in every attempt. It runs where the stream runs: in tasks, or in the commit phase
+        below a committer. Of the arguments it takes *on*, *how*, *id* and *parallelism*.
+
+        A left and a right row match if their keys are equal and their event times are near:
+        ``left + lower <= right <= left + upper`` with ``within=(lower, upper)``. A row has the
+        columns of the left one, then those of the right one without its key. Its event time is that
+        of the left one. See :mod:`txtopo.streams.interval_join`.
+
+        Args:
+            other: The right stream, or what ``builder.lookup`` returned.
+            on: The columns that are compared; a mapping from left to right names if they differ,
+                for a lookup in the order of its key. A NULL in one matches nothing.
+            how: ``"inner"`` drops a left row without a match. ``"left"`` returns it with NULLs,
+                in a join of streams once no match can come any more.
+            within: The least and the most that the right row is later; a text may begin with a
+                minus: ``("-5 minutes", "1 hour")``.
+            state: The state, opaque, that buffers rows as long as they may have a match; its
+                columns are set here.
+            late: The state that keeps rows that come after the watermark; by default a table
+                beside, ``<table>_late``; with False they are dropped. Its key is the txid and a
+                number, its value the side and the columns.
+            id: Id of the committer; by default the name of the table. With a lookup, see the class.
+            parallelism: Of what runs above the commit phase; see the class.
+
+        Raises:
+            TopologyError: A stream has no event time, the types of the keys differ, a column would
+                be there twice, or an argument is wrong.
+        """
+        checked_how(how)
+        if isinstance(other, Lookup):
+            check_of_streams(within=within, state=state, late=late)
+            return self._join_lookup(other, on, how, id, parallelism)
+        self.draft.check_own("join", other, DataStream)
+        return self._join_stream(other, on, how, within, state, late, id, parallelism)
+
+    def _join_lookup(
+        self, lookup: Lookup, on: object, how: How, id: str | None, parallelism: int | None
+    ) -> DataStream:
+        self.draft.check_own("join", lookup, Lookup)
+        names = column_names("join, for on,", on, self.fields)
+        table, fields = joined_with("join", lookup.table, self.fields, names)
+        more = (table, names, how == "left")
+        return self._stateless(JoinLookup, fields, _no_function, id, parallelism, *more)
+
+    def _join_stream(
+        self,
+        other: DataStream,
+        on: Names | Mapping[str, str],
+        how: How,
+        within: tuple[Duration, Duration] | None,
+        state: State | None,
+        late: State | Literal[False] | None,
+        id: str | None,
+        parallelism: int | None,
+    ) -> DataStream:
+        times = checked_time("join", self), checked_time("join", other)
+        lower, upper = interval("within, of join,", within)
+        joined = joined_fields(self.fields, other.fields, on, lower, upper, how)
+        if state is None:
+            raise TopologyError(
+                "join of two streams has no state; expected one that buffers their rows; give it "
+                "state=open_state(url, table='…')"
+            )
+        with self.draft.all_or_nothing():
+            taken = self.draft.id_of_table(id, "join", state)
+            kept = (
+                readable_state("join", state)
+                .named(taken)
+                .with_columns(Fields.of([*joined.key, *SIDE_AND_TIME]), BUFFERED)
+            )
+            kept_late = self._late_table("join", kept, late, joined.fields, [*LATE_SIDE])
+            left = self._buffered(joined, joined.key.names, times[0], LEFT, taken, parallelism)
+            right = other._buffered(joined, joined.right_key, times[1], RIGHT, taken, parallelism)
+            sources = times[0].sources | times[1].sources
+            both = replace(times[0], sources=sources, behind=max(time.behind for time in times))
+            bolt = IntervalJoin(taken, joined, late=kept_late is not None)
+            node = self._timed(taken, left + right, bolt, both, kept.ranged("expires"), kept_late)
+            behind = both.behind + max(upper, datetime.timedelta(0))
+            time = replace(both, behind=behind)
+            return DataStream(self.draft, taken, (Port(node),), joined.fields, time)
+
+    def _buffered(
+        self,
+        joined: Joined,
+        key: tuple[str, ...],
+        time: TimeColumn,
+        side: str,
+        id: str,
+        parallelism: int | None,
+    ) -> tuple[Port, ...]:
+        """Pack the rows of this stream as one side of a join."""
+        rows, more = joined.packed, (key, time, side)
+        packed = self._stateless(BufferRows, rows, _no_function, f"{id}.{side}", parallelism, *more)
+        return packed.ports
+
+    def _timed(
+        self,
+        id: str,
+        ports: tuple[Port, ...],
+        bolt: Bolt,
+        time: TimeColumn,
+        state: State,
+        late: State | None,
+    ) -> BoltNode:
+        """Add a committer of one task that gets the watermark as well."""
+        watermark = self.draft.watermark(time, state, state.table or id)
+        states = {id: state} if late is None else {id: state, LATE: late}
+        return self.draft.add(BoltNode(id, (*ports, watermark), 1, bolt, (), states))
+
+    def _late_table(
+        self,
+        operator: str,
+        kept: State,
+        late: State | Literal[False] | None,
+        fields: Fields,
+        before: Sequence[Field] = (),
+    ) -> State | None:
+        """Return the state of the late rows of an operator, with these columns, *before* first."""
+        if late is False:
+            return None
+        what, table = f"the table of late rows of {operator}", f"{kept.table}_late"
+        state = kept.beside(table) if late is None else readable_state("late", late)
+        value = check_new_columns(what, Fields.of([*before]), fields)
+        check_new_columns(what, LATE_KEY, value)
+        # Rows that were late before a column came have nothing there.
+        defaults = dict.fromkeys(value.names) | dict(state.defaults)
+        state = replace(state, defaults=tuple(defaults.items()))
+        named = state.named(table).with_columns(LATE_KEY, value)
+        self.draft.take_table(what, named, table)
+        return named
+
+    def with_planned_time(
+        self, column: str = "planned_time", *, id: str | None = None
+    ) -> DataStream:
+        """Return the rows with the time at which their batch was planned: their processing time.
+
+        It is the same for all rows of a txid, in every attempt, and never before that of the txid
+        before.
+
+        Args:
+            column: The name of the column, a ``timestamp``.
+            id: See the class.
+
+        Raises:
+            TopologyError: The name is no name, or there already.
+        """
+        # It must not be empty, have a space, or be several.
+        if not isinstance(column, str) or column.split() != column.split(","):
+            raise FieldsError(
+                f"with_planned_time makes one column; got {column!r:.100}; expected its name, e.g. "
+                "'planned_time'"
+            )
+        made = declared_fields("with_planned_time", f"{column} timestamp")
+        fields = check_new_columns("with_planned_time", self.fields, made)
+        return self._stateless(AddPlannedTime, fields, _no_function, id, None)
 
     def to(
         self,
@@ -371,7 +635,8 @@ class DataStream:
 
         The arguments are those of :meth:`bolt`, but the id is made if there is none.
         """
-        self._bolt(self.draft.id_of(id, self.name, "to"), sink, by, parallelism, states)
+        with self.draft.all_or_nothing():
+            self._bolt(self.draft.id_of(id, self.name, "to"), sink, by, parallelism, states)
 
     def bolt(
         self,
@@ -398,16 +663,17 @@ class DataStream:
             TopologyError: An argument is wrong, or the bolt has no stream ``default``; use
                 :meth:`to`.
         """
-        node = self._bolt(self.draft.take_id(id, "bolt"), bolt, by, parallelism, states)
-        streams = checked_streams(id, bolt)
-        if DEFAULT_STREAM not in streams or streams[DEFAULT_STREAM].direct:
-            raise TopologyError(
-                f"bolt {id!r} has no stream 'default' to go on with; got "
-                f"{', '.join(map(repr, streams)) or 'no streams'}; expected output_fields; use "
-                "to() at the end, and builder.output(id, stream) for another stream",
-                component=id,
-            )
-        return self._on(Port(node), streams[DEFAULT_STREAM].fields)
+        with self.draft.all_or_nothing():
+            node = self._bolt(self.draft.take_id(id, "bolt"), bolt, by, parallelism, states)
+            streams = checked_streams(id, bolt)
+            if DEFAULT_STREAM not in streams or streams[DEFAULT_STREAM].direct:
+                raise TopologyError(
+                    f"bolt {id!r} has no stream 'default' to go on with; got "
+                    f"{', '.join(map(repr, streams)) or 'no streams'}; expected output_fields; use "
+                    "to() at the end, and builder.output(id, stream) for another stream",
+                    component=id,
+                )
+            return self._on(Port(node), streams[DEFAULT_STREAM].fields)
 
     def _bolt(
         self,
@@ -465,16 +731,24 @@ class DataStream:
             )
         key_fields, value_fields = self.fields.select(keys), self.fields.select(values)
         check_new_columns(operator, key_fields, value_fields)
-        taken = self.draft.id_of_table(id, operator, state)
-        kept = state.named(taken).with_columns(key_fields, value_fields)
-        upserts = Upserting(keys, values, order)
-        node = TableNode(
-            taken, self.ports, 1, kept, upserts, None, self.fields, stream_fields(value_fields)
-        )
-        return Table(self.draft, self.draft.add(node))
+        with self.draft.all_or_nothing():
+            taken = self.draft.id_of_table(id, operator, state)
+            kept = state.named(taken).with_columns(key_fields, value_fields)
+            upserts = Upserting(keys, values, order)
+            node = TableNode(
+                taken, self.ports, 1, kept, upserts, None, self.fields, stream_fields(value_fields)
+            )
+            return Table(self.draft, self.draft.add(node))
 
     def _on(self, port: Port, fields: Fields) -> DataStream:
-        return DataStream(self.draft, port.name, (port,), fields)
+        return DataStream(self.draft, port.name, (port,), fields, self._time_in(fields))
+
+    def _time_in(self, fields: Fields) -> TimeColumn | None:
+        """Return the event time of a stream below this one with these fields."""
+        if self.time is None or self.time.column not in fields.index:
+            return None
+        column = fields[fields.index[self.time.column]]
+        return self.time if column.type == "timestamp" else None
 
     def __repr__(self) -> str:
         return f"DataStream({self.name!r}, {self.fields!r})"
@@ -512,15 +786,57 @@ class Grouped:
             TopologyError: An argument is wrong, an aggregate does not fit its column, or the state
                 is used elsewhere.
         """
+        return self._persistent_aggregate(state, retracted, id, aggregates)
+
+    def window(self, window: Window | Session) -> Windowed:
+        """Group the rows by windows of event time as well.
+
+        Args:
+            window: What :func:`~txtopo.streams.tumbling`, :func:`~txtopo.streams.sliding` or
+                :func:`~txtopo.streams.session` returns.
+
+        Raises:
+            TopologyError: The stream has no event time, or a column is named like one of a window.
+        """
+        stream = self.stream
+        if not isinstance(window, Window | Session):
+            raise TopologyError(
+                f"window takes no {type(window).__name__}; got {window!r:.100}; expected "
+                "tumbling('5 minutes'), sliding('10 minutes', every='1 minute') or "
+                "session('30 minutes')"
+            )
+        time = checked_time("window", stream)
+        fields = check_new_columns("window", BOUNDS, stream.fields)
+        if isinstance(window, Session):
+            parts: tuple[Any, ...] = AssignSessions, fields, _no_function, None, None
+            assigned = stream._stateless(*parts, time, window.gap, self.key)
+            return Windowed(Grouped(assigned, (*self.key, START)), time, window)
+        assigned = stream._stateless(AssignWindows, fields, _no_function, None, None, time, window)
+        return Windowed(Grouped(assigned, (START, *self.key)), time, window)
+
+    def _persistent_aggregate(
+        self,
+        state: State,
+        retracted: str | None,
+        id: str | None,
+        aggregates: Mapping[str, Aggregate],
+        windows: Callable[[State], Windows] | None = None,
+    ) -> Table:
         operator, fields = "persistent_aggregate", self.stream.fields
         bolt = self._aggregates(operator, state, aggregates, retracted)
-        taken = self.stream.draft.id_of_table(id, operator, state)
-        key, value = bolt.key_fields(fields), bolt.value_fields(fields)
-        kinds = tuple(bolt.aggregates.values())
-        kept = state.named(taken).with_columns(key, value, kinds)
-        columns = stream_fields(ReaderView(kept.layout(taken)).fields)
-        node = TableNode(taken, self.stream.ports, 1, kept, None, bolt, fields, columns)
-        return Table(self.stream.draft, self.stream.draft.add(node))
+        with self.stream.draft.all_or_nothing():
+            taken = self.stream.draft.id_of_table(id, operator, state)
+            key, value = bolt.key_fields(fields), bolt.value_fields(fields)
+            kinds = tuple(bolt.aggregates.values())
+            kept = state.named(taken).with_columns(key, value, kinds)
+            columns = stream_fields(ReaderView(kept.layout(taken)).fields)
+            node = TableNode(taken, self.stream.ports, 1, kept, None, bolt, fields, columns)
+            if windows is not None:
+                readable_state(operator, kept)
+                node.windows = windows(kept)
+                column, _ = node.windows.window.ranged
+                node.state = kept.ranged(column)
+            return Table(self.stream.draft, self.stream.draft.add(node))
 
     def aggregate(self, *, id: str | None = None, **aggregates: Aggregate) -> DataStream:
         """Return the aggregates of each group of a batch: its columns, then the aggregates.
@@ -555,6 +871,7 @@ class Grouped:
         *,
         state: State,
         order_by: Names = (),
+        expire_after: Duration | None = None,
         id: str | None = None,
     ) -> DataStream:
         """Keep a running value of each group, and return the rows that follow from it.
@@ -571,6 +888,9 @@ class Grouped:
                 ``open_state(…, value=Fields(…))``, its key columns are set here.
             order_by: The columns by which the rows of one batch are ordered; without it they come
                 as they were emitted, those of different tasks in any order.
+            expire_after: A value that had no row for so long counts as none, and is deleted some
+                time later: in event time if the stream has it, else in planned time. The state has
+                a column ``seen`` for it. By default values are kept for ever.
             id: Id of the committer; by default the name of the table.
 
         Raises:
@@ -581,12 +901,29 @@ class Grouped:
         if not self.key:
             raise FieldsError("update has no groups; got group_by(); expected names of columns")
         order = column_names("update, for its order,", order_by, stream.fields)
-        taken = stream.draft.id_of_table(id, "update", state)
-        kept = state.named(taken).with_columns(stream.fields.select(self.key), state.value)
-        _check_reads("update", kept)
-        bolt = RunningValues(taken, self.key, function, declared, order)
-        node = stream.draft.add(BoltNode(taken, stream.ports, 1, bolt, (), {taken: kept}))
-        return stream._on(Port(node), declared)
+        with stream.draft.all_or_nothing():
+            taken = stream.draft.id_of_table(id, "update", state)
+            kept = readable_state("update", state).named(taken)
+            kept = kept.with_columns(stream.fields.select(self.key), state.value)
+            arguments, ports = (taken, self.key, function, declared, order), stream.ports
+            bolt = RunningValues(*arguments)
+            if expire_after is not None:
+                check_new_columns("the state of update", Fields.of([*kept.key, *state.value]), SEEN)
+                kept = kept.with_columns(kept.key, Fields.of([*state.value, *SEEN])).ranged("seen")
+                expiry, watermark = self._time_to_live(kept, expire_after, state.value)
+                bolt, ports = ExpiringValues(expiry, *arguments), (*ports, *watermark)
+            node = stream.draft.add(BoltNode(taken, ports, 1, bolt, (), {taken: kept}))
+            return stream._on(Port(node), declared)
+
+    def _time_to_live(
+        self, kept: State, after: Duration, value: Fields
+    ) -> tuple[TimeToLive, tuple[Port, ...]]:
+        """Return when the values of a state expire, and the watermark by which they do, if any."""
+        stream, length = self.stream, duration("expire_after, of update,", after)
+        if stream.time is None:
+            return TimeToLive(length, value), ()
+        watermark = stream.draft.watermark(stream.time, kept, kept.table or "")
+        return TimeToLive(length, value, stream.time, watermark.output), (watermark,)
 
     def _aggregates(
         self,
@@ -606,6 +943,61 @@ class Grouped:
         except FieldsError as error:
             raise FieldsError(f"{operator} cannot use {self.stream.name!r}: {error}") from error
         return bolt
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Windowed:
+    """A stream whose rows are grouped by windows of event time; ``window`` returns it.
+
+    Attributes:
+        grouped: The stream with the bounds of the windows, grouped by their start and the key.
+        time: The event time of the stream.
+        declared: The windows.
+    """
+
+    grouped: Grouped
+    time: TimeColumn
+    declared: Window | Session
+
+    def persistent_aggregate(
+        self,
+        state: State,
+        *,
+        late: State | Literal[False] | None = None,
+        keep: Duration | None = None,
+        id: str | None = None,
+        **aggregates: Aggregate,
+    ) -> Table:
+        """Keep aggregates of each window and group in a state.
+
+        A row of the table has the key ``window_start`` and the columns of the group (of sessions:
+        the columns of the group and ``window_start``), and the value ``window_end`` and the
+        aggregates. It can be read while its window is open, and is final once the watermark has
+        reached ``window_end``; ``final()`` of the table emits it then.
+
+        Args:
+            state: The state, opaque; its columns are set here.
+            late: The state with the same aggregates of rows that came after their window closed.
+                By default a table beside, ``<table>_late``; with False late rows are dropped.
+            keep: How long after its end a window and its late rows are kept; by default for ever.
+            id: Id of the component; by default the name of the table.
+            aggregates: The aggregates by name of their columns.
+
+        Raises:
+            TopologyError: An argument is wrong, or an aggregate does not fit its column.
+        """
+        draft = self.grouped.stream.draft
+        kept_for = None if keep is None else duration("keep", keep, zero=True)
+
+        def windows(kept: State) -> Windows:
+            late_rows = _late(late, kept, self.declared.ranged[0])
+            if late_rows is not None:
+                draft.take_table(f"the late rows of {kept.table!r}", late_rows, kept.table or "")
+            watermark = draft.watermark(self.time, kept, kept.table or "")
+            return Windows(self.time, watermark, self.declared, late_rows, kept_for)
+
+        named = _with_end(aggregates)
+        return self.grouped._persistent_aggregate(state, None, id, named, windows)
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
@@ -638,34 +1030,87 @@ class Table:
         Raises:
             TopologyError: The state cannot be read by its committer.
         """
-        _check_reads("changes", self.node.state)
+        readable_state("changes", self.node.state)
+        windows = self.node.windows
+        if windows is not None and isinstance(windows.window, Session):
+            raise TopologyError(
+                f"changes is of tables whose keys stay; got {self.name!r}, whose sessions merge, "
+                "so that rows of before would have to be taken back; expected another table; use "
+                "final() for each session once, when it closes"
+            )
         stream = CHANGES_BEFORE if before else CHANGES
         fields = changed_fields(self.node.state.layout(self.name), stream)
         self.node.changes.add(stream)
         port = Port(self.node, stream)
         return DataStream(self.draft, port.name, (port,), stream_fields(fields))
 
+    def final(self) -> DataStream:
+        """Return the windows that close: each one once, in the txid in which the watermark ends it.
+
+        A row has the key and the value of the window. Its event time is just before
+        ``window_end``, so windows of windows are right: the last five minutes of an hour are in
+        that hour.
+
+        Raises:
+            TopologyError: The table has no windows.
+        """
+        windows = self.node.windows
+        if windows is None:
+            raise TopologyError(
+                f"final is of tables of windows; got {self.name!r}, whose values are never final; "
+                "expected group_by(…).window(…).persistent_aggregate(…); use changes() for what "
+                "each batch changes"
+            )
+        self.node.final = True
+        fields = Fields.of([*self.node.state.key, *self.node.columns])
+        port, time = Port(self.node, FINAL), just_before(END, windows.time)
+        if isinstance(windows.window, Session):
+            # One that ends at W(T - 1) closes in T, so its rows are that microsecond behind.
+            time = replace(time, behind=time.behind + MICROSECOND)
+        return DataStream(self.draft, port.name, (port,), fields, time)
+
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.node.state.key!r}, {self.node.columns!r})"
 
 
-def _check_reads(operator: str, state: State) -> None:
-    """Check that a committer may emit what it reads in a state.
+def checked_time(operator: str, stream: DataStream) -> TimeColumn:
+    """Return the event time of a stream.
 
     Raises:
-        TopologyError: It would read something else in a replay, or cannot read.
+        TopologyError: It has none.
     """
-    if state.kind != "opaque":
+    if stream.time is None:
         raise TopologyError(
-            f"{operator} reads a transactional state; got {state!r}; expected an opaque one, since "
-            "in a replay a transactional state that holds the txid shows what is after it; use "
-            'open_state(…, kind="opaque")'
+            f"{operator} needs event time; got stream {stream.name!r} without; expected "
+            "builder.source(…, event_time='ts', delay='1 minute') above it, and that each operator "
+            "in between keeps the column; merged streams have event time if all have the same "
+            f"column; the columns here are {', '.join(stream.fields.names)}"
         )
-    if state.mode != "table":
-        raise TopologyError(
-            f"{operator} reads a state in mode 'log', whose rows are partial aggregates; got "
-            f"{state!r}; expected open_state(…, mode='table')"
+    return stream.time
+
+
+def _with_end(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
+    """Return the aggregates of windows, with their end.
+
+    Raises:
+        FieldsError: One is named like it.
+    """
+    if END in aggregates:
+        raise FieldsError(
+            f"persistent_aggregate would make column {END!r} twice; got an aggregate of that "
+            "name, which is the end of the window; rename it",
+            field=END,
         )
+    return {**WINDOW_END, **aggregates} if aggregates else {}
+
+
+def _late(late: State | Literal[False] | None, kept: State, column: str) -> State | None:
+    """Return the state of late rows, with the columns of the table that they are late for."""
+    if late is False:
+        return None
+    state = kept.beside(f"{kept.table}_late") if late is None else readable_state("late", late)
+    named = state.named(f"{kept.table}_late")
+    return named.with_columns(kept.key, kept.value, kept.aggregates).ranged(column)
 
 
 def _no_function(row: Tuple) -> None:

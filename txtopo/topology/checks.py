@@ -18,7 +18,16 @@ from txtopo.groupings import (
     ShuffleGrouping,
 )
 from txtopo.state.registry import State
-from txtopo.topology.component import COMMIT, Component, Role, Subscription, check_calls, check_id
+from txtopo.topology.component import (
+    COMMIT,
+    Component,
+    Role,
+    Subscription,
+    check_calls,
+    check_id,
+    lookups_of,
+    needs_planned_time,
+)
 from txtopo.tuples import Fields, Stream
 
 _FREE = (ShuffleGrouping, NoneGrouping, LocalOrShuffleGrouping)
@@ -103,6 +112,7 @@ def with_aggregate_state(component: Component, components: Mapping[str, Componen
     """
     bolt = component.prototype
     if isinstance(bolt, KafkaSink):
+        _check_written(bolt, component, components)
         return replace(component, states={**component.states, component.id: bolt.state})
     if not isinstance(bolt, PersistentAggregate):
         return component
@@ -186,6 +196,33 @@ def check_frames(components: Mapping[str, Component]) -> None:
             _check_methods(component)
             _check_inputs(component, components)
             _check_states(component)
+
+
+def check_facts(components: Mapping[str, Component]) -> None:
+    """Check that whatever asks for planned time or lookups has batches that somebody plans.
+
+    Raises:
+        TopologyError: The spout has none.
+    """
+    asking = [each for each in components.values() if needs_planned_time(each) or lookups_of(each)]
+    unplanned = [each for each in components.values() if each.role in UNPLANNED]
+    if asking and unplanned:
+        asks = "planned time" if needs_planned_time(asking[0]) else "a lookup"
+        spout = unplanned[0]
+        raise TopologyError(
+            f"{asking[0].id!r} asks for {asks}, which {spout.role.value} {spout.id!r} cannot give: "
+            f"{UNPLANNED[spout.role]}; expected a transactional, a partitioned or an opaque "
+            "spout, whose plan of a batch is stored with what was known then",
+            component=asking[0].id,
+            spout=spout.id,
+        )
+
+
+UNPLANNED: Mapping[Role, str] = {
+    Role.STREAM_SPOUT: "a streaming query (foreach_batch) brings its batches, so no plan is kept",
+    Role.DATAFRAME_SPOUT: "its batches are plans of Spark, which know no time and no versions",
+    Role.SPOUT: "an at-least-once topology has no batches",
+}
 
 
 def check_parallelism(component: str, parallelism: object) -> None:
@@ -340,6 +377,21 @@ def _opaque_above(components: Mapping[str, Component]) -> dict[str, str | None]:
             found = (above[each.source] for each in component.subscriptions)
             above[component.id] = next((spout for spout in found if spout is not None), None)
     return above
+
+
+def _check_written(
+    sink: KafkaSink, component: Component, components: Mapping[str, Component]
+) -> None:
+    """Check that the inputs of a sink have the fields of its schemas."""
+    for subscription in component.subscriptions:
+        try:
+            sink.check_input(components[subscription.source].streams[subscription.stream].fields)
+        except FieldsError as error:
+            raise TopologyError(
+                f"KafkaSink {component.id!r} cannot write stream {subscription.stream!r} of "
+                f"{subscription.source!r}: {error}",
+                component=component.id,
+            ) from error
 
 
 def _check_kind(opaque: str | None, component: Component, name: str, state: State) -> None:

@@ -8,21 +8,30 @@ downward only, and a batch crosses the cut once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from txtopo.errors import TopologyError
 from txtopo.groupings import Grouping
 from txtopo.metadata import Json
 from txtopo.state.backend import StateTable
+from txtopo.state.registry import KINDS, MODES
 from txtopo.topology.checks import (
     check_components,
+    check_facts,
     check_frames,
     check_inputs,
     check_states,
     with_aggregate_state,
 )
-from txtopo.topology.component import Component, Role, check_id
+from txtopo.topology.component import (
+    Component,
+    Role,
+    VersionedTable,
+    check_id,
+    lookups_of,
+    needs_planned_time,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +69,31 @@ class Graph:
         ordered = {id: with_aggregate_state(one, ordered) for id, one in ordered.items()}
         check_states(ordered)
         check_frames(ordered)
+        check_facts(ordered)
         return cls(topology_id, spout, ordered, _levels(ordered), _committing(ordered))
 
     @property
     def spouts(self) -> tuple[Component, ...]:
         """All spouts, in the order in which they were declared."""
         return tuple(one for one in self.components.values() if one.role.spout)
+
+    @property
+    def needs_planned_time(self) -> bool:
+        """Whether a component asks for the time at which a batch was planned."""
+        return any(needs_planned_time(each) for each in self.components.values())
+
+    @property
+    def asks(self) -> bool:
+        """Whether facts are planned with each batch (:mod:`txtopo.metadata`)."""
+        return self.needs_planned_time or bool(self.lookups)
+
+    @property
+    def lookups(self) -> dict[str, VersionedTable]:
+        """The tables whose versions are planned with each batch, by id."""
+        every: dict[str, VersionedTable] = {}
+        for each in self.components.values():
+            every |= lookups_of(each)
+        return every
 
     @property
     def parallelism(self) -> dict[str, int]:
@@ -120,9 +148,148 @@ def fingerprint(graph: Graph) -> dict[str, Json]:
     parts: dict[str, Json] = {}
     for component in graph.components.values():
         parts[f"component {component.id!r}"] = _component(component)
+        for what, attribute in _MEANINGS.items():
+            meaning = getattr(component.prototype, attribute, None)
+            if isinstance(meaning, str):
+                parts[f"{what} of {component.id!r}"] = meaning
         for name, state in component.states.items():
-            parts[f"state {name!r} of {component.id!r}"] = _state(state.layout(name))
+            parts[state_part(component.id, name)] = _state(state.layout(name))
     return parts
+
+
+_MEANINGS = {"rows": "meaning", "buffered rows": "buffered"}
+"""The attributes in which a bolt says what the rows of its states mean, where their columns do not:
+windows, joins; and what a join has packed into a column of its first state."""
+
+
+def added_states(graph: Graph, known: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return the states of a topology that a fingerprint does not know, as their parts of its own.
+
+    A state is known by its table. So one with the table of a state that is gone is that state,
+    renamed; and one that has another table than before is new.
+    """
+    tables = {
+        state_part(component.id, name): state.layout(name).name
+        for component in graph.components.values()
+        for name, state in component.states.items()
+    }
+    kept = {part for part, table in tables.items() if _is_in_table(known.get(part), table)}
+    left = [text for part, text in known.items() if part not in kept]
+    return tuple(
+        part
+        for part, table in tables.items()
+        if part not in kept and not any(_is_in_table(text, table) for text in left)
+    )
+
+
+def refused_change(graph: Graph, known: Mapping[str, Json], added: Sequence[str]) -> str | None:
+    """Return why a topology cannot be right after a change, even if that is meant; None if it can.
+
+    A bolt may say why: ``meaning_stays`` and ``buffered_stays``, of its ``meaning`` and of what it
+    has ``buffered``, while it keeps its states, and ``state_stays``, of its states while one below
+    it keeps its own.
+
+    Args:
+        graph: The topology.
+        known: The fingerprint of before.
+        added: What :func:`added_states` returns.
+    """
+    now = fingerprint(graph)
+    if (why := _other_spouts(known, now)) is not None:
+        return why
+    for component in graph.components.values():
+        if (why := _other_meaning(component, known, now, added)) is not None:
+            return why
+        own = [state_part(component.id, name) for name in component.states]
+        why = getattr(component.prototype, "state_stays", None)
+        if why and own[0] in added and (kept := _kept_below(graph, component, added)):
+            return (
+                f"{own[0]} would begin anew, and {kept[0]} would not; got {now[own[0]]}; "
+                f"expected the table of before; {why}"
+            )
+    return None
+
+
+def _other_spouts(known: Mapping[str, Json], now: Mapping[str, Json]) -> str | None:
+    """Return why what is stored of the spouts does not fit those of now; None if it does."""
+    gone, new = (
+        [part for part, text in there.items() if _is_spout(text) and part not in others]
+        for there, others in ((known, now), (now, known))
+    )
+    if gone and new:
+        return (
+            f"{', '.join(gone)} is gone and {', '.join(new)} is new, but what is stored says where "
+            "the old one was; expected another id only for another source; keep the id if the "
+            "source is the same; else start once with both spouts, each time with "
+            "Config(allow_change=True), and without the old one when it has no more"
+        )
+    for part, text in known.items():
+        if _is_spout(text) and now.get(part, text) != text:
+            return (
+                f"{part} was {text} and is {now[part]}, to which the stored positions of the other "
+                "kind mean nothing; expected the kind of before; give the spout another id"
+            )
+    return None
+
+
+def _other_meaning(
+    component: Component, known: Mapping[str, Json], now: Mapping[str, Json], added: Sequence[str]
+) -> str | None:
+    """Return why a bolt cannot go on with the states that it keeps; None if it can."""
+    before = _before(component, known, added)
+    if before is None:
+        return None
+    own = state_part(component.id, next(iter(component.states)))
+    for what, attribute in _MEANINGS.items():
+        part = f"{what} of {component.id!r}"
+        why = getattr(component.prototype, f"{attribute}_stays", None)
+        was = known.get(f"{what} of {before}")
+        if why is None or was == now[part] or (attribute == "buffered" and own in added):
+            continue
+        expected = "a new table" if was is None else was
+        return f"{part} would mean something else; got {now[part]}; expected {expected}; {why}"
+    return None
+
+
+def _is_spout(text: Json) -> bool:
+    return isinstance(text, str) and text.endswith(" spout")
+
+
+def _before(component: Component, known: Mapping[str, Json], added: Sequence[str]) -> str | None:
+    """Return, in quotation marks, the component that had a state of this one; None if all are new.
+
+    It is this one, unless it was renamed.
+    """
+    for name, state in component.states.items():
+        part, table = state_part(component.id, name), state.layout(name).name
+        if part not in added:
+            if _is_in_table(known.get(part), table):
+                return repr(component.id)
+            renamed = (each for each, text in known.items() if _is_in_table(text, table))
+            return next(renamed).rpartition(" of ")[2]
+    return None
+
+
+def _kept_below(graph: Graph, above: Component, added: Sequence[str]) -> list[str]:
+    """Return the states that are not new of the bolts below a component."""
+    return [
+        part
+        for each in graph.components.values()
+        if any(subscription.source == above.id for subscription in each.subscriptions)
+        for name in each.states
+        if (part := state_part(each.id, name)) not in added
+    ]
+
+
+def state_part(component: str, name: str) -> str:
+    """Return the name of a state in a fingerprint."""
+    return f"state {name!r} of {component!r}"
+
+
+def _is_in_table(text: Json, table: str) -> bool:
+    """Return whether a part of a fingerprint is a state in a table of this name."""
+    begins = tuple(f"{kind} {mode} {table!r} (" for kind in KINDS for mode in MODES)
+    return isinstance(text, str) and text.startswith(begins)
 
 
 def advice(graph: Graph) -> tuple[str, ...]:

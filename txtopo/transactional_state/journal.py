@@ -4,11 +4,17 @@
 
 Order of durability: the metadata of a txid is stored before its commit begins. ``current`` advances
 after the last committer has written. Older metadata is deleted in the same write as ``current``.
+
+A start that changes the topology stores its epoch, its fingerprint, and in ``/current`` the states
+that it adds, in one write, before it claims a ledger. So there are two cases after a crash: nothing
+of the change is stored, and the old topology goes on; or all of it is, and whoever leads next with
+the new topology goes on with the change, allowed or not. A coordinator of the old topology is
+deposed by the epoch, and refused by the fingerprint if it starts later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from txtopo.errors import BatchMetadataTooLarge, FencedError, OperationUnfinished, TopologyChanged
@@ -20,6 +26,7 @@ from txtopo.transactional_state.nodes import (
     STEP_BYTES_MAX,
     STEP_OVERHEAD_BYTES,
     StoredBatch,
+    added_of,
     batch_of,
     batch_path,
     began_with,
@@ -29,6 +36,7 @@ from txtopo.transactional_state.nodes import (
     encode,
     ensemble_of,
     epoch_of,
+    metadata_from_json,
     only_spout_of,
     operation_of,
     packet_bytes,
@@ -39,6 +47,7 @@ from txtopo.transactional_state.store import (
     CompareAndSet,
     Delete,
     Json,
+    Node,
     Put,
     Step,
     TransactionalState,
@@ -60,6 +69,11 @@ class Journal:
     Attributes:
         ensemble: Token of the ensemble that the claimed epoch comes from.
         began_with: The spout that metadata without ids is of, if the topology has had one spout.
+        is_known: Whether the stored fingerprint is that of the topology that has claimed.
+        current: ``current``, as it was read last or as it was advanced to; known once the journal
+            is loaded, or if states were added.
+        added: The states that were added at ``current``, see
+            :mod:`~txtopo.transactional_state.nodes`.
     """
 
     def __init__(self, state: TransactionalState, history_txids: int = 0) -> None:
@@ -68,7 +82,9 @@ class Journal:
         self._claim: _Claim | None = None
         self.ensemble = ""
         self.began_with: str | None = None
-        self._current = 1
+        self.is_known = False
+        self.added: tuple[str, ...] = ()
+        self.current = 1
         self._stored: set[int] = set()
 
     def claim_epoch(
@@ -77,7 +93,7 @@ class Journal:
         *,
         token: str,
         fingerprint: dict[str, Json] | None = None,
-        allow_change: bool = False,
+        change: Callable[[dict[str, Json]], Sequence[str]] | None = None,
         above: int = 0,
     ) -> int:
         """Become the coordinator that may write, and return its epoch.
@@ -87,25 +103,46 @@ class Journal:
             token: A random text. It becomes the token of the ensemble if that has none yet.
             fingerprint: Fingerprint of the topology, stored with the epoch; None keeps the stored
                 one.
-            allow_change: Whether to accept a fingerprint that differs from the stored one.
+            change: Called with the stored fingerprint if it differs; returns the parts of the
+                new one that are states to begin now, or raises ``TopologyChanged``. None allows no
+                change.
             above: An epoch that a ledger holds; the new epoch is larger.
 
         Raises:
             FencedError: Another coordinator claimed at the same time; contend again.
             CorruptNodeError: The epoch cannot be read. It never starts from 1 again.
             TopologyChanged: The fingerprint differs from the stored one; nothing was written.
+            OperationUnfinished: States would be added while an operator's verb has not ended;
+                nothing was written.
         """
+        while (epoch := self._claimed_epoch(candidate, token, fingerprint, change, above)) is None:
+            pass  # Our predecessor has advanced meanwhile, so the states begin one txid later.
+        return epoch
+
+    def _claimed_epoch(
+        self,
+        candidate: Json,
+        token: str,
+        fingerprint: dict[str, Json] | None,
+        change: Callable[[dict[str, Json]], Sequence[str]] | None,
+        above: int,
+    ) -> int | None:
         self._state.synchronize()
-        begun = self._state.get(CURRENT) is not None  # before /epoch: both are written at once
+        current = self._state.get(CURRENT)  # before /epoch: both are written at once
         node = self._state.get(EPOCH)
-        if node is None and begun:
+        if node is None and current is not None:
             raise corrupt(EPOCH, None)
         epoch = max(1 if node is None else epoch_of(node) + 1, above + 1)
         ensemble = ensemble_of(node) or token
         value: dict[str, Json] = {"epoch": epoch, "leader": candidate, "ensemble": ensemble}
         known = node.value.get("topology") if node and isinstance(node.value, dict) else None
-        if fingerprint is not None and not allow_change:
-            _check_unchanged(known, fingerprint)
+        self.is_known = isinstance(known, dict) and fingerprint is not None
+        noted: list[Step] = []
+        if isinstance(known, dict) and fingerprint is not None and known != fingerprint:
+            if change is None:
+                raise _changed(known, fingerprint)
+            noted = _noted(current, fingerprint, change(known))
+            self._check_spout(began_with(node), only_spout_of(fingerprint), current_of(current))
         self.began_with = began_with(node)
         value |= _topology(known if fingerprint is None else fingerprint, self.began_with)
         claim: list[Step] = [CompareAndSet(EPOCH, value, node.version if node else None)]
@@ -115,12 +152,46 @@ class Journal:
         if node is None:
             claim.append(CompareAndSet(CURRENT, {"current": 1}, None))
         try:
-            self._state.apply(claim)
+            self._state.apply([*claim, *noted])
         except VersionConflict as conflict:
+            if noted and self._state.get(EPOCH) == node:
+                return None
             raise self._fenced(epoch) from conflict
         self.ensemble = ensemble
         self._claim = _Claim(epoch, Check(EPOCH, node.version + 1 if node else rewrites))
+        if noted or added_of(current):
+            self._look_at_current()
         return epoch
+
+    def _check_spout(self, before: str | None, only: str | None, current: int) -> None:
+        """Check that metadata without ids is of the only spout that is left.
+
+        From now on such metadata is taken for that spout's.
+        """
+        if before is None or only in (None, before):
+            return
+        for name in self._state.children(BATCHES):
+            path = f"{BATCHES}/{name}"
+            txid = txid_of(path)
+            if txid >= current - 1:
+                batch = batch_of(path, txid, self._state.get(path))
+                if metadata_from_json(txid, batch.metadata).spouts is None:
+                    raise TopologyChanged(
+                        f"txid {txid} was planned by spout {before!r} alone, so spout {only!r} "
+                        "would go on from its position; nothing was written; start it with both "
+                        f"until a batch is committed, and without {before!r} then"
+                    )
+
+    def check_unchanged(self, fingerprint: dict[str, Json]) -> None:
+        """Check that a topology is the one that has run, if one has.
+
+        Raises:
+            TopologyChanged: It is another one.
+        """
+        node = self._state.get(EPOCH)
+        known = node.value.get("topology") if node and isinstance(node.value, dict) else None
+        if isinstance(known, dict) and known != fingerprint:
+            raise _changed(known, fingerprint)
 
     @property
     def epoch(self) -> int:
@@ -171,7 +242,7 @@ class Journal:
             path = f"{BATCHES}/{name}"
             txid = txid_of(path)
             batches[txid] = batch_of(path, txid, self._state.get(path))
-        self._current, self._stored = current, set(batches)
+        self.current, self._stored = current, set(batches)
         return JournalContents(current, batches, operation_of(node))
 
     def write(self, steps: Sequence[Step]) -> None:
@@ -213,13 +284,18 @@ class Journal:
         """
         claim, stored = self._claimed(), self._stored
         # No state ever held what is within the group, so nobody goes back to there.
-        group = range(self._current, drop_before)
-        kept_from = self._current - self._history_txids
+        group = range(self.current, drop_before)
+        kept_from = self.current - self._history_txids
         old = sorted(t for t in stored if t in group or t < kept_from)
         drops = [Delete(batch_path(txid)) for txid in old]
         self._apply(claim, [Put(CURRENT, {"current": current}), *drops])
         stored.difference_update(old)
-        self._current = current
+        self.current = current
+
+    def _look_at_current(self) -> None:
+        """Read the note again, once nobody else can advance any more."""
+        node = self._state.get(CURRENT)
+        self.current, self.added = current_of(node), added_of(node)
 
     def _claimed(self) -> _Claim:
         assert self._claim is not None, "claim_epoch comes before every write"
@@ -307,11 +383,28 @@ def _topology(kept: Json, spout: str | None) -> dict[str, Json]:
     return value
 
 
-def _check_unchanged(known: Json, fingerprint: dict[str, Json]) -> None:
-    if not isinstance(known, dict) or known == fingerprint:
-        return
+def _noted(node: Node | None, fingerprint: Mapping[str, Json], added: Sequence[str]) -> list[Step]:
+    """Return the step that notes in ``/current`` which states are new; none if nothing changes.
+
+    A state that was noted before, and is still there, has not taken a txid since.
+    """
+    current, before = current_of(node), added_of(node)
+    assert node is not None
+    assert isinstance(node.value, dict)
+    now = tuple(dict.fromkeys([*(each for each in before if each in fingerprint), *added]))
+    if current == 1 or now == before:
+        return []
+    if (operation := operation_of(node)) is not None:
+        raise unfinished(operation)
+    value: dict[str, Json] = {"current": current}
+    if now:
+        value["added"] = list(now)
+    return [CompareAndSet(CURRENT, value, node.version)]
+
+
+def _changed(known: Mapping[str, Json], fingerprint: Mapping[str, Json]) -> TopologyChanged:
     changes = changed_parts(known, fingerprint)
-    raise TopologyChanged(
+    return TopologyChanged(
         f"the topology is not the one that ran under this id; {'; '.join(changes)}; expected the "
         "same components, streams and states, since what is planned and stored belongs to them; "
         "start the old one, or give this one another id; if the change is meant, and you know that "

@@ -10,13 +10,18 @@
     ``{"current": txid}``: the lowest txid that is not committed. It is written together with the
     first epoch, so a missing node is damage and never means "nothing committed yet". While an
     operator's verb is unfinished it also has ``"operation": {"verb": …, "arguments": …}``, and no
-    coordinator starts.
+    coordinator starts. ``"added": ["state 'name' of 'component'", …]`` names the states that the
+    topology has had from this txid on, as the fingerprint does. It is written in one write with the
+    epoch of the start that added them, and its fingerprint, so that whoever leads next knows it
+    too. It goes with the first advance, since each state has the txid then. Only a state that is
+    named may have an empty ledger.
 ``/batches/<txid as 20 digits>``
     ``{"attempt": [epoch, attempt], "metadata": …}``: how to emit the batch of the txid again, and
     the attempt that the metadata belongs to. After processing it may also have
     ``"content": {part: …}``, with which replays are compared. The metadata of one spout is
     ``{"planned": …, "cut": …}``; that of several is ``{"spouts": {id: plan}, "cut": …}``, perhaps
-    with ``"kept"`` (:mod:`txtopo.metadata`), and such a node has a schema of its own.
+    with ``"kept"`` (:mod:`txtopo.metadata`), and such a node has a schema of its own. Either may
+    have ``"facts": {"time": ms, "tables": {id: version}}``, with a schema of their own as well.
 ``/quarantine/<txid as 20 digits>``
     ``{"attempt": …, "metadata": …, "reason": text}``: a batch that an operator took out of the
     order. An empty batch was committed in its place.
@@ -157,6 +162,18 @@ def operation_of(node: Node | None) -> dict[str, Json] | None:
     return operation
 
 
+def added_of(node: Node | None) -> tuple[str, ...]:
+    """Return the states that ``/current`` names as added.
+
+    Raises:
+        CorruptNodeError: They cannot be read.
+    """
+    added = node.value.get("added", []) if node and isinstance(node.value, dict) else []
+    if not isinstance(added, list) or not all(isinstance(each, str) for each in added):
+        raise corrupt(CURRENT, added)
+    return tuple(map(str, added))
+
+
 def batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
     """Return the batch in a node below ``/batches``.
 
@@ -173,11 +190,11 @@ def batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
 
 def metadata_to_json(metadata: BatchMetadata) -> Json:
     """Return the value under ``"metadata"`` in the node of a batch."""
-    if metadata.spouts is not None:
-        of_several: dict[str, Json] = {"spouts": {**metadata.spouts}, "cut": metadata.cut}
-        return of_several if metadata.kept is None else of_several | {"kept": metadata.kept}
     value: dict[str, Json] = {"planned": metadata.planned, "cut": metadata.cut}
-    return value if metadata.pace is None else value | {"pace": metadata.pace}
+    if metadata.spouts is not None:
+        value = {"spouts": {**metadata.spouts}, "cut": metadata.cut}
+    more = {"pace": metadata.pace, "kept": metadata.kept, "facts": metadata.facts}
+    return value | {name: each for name, each in more.items() if each is not None}
 
 
 def metadata_from_json(txid: int, value: Json) -> BatchMetadata:
@@ -186,6 +203,10 @@ def metadata_from_json(txid: int, value: Json) -> BatchMetadata:
     Raises:
         CorruptNodeError: The value has another form. It is never taken as empty.
     """
+    if isinstance(value, dict) and isinstance(facts := value.get("facts"), dict):
+        others = {name: each for name, each in value.items() if name != "facts"}
+        if _are_facts(facts):
+            return replace(metadata_from_json(txid, others), facts=facts)
     match value:
         case {"planned": planned, "cut": dict() | None as cut, **rest} if not rest:
             return BatchMetadata(planned, cut)
@@ -201,10 +222,17 @@ def metadata_from_json(txid: int, value: Json) -> BatchMetadata:
             return BatchMetadata(None, cut, spouts=spouts, kept=kept)
     raise CorruptNodeError(
         f"the stored metadata of txid {txid} cannot be read; got {value!r:.200}; expected an "
-        "object with 'planned' and 'cut', and perhaps 'pace', or with 'spouts' and 'cut'; put it "
-        "back with txtopo.operations.repair_node",
+        "object with 'planned' and 'cut', and perhaps 'pace', or with 'spouts' and 'cut', and "
+        "perhaps 'facts'; put it back with txtopo.operations.repair_node",
         txid=txid,
     )
+
+
+def _are_facts(facts: Mapping[str, Json]) -> bool:
+    match facts:
+        case {"time": int(time_ms), **rest} if not isinstance(time_ms, bool) and time_ms >= 0:
+            return {*rest} <= {"tables"} and isinstance(rest.get("tables", {}), dict)
+    return False
 
 
 _PLANS: tuple[set[str], ...] = ({"planned"}, {"absent"})
@@ -250,7 +278,7 @@ def fitted(
         CorruptNodeError: It is not known which spout the metadata is of.
         TopologyChanged: The only spout that is left is absent from a batch that is to be replayed.
     """
-    if metadata.spouts is None and len(spouts) == 1:
+    if metadata.spouts is None and len(spouts) == 1 and before in (None, spouts[0]):
         return metadata
     if metadata.spouts is None and before is None:
         raise CorruptNodeError(
@@ -274,7 +302,7 @@ def fitted(
         for each in (metadata.cut, metadata.content, metadata.kept)
     )
     plans = {spout: known.get(spout, absent()) for spout in spouts}
-    return BatchMetadata(None, cut, content, spouts=plans, kept=kept)
+    return BatchMetadata(None, cut, content, spouts=plans, kept=kept, facts=metadata.facts)
 
 
 def _of_spouts(spouts: Sequence[str], parts: Mapping[str, Json]) -> dict[str, Json]:
@@ -300,7 +328,8 @@ def _of_one(spout: str, metadata: BatchMetadata) -> BatchMetadata:
         None if each is None else {part_of(spout, part): v for part, v in each.items()}
         for each in (metadata.cut, metadata.content)
     )
-    return BatchMetadata(None, cut, content, spouts={spout: {"planned": metadata.planned}})
+    plans: dict[str, dict[str, Json]] = {spout: {"planned": metadata.planned}}
+    return BatchMetadata(None, cut, content, spouts=plans, facts=metadata.facts)
 
 
 def check_metadata_size(txid: int, metadata: BatchMetadata) -> None:
@@ -345,6 +374,9 @@ token when it claims an epoch, so the higher schema makes it refuse."""
 SPOUTS_SCHEMA = 3
 """Schema of a node with metadata of several spouts, which an earlier txtopo cannot read. Nodes of a
 topology with one spout keep theirs, so that an earlier txtopo can go on with it."""
+
+FACTS_SCHEMA = 4
+"""Schema of a node with facts, which an earlier txtopo would plan and replay without."""
 
 STEP_BYTES_MAX = 900_000
 """ZooKeeper closes the connection when a packet is above 1 MiB (``jute.maxbuffer``). A client
@@ -403,6 +435,8 @@ def encode(path: str, value: Json, write: str, announced: Json = None) -> bytes:
 
 def _schema_of(path: str, value: Json) -> int:
     match value:
+        case {"metadata": {"facts": _}} if _of_batch(path):
+            return FACTS_SCHEMA
         case {"metadata": {"spouts": _}} if _of_batch(path):
             return SPOUTS_SCHEMA
     return EPOCH_SCHEMA if path == EPOCH else SCHEMA
@@ -426,7 +460,7 @@ def decode(path: str, data: bytes) -> NodeRecord | None:
     schema = record.get("schema") if isinstance(record, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise corrupt(path, data)
-    newest = SPOUTS_SCHEMA if _of_batch(path) else EPOCH_SCHEMA
+    newest = FACTS_SCHEMA if _of_batch(path) else EPOCH_SCHEMA
     if schema > newest:
         raise SchemaVersionError(
             f"node {path} was written by a newer txtopo; got schema {schema}; this one reads up to "

@@ -1,7 +1,7 @@
 """Metrics: the figures of a run's board in the text format of Prometheus.
 
-They are read when they are asked for, so that they cost a run nothing. ``docs/metrics.md`` lists
-them, with a dashboard and alerts.
+They are read when they are asked for, so that they cost a run nothing.
+``docs/reference/metrics.md`` lists them, with a dashboard and alerts.
 """
 
 from __future__ import annotations

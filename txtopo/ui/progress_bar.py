@@ -45,7 +45,8 @@ class ProgressBar(TopologyListener):
         ConfigError: rich is not installed; ``pip install 'txtopo[progress]'``.
 
     Example:
-        >>> run = topology.start(spark, listeners=[ProgressBar()])
+        >>> with topology.start(config=config, listeners=[ProgressBar()]) as run:
+        ...     run.process_all_available()
     """
 
     def __init__(

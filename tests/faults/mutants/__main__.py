@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     print(f"\n{summary(outcomes, options.seeds)}")
     if options.only is None:
-        write_page(DOCS / "mutants.md", page(outcomes, options.seeds))
+        write_page(DOCS / "reference" / "mutants.md", page(outcomes, options.seeds))
         alone = sum(outcome.seed is not None for outcome in outcomes)
         if alone < SIMULATOR_ALONE_MIN:
             print(f"expected {SIMULATOR_ALONE_MIN} caught by the simulator alone")

@@ -81,7 +81,7 @@ def test_every_file_in_the_folder_is_a_patch_or_python() -> None:
 
 
 def test_the_page_has_a_row_for_each_patch_and_counts_them() -> None:
-    page = (DOCS / "mutants.md").read_text()
+    page = (DOCS / "reference" / "mutants.md").read_text()
     rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \|$", page, re.MULTILINE)
     alone = sum(caught_by.startswith("simulator, seed ") for *_, caught_by in rows)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.faults.bad_inputs.test_numbers import defined_in
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "security.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "security.md").read_text()
 NAMED = re.compile(r"`(tests/[\w/]+\.py::\w+(?:::\w+)?)`")
 # They show that other tests can fail.
 _OF_THE_TESTS = {"test_the_canary_dies_when_it_is_read"}

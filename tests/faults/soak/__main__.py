@@ -37,7 +37,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--page", type=Path, default=DOCS / "soak.md", help="the page to write")
+    parser.add_argument(
+        "--page", type=Path, default=DOCS / "reference" / "soak.md", help="the page to write"
+    )
     args = parser.parse_args()
     began = time.monotonic()
     soak = Soak(args.minutes, args.seed)

@@ -64,19 +64,20 @@ class KafkaBroker(ServerProcess):
     """A broker with a folder of its own; a context manager that starts and stops it.
 
     Attributes:
+        port: The port that was given, or a free one.
         servers: ``127.0.0.1:port``; the same after :meth:`start` again.
         sasl_servers: The same broker, where user ``reader`` has to show :attr:`password`.
     """
 
     password = "secret-of-the-tests"
 
-    def __init__(self) -> None:
+    def __init__(self, port: int | None = None) -> None:
         found = jars()
         if found is None:
             raise FileNotFoundError("no Kafka found; run make kafka")
         self._java = [find_java(), *_JVM, "-cp", f"{found}/*"]
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-kafka-"))
-        self.port = free_port()
+        self.port = port or free_port()
         self.servers = f"127.0.0.1:{self.port}"
         self.sasl_servers = f"127.0.0.1:{free_port()}"
         self._settings = self._configure(f"127.0.0.1:{free_port()}")

@@ -42,14 +42,18 @@ class PostgresServer(PrivateServer):
 
     Attributes:
         url: SQLAlchemy URL of its database ``postgres``.
-        port: Its port on 127.0.0.1; the same after :meth:`start` again.
+        port: Its port on 127.0.0.1, given or free; the same after :meth:`start` again.
     """
 
     user = "txtopo"
     password = "secret-of-the-tests"
 
     def __init__(
-        self, settings: Mapping[str, str] | None = None, *, log_folder: Path | None = None
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        log_folder: Path | None = None,
+        port: int | None = None,
     ) -> None:
         self._settings = _SETTINGS | dict(settings or {})
         self._log_folder = log_folder
@@ -59,7 +63,7 @@ class PostgresServer(PrivateServer):
         self._binaries = binaries
         self._account = account(_ACCOUNTS, "PostgreSQL")
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-postgresql-"))
-        self.port = free_port()
+        self.port = port or free_port()
         self.own(self.folder)
         self._initialise()
 

@@ -36,18 +36,19 @@ _JVM = (
 
 
 class ZooKeeperProcess(ServerProcess):
-    """A standalone server on a free loopback port; a context manager that starts and stops it.
+    """A standalone server on a loopback port; a context manager that starts and stops it.
 
     Attributes:
+        port: The port that was given, or a free one.
         hosts: ``127.0.0.1:port``; the same after :meth:`start` again.
     """
 
     main = "org.apache.zookeeper.server.ZooKeeperServerMain"
     options: tuple[str, ...] = _JVM
 
-    def __init__(self, *, tick_ms: int = 500) -> None:
+    def __init__(self, *, tick_ms: int = 500, port: int | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-zookeeper-"))
-        self.port = free_port()
+        self.port = port or free_port()
         self.hosts = f"127.0.0.1:{self.port}"
         (self.folder / "zoo.cfg").write_text(
             f"dataDir={self.folder / 'data'}\nclientPort={self.port}\n"

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.harness import extras
+from tests.harness.release import build
+from tests.unit.test_pages import outputs_of, programs_of
 from txtopo import __version__
 from txtopo.extras import EXTRAS
 
 # It fetches 400 MB, and runs suites that take a minute on a machine with nothing else to do.
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1_800)]
 ROOT = Path(__file__).parents[3]
-PARTS = ("LICENSE", "README.md", "pyproject.toml", "setup.cfg", "state_backends", "txtopo")
 WORD_COUNT = """
 import sys
 from txtopo import (
@@ -78,19 +79,7 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    source.mkdir()
-    for part in PARTS:
-        if (ROOT / part).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / part, source / part, ignore=ignored)
-        else:
-            shutil.copy(ROOT / part, source)
-    options = ["--quiet", "--no-deps", "--disable-pip-version-check", "--wheel-dir", str(folder)]
-    command = [sys.executable, "-m", "pip", "wheel", *options, str(source)]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
-    return next(folder.glob("*.whl"))
+    return build(tmp_path_factory.mktemp("wheel"))[1]
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +98,15 @@ def test_the_version_of_the_wheel_is_that_of_the_package(core: Environment, whee
     told = core.run(core.python, "-c", "import txtopo; print(txtopo.__version__)").strip()
 
     assert wheel.name.split("-")[1] == told == __version__
+
+
+def test_the_first_program_of_the_readme_needs_nothing_more(core: Environment) -> None:
+    readme = (ROOT / "README.md").read_text()
+    program, *_ = programs_of(readme)
+    core.run("true")
+    (core.folder / "place" / "first.py").write_text(program.text)
+
+    assert core.run(core.python, "first.py") == outputs_of(readme)[program.line]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ TOKEN = re.compile(r"ensemble [0-9a-f]{16}")
 
 def blocks(page: str, kind: str) -> list[str]:
     """Return the blocks of a kind in a page."""
-    text = (DOCS / page).read_text()
+    text = (DOCS / "how-to" / page).read_text()
     return [found[1] for found in re.finditer(rf"```{kind}\n(.*?)```", text, re.DOTALL)]
 
 

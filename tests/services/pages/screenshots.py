@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/pages.md: ``python -m tests.services.pages.screenshots``.
+"""Makes the pictures of docs/how-to/pages.md: ``python -m tests.services.pages.screenshots``.
 
 A run of payments with a page, always the same rows and failures, is looked at with Chromium. Times
 and process numbers differ from picture to picture.
@@ -17,7 +17,7 @@ from tests.harness.polling import wait_until
 from tests.harness.runs import LOCAL, Storage, running
 from tests.services.pages.payments import Pace, payments
 
-IMAGES = Path(__file__).parents[3] / "docs" / "images"
+IMAGES = Path(__file__).parents[3] / "docs" / "how-to" / "images"
 CAUSE = "no rate for CHF on 2026-03-01"
 SHOWN = 1_203
 """A txid that fails twice, and is shown."""

@@ -5,8 +5,23 @@ from __future__ import annotations
 import pytest
 
 from txtopo import __version__
-from txtopo.command.program import REFUSED, UNREACHABLE, WRONG_CALL, code_of, run
-from txtopo.errors import ConfigError, CoordinatorUnavailable, FencedError, StoreUnavailable
+from txtopo.command.program import (
+    DEPOSED,
+    FAILED,
+    REFUSED,
+    UNREACHABLE,
+    WRONG_CALL,
+    code_of,
+    run,
+)
+from txtopo.errors import (
+    ConfigError,
+    CoordinatorUnavailable,
+    FencedError,
+    PoisonBatchError,
+    StoreUnavailable,
+    TooManyDeadLetters,
+)
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,6 +38,11 @@ def test_an_unknown_verb_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_each_kind_of_error_has_a_code() -> None:
     assert code_of(ConfigError("x")) == WRONG_CALL
-    assert code_of(FencedError("x")) == REFUSED
+    assert code_of(PoisonBatchError("x")) == REFUSED
     assert code_of(CoordinatorUnavailable("x")) == UNREACHABLE
     assert code_of(StoreUnavailable("x")) == UNREACHABLE
+    assert code_of(TooManyDeadLetters("x")) == FAILED
+
+
+def test_a_deposed_leader_has_a_code_of_its_own_so_that_a_supervisor_starts_it_again() -> None:
+    assert code_of(FencedError("x")) == DEPOSED != REFUSED

@@ -21,6 +21,7 @@ from txtopo.command.figures import count_failures
 from txtopo.command.group import commands
 from txtopo.command.program import FAILED, WRONG_CALL, run
 from txtopo.config import known_settings
+from txtopo.extras import Extra
 
 COUNTING = """
 from txtopo import BasicBolt, Count, Fields, PersistentAggregate, TransactionalTopologyBuilder
@@ -363,6 +364,21 @@ def test_a_bad_yaml_file_or_pace_is_refused_in_a_line_that_says_where(
 
     (line,) = [each for each in capsys.readouterr().err.splitlines() if "txtopo: " in each]
     assert said in line
+
+
+def test_the_doctor_says_which_extra_is_missing_where_its_package_cannot_be_imported(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "half").mkdir()
+    (folder / "half" / "__init__.py").write_text("import a_package_that_nobody_has")
+    extras = {"half.there": Extra("avro", "half"), "absent.there": Extra("protobuf", "absent")}
+    monkeypatch.setattr("txtopo.command.doctor.EXTRAS", extras)
+
+    run(["doctor", "--json", "--set", "zookeeper=memory"])
+
+    checks = {each["name"]: each for each in document("doctor", capsys.readouterr().out)["checks"]}
+    assert checks["extra avro"]["status"] == checks["extra protobuf"]["status"] == "none"
+    assert "pip install 'txtopo[avro]'" in checks["extra avro"]["found"]
 
 
 def test_the_doctor_says_what_is_there_and_what_to_do(

@@ -16,11 +16,13 @@ from examples import (
     dead_letters,
     global_count,
     guarantees,
+    killed_upsert,
     reliable_word_count,
     top_words,
     transactional_words,
     word_count,
 )
+from tests.harness.spark_session import SHORT_LIVED
 from txtopo import Config
 
 if TYPE_CHECKING:
@@ -165,7 +167,7 @@ def test_the_three_guarantees_lose_double_and_count_right_under_the_same_kills()
 
 
 def test_the_page_shows_what_the_three_guarantees_printed() -> None:
-    page = (ROOT / "docs" / "at-least-once.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "at-least-once.md").read_text()
     numbers = {
         name: [int(cell.replace(",", "")) for cell in cells.split("|")]
         for name, cells in re.findall(r"^\| ((?:at|exactly) [a-z ]*) \| (\d.*) \|$", page, re.M)
@@ -204,3 +206,19 @@ def test_an_example_runs_as_a_script_and_goes_on_where_it_was(tmp_path: Path) ->
 
     assert first == TOTALS
     assert second == TOTALS.splitlines(keepends=True)[-1]
+
+
+@pytest.mark.spark
+@pytest.mark.kills
+def test_upserts_by_hand_count_wrongly_where_txtopo_counts_right_under_the_same_kill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = (ROOT / "docs" / "how-to" / "migrate" / "from-foreach-batch.md").read_text()
+    # A JVM of a few seconds is not worth compiling for.
+    java = f"--driver-memory 1g --driver-java-options '{SHORT_LIVED}' pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", java)
+
+    printed = killed_upsert.compare()
+
+    assert printed
+    assert f"```text\n{printed}```\n" in page

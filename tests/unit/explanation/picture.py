@@ -1,4 +1,4 @@
-"""The picture of docs/explain.md; ``python -m tests.unit.explanation.picture`` writes it."""
+"""The picture of docs/how-to/explain.md; ``python -m tests.unit.explanation.picture`` writes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.harness.report_page import DOCS
 from tests.unit.explanation.topologies import words
 from txtopo import Config
 
-PICTURE = DOCS / "images" / "explain.svg"
+PICTURE = DOCS / "how-to" / "images" / "explain.svg"
 
 
 def drawn() -> str:

@@ -378,7 +378,7 @@ def test_the_page_names_each_logger() -> None:
         for package in ("txtopo", "state_backends")
         for path in (ROOT / package).rglob("*.py")
     )
-    page = (ROOT / "docs" / "logging.md").read_text()
+    page = (ROOT / "docs" / "reference" / "logging.md").read_text()
 
     others = set(re.findall(r'logger_of\("(.+?)"\)', sources))
     rows = set(re.findall(r"^\| `(txtopo[\w.]*)` \|", page, re.MULTILINE))

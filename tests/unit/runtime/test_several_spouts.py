@@ -326,6 +326,83 @@ def test_a_spout_cannot_stay_alone_while_a_batch_without_it_is_to_be_replayed() 
     assert counted(state) == all_of(one, other)
 
 
+def test_a_spout_of_another_name_does_not_take_the_position_of_one_that_is_gone() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    old, new, third = Source("ranges", 5), Source("opaque", 9), Source("partitioned", 5)
+    with running(built(state, old), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+
+    def refused(*sources: Source) -> None:
+        before = dict(ensemble.nodes)
+        with (
+            running(built(state, *sources), ensemble, allow_change=True) as run,
+            pytest.raises(TopologyChanged, match=r"'\w+' is gone and .* 'opaque' is new.*keep the"),
+        ):
+            run.process_all_available(LIMIT_S)
+        assert ensemble.nodes == before
+
+    refused(new)
+    for sources in ((old, third), (third,)):
+        third.rows += 1
+        with running(built(state, *sources), ensemble, allow_change=True) as run:
+            run.process_all_available(LIMIT_S)
+    refused(new)
+    assert counted(state) == all_of(old, third)
+
+
+def test_metadata_of_a_spout_that_is_gone_is_not_taken_for_that_of_the_one_left() -> None:
+    """The second spout was added by a leader that died before it planned a batch."""
+    state, ensemble = memory_state(), MemoryEnsemble()
+    old, new = Source("ranges", 3), Source("partitioned", 9)
+    with running(built(state, old), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+    config = Config(carrier="local", zookeeper="memory", allow_change=True)
+    scheduler = RaisingScheduler("claim.after-epoch")
+    run = start_topology(
+        built(state, old, new), None, config, scheduler=scheduler, ensemble=ensemble
+    )
+    with pytest.raises((TxtopoError, RuntimeError), match="Died"):
+        run.await_termination(20)
+
+    before = dict(ensemble.nodes)
+    with (
+        running(built(state, new), ensemble, allow_change=True) as run,
+        pytest.raises(
+            TopologyChanged, match=r"planned by spout 'ranges' alone.*start it with both"
+        ),
+    ):
+        run.process_all_available(LIMIT_S)
+    assert ensemble.nodes == before
+    with running(built(state, old, new), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+    with running(built(state, new), ensemble, allow_change=True) as run:
+        new.rows += 1
+        run.process_all_available(LIMIT_S)
+    assert counted(state) == all_of(old, new)
+
+
+@pytest.mark.parametrize("other", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_spout_of_another_kind_under_the_same_id_is_refused(kind: str, other: str) -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    source = Source("numbers", 5)
+
+    def topology(spout: Any) -> Topology:
+        builder = TransactionalTopologyBuilder("numbers", "numbers", spout)
+        declarer = builder.set_bolt("count", PersistentAggregate(state, "source", {"n": Count()}))
+        declarer.fields_grouping("numbers", "source")
+        return builder.build_topology()
+
+    with running(topology(KINDS[kind](source)), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+    with running(topology(KINDS[other](source)), ensemble, allow_change=True) as run:
+        if kind == other:
+            run.process_all_available(LIMIT_S)
+            return
+        with pytest.raises(TopologyChanged, match=r"component 'numbers' was .* give the spout ano"):
+            run.process_all_available(LIMIT_S)
+
+
 def test_an_older_txtopo_says_that_a_newer_one_wrote_the_metadata(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -333,7 +410,7 @@ def test_an_older_txtopo_says_that_a_newer_one_wrote_the_metadata(
     one, other = Source("ranges", 2), Source("opaque", 2)
     with running(built(state, one, other), ensemble) as run:
         run.process_all_available(LIMIT_S)
-    monkeypatch.setattr(nodes, "SPOUTS_SCHEMA", 2)  # what it read up to
+    monkeypatch.setattr(nodes, "FACTS_SCHEMA", 2)  # what it read up to
 
     with (
         running(built(state, one), ensemble, allow_change=True) as run,

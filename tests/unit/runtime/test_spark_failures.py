@@ -41,6 +41,19 @@ def test_a_lost_executor_does_not_count() -> None:
     assert error.facts["counted"] is False
 
 
+def test_a_spark_connect_server_that_is_away_does_not_count_and_is_named() -> None:
+    """The text is gRPC's, of which the first line says nothing."""
+    text = (
+        "<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n"
+        '\tdetails = "failed to connect to all addresses; last error: ipv4:127.0.0.1:15002"\n>'
+    )
+    error = failure_of_job(RuntimeError(text), "tag")
+
+    assert isinstance(error, RunLostError)
+    assert error.facts["counted"] is False
+    assert "got failed to connect to all addresses; last error: ipv4:127.0.0.1" in str(error)
+
+
 def test_a_job_cancelled_by_somebody_else_is_told_as_cancelled() -> None:
     text = (
         JAVA + ": org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 3 cancelled  SQLSTATE"

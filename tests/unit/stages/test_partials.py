@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from tests.unit.stages.running import (
     run_of,
     spout,
 )
+from txtopo import Fields, PersistentAggregate, open_state
 from txtopo.errors import ValueRefusedError
 from txtopo.groupings import (
     AllGrouping,
@@ -31,6 +33,7 @@ from txtopo.groupings import (
     ShuffleGrouping,
 )
 from txtopo.stages import partials
+from txtopo.stages.aggregation import Aggregation
 from txtopo.state.aggregates import Aggregate, Count, Max, Min, Sum
 
 
@@ -210,3 +213,22 @@ def test_nan_is_the_largest_number_of_a_batch_as_it_is_between_batches(
     ((least, most, number),) = found.values()
     assert (least, number) == (1.0, 3)
     assert math.isnan(most)
+
+
+def test_nan_alone_is_the_largest_and_the_smallest_number_beside_keys_of_null() -> None:
+    """Arrow before version 25 answers infinities, and False for any NaN of a later chunk."""
+    fields = Fields("key string, x double")
+    bolt = PersistentAggregate(
+        open_state("memory:", table="t"), "key", {"l": Min("x"), "m": Max("x")}
+    )
+    aggregation = Aggregation.of(bolt, fields)
+    batches = [
+        pa.RecordBatch.from_pylist([{"key": key, "x": x}], fields.arrow_schema())
+        for key, x in (("null", None), ("nan", math.nan))
+    ]
+    combined = aggregation.combine([aggregation.inputs_of(batch) for batch in batches]).to_pylist()
+
+    assert {row["key"]: repr((row["l"], row["m"])) for row in combined} == {
+        "null": "(None, None)",
+        "nan": "(nan, nan)",
+    }

@@ -170,6 +170,13 @@ def test_local_or_shuffle_takes_the_tasks_in_the_slot_of_the_sender() -> None:
     assert tally == {1: 45, 3: 45}
 
 
+def test_local_or_shuffle_to_the_only_task_in_the_slot_copies_nothing() -> None:
+    for tasks in (2, 3):
+        router = make_router(edge(LocalOrShuffleGrouping(), tasks), txid=1, task=0, slot=1, slots=2)
+
+        assert router.route(batch(["a"] * 90), None) == OneTask(1)
+
+
 def test_local_or_shuffle_shuffles_where_the_slot_has_none() -> None:
     tally = Tally(flat(routed(LocalOrShuffleGrouping(), 2, ["a"] * 90, slot=3, slots=4)))
 

@@ -68,6 +68,17 @@ def test_tuples_of_a_slot_without_a_task_of_the_target_do_not_stay() -> None:
     assert topology(sources=3, targets=2, slots=3).program.staying == set()
 
 
+def test_levels_are_divided_where_tuples_may_leave_their_slot() -> None:
+    assert topology().program.divided_levels("processing") == [range(2), range(2, 3)]
+    assert topology(targets=1).program.divided_levels("processing") == [
+        range(1),
+        range(1, 2),
+        range(2, 3),
+    ]
+    assert topology(slots=1).program.divided_levels("processing") == [range(3)]
+    assert topology().program.divided_levels("commit") == []
+
+
 @pytest.mark.parametrize("slots", [1, 2, 3])
 @pytest.mark.parametrize(("sources", "targets"), [(2, 2), (2, 1), (3, 2), (1, 3)])
 def test_what_stays_is_counted_as_what_is_moved(slots: int, sources: int, targets: int) -> None:

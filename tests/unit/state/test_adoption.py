@@ -95,3 +95,39 @@ def test_a_group_that_zookeeper_cannot_explain_is_an_error(
 ) -> None:
     with pytest.raises(StoreAheadOfCoordinator, match="ZooKeeper knows txid 4"):
         compared({str(at): each for at, each in enumerate(ledgers)}, 5, stored)
+
+
+AROUND = {4: TransactionAttempt(4, 1, 2), 5: TransactionAttempt(5, 1, 2)}
+BEGUN = Ledger("topology", 3, 4, first_txid=4, schema=2)
+
+
+@pytest.mark.parametrize(
+    "held", [BEGUN, holding(4), holding(5), holding(5, attempt=0)], ids=["begun", "4", "5", "other"]
+)
+def test_a_state_that_was_added_and_lacks_nothing_goes_on(held: Ledger) -> None:
+    others = {"old": holding(4), "new": held}
+
+    assert compared(others, 5, AROUND, added=["new"]) == compared(others, 5, AROUND)
+
+
+def test_a_group_that_a_state_which_was_added_lacks_is_redone_and_not_adopted() -> None:
+    assert compared({"old": holding(5), "new": BEGUN}, 5, AROUND, added=["new"]) == Compared(
+        pinned=5
+    )
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        holding(3),
+        holding(4, attempt=0),
+        holding(4, writer_epoch=1),
+        # A backing map that died in a redo has no writer, but the attempts of before.
+        Ledger("topology", 3, 4, first_txid=4, attempts=(1,), schema=2),
+    ],
+)
+def test_a_state_that_comes_back_without_what_was_committed_is_refused(held: Ledger) -> None:
+    """The number alone does not say so: the others may have the txid from another attempt."""
+    with pytest.raises(StoreBehindCoordinator, match=r"'new' was taken out .* comes back") as told:
+        compared({"old": holding(4), "new": held}, 5, AROUND, added=["new"])
+    assert (told.value.ledger_txid, told.value.committed_txid) == (held.txid, 4)

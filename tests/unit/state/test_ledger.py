@@ -243,3 +243,38 @@ def test_a_state_that_was_released_empty_may_be_claimed_by_any_epoch() -> None:
     released = claimed(whole_ledger("topology", 7), release(8))
 
     assert claimed(released, claim_of("other", 1)) == whole_ledger("other", 1)
+
+
+BEGINS = replace(CLAIM, begins=7)
+
+
+def test_a_state_that_is_added_begins_after_the_txid_of_its_claim() -> None:
+    """Nothing of the txid is in it, so it has no writer that could be adopted or redone."""
+    for empty in (None, claimed(None, claim_of(epoch=2))):
+        begun = claimed(empty, BEGINS)
+        assert (begun.txid, begun.writer_epoch, begun.attempts) == (7, 0, ())
+        assert standing(begun, TransactionAttempt(8, 0, 3), CLAIM) is Standing.APPLY
+        with pytest.raises(LedgerGapError):
+            standing(begun, TransactionAttempt(9, 0, 3), CLAIM)
+        with pytest.raises(StaleBatchError):
+            standing(begun, TransactionAttempt(6, 0, 3), CLAIM)
+    assert claimed(begun, replace(CLAIM, epoch=4)) == replace(begun, epoch=4)
+
+
+def test_a_state_that_has_begun_and_taken_nothing_may_begin_later() -> None:
+    """It was taken out of the topology before its first txid, and is added again."""
+    begun = claimed(None, BEGINS)
+
+    assert claimed(begun, replace(BEGINS, begins=9)) == replace(begun, txid=9, first_txid=9)
+
+
+def test_a_state_that_holds_a_txid_begins_nowhere_else() -> None:
+    assert claimed(HELD, replace(CLAIM, begins=9)) == HELD
+
+
+def test_a_state_that_another_topology_has_released_is_none_that_is_added() -> None:
+    released = claimed(HELD, release(4))
+
+    with pytest.raises(ForeignStateError, match=r"it holds txid 7 of whoever released it"):
+        claimed(released, replace(BEGINS, epoch=5))
+    assert claimed(released, claim_of(epoch=5)).txid == 7

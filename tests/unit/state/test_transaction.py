@@ -15,6 +15,7 @@ from txtopo.errors import (
     LedgerGapError,
     StaleBatchError,
     StateUsageError,
+    ValueRefusedError,
 )
 from txtopo.plugins.stores import Key, Puts, Snapshot, StateTable, Values
 from txtopo.state import Count, State, StateHandle, open_state
@@ -46,6 +47,16 @@ def test_reads_see_own_writes(store: StateDriver) -> None:
         assert state.get("none", default=7) == 7
         assert state.get_all(["a", "b", "none"]) == [5, None, None]
         assert dict(state.items()) == {"a": 5, "c": None}
+
+
+def test_a_column_of_nulls_is_a_value_and_no_key(store: StateDriver) -> None:
+    """Many values are checked by columns, and NULL fits every type of one."""
+    with handle_of(store).transaction(ATTEMPT) as state:
+        state.put_all([("a", None), ("b", None)])
+        assert state.get_all(["a", "b"]) == [None, None]
+
+        with pytest.raises(ValueRefusedError, match="a key cannot be NULL"):
+            state.put_all([(None, 1), (None, 2)])
 
 
 def test_two_updates_of_a_key_build_on_each_other(store: StateDriver) -> None:

@@ -87,7 +87,7 @@ class LogSuite(Patient):
         for txid in range(1, txids + 1):
             if txid == txids:
                 # While one fold is under way none begins; the last one finds all there is.
-                fold_under_way(folder_of(store)._background)
+                fold_under_way(folder_of(store).background)
             store.merge(txid, [("a", 1), (f"k{txid}", 1)])
         store.close()
 
@@ -100,7 +100,7 @@ class LogSuite(Patient):
         commits = SEGMENTS_OF_A_TIER * 2
         for at in range(commits):
             if at == commits - 1:
-                fold_under_way(folder_of(store)._background)
+                fold_under_way(folder_of(store).background)
             store.merge(1 + 10 * (at + 1), [("a", 1)], first=1 + 10 * at + (at > 0))
         store.merge(1 + 10 * commits, [("b", 1)], attempt=1, first=2 + 10 * (commits - 1))
         store.close()
@@ -243,7 +243,7 @@ class LogSuite(Patient):
         for txid in range(1, SEGMENTS_OF_A_TIER * 3 + 1):
             store.merge(txid, [("a", 1), (f"k{txid}", 1)])
             if txid % SEGMENTS_OF_A_TIER == 0:
-                fold_under_way(folder._background)
+                fold_under_way(folder.background)
 
         assert len(counts) == 1
         assert len(counts[0]) == SEGMENTS_OF_A_TIER

@@ -120,7 +120,7 @@ def test_a_session_that_folded_waits_for_the_disk_again(url: str) -> None:
     assert isinstance(backend._dialect, PostgresqlLogDialect)
     with backend._engine.connect() as connection:
         backend._dialect.folder.prepare(connection)
-        backend._dialect.folder.folded(connection, 1, 1)
+        backend._dialect.folder.folded(connection, [1])
 
         assert connection.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "on"
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from state_backends.sql import mariadb_log
 from state_backends.sql.backend import SqlBackend
 from tests.harness.servers.mariadb import MariaServer
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.state_backends.log_suite import LogSuite
 from tests.unit.state_backends.log_sums_suite import LogSumsSuite
-from tests.unit.state_backends.logs import KEY, asked, counted, fold
+from tests.unit.state_backends.logs import KEY, asked, counted, dialect_of, fold, folder_of
 from tests.unit.state_backends.patience import MARIADB_PATIENCE
 from txtopo import Fields
 from txtopo.errors import StoreUnavailable, ValueRefusedError
 from txtopo.state import Count, State, open_state
+from txtopo.state.log_mode import SEGMENTS_OF_A_TIER, BackgroundTask
 from txtopo.testing.conformance import AggregateStateSuite
 from txtopo.testing.conformance.driver import StateDriver
 
@@ -134,6 +140,129 @@ class TestConnection:
         assert distant.contents() == before
         assert fold(distant.state, 1, 4) == 4
         assert distant.contents() == before
+
+
+ROWS = [(txid, [(f"k{n}", 1) for n in range(txid % 7 + 1)]) for txid in range(1, 31)]
+SPAN = range(1, 30)
+
+
+class Pieces:
+    """A log whose folds move three rows at a time; what it holds is read after each piece."""
+
+    def __init__(self, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(mariadb_log, "PIECE_ROWS", 3)
+        monkeypatch.setattr(BackgroundTask, "pause", self._pause)
+        self.store = StateDriver(state)
+        for txid, rows in ROWS:
+            self.store.merge(txid, rows)
+        self.before = self.store.contents()
+        self.meanwhile: list[Callable[[], object]] = []
+        self.seen: list[dict[Any, Any]] = []
+
+    def fold(self) -> int:
+        """Fold all txids but the last one as the backend does, piece by piece."""
+        with closing(self.store.state.open()) as backend:
+            assert isinstance(backend, SqlBackend)
+            folder = dialect_of(self.store).folder
+            with backend._engine.connect() as connection:
+                folder.prepare(connection)
+                return folder.folded(connection, SPAN)
+
+    def _pause(self, seconds: float) -> None:
+        assert seconds > 0
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+        self.seen.append(self.store.contents())
+
+
+def test_a_fold_goes_piece_by_piece_and_readers_see_the_same_after_each(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = Pieces(counted(url), monkeypatch)
+    rows = sum(len(rows) for txid, rows in ROWS if txid < SPAN[-1])
+
+    left = pieces.fold()
+
+    assert left == 7
+    assert len(pieces.seen) >= rows / 3
+    assert all(each == pieces.before for each in pieces.seen)
+    assert asked(pieces.store.state, "SELECT COUNT(DISTINCT txid) FROM log") == [(2,)]
+    assert pieces.store.contents() == pieces.before
+
+
+@pytest.mark.parametrize("span", [(1, 29), (1, 10), (5, 29), (10, 20)])
+def test_two_folds_in_pieces_add_each_row_once(
+    url: str, monkeypatch: pytest.MonkeyPatch, span: tuple[int, int]
+) -> None:
+    """A zombie's fold may come between two pieces, with another span."""
+    pieces = Pieces(counted(url), monkeypatch)
+    pieces.meanwhile = [int, int, lambda: fold(pieces.store.state, *span)]
+
+    pieces.fold()
+
+    assert not pieces.meanwhile
+    assert all(each == pieces.before for each in pieces.seen)
+    assert pieces.store.contents() == pieces.before
+
+
+def test_a_redo_between_two_pieces_of_a_fold_counts_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = Pieces(counted(url), monkeypatch)
+    pieces.meanwhile = [int, lambda: pieces.store.merge(30, [("z", 1)], attempt=1)]
+
+    pieces.fold()
+
+    expected = Counter(key for txid, rows in ROWS for key, _ in rows if txid < 30) + Counter("z")
+    assert pieces.store.contents() == expected
+
+
+@pytest.mark.parametrize("marker", [b"AS txtopo_old", b"DELETE FROM", COMMIT])
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_fold_that_is_lost_between_its_pieces_is_made_again(
+    url: str, mariadb: MariaServer, monkeypatch: pytest.MonkeyPatch, marker: bytes, landed: bool
+) -> None:
+    with TcpProxy(mariadb.port) as proxy:
+        distant = sa.make_url(url).set(port=proxy.port).render_as_string(hide_password=False)
+        pieces = Pieces(counted(distant), monkeypatch)
+        pieces.meanwhile = [int, lambda: proxy.lose(marker, landed=landed)]
+
+        with pytest.raises(sa.exc.DBAPIError):
+            pieces.fold()
+        assert pieces.store.contents() == pieces.before
+        assert pieces.fold() == 7
+        assert pieces.store.contents() == pieces.before
+
+
+def test_who_waits_for_the_end_of_a_fold_gets_the_rest_at_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = Pieces(counted(url), monkeypatch)
+    pieces.meanwhile = [int, folder_of(pieces.store).close]
+
+    assert pieces.fold() == 7
+    assert len(pieces.seen) == 2
+    assert pieces.store.contents() == pieces.before
+
+
+def test_a_fold_that_is_late_does_the_rest_at_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the log would grow faster than it is folded."""
+    pieces = Pieces(counted(url), monkeypatch)
+    folder = folder_of(pieces.store)
+    folder._written.clear()
+    many = 4 * SEGMENTS_OF_A_TIER - len(SPAN)
+
+    def write(commits: int) -> None:
+        for txid in range(31, 31 + commits):
+            folder.wrote(txid, 1)
+
+    pieces.meanwhile = [partial(write, many), int, partial(write, 1)]
+
+    assert pieces.fold() == 7
+    assert len(pieces.seen) == 3
+    assert pieces.store.contents() == pieces.before
 
 
 @pytest.mark.parametrize("name", ["txtopo_old", "txtopo_given"])

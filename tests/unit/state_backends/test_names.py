@@ -164,7 +164,7 @@ class TestCatalogue:
         self.check(store_of(database, request, tmp_path), "log", kind)
 
     def test_a_state_whose_names_are_dropped_is_gone(self, store: Store) -> None:
-        """As docs/operations.md says for one that was forgotten."""
+        """As docs/how-to/operations.md says for one that was forgotten."""
         before = state_of(store, "counts")
         use(before)
         names = store.names_of(before.layout())

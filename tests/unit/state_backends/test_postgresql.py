@@ -110,6 +110,23 @@ def test_text_is_ordered_by_its_bytes(url: str) -> None:
     assert store.contents() == {}
 
 
+def test_pages_are_half_filled(state: State, url: str) -> None:
+    """So that a new version of a row stays on its page, and no index has to be written."""
+    StateDriver(state).puts(1, {"a": 1})
+
+    with sa.create_engine(url).connect() as connection:
+        options = connection.execute(
+            sa.text(
+                "SELECT relname, reloptions FROM pg_class "
+                "WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"
+            )
+        ).all()
+    tables = {name for name, _ in options}
+    half_filled = {name for name, chosen in options if chosen and "fillfactor=50" in chosen}
+    assert tables - half_filled == {"counts_touched"}
+    assert len(half_filled) == 2, "the rows and the ledger"
+
+
 def test_other_databases_and_drivers_are_refused() -> None:
     for url in ("postgresql+psycopg2://h/d", "postgresql+asyncpg://h/d"):
         with pytest.raises(TopologyError, match="not kept through"):

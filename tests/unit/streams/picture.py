@@ -1,4 +1,4 @@
-"""The picture of docs/streams.md; ``python -m tests.unit.streams.picture`` writes it."""
+"""The picture of docs/how-to/streams.md; ``python -m tests.unit.streams.picture`` writes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from examples.streams_balances import topology
 from tests.harness.report_page import DOCS
 from txtopo import Config
 
-PICTURE = DOCS / "images" / "streams.svg"
+PICTURE = DOCS / "how-to" / "images" / "streams.svg"
 
 
 def drawn() -> str:

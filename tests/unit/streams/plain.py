@@ -3,17 +3,29 @@
 It has the methods of the builder and its streams, so a program runs on either. One batch after the
 other, each stream is a list of dicts and each table a dict. It knows no tasks, attempts, stores or
 record batches; an aggregate is computed from all rows of its key.
+
+Event time: a watermark is computed from all marks after each batch. Each table of windows keeps the
+rows of each window, and those that were late; sessions are found by merging intervals, two at a
+time, until no two of them meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 from txtopo import Count, Max, Mean, Min, Sum
+from txtopo.durations import duration
+from txtopo.streams.windows import Session, Window
 
 Row = dict[str, Any]
 Rows = list[Row]
+Time = datetime.datetime
+MICROSECOND = datetime.timedelta(microseconds=1)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class PlainBuilder:
@@ -25,32 +37,135 @@ class PlainBuilder:
         self._sources: dict[str, list[str]] = {}
         self._rows: dict[str, Rows] = {}
         self._ends: list[Callable[[], object]] = []
+        self._clocks: dict[str, PlainClock] = {}
+        self.watermarks: dict[frozenset[str], tuple[Time | None, Time | None]] = {}
 
-    def source(self, id: str, names: Sequence[str]) -> PlainStream:
+    def source(
+        self,
+        id: str,
+        names: Sequence[str],
+        *,
+        event_time: str | None = None,
+        delay: Any = datetime.timedelta(0),
+        by: Sequence[str] = (),
+        idle_after: Any = None,
+    ) -> PlainStream:
         self._sources[id] = list(names)
-        return PlainStream(self, lambda: self._rows[id])
+        if event_time is None:
+            return PlainStream(self, lambda: self._rows[id])
+        length = duration("delay", delay, zero=True)
+        idle = None if idle_after is None else duration("idle_after", idle_after)
+        self._clocks[id] = PlainClock(event_time, length, as_names(by), idle)
+        return PlainStream(self, lambda: self._rows[id], PlainTime(event_time, frozenset((id,))))
 
     def merge(self, *streams: PlainStream) -> PlainStream:
-        return PlainStream(self, lambda: [row for stream in streams for row in stream.rows()])
+        def together() -> Rows:
+            return [row for stream in streams for row in stream.rows()]
+
+        times = [stream.time for stream in streams]
+        first = times[0]
+        if first is None or any(
+            each is None or (each.column, each.offset) != (first.column, first.offset)
+            for each in times
+        ):
+            return PlainStream(self, together)
+        sources = frozenset(id for each in times if each is not None for id in each.sources)
+        behind = max(each.behind for each in times if each is not None)
+        return PlainStream(self, together, replace(first, sources=sources, behind=behind))
 
     def at_the_end(self, name: str, compute: Callable[[], object]) -> None:
         self.tables.setdefault(name, {})
         self._ends.append(compute)
 
-    def run(self, source: str, batches: Sequence[Sequence[Sequence[Any]]]) -> None:
-        for records in batches:
+    def run(
+        self,
+        batches: Sequence[Mapping[str, Sequence[Sequence[Any]]]],
+        planned: Sequence[Time] | None = None,
+    ) -> None:
+        """Run batches, each with the records of all sources, and when each was planned."""
+        for number, records in enumerate(batches):
             self.batch += 1
-            names = self._sources[source]
-            self._rows[source] = [dict(zip(names, each, strict=True)) for each in records]
+            now = None if planned is None else planned[number]
+            for source, names in self._sources.items():
+                rows = [dict(zip(names, each, strict=True)) for each in records.get(source, ())]
+                self._rows[source] = rows
+                if source in self._clocks:
+                    self._clocks[source].see(rows, now)
+            for sources, (_, before) in self.watermarks.items():
+                self.watermarks[sources] = before, self._watermark(sources, before, now)
             for end in self._ends:
                 end()
+
+    def watermark(self, time: PlainTime) -> tuple[Time | None, Time | None]:
+        """What the watermark of an event time was before the batch, and what it is after it."""
+        before, after = self.watermarks[time.sources]
+        return (
+            None if before is None else before - time.behind,
+            None if after is None else after - time.behind,
+        )
+
+    def _watermark(
+        self, sources: frozenset[str], before: Time | None, now: Time | None
+    ) -> Time | None:
+        clocks = [self._clocks[source] for source in sources]
+        if any(not clock.marks and not clock.idle(clock.begun, now) for clock in clocks):
+            return before
+        awake = [
+            mark - clock.delay
+            for clock in clocks
+            for part, mark in clock.marks.items()
+            if not clock.idle(clock.seen[part], now)
+        ]
+        found = min(awake, default=before)
+        return max(found, before) if found is not None and before is not None else found
+
+
+@dataclass
+class PlainClock:
+    """The event time of a source: the largest one of each part."""
+
+    column: str
+    delay: datetime.timedelta
+    by: tuple[str, ...]
+    idle_after: datetime.timedelta | None = None
+    marks: dict[Any, Time] = field(default_factory=dict)
+    seen: dict[Any, Time | None] = field(default_factory=dict)
+    begun: Time | None = None
+
+    def see(self, rows: Rows, now: Time | None) -> None:
+        self.begun = self.begun or now
+        for row in rows:
+            part = tuple(row[name] for name in self.by)
+            self.marks[part] = max(row[self.column], self.marks.get(part, row[self.column]))
+            self.seen[part] = now
+
+    def idle(self, since: Time | None, now: Time | None) -> bool:
+        if self.idle_after is None or now is None or since is None:
+            return False
+        return now - since >= self.idle_after
+
+
+@dataclass(frozen=True)
+class PlainTime:
+    """The event time of a stream."""
+
+    column: str
+    sources: frozenset[str]
+    offset: datetime.timedelta = datetime.timedelta(0)
+    behind: datetime.timedelta = datetime.timedelta(0)
+
+    def of(self, row: Row) -> Time:
+        at: Time = row[self.column] + self.offset
+        return at
 
 
 class PlainStream:
     """A stream: the rows of the batch that is being run."""
 
-    def __init__(self, builder: PlainBuilder, compute: Callable[[], Rows]) -> None:
-        self.builder, self._compute = builder, compute
+    def __init__(
+        self, builder: PlainBuilder, compute: Callable[[], Rows], time: PlainTime | None = None
+    ) -> None:
+        self.builder, self._compute, self.time = builder, compute, time
         self._batch, self._found = 0, Rows()
 
     def rows(self) -> Rows:
@@ -58,27 +173,43 @@ class PlainStream:
             self._found, self._batch = self._compute(), self.builder.batch
         return self._found
 
-    def _then(self, compute: Callable[[Rows], Rows]) -> PlainStream:
-        return PlainStream(self.builder, lambda: compute(self.rows()))
+    def _then(self, compute: Callable[[Rows], Rows], time: PlainTime | None = None) -> PlainStream:
+        return PlainStream(self.builder, lambda: compute(self.rows()), time)
+
+    def _among(self, names: Sequence[str]) -> PlainTime | None:
+        return self.time if self.time is not None and self.time.column in names else None
 
     def map(self, function: Any, fields: str, **_: Any) -> PlainStream:
         names = names_of(fields)
-        return self._then(lambda rows: [named(names, function(row)) for row in rows])
+        return self._then(
+            lambda rows: [named(names, function(row)) for row in rows], self._among(names)
+        )
 
     def flat_map(self, function: Any, fields: str, **_: Any) -> PlainStream:
         names = names_of(fields)
-        return self._then(lambda rows: [named(names, v) for row in rows for v in function(row)])
+        return self._then(
+            lambda rows: [named(names, v) for row in rows for v in function(row)],
+            self._among(names),
+        )
 
     def filter(self, function: Any, **_: Any) -> PlainStream:
-        return self._then(lambda rows: [row for row in rows if function(row)])
+        return self._then(lambda rows: [row for row in rows if function(row)], self.time)
 
     def with_columns(self, function: Any, fields: str, **_: Any) -> PlainStream:
         names = names_of(fields)
-        return self._then(lambda rows: [row | named(names, function(row)) for row in rows])
+        return self._then(
+            lambda rows: [row | named(names, function(row)) for row in rows], self.time
+        )
 
     def select(self, *names: str, id: str | None = None, **renamed: str) -> PlainStream:
         columns = {name: name for name in names} | renamed
-        return self._then(lambda rows: [{n: row[o] for n, o in columns.items()} for row in rows])
+        time = self.time
+        if time is not None:
+            new = [new for new, old in columns.items() if old == time.column]
+            time = replace(time, column=new[0]) if new else None
+        return self._then(
+            lambda rows: [{n: row[o] for n, o in columns.items()} for row in rows], time
+        )
 
     def branch(self, function: Any, **_: Any) -> tuple[PlainStream, PlainStream]:
         return self.filter(function), self.filter(lambda row: not function(row))
@@ -122,6 +253,9 @@ class PlainGrouped:
 
     def __init__(self, stream: PlainStream, key: Sequence[str]) -> None:
         self._stream, self._key = stream, tuple(key)
+
+    def window(self, window: Window | Session) -> PlainWindowed:
+        return PlainWindowed(self._stream, self._key, window)
 
     def persistent_aggregate(
         self, state: str, retracted: str | None = None, **aggregates: Any
@@ -178,9 +312,15 @@ class PlainTable:
     """A table: what it holds after the batch that is being run, and what that changed."""
 
     def __init__(
-        self, builder: PlainBuilder, state: str, keys: Sequence[str], apply: Callable[..., None]
+        self,
+        builder: PlainBuilder,
+        state: str,
+        keys: Sequence[str],
+        apply: Callable[..., None],
+        windows: PlainWindowed | None = None,
     ) -> None:
         self._builder, self._state, self._keys, self._apply = builder, state, keys, apply
+        self._windows = windows
         self._batch = 0
         self._before: dict[Any, Any] = {}
         self.columns: Sequence[str] = ()
@@ -193,6 +333,26 @@ class PlainTable:
             self._apply(table)
             self.columns = next((tuple(value) for value in table.values()), ())
         return table
+
+    def final(self) -> PlainStream:
+        assert self._windows is not None
+        time = self._windows.time
+        # A row may still touch a session that ends at the watermark.
+        longer = isinstance(self._windows.window, Session)
+        more = MICROSECOND if longer else datetime.timedelta(0)
+
+        def closed() -> Rows:
+            before, after = self._builder.watermark(time)
+            return [
+                named(self._keys, key if len(self._keys) > 1 else (key,)) | value
+                for key, value in self.held().items()
+                if after is not None
+                and (before is None or value["window_end"] + more > before)
+                and value["window_end"] + more <= after
+            ]
+
+        ended = replace(time, column="window_end", offset=-MICROSECOND, behind=time.behind + more)
+        return PlainStream(self._builder, closed, ended)
 
     def changes(self, *, before: bool = False) -> PlainStream:
         def changed() -> Rows:
@@ -208,6 +368,152 @@ class PlainTable:
             return rows
 
         return PlainStream(self._builder, changed)
+
+
+@dataclass
+class PlainSession:
+    """A session with its rows, which may still grow."""
+
+    start: Time
+    end: Time
+    rows: Rows
+
+    def meets(self, other: PlainSession) -> bool:
+        return self.start <= other.end and other.start <= self.end
+
+    def with_rows_of(self, other: PlainSession) -> PlainSession:
+        start, end = min(self.start, other.start), max(self.end, other.end)
+        return PlainSession(start, end, self.rows + other.rows)
+
+
+class PlainSessions:
+    """Sessions by user; those that end before a bound are not known any more."""
+
+    def __init__(self) -> None:
+        self._by_user: dict[Any, list[PlainSession]] = {}
+
+    def take(
+        self, brought: list[tuple[Any, PlainSession]], gap: datetime.timedelta, bound: Time | None
+    ) -> list[tuple[Any, PlainSession]]:
+        """Take sessions of one row each; return those in none that ends at or after the bound."""
+        late = []
+        for user in {user for user, _ in brought}:
+            new = [each for other, each in brought if other == user]
+            known = self._by_user.setdefault(user, [])
+            is_open = [each for each in known if bound is None or each.end >= bound]
+            self._by_user[user] = [each for each in known if each not in is_open]
+            for group in merged([*is_open, *new]):
+                rows = [each for each in new if each.meets(group)]
+                if bound is not None and group.end < bound:
+                    late += [(user, each) for each in rows]
+                    continue
+                starts = [each.start for each in is_open if each.meets(group)]
+                for each in rows:
+                    least = each.start if bound is None else bound - gap
+                    starts.append(max(each.start, least))
+                self._by_user[user].append(PlainSession(min(starts), group.end, group.rows))
+        return late
+
+    def held(self) -> dict[Any, tuple[Time, Rows]]:
+        """The table that they make."""
+        return {
+            (*user, each.start) if user else each.start: (each.end, each.rows)
+            for user, sessions in self._by_user.items()
+            for each in sessions
+        }
+
+
+class PlainWindowed:
+    """A stream that is grouped by windows as well; it keeps all rows of all windows."""
+
+    def __init__(self, stream: PlainStream, key: tuple[str, ...], window: Window | Session) -> None:
+        assert stream.time is not None
+        self._builder, self._stream, self._key, self.window = stream.builder, stream, key, window
+        self.time = stream.time
+        self._builder.watermarks.setdefault(self.time.sources, (None, None))
+        self._kept: dict[Any, Rows] = {}
+        self._late: dict[Any, Rows] = {}
+        self._sessions, self._late_sessions = PlainSessions(), PlainSessions()
+
+    def persistent_aggregate(
+        self, state: str, late: Any = None, keep: Any = None, **aggregates: Any
+    ) -> PlainTable:
+        late_table = f"{state}_late" if late is None else late
+        kept_for = None if keep is None else duration("keep", keep, zero=True)
+
+        def apply(table: dict[Any, Any]) -> None:
+            before, _ = self._builder.watermark(self.time)
+            expired = None if before is None or kept_for is None else before - kept_for
+            if isinstance(self.window, Session):
+                found = self._by_sessions(self.window.gap, before, expired)
+            else:
+                found = self._by_windows(self.window, before, expired)
+            for name, windows in zip((state, late_table), found, strict=True):
+                if name is not False:
+                    held = self._builder.tables.setdefault(name, {})
+                    held.clear()
+                    held |= {
+                        key: {"window_end": end} | aggregated(aggregates, rows)
+                        for key, (end, rows) in windows.items()
+                    }
+
+        if late_table is not False:
+            self._builder.tables.setdefault(late_table, {})
+        keys = ("window_start", *self._key)
+        if isinstance(self.window, Session):
+            keys = (*self._key, "window_start")
+        return PlainTable(self._builder, state, keys, apply, self)
+
+    def _by_windows(self, window: Window, before: Time | None, expired: Time | None) -> Any:
+        for row in self._stream.rows():
+            user = tuple(row[name] for name in self._key)
+            for start in starts_of(window, self.time.of(row)):
+                end = start + window.size
+                if expired is not None and end <= expired:
+                    continue
+                late = before is not None and end <= before
+                rows = self._late if late else self._kept
+                rows.setdefault((start, *user), []).append(row)
+        return tuple(
+            {
+                key if self._key else key[0]: (key[0] + window.size, rows)
+                for key, rows in found.items()
+            }
+            for found in (self._kept, self._late)
+        )
+
+    def _by_sessions(
+        self, gap: datetime.timedelta, before: Time | None, expired: Time | None
+    ) -> Any:
+        brought = []
+        for row in self._stream.rows():
+            at, user = self.time.of(row), tuple(row[name] for name in self._key)
+            brought.append((user, PlainSession(at, at + gap, [row])))
+        late = self._sessions.take(brought, gap, before)
+        self._late_sessions.take(late, gap, expired)
+        return self._sessions.held(), self._late_sessions.held()
+
+
+def starts_of(window: Window, at: Time) -> list[Time]:
+    """The beginnings of all windows that a time is in, found by going back step by step."""
+    start = EPOCH + window.offset + (at - EPOCH - window.offset) // window.every * window.every
+    found = []
+    while start + window.size > at:
+        found.append(start)
+        start -= window.every
+    return found
+
+
+def merged(sessions: list[PlainSession]) -> list[PlainSession]:
+    """Merge two that meet, until no two do."""
+    while True:
+        for left, right in combinations(sessions, 2):
+            if left.meets(right):
+                others = [each for each in sessions if each is not left and each is not right]
+                sessions = [*others, left.with_rows_of(right)]
+                break
+        else:
+            return sessions
 
 
 def aggregated(aggregates: dict[str, Any], rows: Rows) -> Row:

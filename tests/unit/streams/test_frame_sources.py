@@ -9,9 +9,18 @@ import pytest
 
 from tests.unit.runtime.stream_words import CONFIG, query, write
 from tests.unit.topology.frame_parts import Numbered
-from txtopo import Config, Count, Fields, StreamBuilder, Sum, Topology, open_state
+from txtopo import (
+    Config,
+    Count,
+    Fields,
+    StreamBuilder,
+    Sum,
+    Topology,
+    TopologyError,
+    open_state,
+)
 from txtopo.spouts import DataFrameTransactionalSpout, StreamSpout
-from txtopo.streams import DataStream
+from txtopo.streams import DataStream, tumbling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,3 +79,22 @@ def test_the_rows_of_dataframes_go_through_operators(spark: SparkSession, tmp_pa
         run.process_all_available()
 
     judge(url)
+
+
+TIMED = Fields("word string, ts timestamp")
+
+
+@pytest.mark.parametrize(
+    ("time", "told"),
+    [({}, None), ({"idle_after": "1 minute"}, "planned time"), ({"max_ahead": "1 hour"}, "time")],
+)
+def test_a_streaming_query_has_event_time_without_planned_time(time: Any, told: str | None) -> None:
+    builder = StreamBuilder("words")
+    words = builder.source("words", StreamSpout(TIMED), event_time="ts", **time)
+    counts = open_state("sqlite:///x.db", table="counts")
+    words.group_by("word").window(tumbling("1 hour")).persistent_aggregate(counts, n=Count())
+    if told is None:
+        builder.build_topology()
+    else:
+        with pytest.raises(TopologyError, match=f"asks for planned {told.split()[-1]}, which str"):
+            builder.build_topology()

@@ -24,7 +24,7 @@ from txtopo import (
 )
 from txtopo.bolts import KafkaSink
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from txtopo.streams import DataStream, Table
+from txtopo.streams import DataStream, Table, tumbling
 
 SALE = Fields("id string, shop string, amount long")
 
@@ -311,3 +311,112 @@ def test_changes_of_an_opaque_source_cannot_go_to_kafka() -> None:
 
     with pytest.raises(TopologyError, match=r"KafkaSink 'latest.changes.to' hangs on the opaque"):
         builder.build_topology()
+
+
+EVENT = Fields("id string, shop string, ts timestamp")
+EVENTS = MemoryTransactionalSpout({0: []}, EVENT, 1)
+
+
+class Above:
+    """What a program has before it comes to a mistake."""
+
+    def __init__(self, builder: StreamBuilder) -> None:
+        self.events = builder.source("events", EVENTS, event_time="ts")
+        self.others = self.events.select("id", at="ts")
+        self.windows = self.events.group_by("shop").window(tumbling("1 hour"))
+
+
+def joining(above: Above, **more: Any) -> object:
+    kept = {"state": state("t"), "within": ("0 minutes", "1 hour")} | more
+    return above.events.join(above.others, on="id", **kept)
+
+
+def counting(above: Above, **more: Any) -> object:
+    return above.windows.persistent_aggregate(state("t"), n=Count(), **more)
+
+
+def expiring(above: Above, **more: Any) -> object:
+    kept = {"state": state("t", value=Fields("n long")), "expire_after": "1 hour"} | more
+    return above.events.group_by("id").update(lambda v, row: (1, None), "n long", **kept)
+
+
+def unique(above: Above, **more: Any) -> object:
+    kept = {"state": state("t"), "within": "1 hour"} | more
+    return above.events.drop_duplicates("id", **kept)
+
+
+def sinking(above: Above, sink: Any = None, **more: Any) -> object:
+    return above.events.to(sink or Silent(), id="t", **more)  # type: ignore[func-returns-value]
+
+
+def going_on(above: Above, **more: Any) -> object:
+    return above.events.bolt("t", Emitting(), **more)
+
+
+CORRECTED: list[tuple[Callable[..., object], dict[str, Any]]] = [
+    (unique, {"late": 5}),
+    (unique, {"late": state("T")}),
+    (unique, {"state": state("t", kind="transactional")}),
+    (joining, {"late": "x"}),
+    (joining, {"parallelism": 0}),
+    (joining, {"state": state("t", kind="transactional")}),
+    (counting, {"late": "x"}),
+    (counting, {"late": state("t")}),
+    (expiring, {"expire_after": "5 minuets"}),
+    (expiring, {"state": state("t", value=Fields("seen long"))}),
+    (sinking, {"sink": "x"}),
+    (going_on, {"by": "nothing"}),
+]
+
+
+class Emitting(Silent):
+    output_fields = EVENT
+
+
+@pytest.mark.parametrize("marks", [None, "others"])
+@pytest.mark.parametrize("case", range(len(CORRECTED)))
+def test_an_operator_that_fails_takes_nothing_so_it_can_be_corrected(
+    case: int, marks: str | None
+) -> None:
+    """As in a notebook, where the cell is mended and run again."""
+    operator, wrong = CORRECTED[case]
+    found = []
+    for mistaken in (True, False):
+        builder = StreamBuilder("events", marks=None if marks is None else state(marks))
+        above = Above(builder)
+        if mistaken:
+            with pytest.raises(TopologyError):
+                operator(above, **wrong)
+        operator(above)
+        found.append(list(builder.build_topology().graph.components))
+
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("wrong", [{"event_time": "time"}, {"clock": "1 millisecond"}])
+def test_a_source_that_fails_takes_nothing_either(wrong: Any) -> None:
+    builder = StreamBuilder("events")
+
+    with pytest.raises(TopologyError):
+        builder.source("events", EVENTS, **{"event_time": "ts", **wrong})
+    builder.source("events", EVENTS, event_time="ts").store(state("t"), key="id")
+
+    components = builder.build_topology().graph.components
+    assert list(components) == ["events", "events.times", "events.times.refused", "t"]
+
+
+def test_a_state_that_is_refused_leaves_its_id_free() -> None:
+    _, sales = builder_and_sales()
+    sales.store(state("a"), key="id", id="one")
+
+    with pytest.raises(TopologyError, match="used twice"):
+        sales.store(state("a"), key="id", id="two")
+    sales.store(state("b"), key="id", id="two")
+
+
+@pytest.mark.parametrize("name", [None, "", "a long, b", "a ", 5, ["a"]])
+def test_the_column_of_the_planned_time_is_one_name(name: Any) -> None:
+    _, sales = builder_and_sales()
+
+    with pytest.raises(FieldsError, match=r"with_planned_time makes one column|no name"):
+        sales.with_planned_time(name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import datetime
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from zlib import crc32
@@ -26,6 +27,8 @@ from txtopo.testing.simulation.world import World
 
 SALE = "id string, shop string, amount long"
 NAMES = ("id", "shop", "amount")
+TIMED = f"{SALE}, ts timestamp"
+NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 LOCAL = Config(carrier="local", zookeeper="memory", slots=2)
 # Batches of few rows, many in flight: most txids share a write.
 GROUPS = Config(carrier="local", zookeeper="memory", group_txids_max=10, run_txids_max=10, slots=2)
@@ -44,12 +47,26 @@ def sales(count: int, seed: int = 0) -> list[list[Any]]:
     return rows
 
 
+def timed_sales(count: int, seed: int = 0, source: str = "s") -> list[list[Any]]:
+    """Return sales with event times: a minute apart, out of order, some of them far behind."""
+    rows: list[list[Any]] = []
+    for number, sale in enumerate(sales(count, seed)):
+        chance = crc32(f"{seed}/{source}/{number}/time".encode())
+        minute = number * 1.5 + chance % 9 - 4 - (30 if chance // 9 % 12 == 0 else 0)
+        # Whole minutes are where windows end.
+        at = NOON + datetime.timedelta(minutes=round(minute) if chance // 128 % 2 else minute)
+        rows.append([f"{source}{sale[0][1:]}", *sale[1:], at])
+    return rows
+
+
 class RecuttingSpout(OpaqueMemoryTransactionalSpout):
     """Cuts each attempt at a batch in its own way, and at times leaves a partition out."""
 
-    def __init__(self, rows: Sequence[Sequence[Any]], take: int, partitions: int = 2) -> None:
+    def __init__(
+        self, rows: Sequence[Sequence[Any]], take: int, partitions: int = 2, fields: str = SALE
+    ) -> None:
         shares = {number: list(rows[number::partitions]) for number in range(partitions)}
-        super().__init__(shares, Fields(SALE), take)
+        super().__init__(shares, Fields(fields), take)
 
     def emitter(
         self, config: Config, context: TaskContext
@@ -103,7 +120,47 @@ def plain_tables(
     """Return what each table of a program holds after some batches, in plain Python."""
     builder = PlainBuilder()
     program(builder, builder.source("sales", NAMES), lambda name, **_: name)
-    builder.run("sales", batches)
+    builder.run([{"sales": batch} for batch in batches])
+    return builder.tables
+
+
+TimedProgram = Callable[[Any, Callable[..., Any], Callable[..., Any]], object]
+"""Takes the builder, a function that adds a source by name, with its time, and one for states."""
+
+
+def timed_topology(
+    program: TimedProgram,
+    spouts: Mapping[str, Any],
+    parallelism: int = 1,
+    state: Callable[..., Any] = memory_state,
+) -> Topology:
+    builder = StreamBuilder("program")
+
+    def source(id: str, **time: Any) -> Any:
+        return builder.source(id, spouts[id], parallelism, max_ahead=None, **time)
+
+    program(builder, source, state)
+    return builder.build_topology()
+
+
+def timed_tables(
+    program: TimedProgram, batches: Sequence[Sequence[Sequence[Any]]]
+) -> dict[str, dict[Any, Any]]:
+    """Return what each table holds after some batches; the ids of records begin like a source's."""
+    builder = PlainBuilder()
+    sources: list[str] = []
+
+    def source(id: str, **time: Any) -> Any:
+        sources.append(id)
+        return builder.source(id, (*NAMES, "ts"), **time)
+
+    program(builder, source, lambda name, **_: name)
+    builder.run(
+        [
+            {id: [each for each in batch if each[0][0] == id[0]] for id in sources}
+            for batch in batches
+        ]
+    )
     return builder.tables
 
 
@@ -113,12 +170,16 @@ class Held(dict[Any, Any]):
     batches: tuple[Sequence[Any], ...] = ()
 
 
-def oracle_of(program: Program, table: str) -> Oracle:
+Tables = Callable[[Sequence[Sequence[Sequence[Any]]]], dict[str, dict[Any, Any]]]
+"""Returns what each table of a program holds after some batches."""
+
+
+def oracle_of(tables: Tables, table: str) -> Oracle:
     def step(rows: Rows, batch: Sequence[Any]) -> Rows:
         batches = (*(rows.batches if isinstance(rows, Held) else ()), tuple(batch))
         held = Held(
             (key if isinstance(key, tuple) else (key,), tuple(value.values()))
-            for key, value in plain_tables(program, batches)[table].items()
+            for key, value in tables(batches)[table].items()
         )
         held.batches = batches
         return held
@@ -132,6 +193,43 @@ def simulated(
     """Run a program under faults of a seed, and judge it by the program in plain Python."""
     take, parallelism = 1 + seed % 5, 1 + seed % 3
     topology = topology_of(program, RecuttingSpout(rows, take), parallelism)
+    return judged(topology, seed, lambda batches: plain_tables(program, batches), rows, config)
+
+
+def simulated_timed(
+    program: TimedProgram,
+    seed: int,
+    rows: Mapping[str, Sequence[Sequence[Any]]],
+    config: Config | None = None,
+) -> Verdict:
+    """Do the same with a program of event time, and the rows of each of its sources."""
+    spouts = {
+        id: RecuttingSpout(each, 1 + (seed + number) % 5, 1 + (seed + number) % 3, TIMED)
+        for number, (id, each) in enumerate(rows.items())
+    }
+    topology = timed_topology(program, spouts, 1 + seed % 3)
+    known: dict[Any, dict[str, dict[Any, Any]]] = {}
+
+    def tables(batches: Sequence[Sequence[Sequence[Any]]]) -> dict[str, dict[Any, Any]]:
+        # Each table asks for the same batches.
+        key = tuple(tuple(each[0] for each in batch) for batch in batches)
+        if key not in known:
+            known[key] = timed_tables(program, batches)
+        return known[key]
+
+    records = [record for each in rows.values() for record in each]
+    return judged(topology, seed, tables, records, config, tuple(rows))
+
+
+def judged(
+    topology: Topology,
+    seed: int,
+    tables: Tables,
+    records: Sequence[Sequence[Any]],
+    config: Config | None,
+    spouts: Sequence[str] = (),
+) -> Verdict:
+    """Run a topology under faults of a seed, and judge it by what its tables should hold."""
     scenario = replace(
         Scenario.drawn(seed), min_batch_rows=None, max_rows_per_second=None, target_commit_s=None
     )
@@ -144,15 +242,16 @@ def simulated(
     evidence = Evidence(
         topology_id=topology.id,
         history=history,
-        oracles={table: oracle_of(program, table) for table in plain_tables(program, [])},
+        oracles={table: oracle_of(tables, table) for table in tables([])},
         source=None,
         leftovers=world.leftovers.found,
         expected=(FencedError, PoisonBatchError, InfrastructureError, TopologyKilled),
-        records=[tuple(each) for each in rows],
+        records=[tuple(each) for each in records],
+        spouts=spouts,
     )
-    judged = verdict(seed, world, evidence)
+    found = verdict(seed, world, evidence)
     handoff.close()
-    return judged
+    return found
 
 
 def assert_right(
@@ -162,11 +261,11 @@ def assert_right(
     config: Config | None = None,
 ) -> list[Verdict]:
     """Check that a program under the faults of some seeds equals the one in plain Python."""
-    judged = []
+    found = []
     for seed in seeds:
-        judged.append(simulated(program, seed, rows or sales(24, seed), config))
-        assert not judged[-1].violations, f"seed {seed}: {judged[-1].violations[:3]}"
-    return judged
+        found.append(simulated(program, seed, rows or sales(24, seed), config))
+        assert not found[-1].violations, f"seed {seed}: {found[-1].violations[:3]}"
+    return found
 
 
 def run(topology: Topology, config: Config = LOCAL, spark: Any = None) -> TopologyRun:

@@ -99,6 +99,31 @@ def forget_what_was_before(evidence: Evidence) -> None:
     change(evidence, at, rows=rows)
 
 
+def expire(evidence: Evidence, writer: str = "", **contents: Any) -> None:
+    """Add a version of a table that has other rows under the ledger that it has."""
+    at = at_txid(evidence, "logs", 2)
+    write = evidence.history.writes[at]
+    assert isinstance(write, StoreWrite)
+    after = replace(write.after, **contents)
+    new = replace(write, before=write.after, after=after, writer=writer or write.writer)
+    evidence.history.writes.insert(at + 1, new)
+
+
+def expire_what_the_last_txid_wrote(evidence: Evidence) -> None:
+    expire(evidence, rows={})
+
+
+def change_a_row_while_others_expire(evidence: Evidence) -> None:
+    at = at_txid(evidence, "logs", 2)
+    write = evidence.history.writes[at]
+    assert isinstance(write, StoreWrite)
+    expire(evidence, rows={key: replace(row, txid=1) for key, row in write.after.rows.items()})
+
+
+def expire_though_deposed(evidence: Evidence) -> None:
+    expire(evidence, "a stranger")
+
+
 def advance_too_early(evidence: Evidence) -> None:
     for at, write in enumerate(evidence.history.writes):
         if isinstance(write, NodesWrite) and "/simulated/current" in write.after:
@@ -171,6 +196,9 @@ def end_for_no_reason(evidence: Evidence) -> None:
         (lose_a_record, "C4"),
         (write_as_a_zombie, "C5"),
         (write_nodes_as_a_zombie, "C5"),
+        (expire_what_the_last_txid_wrote, "C3"),
+        (change_a_row_while_others_expire, "C3"),
+        (expire_though_deposed, "C5"),
         (forget_a_store, "C6"),
         (redo_without_undo, "C7"),
         (be_stuck, "C8"),

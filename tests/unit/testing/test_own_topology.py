@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,10 @@ import pytest
 
 from examples import simulated_faults
 from examples.simulated_faults import PAYMENTS, Payments, fold, topology_of
+from txtopo import Count, Fields, StreamBuilder, open_state
 from txtopo.errors import TopologyError
+from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.streams import tumbling
 from txtopo.testing import SimulationFailed, simulate
 
 pytestmark = pytest.mark.integration
@@ -72,3 +78,26 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "state only: 30 seeds, 120 txids, all totals right" in printed
     assert "only states are written exactly once" in printed
+
+
+def test_the_watermarks_of_a_program_need_no_oracle() -> None:
+    noon = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+    rows = [[f"k{n % 3}", noon + datetime.timedelta(minutes=n)] for n in range(9)]
+    builder = StreamBuilder("timed")
+    spout = MemoryTransactionalSpout({0: rows}, Fields("key string, ts timestamp"), 2)
+    timed = builder.source("rows", spout, event_time="ts", max_ahead=None)
+    timed.group_by("key").window(tumbling("1 hour")).persistent_aggregate(
+        open_state("memory:", table="counts"), late=False, n=Count()
+    )
+    topology = builder.build_topology()
+
+    def counts(records: Sequence[Any]) -> dict[Any, Any]:
+        end = noon + datetime.timedelta(hours=1)
+        found = Counter(key for key, _ in records)
+        return {(noon, key): (end, count) for key, count in found.items()}
+
+    assert simulate(topology, {"counts": counts}, seeds=5, records=rows).txids
+    with pytest.raises(
+        TopologyError, match=r"got \['other'\]; expected one for each of \['counts'"
+    ):
+        simulate(topology, {"other": counts}, seeds=1)

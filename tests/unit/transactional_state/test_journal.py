@@ -9,7 +9,12 @@ import pytest
 
 from tests.unit.transactional_state.conftest import Connect
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import BatchMetadataTooLarge, CorruptNodeError, FencedError
+from txtopo.errors import (
+    BatchMetadataTooLarge,
+    CorruptNodeError,
+    FencedError,
+    OperationUnfinished,
+)
 from txtopo.transactional_state import (
     Delete,
     Journal,
@@ -19,7 +24,7 @@ from txtopo.transactional_state import (
     StoredBatch,
     TransactionalState,
 )
-from txtopo.transactional_state.nodes import batch_path
+from txtopo.transactional_state.nodes import CURRENT, batch_path
 from txtopo.transactional_state.store import Node, Step
 
 
@@ -299,3 +304,129 @@ def test_who_is_overtaken_in_the_very_first_claim_takes_it_for_no_damage(
         assert Journal(state).claim_epoch("one", token="ensemble") == 2
 
     assert Journal(connect()).claim_epoch("third", token="ensemble") > 1
+
+
+# ------------------------------------------------------------ states that are added
+
+OLD: dict[str, Json] = {"component 'a'": "a bolt", "state 'kept' of 'a'": "opaque table 'a' ()"}
+NEW: dict[str, Json] = {**OLD, "state 'new' of 'b'": "opaque table 'b' ()"}
+
+
+def at_txid_5(state: TransactionalState) -> Journal:
+    """Return the journal of a coordinator of the old topology, which has committed 4 txids."""
+    journal = Journal(state)
+    journal.claim_epoch("old", token="ensemble", fingerprint=OLD)
+    journal.load()
+    journal.advance(5, drop_before=4)
+    return journal
+
+
+def adding(known: object) -> list[str]:
+    assert known == OLD
+    return ["state 'new' of 'b'"]
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+def test_a_death_while_a_state_is_added_leaves_all_of_the_change_or_nothing(
+    connect: Connect, writes: int
+) -> None:
+    """A fingerprint without the note would make the empty ledger of the new state a lost table."""
+    at_txid_5(connect())
+    state = connect()
+    kill_after(state, writes)
+    with suppress(Killed):
+        Journal(state).claim_epoch("new", token="ensemble", fingerprint=NEW, change=adding)
+
+    successor = Journal(connect())
+    if writes:
+        successor.claim_epoch("again", token="ensemble", fingerprint=NEW)
+        assert (successor.current, successor.added) == (5, ("state 'new' of 'b'",))
+    else:
+        successor.claim_epoch("old", token="ensemble", fingerprint=OLD)
+        assert successor.added == ()
+
+
+def test_a_predecessor_that_advances_while_the_change_is_claimed_moves_its_beginning(
+    connect: Connect,
+) -> None:
+    """It is not deposed yet, so it may; the state would begin a txid too early."""
+    old = at_txid_5(connect())
+    asked: list[object] = []
+
+    def overtaken(known: object) -> list[str]:
+        if not asked:
+            old.advance(7, drop_before=6)
+        asked.append(known)
+        return adding(known)
+
+    journal = Journal(connect())
+    journal.claim_epoch("new", token="ensemble", fingerprint=NEW, change=overtaken)
+
+    assert (journal.current, journal.added) == (7, ("state 'new' of 'b'",))
+    assert len(asked) == 2
+    with pytest.raises(FencedError):
+        old.advance(8, drop_before=7)
+
+
+def test_who_claims_at_the_same_time_with_a_change_is_fenced(connect: Connect) -> None:
+    at_txid_5(connect())
+    other = connect()
+
+    def overtaken(known: object) -> list[str]:
+        Journal(other).claim_epoch("old", token="ensemble", fingerprint=OLD)
+        return adding(known)
+
+    with pytest.raises(FencedError):
+        Journal(connect()).claim_epoch("new", token="e", fingerprint=NEW, change=overtaken)
+    assert Journal(other).read().current == 5
+
+
+def test_the_note_of_added_states_goes_with_the_next_advance(connect: Connect) -> None:
+    at_txid_5(connect())
+    journal = Journal(connect())
+    journal.claim_epoch("new", token="ensemble", fingerprint=NEW, change=adding)
+    journal.load()
+    journal.advance(6, drop_before=5)
+
+    successor = Journal(connect())
+    successor.claim_epoch("again", token="ensemble", fingerprint=NEW)
+    assert successor.added == ()
+
+
+def test_a_state_that_is_taken_out_again_leaves_the_note(connect: Connect) -> None:
+    at_txid_5(connect())
+    for fingerprint, change in ((NEW, adding), (OLD, lambda known: [])):
+        journal = Journal(connect())
+        journal.claim_epoch("x", token="ensemble", fingerprint=fingerprint, change=change)
+
+    assert journal.added == ()
+    assert journal.read().current == 5
+
+
+def test_nothing_is_noted_before_the_first_txid_is_committed(connect: Connect) -> None:
+    Journal(connect()).claim_epoch("old", token="ensemble", fingerprint=OLD)
+
+    journal = Journal(connect())
+    journal.claim_epoch("new", token="ensemble", fingerprint=NEW, change=adding)
+    assert journal.added == ()
+
+
+def test_no_state_is_added_while_a_verb_has_not_ended(connect: Connect) -> None:
+    """The verb goes on with the states that it knows, and would overwrite the note."""
+    old = at_txid_5(connect())
+    old.write([Put(CURRENT, {"current": 5, "operation": {"verb": "rewind", "arguments": {}}})])
+    state = connect()
+
+    with pytest.raises(OperationUnfinished, match="rewind"):
+        Journal(state).claim_epoch("new", token="ensemble", fingerprint=NEW, change=adding)
+    old.confirm()
+
+
+@pytest.mark.parametrize("added", ["all", [1], {"new": 1}])
+def test_a_note_that_cannot_be_read_is_not_taken_for_none(
+    state: TransactionalState, added: Json
+) -> None:
+    at_txid_5(state).write([Put(CURRENT, {"current": 5, "added": added})])
+
+    with pytest.raises(CorruptNodeError, match="/current"):
+        Journal(state).claim_epoch("new", token="ensemble", fingerprint=OLD)

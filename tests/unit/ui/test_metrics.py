@@ -154,7 +154,7 @@ def test_every_series_names_its_topology_and_none_its_txid() -> None:
 
 
 def test_the_page_lists_all_metrics() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text()
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     listed = [
         (name, type, re.findall(r"\w+", labels), text)
         for name, type, labels, text in ROW.findall(page)
@@ -318,7 +318,7 @@ def test_the_alerts_use_only_what_is_exported() -> None:
 
 
 def test_the_page_lists_all_alerts() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text()
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
 
     alerts = re.findall(r"- alert: (\w+)", ALERTS.read_text())
     assert re.findall(r"^\| `(Txtopo\w+)` \|", page, re.MULTILINE) == alerts

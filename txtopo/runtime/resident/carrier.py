@@ -71,7 +71,7 @@ from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stage_context import DRIVER, ByAddress, Record, RunLevel, by_address
 
 Answers = list[list[Record]]
-"""What each slot yielded for a level."""
+"""What each slot yielded for a request."""
 
 _logger = logger_of(LOGGER)
 
@@ -215,8 +215,9 @@ class ResidentCarrier:
 
     def _chain(self, chain: Chain, run: Run, records: ByAddress, tag: str) -> ByAddress:
         assert self._program is not None
-        for level in range(len(self._program.levels_of(chain))):
-            request = StageRequest(tag, RunLevel(chain, run, level), records)
+        for part in self._program.divided_levels(chain):
+            levels = tuple(RunLevel(chain, run, level) for level in part)
+            request = StageRequest(tag, levels, records)
             records = by_address(itertools.chain.from_iterable(self._answers(request)))
         return records
 
@@ -231,23 +232,23 @@ class ResidentCarrier:
 
 @dataclass(frozen=True, slots=True)
 class StageRequest:
-    """One level of a chain, for all slots.
+    """Levels of a chain that each slot can compute without the others.
 
     Attributes:
-        tag: Tag of its chain.
-        stage: The level.
+        tag: Tag of their chain.
+        levels: The levels, in order.
         records: The records for each slot.
     """
 
     tag: str
-    stage: RunLevel
+    levels: tuple[RunLevel, ...]
     records: Mapping[int, Sequence[bytes]]
 
     @property
     def urgency(self) -> tuple[int, int, int]:
         """The order of requests: commits first, since all wait for them, then lower txids."""
-        stage = self.stage
-        return int(stage.chain != "commit"), stage.run.attempts[0].txid, stage.level
+        first = self.levels[0]
+        return int(first.chain != "commit"), first.run.attempts[0].txid, first.level
 
 
 class StageSlots:
@@ -305,7 +306,7 @@ class StageSlots:
         self._runner.start(program, self)
 
     def compute(self, request: StageRequest, done: Future[Answers]) -> None:
-        """Have all slots compute a level. *done* gets their answers, or the error that lost it."""
+        """Have all slots compute levels. *done* gets their answers, or the error that lost it."""
         level = Level(next(self._numbers), request.tag, request.urgency)
         self._requests[level] = request, done
         self._take(LevelOrdered(level))
@@ -364,7 +365,7 @@ class StageSlots:
         match action:
             case GiveOrder(slot, order, level):
                 request, _ = self._requests[level]
-                told = StageOrder(order, request.stage)
+                told = StageOrder(order, request.levels)
                 records = request.records.get(slot, ())
                 self._runner.send(slot, wire.STAGE, pack(told), *records)
             case LevelDone(level, answers):

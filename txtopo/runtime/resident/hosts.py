@@ -34,6 +34,7 @@ from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import Program
 from txtopo.stages.stage import run_stage
+from txtopo.stages.stage_context import Record
 
 # A bound on one work, so that reports and acks do not wait for the end of a long backlog.
 WORK_TUPLES_MAX = 20_000
@@ -207,7 +208,7 @@ class BoltHost:
 
 
 class StageHost:
-    """Computes one stage after the other, until the driver ends it.
+    """Computes the stages of one order after the other, until the driver ends it.
 
     Args:
         program: The topology.
@@ -238,6 +239,14 @@ class StageHost:
             self.link.say(wire.READY)
         elif kind == wire.STAGE:
             order: StageOrder = loads(frames[0])
-            context = order.stage.in_slot(self._program, self.link.slot, order.number)
-            stage = run_stage(context, frames[1:])
-            self.link.say(wire.ANSWER, *pack_answer(order.number, list(stage)))
+            sent = self._computed(order, frames[1:])
+            self.link.say(wire.ANSWER, *pack_answer(order.number, sent))
+
+    def _computed(self, order: StageOrder, received: list[bytes]) -> list[Record]:
+        """Compute the levels of an order. Between them all records are for this slot."""
+        sent: list[Record] = []
+        for level in order.levels:
+            stage = level.in_slot(self._program, self.link.slot, order.number)
+            sent = list(run_stage(stage, received))
+            received = [record for _, record in sent]
+        return sent

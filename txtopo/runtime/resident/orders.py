@@ -15,7 +15,8 @@ The driver takes a run through the levels of its chain. At each *level* every sl
 *order*: the run, the level, and the envelopes that the level before sent to this slot. It runs the
 usual stage function and *answers* with what that yields. When all slots have answered, the driver
 hands the envelopes on, unread, to the next level. It keeps what the last level left, the cut for a
-commit in tasks too. ::
+commit in tasks too. Consecutive levels whose tuples stay in their slot (``Program.staying``) are
+one level here: one order, which a slot computes without the others. ::
 
     AWAY --ready--> IDLE --order--> BUSY --answer--> IDLE
                       |               |
@@ -93,7 +94,7 @@ class QueuePhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of a chain, in all slots.
+    """One level of a chain, in all slots, or several whose tuples stay in their slot.
 
     Attributes:
         number: Its number; no other level of the run has it.

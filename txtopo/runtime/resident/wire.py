@@ -116,15 +116,15 @@ def _unpacked(packed: _Packed) -> Complaint:
 
 @dataclass(frozen=True, slots=True)
 class StageOrder:
-    """One level of a run, for one slot to compute.
+    """Levels of a run, for one slot to compute.
 
     Attributes:
         number: Its number; no other order of the topology's start has it.
-        stage: The level.
+        levels: Consecutive levels; all tuples between them stay in their slot.
     """
 
     number: int
-    stage: RunLevel
+    levels: tuple[RunLevel, ...]
 
 
 def pack_answer(number: int, records: list[Record]) -> list[bytes]:
@@ -133,6 +133,6 @@ def pack_answer(number: int, records: list[Record]) -> list[bytes]:
 
 
 def unpack_answer(frames: list[bytes]) -> tuple[int, list[Record]]:
-    """Return (number of the order, what its stage yielded)."""
+    """Return (number of the order, what its last level yielded)."""
     number, addresses = loads(frames[0])
     return number, list(zip(addresses, frames[1:], strict=True))

@@ -22,13 +22,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, SourceDataLost
 from txtopo.metadata import Json
-from txtopo.spouts.spout import LastBatch, TransactionalCoordinator
+from txtopo.spouts.spout import LastBatch, TransactionalCoordinator, other_position
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -262,7 +262,12 @@ def files_between(
 
 
 def positions(metadata: Json) -> tuple[Position, Position]:
-    """Return the start and the end of a batch from its metadata."""
-    planned = cast("dict[str, Any]", metadata)
-    (first, at), (last, before) = planned["start"], planned["end"]
-    return (first, at), (last, before)
+    """Return the start and the end of a batch from its metadata.
+
+    Raises:
+        TopologyChanged: Another spout planned it.
+    """
+    match metadata:
+        case {"start": [int(first), int(at)], "end": [int(last), int(before)]}:
+            return (first, at), (last, before)
+    raise other_position("a Delta spout", metadata)

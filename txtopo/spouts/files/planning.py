@@ -36,7 +36,7 @@ from txtopo.spouts.files.source import (
     shared,
     to_json,
 )
-from txtopo.spouts.spout import LastBatch, TransactionalCoordinator
+from txtopo.spouts.spout import LastBatch, TransactionalCoordinator, other_position
 
 METADATA_VERSION = 1
 
@@ -183,7 +183,7 @@ class FilesCoordinator(TransactionalCoordinator):
         bytes are those of the rest, and of a Parquet file all. Nothing is known of batches that an
         earlier coordinator planned, except the last one.
         """
-        end = self._ends.get(_end_of(metadata["cursor"])) if isinstance(metadata, dict) else None
+        end = self._ends.get(_end_of(_cursor(metadata))) if metadata else None
         if end is None:
             return {}
         found = self._found
@@ -205,7 +205,7 @@ class FilesCoordinator(TransactionalCoordinator):
 
     def _resume(self, metadata: Json) -> None:
         """Continue after a batch that another coordinator planned."""
-        stored = metadata["cursor"] if isinstance(metadata, dict) else None
+        stored = None if metadata is None else _cursor(metadata)
         if stored == self._stored:
             return
         self._stored = stored
@@ -299,6 +299,13 @@ class FilesCoordinator(TransactionalCoordinator):
             else each
             for each in ranges
         ]
+
+
+def _cursor(metadata: Json) -> Json:
+    match metadata:
+        case {"shares": list(), "cursor": dict(cursor)}:
+            return cursor
+    raise other_position("FilesTransactionalSpout", metadata)
 
 
 def _end_of(cursor: Json) -> str | None:

@@ -17,6 +17,7 @@ from txtopo.config import check_text
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost
 from txtopo.metadata import Json
+from txtopo.spouts.spout import other_position
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -325,11 +326,16 @@ def to_json(shares: Sequence[Share]) -> Json:
 
 
 def from_json(stored: Json) -> list[Share]:
-    """Return the shares of a batch's metadata."""
-    assert isinstance(stored, dict)
-    root, listed = stored["root"], stored["shares"]
-    assert isinstance(root, str)
-    assert isinstance(listed, list)
+    """Return the shares of a batch's metadata.
+
+    Raises:
+        TopologyChanged: Another spout planned it.
+    """
+    match stored:
+        case {"root": str(root), "shares": list(listed)}:
+            pass
+        case _:
+            raise other_position("FilesTransactionalSpout", stored)
     shares: list[Share] = []
     for share in listed:
         assert isinstance(share, list)

@@ -27,6 +27,7 @@ from txtopo.errors import (
 )
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
 from txtopo.metadata import Json
+from txtopo.spouts.spout import other_position
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -136,10 +137,12 @@ def from_json(metadata: Json) -> Positions:
 
     Raises:
         SchemaVersionError: A newer txtopo wrote it.
+        TopologyChanged: Another spout planned it.
     """
     if metadata is None:
         return Positions()
-    assert isinstance(metadata, dict)
+    if not isinstance(metadata, dict) or not {"version", "topics"} <= metadata.keys():
+        raise other_position("a Kafka spout", metadata)
     if metadata["version"] != METADATA_VERSION:
         raise SchemaVersionError(
             f"the metadata of a Kafka batch has version {metadata['version']!r}; expected "

@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import ConfigError, EmitError, InfrastructureError, OffsetRegression, TxtopoError
+from txtopo.formats.schema_format import Part, RecordReader, Row, SchemaFormat
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
 from txtopo.metadata import Json
 from txtopo.spouts.kafka.offsets import KafkaPartition, Range, deleted
 from txtopo.spouts.values import Read, first_bad, fitted_column, objects, readable
-from txtopo.tuples import Fields
+from txtopo.tuples import Field, Fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -256,8 +257,14 @@ def _at(partition: KafkaPartition, offset: int) -> TopicPartition:
     return TopicPartition(partition.topic, partition.number, offset)
 
 
-Decoder = str | Fields
-"""``"bytes"``, ``"string"`` (UTF-8), or the fields of a JSON object."""
+KeyDecoder = str | SchemaFormat
+"""``"bytes"``, ``"string"`` (UTF-8), ``Avro(…)`` or ``Protobuf(…)``."""
+
+Decoder = KeyDecoder | Fields
+"""A decoder of keys, or the fields of a JSON object."""
+
+Decoded = dict[Part, list[Row]]
+"""The columns of keys and values that have a schema, one row for each record."""
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 
@@ -281,12 +288,12 @@ class RecordColumns:
 
     Attributes:
         columns: Names of :data:`COLUMNS`, in the order in which they are emitted.
-        key: ``"bytes"`` or ``"string"``.
-        value: A decoder; the fields of a JSON object take the place of ``value``.
+        key: A decoder; the fields of a schema take the place of ``key``.
+        value: A decoder; the fields of a schema or JSON object take the place of ``value``.
     """
 
     columns: tuple[str, ...] = COLUMNS
-    key: str = "bytes"
+    key: KeyDecoder = "bytes"
     value: Decoder = "bytes"
 
     def __post_init__(self) -> None:
@@ -296,28 +303,57 @@ class RecordColumns:
                 f"columns of a Kafka spout are wrong; got {self.columns!r}; expected some of "
                 f"{', '.join(COLUMNS)}, each once"
             )
-        if self.key not in _DECODED:
-            raise ConfigError(f"unknown decoder of keys; got {self.key!r}; expected bytes, string")
-        if not isinstance(self.value, Fields) and self.value not in _DECODED:
+        if not isinstance(self.key, SchemaFormat) and self.key not in tuple(_DECODED):
             raise ConfigError(
-                f"unknown decoder of values; got {self.value!r}; expected 'bytes', 'string' or "
-                "the Fields of a JSON object"
+                f"unknown decoder of keys; got {self.key!r}; expected 'bytes', 'string', Avro(…) "
+                "or Protobuf(…)"
             )
+        formats = (Fields, SchemaFormat)
+        if not isinstance(self.value, formats) and self.value not in tuple(_DECODED):
+            raise ConfigError(
+                f"unknown decoder of values; got {self.value!r}; expected 'bytes', 'string', the "
+                "Fields of a JSON object, Avro(…) or Protobuf(…)"
+            )
+
+    @property
+    def client_modules(self) -> tuple[str, ...]:
+        """The modules that read the records."""
+        formats = [each.module for each in self._formats.values()]
+        return ("confluent_kafka", *dict.fromkeys(formats))
+
+    @property
+    def _formats(self) -> dict[Part, SchemaFormat]:
+        given: dict[Part, Decoder] = {"key": self.key, "value": self.value}
+        return {
+            part: each
+            for part, each in given.items()
+            if isinstance(each, SchemaFormat) and part in self.columns
+        }
 
     def fields(self) -> Fields:
         """Return the declared fields of the spout."""
-        parts = []
+        formats = self._formats
+        parts: list[Field] = []
         for name in self.columns:
             if name == "value" and isinstance(self.value, Fields):
-                parts += [f"`{field.name}` {field.type}" for field in self.value]
+                parts += self.value
+            elif name in formats:
+                parts += formats[name].fields(name)
             elif name in ("key", "value"):
-                parts.append(f"{name} {_DECODED[str(getattr(self, name))]}")
+                parts.append(Field(name, _DECODED[str(getattr(self, name))]))
             else:
-                parts.append(f"{name} {_TYPES[name]}")
-        return Fields(", ".join(parts))
+                parts.append(Field(name, _TYPES[name]))
+        return Fields.of(parts)
 
-    def batch(self, records: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
+    def batch(
+        self, records: Sequence[Message], schema: pa.Schema, decoded: Decoded | None = None
+    ) -> pa.RecordBatch:
         """Return the records as one record batch.
+
+        Args:
+            records: The records.
+            schema: The columns.
+            decoded: The columns of what has a schema.
 
         Raises:
             EmitError: A key or value cannot be decoded; mend its writer, or the decoder.
@@ -325,9 +361,14 @@ class RecordColumns:
         import pyarrow as pa
 
         arrays: list[pa.Array] = []
+        formats = self._formats
         for name in self.columns:
             if name == "value" and isinstance(self.value, Fields):
                 arrays += self._objects(records)
+            elif name in formats:
+                rows = (decoded or {})[name]
+                own = formats[name].fields(name).arrow_schema()
+                arrays += [_of_rows(name, records, rows, field) for field in own]
             else:
                 arrays.append(self._column(name, records, schema.field(name)))
         return pa.record_batch(arrays, schema=schema)
@@ -342,8 +383,9 @@ class RecordColumns:
         """
         import pyarrow as pa
 
+        records, decoded = self._decoded(records, collector)
         try:
-            batch = self.batch(records, schema)
+            batch = self.batch(records, schema, decoded)
         except EmitError:
             if not collector.takes_dead_letters:
                 raise
@@ -352,14 +394,42 @@ class RecordColumns:
             return
 
         def read(start: int, end: int) -> pa.RecordBatch:
-            return self.batch(records[start:end], schema)
+            rows = {part: each[start:end] for part, each in decoded.items()}
+            return self.batch(records[start:end], schema, rows)
 
         def refuse(row: int, error: Exception) -> None:
-            collector.set_aside(error, _place(records[row]), records[row].value() or b"")
+            _set_aside(error, records[row], collector)
 
         parts = list(readable(len(records), read, refuse))
         if parts:
             collector.emit_batch(pa.concat_batches(parts))
+
+    def _decoded(
+        self, records: Sequence[Message], collector: BatchOutputCollector
+    ) -> tuple[Sequence[Message], Decoded]:
+        """Decode what has a schema, each record once; return the records that can be decoded.
+
+        Raises:
+            EmitError: One cannot, and the topology takes no dead letters.
+            InfrastructureError: A schema registry does not answer; try again.
+        """
+        readers = {part: each.reader(part) for part, each in self._formats.items()}
+        if not readers:
+            return records, {}
+        kept: list[Message] = []
+        decoded: Decoded = {part: [] for part in readers}
+        for record in records:
+            try:
+                rows = {part: _decode(reader, part, record) for part, reader in readers.items()}
+            except EmitError as error:
+                if not collector.takes_dead_letters:
+                    raise
+                _set_aside(error, record, collector)
+                continue
+            kept.append(record)
+            for part, row in rows.items():
+                decoded[part].append(row)
+        return kept, decoded
 
     def _column(self, name: str, records: Sequence[Message], field: pa.Field) -> pa.Array:
         import pyarrow as pa
@@ -387,6 +457,37 @@ class RecordColumns:
             kind = f"one JSON object with {self.value!r}"
             raise _refused("value", kind, records, read, schema) from error
         return [column.combine_chunks() for column in table.columns]
+
+
+def _decode(reader: RecordReader, part: Part, record: Message) -> Row:
+    try:
+        return reader.read(record)
+    except TxtopoError:
+        raise
+    except ValueError as error:
+        raise _unreadable(record, part, reader.expected, str(error), None) from error
+
+
+def _of_rows(part: Part, records: Sequence[Message], rows: Sequence[Row], field: pa.Field) -> Any:
+    """Return a column of what has a schema.
+
+    Raises:
+        EmitError: A value does not fit its column, such as a decimal with too many digits.
+    """
+    import pyarrow as pa
+
+    def read(start: int, end: int, schema: pa.Schema) -> pa.Array:
+        values = [row.get(field.name) for row in rows[start:end]]
+        return fitted_column(pa.array(values, field.type), field.type)
+
+    try:
+        return read(0, len(rows), pa.schema([field]))
+    except (ValueError, OverflowError, TypeError, pa.ArrowException) as error:
+        raise _refused(part, field.type, records, read, pa.schema([field])) from error
+
+
+def _set_aside(error: Exception, record: Message, collector: BatchOutputCollector) -> None:
+    collector.set_aside(error, _place(record), record.value() or b"")
 
 
 def _place(record: Message) -> dict[str, Json]:
@@ -430,20 +531,26 @@ def _refused(
     bad = first_bad(len(records), schema, read)
     if bad.row is None:
         return EmitError(f"the {what}s of {len(records)} records cannot be read; {bad.reason}")
-    record = records[bad.row]
+    return _unreadable(records[bad.row], what, expected, bad.reason, bad.field)
+
+
+def _unreadable(
+    record: Message, what: str, expected: object, reason: str, bad_field: str | None
+) -> EmitError:
+    """Return the error of a record that cannot be read."""
     topic, partition, offset = record.topic(), record.partition(), record.offset()
     got = record.timestamp()[1] if what == "timestamp" else None
     if what in ("key", "value"):
         got = getattr(record, what)()
-    field = f"field {bad.field!r} of " if bad.field not in (None, what) else ""
+    field = f"field {bad_field!r} of " if bad_field not in (None, what) else ""
     return EmitError(
         f"{field}the {what} of the record at offset {offset} of partition {partition} of topic "
-        f"{topic!r} cannot be read; got {got!r:.100} ({bad.reason}); expected {expected}; mend "
+        f"{topic!r} cannot be read; got {got!r:.100} ({reason}); expected {expected}; mend "
         "what writes it, or decode bytes yourself in a bolt",
         topic=topic,
         partition=partition,
         offset=offset,
-        field=bad.field,
+        field=bad_field,
     )
 
 

@@ -39,7 +39,14 @@ from txtopo.spouts.kafka.offsets import (
     made_anew,
     unseen,
 )
-from txtopo.spouts.kafka.reading import COLUMNS, EMIT_ROWS_MAX, Decoder, RecordColumns, read_ranges
+from txtopo.spouts.kafka.reading import (
+    COLUMNS,
+    EMIT_ROWS_MAX,
+    Decoder,
+    KeyDecoder,
+    RecordColumns,
+    read_ranges,
+)
 from txtopo.spouts.spout import (
     LastBatch,
     OpaquePartitionedTransactionalEmitter,
@@ -82,11 +89,12 @@ class KafkaTransactionalSpout(TransactionalSpout):
     Args:
         servers: Bootstrap servers, ``host:port,…``.
         topics: A name, several, or ``re.compile(…)`` that a whole name must match.
-        value: How a value is decoded: ``"bytes"``, ``"string"`` (UTF-8), or the ``Fields`` of a
-            JSON object. The fields become columns in the place of ``value``; a missing one is NULL.
-            A value that is not exactly one object ends the run with an error that names the
-            record, or goes to the ``dead_letters`` of the topology.
-        key: How a key is decoded: ``"bytes"`` or ``"string"``.
+        value: How a value is decoded: ``"bytes"``, ``"string"`` (UTF-8), the ``Fields`` of a JSON
+            object, or ``txtopo.Avro(…)`` or ``txtopo.Protobuf(…)``, with schemas in a registry. The
+            fields become columns in the place of ``value``; of JSON, a missing one is NULL. A value
+            that cannot be decoded ends the run with an error that names the record, or goes to the
+            ``dead_letters`` of the topology.
+        key: How a key is decoded: ``"bytes"``, ``"string"``, ``Avro(…)`` or ``Protobuf(…)``.
         columns: The columns that are emitted, of ``key``, ``value``, ``headers`` (JSON: a list of
             [name, value]), ``topic``, ``partition``, ``offset``, ``timestamp``. Fewer are faster.
         start: Where the first batch starts: ``"earliest"``, ``"latest"``, a datetime (the first
@@ -98,7 +106,8 @@ class KafkaTransactionalSpout(TransactionalSpout):
             read.
         timeout_s: After how many seconds without an answer an attempt fails.
         commit_group: A consumer group to which committed offsets are copied, at best, for tools
-            that show its lag; None for none. Nothing else may use the group; see ``docs/kafka.md``.
+            that show its lag; None for none. Nothing else may use the group; see
+            ``docs/how-to/kafka.md``.
         settings: More settings of librdkafka, e.g. ``security.protocol``, ``sasl.password``,
             ``ssl.ca.location``. They travel to the tasks, and are never shown or stored.
 
@@ -106,7 +115,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         ConfigError: An argument is wrong, or confluent-kafka is missing; mend it.
     """
 
-    client_modules = ("confluent_kafka",)
+    client_modules: Sequence[str] = ("confluent_kafka",)
 
     def __init__(
         self,
@@ -114,7 +123,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         topics: Topics,
         *,
         value: Decoder = "bytes",
-        key: str = "bytes",
+        key: KeyDecoder = "bytes",
         columns: Sequence[str] = COLUMNS,
         start: Start = "earliest",
         batch_records_max: int = BATCH_RECORDS_MAX,
@@ -129,6 +138,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         self._source = KafkaSource(connection, topics, records, start, batch_records_max)
         self._group = CommitGroup.of(connection, commit_group)
         self.output_fields = records.fields()
+        self.client_modules = records.client_modules
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Make the planning part.
@@ -178,7 +188,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         ConfigError: An argument is wrong, or confluent-kafka is missing; mend it.
     """
 
-    client_modules = ("confluent_kafka",)
+    client_modules: Sequence[str] = ("confluent_kafka",)
 
     def __init__(
         self,
@@ -187,7 +197,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         *,
         on_data_loss: OnDataLoss = "stop",
         value: Decoder = "bytes",
-        key: str = "bytes",
+        key: KeyDecoder = "bytes",
         columns: Sequence[str] = COLUMNS,
         start: Start = "earliest",
         batch_records_max: int = BATCH_RECORDS_MAX,
@@ -207,6 +217,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         self._group = CommitGroup.of(connection, commit_group)
         self._stops = on_data_loss == "stop"
         self.output_fields = records.fields()
+        self.client_modules = records.client_modules
 
     def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
         """Make the planning part.

@@ -55,6 +55,22 @@ class Evidence:
         """Return every version of every table, in order."""
         return [write for write in self.history.writes if isinstance(write, StoreWrite)]
 
+    def versions(self, table: str) -> list[tuple[StoreWrite, Rows]]:
+        """Return every version of a table, with the rows that have expired before.
+
+        Whether a row that has expired is deleted, and when, is nobody's business. So those who
+        compare rows add it, until something else is written under its key.
+        """
+        found: list[tuple[StoreWrite, Rows]] = []
+        expired: Rows = {}
+        for write in self.store_writes():
+            if write.table == table:
+                more = visible(write.before) if is_expiry(write) else {}
+                gone = {**expired, **more}
+                expired = {key: row for key, row in gone.items() if key not in write.after.rows}
+                found.append((write, expired))
+        return found
+
     def tables(self) -> list[str]:
         """Return the tables of the states that have an oracle."""
         return [table for table in self.oracles if table not in self.outside]
@@ -166,6 +182,11 @@ def members_of(ledger: Ledger) -> list[TransactionAttempt]:
     return [TransactionAttempt(txid, attempt, last.epoch) for txid, attempt in pairs]
 
 
+def is_expiry(write: StoreWrite) -> bool:
+    """Return whether a write has deleted what expired: the ledger is as it was."""
+    return write.before.ledger is not None and write.before.ledger == write.after.ledger
+
+
 def visible(contents: Contents) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     """Return the rows that a reader sees. It is written anew here, not to trust what is judged."""
     return {key: row.current for key, row in contents.rows.items() if not row.deleted}
@@ -207,6 +228,12 @@ def stored_pace(topology_id: str, nodes: Nodes, txid: int) -> dict[str, Any] | N
     """Return the limit that ZooKeeper has for a txid, or None."""
     found = nodes.get(f"/{topology_id}/batches/{txid:020d}")
     return None if found is None else _decoded(found[0])["metadata"].get("pace")
+
+
+def stored_facts(topology_id: str, nodes: Nodes, txid: int) -> dict[str, Any] | None:
+    """Return what ZooKeeper has of what the outside said when a txid was planned, or None."""
+    found = nodes.get(f"/{topology_id}/batches/{txid:020d}")
+    return None if found is None else _decoded(found[0])["metadata"].get("facts")
 
 
 @lru_cache(maxsize=4096)

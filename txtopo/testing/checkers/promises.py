@@ -19,17 +19,21 @@
   in order, by who may, and lasts.
 * C12 :class:`Paced`: no committed batch is above the limit in its metadata, all attempts of a txid
   have the same limit, and in no time span more rows were planned than the rate allows.
+* C13 :class:`PlannedFacts`: what the outside said when a txid was planned is the same in every
+  attempt, as it is stored and as tasks are told; and its time never goes back.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.context import EPOCH
 from txtopo.state.ledger import Ledger
 from txtopo.testing.checkers.evidence import (
     Evidence,
@@ -38,9 +42,11 @@ from txtopo.testing.checkers.evidence import (
     before,
     current_of,
     epoch_of,
+    is_expiry,
     members_of,
     stored_attempt,
     stored_attempts,
+    stored_facts,
     stored_pace,
     visible,
 )
@@ -69,6 +75,8 @@ class ExactCount:
                 yield Violation(self.name, f"table {table}: {what}")
             stores, expected = evidence.history.stores, _fold(evidence.oracles[table], batches)
             got = visible(stores[table]) if table in stores else {}
+            for _, expired in evidence.versions(table)[-1:]:
+                got = {**expired, **got}
             if got != expected:
                 yield Violation(self.name, f"table {table} holds {got}; expected {expected}")
         for name, found in evidence.outside.items():
@@ -106,9 +114,9 @@ class Prefix:
         held = 0
         before: Rows = {}
         after: Rows = {}
-        for write in evidence.store_writes():
+        for write, expired in evidence.versions(table):
             ledger = write.after.ledger
-            if write.table != table or ledger is None:
+            if ledger is None:
                 continue
             where = f"table {table} at {write.at_s:.3f} s, written by {write.writer}, {ledger}"
             if ledger.first_txid == held + 1:
@@ -123,8 +131,9 @@ class Prefix:
                 yield Violation(self.name, f"{where}: {error}")
                 return
             after = _fold(evidence.oracles[table], batches, before)
-            if visible(write.after) != after:
-                what = f"holds {visible(write.after)}; expected {after}"
+            seen = {**expired, **visible(write.after)}
+            if seen != after:
+                what = f"holds {seen}; expected {after}"
                 yield Violation(self.name, f"{where}: {what}")
                 return
 
@@ -173,6 +182,18 @@ class TxidDiscipline:
         if odd:
             yield f"rows {odd} of {write.table} are ahead of, or within, its txids {bounds}"
         yield from self._previous(write, after.txid)
+        if is_expiry(write):
+            yield from self._expiry(write, after)
+
+    def _expiry(self, write: StoreWrite, ledger: Ledger) -> Iterator[str]:
+        """Yield rows that were changed or added, or that the last group had written."""
+        before, after = write.before.rows, write.after.rows
+        wrong = [key for key, row in after.items() if before.get(key) != row]
+        if wrong:
+            yield f"rows {wrong} of {write.table} changed while others expired"
+        needed = [key for key in before.keys() - after.keys() if before[key].txid >= ledger.txid]
+        if needed:
+            yield f"rows {needed} of {write.table} expired that the last group had written"
 
     def _previous(self, write: StoreWrite, txid: int) -> Iterator[str]:
         """Yield rows whose previous value is not what they were before this txid."""
@@ -318,6 +339,37 @@ class Paced:
                     return
 
 
+class PlannedFacts:
+    """C13: compares the facts of attempts at a txid, and the times of txids."""
+
+    name = "C13"
+
+    def check(self, evidence: Evidence) -> Iterator[Violation]:
+        """Yield facts that change, tasks that were told another time, and times that go back."""
+        known: dict[int, dict[str, Any]] = {}
+        for write in evidence.history.writes:
+            if not isinstance(write, NodesWrite):
+                continue
+            for attempt in sorted(stored_attempts(evidence.topology_id, write)):
+                facts = stored_facts(evidence.topology_id, write.after, attempt.txid)
+                told = evidence.history.times.get(attempt, set())
+                if facts is None:
+                    if attempt.txid in known or told:
+                        yield Violation(self.name, f"attempt {attempt} was stored without facts")
+                    continue
+                if known.setdefault(attempt.txid, facts) != facts:
+                    was = f"the facts of txid {attempt.txid} were {known[attempt.txid]}"
+                    yield Violation(self.name, f"{was}; attempt {attempt} made them {facts}")
+                if told - {EPOCH + timedelta(milliseconds=facts["time"])}:
+                    what = f"attempt {attempt} was stored with {facts}; its tasks were told {told}"
+                    yield Violation(self.name, what)
+        for txid, facts in known.items():
+            before = known.get(txid - 1, facts)
+            if facts["time"] < before["time"]:
+                back = f"txid {txid} was planned at {facts['time']} ms, before {before['time']} ms"
+                yield Violation(self.name, f"{back} of the txid before")
+
+
 class Zombies:
     """C5: compares the epoch of each writer with the claimed one."""
 
@@ -329,12 +381,21 @@ class Zombies:
         for write in evidence.history.writes:
             if isinstance(write, StoreWrite):
                 before, after = write.before.ledger, write.after.ledger
+                epoch = 0 if after is None else after.epoch
                 wrote = after is not None and (before is None or before.writer != after.writer)
-                if wrote and after is not None and after.txid and after.writer_epoch != after.epoch:
+                # A state that was added begins at a txid that nobody has written to it.
+                if wrote and after is not None and after.attempts and after.writer_epoch != epoch:
                     yield Violation(
                         self.name,
                         f"{write.writer} wrote attempt {after.writer} to table {write.table}, "
                         f"which epoch {after.epoch} has claimed",
+                    )
+                writer = epochs.get(write.writer, 0)
+                if is_expiry(write) and after is not None and writer != after.epoch:
+                    yield Violation(
+                        self.name,
+                        f"{write.writer} of epoch {writer} deleted what had expired in table "
+                        f"{write.table}, which epoch {after.epoch} has claimed",
                     )
                 continue
             before_epoch = epoch_of(evidence.topology_id, write.before)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
@@ -77,13 +78,20 @@ class StateDriver:
         *,
         component: str = "component",
         ensemble: str = "ensemble",
+        begins: int = 0,
+        changes_table: bool = False,
     ) -> None:
         self.state = state
         self.epoch = epoch
         self.backend: StateBackend = state.open()
         self.backend.create()
         claim = claim_of(topology, epoch, component=component, ensemble=ensemble)
-        self.ledger = claim_state(self.backend, claim, "counts")
+        claim = replace(claim, begins=begins, changes_table=changes_table)
+        try:
+            self.ledger = claim_state(self.backend, claim, "counts")
+        except BaseException:
+            self.backend.close()
+            raise
 
     def attempt(
         self, txid: int, attempt: int = 0, *, first: int | None = None
@@ -389,6 +397,12 @@ class StoreFixtures:
                 return driver
 
             yield opened
+
+    @pytest.fixture
+    def unfenced(self) -> None:
+        """Skip a test that needs the fence."""
+        if not self.fenced:
+            pytest.skip("the store does not refuse zombies: fenced = False")
 
     @pytest.fixture
     def state(self, url: str) -> State:

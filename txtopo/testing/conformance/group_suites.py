@@ -302,12 +302,6 @@ class GroupSuite(StoreFixtures):
         assert wrong_samples(samples, lambda attempt: folds[attempt]) == []
 
     @pytest.fixture
-    def unfenced(self) -> None:
-        """Skip a test that needs the fence."""
-        if not self.fenced:
-            pytest.skip("the store does not refuse zombies: fenced = False")
-
-    @pytest.fixture
     def whole_readings(self) -> None:
         """Skip a test that needs atomic reading."""
         if not self.atomic_reader:

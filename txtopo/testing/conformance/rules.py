@@ -58,6 +58,9 @@ class Rule(Enum):
     GROUP = (
         "rule 7: a group of txids is written like one, its last, with the same txids or not at all"
     )
+    EVOLVES = "StateBackend.evolves: a claim that may gives a table its new columns, with defaults"
+    RANGE = "Snapshot.between, starting: they yield at least what is asked for, and what txid wrote"
+    EXPIRY = "StateBackend.expire: it deletes what txtopo.state.ledger.expiring allows, and no more"
     DURABLE = "StateBackend: what claim and commit wrote is there for whoever opens the URL next"
     SNAPSHOT = "Snapshot: rows and ledger are of one instant"
     EXACT = "ValueRefusedError: a value is stored exactly, or refused before any write"

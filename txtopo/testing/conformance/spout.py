@@ -40,7 +40,7 @@ from txtopo.testing.conformance.spout_driver import (
     same_batch,
 )
 from txtopo.testing.conformance.spout_source import SpoutRule, SpoutSource
-from txtopo.transactional_state.nodes import metadata_to_json
+from txtopo.transactional_state.nodes import metadata_from_json, metadata_to_json
 
 
 class SpoutBatchesSuite(SpoutFixtures):
@@ -461,8 +461,7 @@ def _check_limit(batches: list[Batch], limit: int) -> None:
 
 def _through_json(metadata: BatchMetadata) -> BatchMetadata:
     text = json.dumps(metadata_to_json(metadata), allow_nan=False)
-    read = json.loads(text)
-    return BatchMetadata(read["planned"], read["cut"])
+    return metadata_from_json(1, json.loads(text))
 
 
 _TRIES = 3

@@ -29,6 +29,7 @@ from txtopo.groupings import DirectGrouping, GlobalGrouping
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import LocalCarrier
+from txtopo.runtime.facts import FactsPlanner
 from txtopo.stages.envelopes import open_envelope
 from txtopo.stages.outcome import BatchOutcome, judge
 from txtopo.stages.program import Run, compile_program
@@ -114,14 +115,16 @@ class SpoutDriver:
         self.role = spout_role("spout", spout)
         component = snapshot(Component("spout", self.role, spout, tasks, declared_streams(spout)))
         config = Config(carrier="local", zookeeper="memory", max_rows_per_second=limit)
-        self._program = compile_program(Graph.of(_TOPOLOGY, _behind(component)), config, slots)
+        graph = Graph.of(_TOPOLOGY, _behind(component))
+        self._program = compile_program(graph, config, slots)
         self._carrier = LocalCarrier(slots)
         self._carrier.start(self._program)
         self.stored = stored or StoredMetadata()
         self.stored.epoch += 1
         # A second goes by before each batch, so each may have what the rate allows in a second.
         times = _Seconds(1_000 * self.stored.epoch)
-        self._planner = BatchPlanner(_TOPOLOGY, component, config, times=times)
+        facts = FactsPlanner(graph, times)
+        self._planner = BatchPlanner(_TOPOLOGY, component, config, times=times, facts=facts)
         known = {txid: self.stored.of(txid) for txid in self.stored.metadata}
         self._planner.begin(known, self.stored.committed + 1)
         self.processed = self.stored.committed
@@ -191,7 +194,7 @@ class SpoutDriver:
         planned = self._planner.plan(PlanBatch(self._attempt(txid), known, last))
         if isinstance(planned, NotReady):
             return False
-        self.stored.put(txid, BatchMetadata(planned.planned, pace=planned.pace))
+        self.stored.put(txid, planned.metadata)
         return True
 
     def _is_known(self, txid: int) -> bool:

@@ -9,6 +9,7 @@ from txtopo.testing.conformance.combining_suites import (
     PythonCombiningSuite,
     PythonHistorySuite,
 )
+from txtopo.testing.conformance.evolution_suites import BeginningSuite, EvolutionSuite
 from txtopo.testing.conformance.group_suites import GroupSuite, PutGroupSuite
 from txtopo.testing.conformance.ledger_suites import (
     FenceSuite,
@@ -17,6 +18,7 @@ from txtopo.testing.conformance.ledger_suites import (
     RestartSuite,
     UndoSuite,
 )
+from txtopo.testing.conformance.range_suites import ExpirySuite, RangeSuite
 from txtopo.testing.conformance.value_suites import (
     JsonSuite,
     KeysSuite,
@@ -31,6 +33,7 @@ from txtopo.testing.conformance.writing_suites import PutsSuite, ReadingSuite, T
 
 class AggregateStateSuite(
     LedgerSuite,
+    BeginningSuite,
     FenceSuite,
     UndoSuite,
     RestartSuite,
@@ -54,6 +57,9 @@ class StateBackendSuite(
     PutsSuite,
     TransactionalSuite,
     PutGroupSuite,
+    EvolutionSuite,
+    RangeSuite,
+    ExpirySuite,
     ValuesSuite,
     JsonSuite,
     PutKeysSuite,

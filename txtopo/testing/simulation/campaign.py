@@ -31,6 +31,7 @@ from txtopo.testing.checkers import (
     Liveness,
     OffsetChain,
     Paced,
+    PlannedFacts,
     Prefix,
     Skew,
     TxidDiscipline,
@@ -59,6 +60,7 @@ CHECKERS = (
     Undo(),
     Liveness(),
     Commanded(),
+    PlannedFacts(),
 )
 
 

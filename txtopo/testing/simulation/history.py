@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
@@ -91,6 +92,8 @@ class History:
 
     writes: list[StoreWrite | NodesWrite] = field(default_factory=list)
     emissions: dict[TransactionAttempt, list[EmittedShare]] = field(default_factory=dict)
+    times: dict[TransactionAttempt, set[datetime]] = field(default_factory=dict)
+    """When its batch was planned, as the tasks of each attempt were told."""
     endings: list[RunEnding] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     trace: list[tuple[float, str, str, object]] = field(default_factory=list)

@@ -149,12 +149,15 @@ class SimulatedStore:
         writer: SimulatedProcess,
         table: str,
         expected: Ledger | None,
-        contents: Contents,
+        ledger: Ledger,
+        changes: Mapping[Key, Row | None],
     ) -> bool:
-        """Compare and set the contents of a table."""
+        """Compare the ledger of a table, and set it and some rows."""
         before = self.contents.get(table, Contents())
         if before.ledger != expected:
             return False
+        rows = {**before.rows, **changes}
+        contents = Contents(ledger, {key: row for key, row in rows.items() if row is not None})
         self.contents[table] = contents
         self.world.history.stored(self.world.timeline.now_s, writer, table, before, contents)
         return True
@@ -185,24 +188,18 @@ class SimulatedBackend(RowBackend):
         self._process.checkpoint("store write")
         store, chaos, process = self._store, self._store.world.chaos, self._process
         store.check_reachable()
-        rows = dict(store.contents.get(self.table.name, Contents()).rows)
-        for key, row in changes.items():
-            if row is None:
-                rows.pop(key, None)
-            else:
-                rows[key] = row
-        contents = Contents(ledger, rows)
+        new = expected, ledger, changes
         if chaos.happens("store_lost"):
             raise store.lost("lost")
         if chaos.happens("store_late"):
             delay_s = chaos.between(0.0, SLOW_S[0])
 
             def arrive() -> None:
-                store.swap(process, self.table.name, expected, contents)
+                store.swap(process, self.table.name, *new)
 
             store.world.timeline.after(delay_s, arrive)
             raise store.lost("still on its way")
-        written = store.swap(process, self.table.name, expected, contents)
+        written = store.swap(process, self.table.name, *new)
         process.checkpoint("store written")
         if chaos.happens("store_after"):
             raise store.lost("done" if written else "refused")

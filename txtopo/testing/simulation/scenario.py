@@ -21,6 +21,8 @@ PACE_SHARE = 0.25
 GROUPS_SALT = 0x6809
 SPOUTS_SALT = 0x5905
 SPOUTS_SHARE = 0.25
+FACTS_SALT = 0xFAC7
+FACTS_SHARE = 0.3
 CHAOS_S = 60.0
 """Virtual time after which faults stop. Most seeds have processed everything by then."""
 
@@ -87,6 +89,7 @@ class Scenario:
             relay=chance.random() < 0.3,
             parallelism=chance.choice((1, 1, 2, 3)),
             dead_letters=random.Random(seed ^ DEAD_LETTERS_SALT).random() < DEAD_LETTERS_SHARE,
+            planned_time=random.Random(seed ^ FACTS_SALT).random() < FACTS_SHARE,
         )
         run_txids_max = chance.choice((1, 3, 10))
         jobs_max = chance.choice((1, 2, 3))
@@ -197,6 +200,7 @@ CHANGEABLE = (
     "shape.parallelism",
     "shape.dead_letters",
     "shape.further_spouts",
+    "shape.planned_time",
 )
 """The settings that the command line can change."""
 

@@ -263,7 +263,8 @@ class SlotCluster:
             self.tell("told to end", **task.names)
         elif kind == wire.STAGE:
             order: wire.StageOrder = loads(frames[1])
-            facts = {"order": order.number, "tag": order.stage.run.tag, "level": order.stage.level}
+            first = order.levels[0]
+            facts = {"order": order.number, "tag": first.run.tag, "level": first.level}
             self.tell("given", **task.names, **facts)
 
     def heard(self, task: SlotTaskRun, frames: Sequence[bytes]) -> None:
@@ -487,7 +488,8 @@ class SlotTaskRun:
 
     def _work(self, order: wire.StageOrder) -> None:
         chaos = self.chaos
-        self.order, self.tag, self.level = order.number, order.stage.run.tag, order.stage.level
+        first = order.levels[0]
+        self.order, self.tag, self.level = order.number, first.run.tag, first.level
         self.busy = True
         if chaos.happens("disconnect"):
             self.cluster.tell("disconnected", **self.names)

@@ -285,7 +285,7 @@ class SlotWorld:
         attempt = TransactionAttempt(txid, self._under_way[txid], 1)
         run = Run(f"{txid}:{attempt.attempt}:{chain}", (attempt,), (BatchMetadata(),), None)
         self._chains[txid] = chain
-        request = StageRequest(run.tag, RunLevel(chain, run, level), {})
+        request = StageRequest(run.tag, (RunLevel(chain, run, level),), {})
         done: Future[Answers] = Future()
         done.add_done_callback(partial(self._answered, txid, request))
         self.tell("ordered", tag=run.tag, level=level, note=request.urgency)
@@ -309,7 +309,7 @@ class SlotWorld:
 
     def _answered(self, txid: int, request: StageRequest, done: Future[Answers]) -> None:
         """Take note of the outcome of a level; called in the middle of the slots' work."""
-        names = {"tag": request.tag, "level": request.stage.level}
+        names = {"tag": request.tag, "level": request.levels[0].level}
         error = done.exception()
         if error is None:
             answers = [[payload for _, payload in each] for each in done.result()]
@@ -323,13 +323,14 @@ class SlotWorld:
     def _go_on(self, txid: int, request: StageRequest, error: BaseException | None) -> None:
         if self.ended:
             return
+        last = request.levels[-1]
         if error is not None and not isinstance(error, RunLostError):
             self._stop(repr(error))
         elif error is not None:
             self.timeline.after(RETRY_S, partial(self._try, txid))
-        elif request.stage.level + 1 < self.scenario.levels and request.stage.chain == "processing":
-            self._order(txid, "processing", request.stage.level + 1)
-        elif request.stage.chain == "processing":
+        elif last.level + 1 < self.scenario.levels and last.chain == "processing":
+            self._order(txid, "processing", last.level + 1)
+        elif last.chain == "processing":
             self._order(txid, "commit", 0)
         else:
             del self._under_way[txid]

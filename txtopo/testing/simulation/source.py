@@ -208,6 +208,7 @@ class RangesSpout(TransactionalSpout):
     """Plans ranges of offsets in the driver; each task reads its partitions."""
 
     output_fields = FIELDS
+    needs_planned_time = False
 
     def __init__(self, world_number: int, source: int = 0) -> None:
         self._world_number, self._number = world_number, source
@@ -297,6 +298,7 @@ class PartitionedSpout(PartitionedTransactionalSpout):
     """Cuts a batch in the task that emits it first; replays repeat it."""
 
     output_fields = FIELDS
+    needs_planned_time = False
 
     def __init__(self, world_number: int, source: int = 0) -> None:
         self._world_number, self._number = world_number, source
@@ -354,6 +356,7 @@ class OpaqueSpout(OpaquePartitionedTransactionalSpout):
     """Cuts each attempt again; a partition that is away keeps its position."""
 
     output_fields = FIELDS
+    needs_planned_time = False
 
     def __init__(self, world_number: int, source: int = 0) -> None:
         self._world_number, self._number = world_number, source
@@ -428,6 +431,8 @@ class RecordingSpout:
         self._spout, self._number = spout, number
         self.output_fields = spout.output_fields
         self.output_streams = spout.output_streams
+        self.needs_planned_time = getattr(spout, "needs_planned_time", False)
+        self.brings_time_only = getattr(spout, "brings_time_only", False)
 
     def coordinator(self, config: Config, context: TaskContext) -> Any:
         """Make the planning part."""
@@ -437,16 +442,16 @@ class RecordingSpout:
         """Make an emitting part."""
         inside = self._spout.emitter(config, context)
         world = worlds[self._world_number]
-        return RecordingEmitter(world, inside, context.task_index, self._number)
+        return RecordingEmitter(world, inside, context, self._number)
 
 
 class RecordingEmitter:
     """Records what an emitter of any kind emits. Other methods are those of the emitter."""
 
-    def __init__(self, world: World, emitter: Any, task: int, number: int = 0) -> None:
+    def __init__(self, world: World, emitter: Any, context: TaskContext, number: int = 0) -> None:
         self._world = world
         self._emitter = emitter
-        self._task, self._number = task, number
+        self._context, self._number = context, number
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_emitter"], name)
@@ -455,7 +460,7 @@ class RecordingEmitter:
         """Emit a task's share of a batch."""
         recording = RecordingCollector(collector)
         self._emitter.emit_batch(attempt, metadata, recording)
-        self._note(attempt, self._task, recording, None)
+        self._note(attempt, self._context.task_index, recording, None)
 
     def emit_partition_batch_new(
         self,
@@ -497,6 +502,8 @@ class RecordingEmitter:
         share += self._number * PARTITIONS_APART
         emission = EmittedShare(share, tuple(recording.records), end)
         world.history.emitted(world.timeline.now_s, world.current.name, attempt, emission)
+        if self._context.facts() is not None:
+            world.history.times.setdefault(attempt, set()).add(self._context.planned_time)
 
 
 class RecordingCollector:

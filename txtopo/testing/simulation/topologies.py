@@ -54,6 +54,7 @@ class Shape:
         further_spouts: Kinds of further spouts, which share the txids of the first. If some are
             opaque and the states are transactional, these hang on the others only, and what the
             opaque ones bring goes to one more committer, ``rest``, with an opaque state.
+        planned_time: Whether the spouts ask for the time at which a batch was planned.
     """
 
     spout: str
@@ -63,6 +64,7 @@ class Shape:
     parallelism: int
     dead_letters: bool = False
     further_spouts: tuple[str, ...] = ()
+    planned_time: bool = False
 
     def with_further_spouts(self, kinds: tuple[str, ...]) -> Shape:
         """Return this shape with further spouts, whose states can be as they are.
@@ -99,6 +101,8 @@ SPOUT_CLASSES: dict[str, type[RangesSpout | PartitionedSpout | OpaqueSpout]] = {
 def build(shape: Shape, world_number: int, state: State) -> tuple[Topology, dict[str, Oracle]]:
     """Build a topology, and return the oracle of each of its states by table."""
     spouts = [SPOUT_CLASSES[kind](world_number, number) for number, kind in enumerate(shape.spouts)]
+    for spout in spouts:
+        spout.needs_planned_time = shape.planned_time
     tasks = shape.parallelism
     letters = state if shape.dead_letters else None
     builder = TransactionalTopologyBuilder(

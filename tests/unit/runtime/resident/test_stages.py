@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
-from tests.unit.runtime.carrying import BATCHES, carry, contents, counting
+from tests.unit.runtime.carrying import BATCHES, CountWords, carry, contents, counting
 from tests.unit.runtime.resident.held import (
     AWAY,
     DIED,
@@ -28,21 +29,25 @@ from tests.unit.stages.running import (
     bolt,
     compiled,
     gathered,
+    grouped,
     run_of,
     shuffled,
     spout,
 )
 from txtopo.bolts.bolt import BasicBolt
 from txtopo.errors import RunLostError
+from txtopo.groupings import FieldsGrouping, Grouping, LocalOrShuffleGrouping
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.resident.orders import CANCEL_S
 from txtopo.runtime.resident.slot_runner import SlotLimits
+from txtopo.stages.outcome import judge
 from txtopo.topology.component import Role
 from txtopo.tuples import Tuple
 
 pytestmark = pytest.mark.integration
 
 
+BY_WORD = FieldsGrouping(("word",))
 # The driver waits for the reason of a loss, however slowly the test gives it.
 PATIENT = SlotLimits(silent_s=LIMIT_S, reason_s=LIMIT_S)
 
@@ -58,6 +63,34 @@ def test_slots_give_what_the_local_carrier_gives(tmp_path: Path, tasks: int, slo
 
     assert committed == [1, 2, 3]
     assert contents(there) == contents(here)
+
+
+@pytest.mark.parametrize(("grouping", "orders"), [(LocalOrShuffleGrouping(), 2), (BY_WORD, 3)])
+def test_levels_whose_tuples_stay_in_their_slot_are_one_order(
+    grouping: Grouping, orders: int
+) -> None:
+    """A slot signs what it makes with the number of its order."""
+    words = "word string, amount long"
+    program = compiled(
+        spout(RowsSpout(BATCHES, words), parallelism=2),
+        bolt("one", CountWords(words), grouped(grouping), parallelism=2),
+        bolt("two", CountWords(words), grouped(BY_WORD, "one"), parallelism=2),
+        slots=2,
+    )
+    slots = Slots(2)
+    slots.start(program)
+
+    there = slots.process(run_of(3)).result(LIMIT_S).processed
+    slots.close()
+
+    (local := LocalCarrier(2)).start(program)
+    here = judge(program, run_of(3), local.process(run_of(3)).records).processed
+    assert [(each.metadata, each.tuples) for each in there] == [
+        (each.metadata, each.tuples) for each in here
+    ]
+    for batch in there:
+        signed = {(producer.slot, producer.task_id) for producer in batch.producers}
+        assert Counter(slot for slot, _ in signed) == {0: orders, 1: orders}
 
 
 def test_a_worker_that_dies_fails_the_run_that_it_worked_on_and_the_next_life_goes_on(

@@ -41,6 +41,9 @@ class Record:
     def timestamp(self) -> tuple[int, int]:
         return self.stamp
 
+    def headers(self) -> None:
+        return None
+
 
 def read(fields: str, *values: bytes | None) -> list[Any]:
     columns = RecordColumns(("value",), value=Fields(fields))

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.testing.conformance import broken_groups, broken_ledgers, broken_rows
+from tests.unit.testing.conformance import (
+    broken_groups,
+    broken_ledgers,
+    broken_ranges,
+    broken_rows,
+)
 from tests.unit.testing.conformance.broken_store import (
     BrokenStore,
     BrokenStores,
@@ -23,7 +28,7 @@ from txtopo.testing.conformance.value_suites import PutRefusalSuite
 
 BROKEN = {
     name: kind
-    for module in (broken_groups, broken_ledgers, broken_rows)
+    for module in (broken_groups, broken_ledgers, broken_ranges, broken_rows)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, BrokenStore) and kind.fails
 }

@@ -1,4 +1,4 @@
-"""``make stores``: runs the suites of all stores and writes what they show to docs/stores.md.
+"""``make stores``: runs the suites of all stores and writes docs/reference/stores.md.
 
 The guarantee table is made from the classes that were run, what they declare and how their tests
 ended; the costs from ``python -m benchmarks.stores``. Nothing in either is written by hand. The

@@ -1,4 +1,4 @@
-"""The section of docs/stores.md about types: the column of each, and what plain SQL sees in it.
+"""Types in docs/reference/stores.md: the column of each, and what plain SQL sees in it.
 
 The column types and the texts of Redis are made by the code of the stores. What plain SQL sees is
 in :data:`SEEN`; ``SchemaSuite`` compares that with SQLite, PostgreSQL and MariaDB.
@@ -26,7 +26,7 @@ from txtopo.state import open_state
 from txtopo.testing.conformance.driver import StateDriver, putting
 from txtopo.tuples import Fields
 
-PAGE = DOCS / "stores.md"
+PAGE = DOCS / "reference" / "stores.md"
 TITLE = "Types"
 HEAD = """\
 # Stores

@@ -1,0 +1,59 @@
+"""ZooKeeper, Kafka and PostgreSQL on their usual ports of this machine, for the tutorial.
+
+``make servers`` runs it. They live until it ends (^C), and what they hold goes with them.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from contextlib import ExitStack
+from types import FrameType
+
+from tests.harness.servers.kafka import KafkaBroker
+from tests.harness.servers.postgresql import PostgresServer
+from tests.harness.servers.zookeeper import ZooKeeperProcess
+
+PORTS = {"ZooKeeper": 2181, "Kafka": 9092, "PostgreSQL": 5432}
+
+
+class TutorialDatabase(PostgresServer):
+    """PostgreSQL with a password that can be typed; it is reached from this machine only."""
+
+    password = "tutorial"
+
+
+def is_taken(port: int) -> bool:
+    """Whether somebody listens on a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def end(number: int, frame: FrameType | None) -> None:
+    """End this program, so that the servers end, too."""
+    raise SystemExit
+
+
+def main() -> None:
+    """Start them, say where they are, and wait."""
+    taken = [f"{name}'s {port}" for name, port in PORTS.items() if is_taken(port)]
+    if taken:
+        sys.exit(
+            f"servers: somebody listens on {', '.join(taken)} already; end that server, or use it"
+        )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    with ExitStack() as servers:
+        zookeeper = servers.enter_context(ZooKeeperProcess(port=PORTS["ZooKeeper"]))
+        kafka = servers.enter_context(KafkaBroker(port=PORTS["Kafka"]))
+        postgresql = servers.enter_context(TutorialDatabase(port=PORTS["PostgreSQL"]))
+        url = postgresql.create_database("states").replace("+psycopg", "")
+        print(f"ZooKeeper   {zookeeper.hosts}", f"Kafka       {kafka.servers}", sep="\n")
+        print(f"PostgreSQL  {url}", "they run until you press ^C", sep="\n", flush=True)
+        while True:
+            signal.pause()
+
+
+if __name__ == "__main__":
+    main()

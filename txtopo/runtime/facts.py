@@ -1,0 +1,182 @@
+"""FactsPlanner: what the outside says when a batch is planned, for the topologies that ask for it.
+
+Rules
+-----
+1. The time of a txid is the wall clock, but never before that of the txid before. The metadata of
+   that one is always stored, so it holds across takeovers, restarts and clocks that are set back.
+2. A table keeps the version of the txid before, until its ``refresh_s`` has passed and a newer one
+   is found. One that is out of reach, or whose newest version cannot be used, keeps its version
+   too: what is loaded can go on. What cannot be used is never stored.
+3. What was planned is never planned again. Only a batch that lacks what the topology asks for, as
+   one that was planned before a lookup was added, gets it at a takeover; it is stored before any
+   commit work.
+4. A version is of the table that it was planned with. If another table is declared under its id,
+   an uncommitted batch of it ends the start, and a new batch looks anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from txtopo.errors import (
+    ConfigError,
+    EmitError,
+    InfrastructureError,
+    SourceDataLost,
+    TopologyChanged,
+)
+from txtopo.log_records import logger_of, one_line
+from txtopo.metadata import BatchMetadata, Json
+from txtopo.retries import LOGGER
+
+if TYPE_CHECKING:
+    from txtopo.topology.graph import Graph
+
+_logger = logger_of(LOGGER)
+
+
+class Times(Protocol):
+    """The two clocks of a ``Scheduler``."""
+
+    def now(self) -> float:
+        """Return seconds on a clock that only goes forward."""
+        ...
+
+    def wall_clock(self) -> float:
+        """Return seconds since 1970."""
+        ...
+
+
+class FactsPlanner:
+    """Plans the facts of a topology's batches. Its methods may block.
+
+    Args:
+        graph: The topology, which says what it asks for.
+        times: The clocks; None if nothing is planned.
+
+    Raises:
+        ConfigError: A lookup cannot be read; mend it or its table.
+        InfrastructureError: A lookup is out of reach.
+    """
+
+    def __init__(self, graph: Graph, times: Times | None) -> None:
+        self._topology_id, self._times = graph.id, times
+        self._asks, self._lookups = graph.asks, graph.lookups
+        self._looked_s: dict[str, float] = {}
+        self._lost: set[str] = set()
+        for lookup in self._lookups.values() if times is not None else ():
+            lookup.check()
+
+    def planned(self, txid: int, before: BatchMetadata | None) -> dict[str, Json] | None:
+        """Return the facts of a new batch; None if the topology asks for nothing.
+
+        Args:
+            txid: The txid of the batch, for the log.
+            before: The metadata of the txid before; None for the first one.
+
+        Raises:
+            ConfigError: A table that has no version yet cannot be used.
+            EmitError: A row of it cannot be read.
+            SourceDataLost: It was changed while it was read.
+            InfrastructureError: It is out of reach.
+        """
+        if not self._asks or self._times is None:
+            return None
+        known = before.facts if before is not None and before.facts is not None else {}
+        facts: dict[str, Json] = {"time": max(self._now_ms(), time_of(known))}
+        tables = known.get("tables")
+        if self._lookups:
+            held = tables if isinstance(tables, dict) else {}
+            facts["tables"] = {
+                id: self._version(id, held.get(id), txid, time_of(facts)) for id in self._lookups
+            }
+        return facts
+
+    def completed(
+        self, stored: Mapping[int, BatchMetadata], current: int
+    ) -> dict[int, BatchMetadata]:
+        """Return stored metadata, with facts for each uncommitted batch that lacks some.
+
+        Raises:
+            TopologyChanged: A batch was planned with another table under the id of a lookup.
+        """
+        found = dict(stored)
+        for txid in sorted(stored):
+            batch = found[txid]
+            if txid >= current:
+                self._check_known(txid, batch.facts)
+            if txid >= current and not self._has_all(batch.facts):
+                made = self.planned(txid, found.get(txid - 1)) or {}
+                found[txid] = replace(batch, facts=_joined(made, batch.facts))
+        return found
+
+    def _check_known(self, txid: int, facts: Mapping[str, Json] | None) -> None:
+        versions = _tables_of(facts or {})
+        for id, lookup in self._lookups.items():
+            if id in versions and not lookup.knows(versions[id]):
+                raise TopologyChanged(
+                    f"lookup {id!r} has another source than txid {txid} was planned with, which is "
+                    f"not committed; got the version {versions[id]!r:.300} of an earlier source; "
+                    "expected one of the source that is declared now; start with the lookup as it "
+                    "was until the txid is committed, then change it; or take the batch out with "
+                    "txtopo.operations.quarantine",
+                    changes=(f"source of lookup {id!r}",),
+                )
+
+    def _has_all(self, facts: Mapping[str, Json] | None) -> bool:
+        if facts is None:
+            return not self._asks
+        return self._lookups.keys() <= _tables_of(facts).keys()
+
+    def _now_ms(self) -> int:
+        assert self._times is not None
+        return int(self._times.wall_clock() * 1000)
+
+    def _version(self, id: str, held: Json, txid: int, time_ms: int) -> Json:
+        assert self._times is not None
+        lookup, now_s = self._lookups[id], self._times.now()
+        looked_s = self._looked_s.get(id)
+        if held is not None and not lookup.knows(held):
+            held = None
+        if held is not None and looked_s is not None and now_s - looked_s < lookup.refresh_s:
+            return held
+        try:
+            newest = lookup.newest(held, time_ms)
+        except (InfrastructureError, ConfigError, EmitError, SourceDataLost) as error:
+            if held is None:
+                raise
+            if id not in self._lost:
+                text = (
+                    "topology %r: lookup %r has no newer version that can be used, and keeps "
+                    "version %r from txid %d on until it has; got %s; look at its table"
+                )
+                told = self._topology_id, id, held, txid, one_line(error)
+                _logger.warning(text, *told, extra={"topology": self._topology_id, "txid": txid})
+            self._lost.add(id)
+            newest = held
+        else:
+            self._lost.discard(id)
+        self._looked_s[id] = now_s
+        return newest
+
+
+def time_of(facts: Mapping[str, Json]) -> int:
+    """Return the time in facts, in milliseconds since 1970; 0 if they have none."""
+    time_ms = facts.get("time", 0)
+    assert isinstance(time_ms, int), "it was checked when it was read"
+    return time_ms
+
+
+def _tables_of(facts: Mapping[str, Json]) -> dict[str, Json]:
+    tables = facts.get("tables", {})
+    assert isinstance(tables, dict), "it was checked when it was read"
+    return tables
+
+
+def _joined(made: dict[str, Json], known: Mapping[str, Json] | None) -> dict[str, Json]:
+    """Return the facts that were made, but what is known already as it is."""
+    if known is None:
+        return made
+    return {**made, **known, "tables": {**_tables_of(made), **_tables_of(known)}}

@@ -1,0 +1,98 @@
+"""ClockTransactionalSpout: brings a txid when no other spout has brought one for some time."""
+
+from __future__ import annotations
+
+import datetime
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.collector import BatchOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.durations import Duration, duration, shown
+from txtopo.errors import TopologyError
+from txtopo.metadata import Json
+from txtopo.spouts.spout import (
+    LastBatch,
+    TransactionalCoordinator,
+    TransactionalEmitter,
+    TransactionalSpout,
+    other_position,
+)
+from txtopo.tuples import Fields
+
+SHORTEST = datetime.timedelta(seconds=1)
+
+
+class ClockTransactionalSpout(TransactionalSpout):
+    """Brings a txid when none was planned for some time, with one row: when it was planned.
+
+    Delivery: transactional. The row is ``context.planned_time`` of the txid, which is kept in its
+    metadata, so a replay emits the same.
+
+    It stands beside other spouts, whose silence would stop whatever waits for time to pass. As long
+    as they bring batches it is absent from them. It asks no clock of its own: what counts is the
+    planned time of the last txid, whichever leader planned it. It waits until nothing is in flight.
+    So the pause between two txids is *every* and a little more: up to ``Config.poll_interval_s``,
+    and as long as the commit before it takes.
+
+    ``process_all_available`` does not wait for what only time brings.
+
+    Args:
+        every: The pause, as ``"1 minute"`` or a ``timedelta``; a second at the least.
+
+    Raises:
+        TopologyError: It is no duration, or too short.
+
+    Example:
+        >>> from txtopo.spouts import ClockTransactionalSpout
+        >>> builder.set_spout("clock", ClockTransactionalSpout("1 minute"))
+    """
+
+    output_fields = Fields("planned_time timestamp")
+    needs_planned_time = True
+    brings_time_only = True
+
+    def __init__(self, every: Duration) -> None:
+        self.every = duration("the pause of a clock", every)
+        if self.every < SHORTEST:
+            raise TopologyError(
+                f"the pause of a clock is too short; got {every!r}; expected {shown(SHORTEST)} at "
+                "the least, since each of its txids is committed in every state"
+            )
+
+    def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
+        """Make the planning part."""
+        return _ClockCoordinator(self.every.total_seconds())
+
+    def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
+        """Make an emitting part."""
+        return _ClockEmitter(context)
+
+
+class _ClockCoordinator(TransactionalCoordinator):
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+
+    def is_ready(self, txid: int, last: LastBatch) -> bool:
+        _check_position(last.metadata)
+        return not last.pending and (last.idle_s is None or last.idle_s >= self._every_s)
+
+    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
+        return None
+
+
+class _ClockEmitter(TransactionalEmitter):
+    def __init__(self, context: TaskContext) -> None:
+        self._context = context
+
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
+    ) -> None:
+        _check_position(metadata)
+        if self._context.task_index == 0:
+            collector.emit([self._context.planned_time])
+
+
+def _check_position(metadata: Json) -> None:
+    if metadata is not None:
+        raise other_position("ClockTransactionalSpout", metadata)

@@ -1,0 +1,211 @@
+"""DropDuplicates: lets the first row of each key through, and knows its key for a time.
+
+Rules
+-----
+1. A row is late if its time is before W(T - 1), the watermark of the txid before
+   (:mod:`txtopo.streams.event_time`). Whether it is a duplicate cannot be told any more. It goes to
+   the table of late rows, or is dropped, and is not remembered.
+2. Another row is a duplicate if a row of its key was let through before it and their times differ
+   by less than ``within``, to either side. It is dropped, and not remembered. Any other row is let
+   through, and its time is remembered.
+3. *Before it* is the order of arrival: that of the txids, and in a batch that in which the rows
+   come to this task. That is by stream, in the order of the program; then by sending task; then as
+   that task emitted them, for a source partition by partition. So where nothing is late and all
+   operators above have one task, rows of a key that are in one partition are judged as in one long
+   list, however it is cut. Several partitions are side by side in a batch, and several tasks share
+   one, so with these another row may be the first. That makes no difference to rows of a key that
+   are copies, with equal times, or apart by ``within``: in any order, and in any cut, the first of
+   the copies is let through, and no other.
+4. A replay has the rows in the same order, if the source repeats its order and the program runs
+   with the same numbers of tasks and slots. Otherwise another of two near rows may be let through,
+   as in a replay of an opaque source; so keep what follows in opaque states.
+5. A NULL or NaN equals nothing, so a row with one in a key column is never a duplicate, and is not
+   remembered.
+6. A time is remembered until time + ``within`` <= W(T): no row that is on time after T differs
+   from it by less. The state has a row for each key: ``time`` is the latest of its times,
+   ``earlier`` the others that are remembered, NULL for none. So the row expires when ``time`` +
+   ``within`` <= W(T), with all of its times, and whether it is deleted by then makes no difference.
+   Most keys have one time. One with several has had a row on time that was older by ``within`` or
+   more than another: parts of the source are far apart, or ``within`` is shorter than ``delay``.
+
+A batch is one read of its keys and one write of those that are new. Its rows stay in Arrow.
+"""
+
+from __future__ import annotations
+
+import datetime
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.bolts.bolt import ArrowBolt, Committer
+from txtopo.collector import ArrowOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.durations import MICROSECOND, shown
+from txtopo.state.transaction import StateTransaction
+from txtopo.streams.event_time import TimeColumn, event_times
+from txtopo.streams.late_rows import (
+    LATE,
+    LateRows,
+    Watermark,
+    microseconds,
+    microseconds_of,
+    moment,
+    on_time,
+)
+from txtopo.tuples import Fields
+
+ENTRY = Fields("time timestamp, earlier json")
+"""The value of a key: the latest time let through, and earlier ones in microseconds since 1970."""
+
+
+class DropDuplicates(ArrowBolt, Committer):
+    """Emits the first row of each key.
+
+    Delivery: each row counts exactly once: it is emitted, dropped as a duplicate, or late.
+
+    Args:
+        id: Its id, which is the name of its state as well.
+        key: The columns that tell rows apart.
+        time: The event time of the rows.
+        within: How far apart two rows of one key must be to be two.
+        fields: The fields of the rows.
+        late: Whether late rows are kept.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        key: tuple[str, ...],
+        time: TimeColumn,
+        within: datetime.timedelta,
+        fields: Fields,
+        *,
+        late: bool,
+    ) -> None:
+        self._id, self._key, self._time, self._within = id, key, time, within
+        self._late = late
+        self.output_fields = fields
+        self.meaning = f"{', '.join(key)} within {shown(within)}"
+        apart = f"late rows in state {LATE}" if late else "late rows dropped"
+        self.stream_operators = (f"first of {self.meaning}", apart)
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: ArrowOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        self._collector, self._attempt = collector, attempt
+        self._state = context.state(self._id)
+        self._late_rows = LateRows(context.state(LATE), attempt) if self._late else None
+        self._watermark = Watermark()
+        self._batches: list[pa.RecordBatch] = []
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        """Take rows, or the watermark."""
+        if not self._watermark.takes(batch):
+            event_times(self._id, batch, self._time)  # checks that each row has one
+            self._batches.append(batch)
+
+    def finish_batch(self) -> None:
+        """Emit the rows that are the first of their key, and keep late ones."""
+        assert self.output_fields is not None
+        rows = pa.Table.from_batches(self._batches, self.output_fields.arrow_schema())
+        times = microseconds(rows.column(self._time.column), self._time.offset)
+        kept, late = on_time(rows, times, self._watermark.before)
+        after = self._watermark.after
+        with self._state.transaction(self._attempt) as values:
+            for batch in self._first(values, kept).to_batches():
+                self._collector.emit(batch)
+            if after is not None:
+                values.expire(after - self._within)
+        if self._late_rows is not None:
+            self._late_rows.keep(late)
+
+    def _first(self, values: StateTransaction, rows: pa.Table) -> pa.Table:
+        """Return the rows that are let through, and write their times."""
+        times = microseconds(rows.column(self._time.column), self._time.offset).to_pylist()
+        keys = keys_of(rows, self._key)
+        passed = Passed(self._within // MICROSECOND)
+        asked = list(dict.fromkeys(key for key in keys if key is not None))
+        for key, found in zip(asked, values.get_all(asked), strict=True):
+            if found is not None:
+                passed.latest[key] = microseconds_of(found["time"])
+                if found["earlier"] is not None:
+                    passed.earlier[key] = found["earlier"]
+        through = [
+            at
+            for at, (key, time) in enumerate(zip(keys, times, strict=True))
+            if key is None or passed.lets_through(key, time)
+        ]
+        values.put_all(passed.entries(self._watermark.after))
+        return rows if len(through) == len(keys) else rows.take(pa.array(through, pa.int64()))
+
+
+class Passed:
+    """The times of each key that were let through and are remembered, in microseconds since 1970.
+
+    Args:
+        within: How far apart two rows of one key must be to be two.
+
+    Attributes:
+        latest: The latest time of each key.
+        earlier: The other times of the few keys that have several, in order.
+    """
+
+    def __init__(self, within: int) -> None:
+        self._within = within
+        self.latest: dict[Any, int] = {}
+        self.earlier: dict[Any, list[int]] = {}
+        self._changed: dict[Any, None] = {}
+
+    def lets_through(self, key: Any, time: int) -> bool:
+        """Return whether a row is no duplicate; remember its time if so."""
+        latest = self.latest.get(key)
+        if latest is None:
+            self.latest[key] = time
+        elif time >= latest + self._within:
+            self.earlier.setdefault(key, []).append(latest)
+            self.latest[key] = time
+        elif time > latest - self._within or not self._precedes(key, time):
+            return False
+        self._changed[key] = None
+        return True
+
+    def _precedes(self, key: Any, time: int) -> bool:
+        """Remember a time before the latest one, unless it is near to one of the earlier ones."""
+        others = self.earlier.setdefault(key, [])
+        place = bisect_left(others, time)
+        if any(abs(time - other) < self._within for other in others[max(place - 1, 0) : place + 1]):
+            return False
+        others.insert(place, time)
+        return True
+
+    def entries(
+        self, after: datetime.datetime | None
+    ) -> Iterator[tuple[Any, tuple[datetime.datetime, list[int] | None]]]:
+        """Yield the keys that have changed, with what is remembered of them after W(T)."""
+        expired = None if after is None else microseconds_of(after) - self._within
+        for key in self._changed:
+            earlier = self.earlier.get(key)
+            if earlier is not None and expired is not None:
+                earlier = earlier[bisect_right(earlier, expired) :]
+            yield key, (moment(self.latest[key]), earlier or None)
+
+
+def keys_of(rows: pa.Table, names: Sequence[str]) -> list[Any]:
+    """Return the key of each row as a transaction takes it; None if it equals no other."""
+    columns = [rows.column(name).to_pylist() for name in names]
+    if len(columns) == 1:
+        return [key if key == key else None for key in columns[0]]
+    return [
+        None if any(part is None or part != part for part in key) else key
+        for key in zip(*columns, strict=True)
+    ]

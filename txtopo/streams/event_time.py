@@ -1,0 +1,403 @@
+"""Event time: what a source declares, MeasureTimes where rows come, Watermarks that commit.
+
+Rules
+-----
+1. The *mark* of a part of a source is the largest event time of its rows in all batches so far. The
+   *watermark* W(T) of some sources is the smallest mark of all their parts after txid T, each less
+   the delay of its source. What is before the watermark is not expected any more.
+2. Marks and watermarks follow from data, so they are rows of a state, written with their txid: an
+   undo takes them back, a redo makes them anew, ``rewind`` and ``rebuild`` find them.
+3. What is *late* is judged by W(T - 1), and what is closed by W(T). Both are rows of the stream
+   that the committer emits in each txid, so everything that depends on time runs below it, in the
+   commit phase.
+4. A source that has had no row yet keeps the watermark unknown: nothing is late, nothing closes.
+5. With ``idle_after`` a part that had no row for so long, in planned time, does not count. If none
+   counts, the watermark stands. With ``clock`` time goes on for a part that had no row for so
+   long: its mark is the planned time. A clock sees to it that there are txids.
+6. Nothing here reads a clock. The planned time of a txid is a part of its metadata, and a replay
+   has the same.
+7. A row without an event time, or further ahead of the planned time than ``max_ahead``, is no row
+   of the stream: it would close all windows, or none. It becomes a dead letter, or ends the run.
+8. Each table that is judged by a watermark has its own: the last one that it was told, by its name.
+   What it is told next is never before that, whatever became of sources, delays and joins above it
+   since. So a watermark never goes back, and begins unknown for a new table only, which is empty.
+9. A mark counts for what it is a measure of: the column of the event time, and the columns that
+   tell the parts apart. Marks of others stay in the state, and count no more.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Committer
+from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.durations import MICROSECOND, shown
+from txtopo.errors import EmitError, RecordFailed
+from txtopo.state.transaction import StateTransaction
+from txtopo.tuples import DEFAULT_STREAM, Fields, Stream, Tuple
+
+MARKS, REFUSED = "marks", "refused"
+"""Streams of ``MeasureTimes``: the largest event time of each part, and rows that are no rows."""
+
+MARK = Fields("part string, mark timestamp")
+
+WATERMARK = Fields("before timestamp, after timestamp")
+"""The row of a stream of ``Watermarks``: W(T - 1) and W(T), NULL while it is unknown."""
+
+KEY = Fields("what string, name string, measure string, part string")
+VALUE = Fields("time timestamp, seen timestamp")
+"""The columns of the state of ``Watermarks``.
+
+``what`` is ``mark``, with the mark of a part of source ``name`` and the planned time of its newest
+row; ``begun``, with the planned time from which on source ``name`` is waited for; or ``watermark``,
+with the last one that table ``name``, in small letters, was told. ``measure`` is
+:attr:`SourceTime.measure`, ``part`` the values of a part as a JSON list; both are empty where they
+say nothing.
+"""
+
+EARLIEST = datetime.datetime(1000, 1, 1, tzinfo=datetime.UTC)
+LATEST = datetime.datetime(9000, 1, 1, tzinfo=datetime.UTC)
+"""No row may be earlier or later: the beginnings and ends of its windows might be no times."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTime:
+    """What a source declares of its event time.
+
+    Attributes:
+        source: Its id.
+        column: The column of the event time, a ``timestamp``.
+        delay: How much older than the newest one a row may be and not be late.
+        by: The columns whose values tell its parts apart; each part has a mark.
+        idle_after: How long a part may have no row and still count, in planned time; None for ever.
+        max_ahead: How far an event time may be ahead of the planned time; None for any.
+        clock: After how long without a row the planned time is the mark of a part; None for never.
+    """
+
+    source: str
+    column: str
+    delay: datetime.timedelta
+    by: tuple[str, ...] = ()
+    idle_after: datetime.timedelta | None = None
+    max_ahead: datetime.timedelta | None = None
+    clock: datetime.timedelta | None = None
+
+    @property
+    def measure(self) -> str:
+        """What its marks are a measure of: the column, then those of *by*, as a JSON list."""
+        return json.dumps([self.column, *self.by], ensure_ascii=False)
+
+    @property
+    def planned(self) -> bool:
+        """Whether its watermark depends on planned time."""
+        return self.idle_after is not None or self.clock is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeColumn:
+    """The event time of a stream.
+
+    Attributes:
+        column: The column that has it.
+        sources: Ids of the sources whose watermark holds for the stream.
+        offset: What is added to the column: the time of a closed window is just before its end.
+        behind: How far its rows may be behind the watermark of the sources and not be late. What a
+            join emits may have the time of a row that waited so long.
+    """
+
+    column: str
+    sources: frozenset[str]
+    offset: datetime.timedelta = datetime.timedelta(0)
+    behind: datetime.timedelta = datetime.timedelta(0)
+
+
+class MeasureTimes(ArrowBolt):
+    """Tells the largest event time of each part of a source, and sets rows aside that have none.
+
+    Delivery: that of an ``ArrowBolt``.
+
+    Args:
+        time: What the source declares.
+        fields: The fields of its rows.
+    """
+
+    def __init__(self, time: SourceTime, fields: Fields) -> None:
+        self._time = time
+        self.needs_planned_time = time.max_ahead is not None
+        by = f"by {', '.join(time.by)}" if time.by else "the source as one part"
+        self.meaning = f"event time {time.column!r} by {list(time.by)}"
+        self.stream_operators = (f"event time {time.column}", f"delay {shown(time.delay)}", by)
+        self.output_streams: Mapping[str, Stream | Fields] = {
+            DEFAULT_STREAM: fields,
+            MARKS: MARK,
+            REFUSED: fields,
+        }
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: ArrowOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        ahead, self._latest = self._time.max_ahead, LATEST
+        if ahead is not None:
+            self._latest = min(LATEST, context.planned_time + ahead)
+        self._collector = collector
+        self._marks: dict[str, datetime.datetime] = {}
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        """Take rows."""
+        fits = usable_times(batch.column(self._time.column), self._latest)
+        if pc.all(fits).as_py():
+            kept = batch
+        else:
+            kept = batch.filter(fits)
+            self._collector.emit(batch.filter(pc.invert(fits)), REFUSED)
+        if kept.num_rows:
+            self._collector.emit(kept)
+            for part, mark in self._parts(kept):
+                known = self._marks.get(part)
+                self._marks[part] = mark if known is None else max(known, mark)
+
+    def finish_batch(self) -> None:
+        """Emit the marks of the batch."""
+        if self._marks:
+            rows = [list(self._marks), list(self._marks.values())]
+            schema = MARK.arrow_schema()
+            arrays = [
+                pa.array(column, kind) for column, kind in zip(rows, schema.types, strict=True)
+            ]
+            self._collector.emit(pa.RecordBatch.from_arrays(arrays, schema=schema), MARKS)
+
+    def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[str, datetime.datetime]]:
+        time, by = batch.column(self._time.column), self._time.by
+        if not by:
+            yield "", pc.max(time).as_py()
+            return
+        # Numbers for names: Arrow makes a column "time_max", which may be the name of another.
+        names = [str(number) for number in range(len(by))]
+        table = pa.table([*map(batch.column, by), time], names=[*names, "time"])
+        found = table.group_by(names).aggregate([("time", "max")])
+        for *values, mark in zip(*map(found.column, [*names, "time_max"]), strict=True):
+            part = json.dumps([value.as_py() for value in values], ensure_ascii=False, default=str)
+            yield part, mark.as_py()
+
+
+class RefuseRows(BasicBolt):
+    """Makes a dead letter of each row that has no event time, or one that is too far ahead.
+
+    Delivery: that of a ``BasicBolt``. Without dead letters the first such row ends the run.
+
+    Args:
+        time: What the source declares.
+    """
+
+    def __init__(self, time: SourceTime) -> None:
+        self._time = time
+        self.output_fields = None
+        self.output_streams: Mapping[str, Stream | Fields] = {}
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        """Refuse a row.
+
+        Raises:
+            RecordFailed: Always.
+        """
+        time, at = self._time, tuple[self._time.column]
+        remedy = "mend the source, or give the StreamBuilder dead_letters= to set such rows aside"
+        where = f"of source {time.source!r} has no usable event time in column {time.column!r}"
+        row = f"in {dict(zip(tuple.fields.names, tuple.values, strict=True))!r:.300}"
+        if at is None:
+            raise RecordFailed(f"a row {where}; got NULL, {row}; expected a time; {remedy}")
+        if time.max_ahead is None or not EARLIEST <= at <= LATEST:
+            expected = f"a time from the year {EARLIEST.year} to {LATEST.year}"
+        else:
+            expected = (
+                f"at most {time.max_ahead} after the time at which its batch was planned "
+                "(max_ahead), since all other rows would be late after it"
+            )
+        raise RecordFailed(
+            f"a row {where}; got {at.isoformat()}, {row}; expected {expected}; {remedy}"
+        )
+
+
+class Watermarks(BatchBolt, Committer):
+    """Keeps the marks of all sources with event time, and emits watermarks in each txid.
+
+    Delivery: each row counts exactly once. It reads its state as of the txid before, so a replay
+    emits what follows from its rows and from what was before.
+
+    Args:
+        id: Its id, which is the name of its state as well.
+        sources: What the sources declare, by the component that emits their marks.
+        wanted: The event time of each table that is judged by a watermark, by its name, which is
+            that of its stream as well.
+    """
+
+    state_stays = (
+        "a table whose watermark begins anew would close again what has closed; give "
+        "StreamBuilder(marks=open_state(url, table='…')) the table of before, or give another "
+        "table to each state that has a watermark"
+    )
+
+    def __init__(
+        self,
+        id: str,
+        sources: Mapping[str, SourceTime],
+        wanted: Mapping[str, TimeColumn],
+    ) -> None:
+        self._id, self._times, self._wanted = id, dict(sources), dict(wanted)
+        self._sources = {time.source: time for time in sources.values()}
+        self.needs_planned_time = any(time.planned for time in sources.values())
+        self.output_streams: Mapping[str, Stream | Fields] = dict.fromkeys(wanted, WATERMARK)
+        of = {", ".join(sorted(time.sources)): None for time in wanted.values()}
+        self.stream_operators = tuple(f"watermark of {sources}" for sources in of)
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        self._collector, self._attempt = collector, attempt
+        self._state = context.state(self._id)
+        self._now = context.planned_time if self.needs_planned_time else None
+        self._new: dict[tuple[str, str], datetime.datetime] = {}
+
+    def execute(self, tuple: Tuple) -> None:
+        """Take the mark of a part in one task, or the row of a clock, which only makes a txid."""
+        if tuple.source_component not in self._times:
+            return
+        part, mark = tuple.values
+        key = self._times[tuple.source_component].source, part
+        known = self._new.get(key)
+        self._new[key] = mark if known is None else max(known, mark)
+
+    def finish_batch(self) -> None:
+        """Move marks and watermarks on, and emit the watermarks of before and after."""
+        with self._state.transaction(self._attempt) as values:
+            known = {key: (row["time"], row["seen"]) for key, row in values.items()}
+            marks = self._moved(values, known)
+            for table, time in self._wanted.items():
+                key = ("watermark", table, "", "")
+                before, _ = known.get(key, (None, None))
+                after = self._watermark(time, marks, known)
+                if after is None or (before is not None and after < before):
+                    after = before
+                if after != before:
+                    values.put(key, (after, None))
+                self._collector.emit([before, after], table)
+
+    def _moved(
+        self, values: StateTransaction, known: Mapping[Any, Any]
+    ) -> dict[str, list[tuple[datetime.datetime, datetime.datetime | None]]]:
+        """Write the marks that the batch moves; return those of each source, with their ages."""
+        measures = {source: time.measure for source, time in self._sources.items()}
+        marks = {
+            (source, part): row
+            for (what, source, measure, part), row in known.items()
+            if what == "mark" and measures.get(source) == measure
+        }
+        for (source, part), new in sorted(self._new.items()):
+            old, _ = marks.get((source, part), (new, None))
+            marks[source, part] = max(old, new), self._now
+            values.put(("mark", source, measures[source], part), marks[source, part])
+        found: dict[str, list[Any]] = {}
+        for (source, _), row in marks.items():
+            found.setdefault(source, []).append(row)
+        if self._now is not None:
+            for source, time in self._sources.items():
+                key = ("begun", source, time.measure, "")
+                if time.idle_after is not None and source not in found and key not in known:
+                    values.put(key, (None, self._now))
+        return found
+
+    def _watermark(
+        self,
+        wanted: TimeColumn,
+        marks: Mapping[str, list[tuple[datetime.datetime, datetime.datetime | None]]],
+        known: Mapping[Any, Any],
+    ) -> datetime.datetime | None:
+        """Return the smallest mark less its delay; None if nothing counts or is known."""
+        counting = []
+        for source in wanted.sources:
+            time = self._sources[source]
+            if source not in marks:
+                key = ("begun", source, time.measure, "")
+                _, begun = known.get(key, (None, self._now))
+                if not self._idle(time, begun):
+                    return None
+            counting += [
+                self._mark(time, mark, seen) - time.delay - wanted.behind
+                for mark, seen in marks.get(source, ())
+                if not self._idle(time, seen)
+            ]
+        return min(counting, default=None)
+
+    def _mark(
+        self, time: SourceTime, mark: datetime.datetime, seen: datetime.datetime | None
+    ) -> datetime.datetime:
+        if time.clock is None or self._now is None or seen is None:
+            return mark
+        return max(mark, self._now) if self._now - seen >= time.clock else mark
+
+    def _idle(self, time: SourceTime, seen: datetime.datetime | None) -> bool:
+        if time.idle_after is None or self._now is None or seen is None:
+            return False
+        return self._now - seen >= time.idle_after
+
+
+def usable_times(column: pa.Array, latest: datetime.datetime) -> pa.Array:
+    """Return for each event time whether it is there, and neither too early nor too late."""
+    low, high = (pa.scalar(at, column.type) for at in (EARLIEST, latest))
+    return pc.fill_null(pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high)), False)
+
+
+def event_times(id: str, batch: pa.RecordBatch, time: TimeColumn) -> np.ndarray[Any, Any]:
+    """Return the event times of some rows, in microseconds since 1970.
+
+    Args:
+        id: Id of the operator, for messages.
+        batch: The rows.
+        time: Their event time.
+
+    Raises:
+        EmitError: A row has none, since a function above has changed it.
+    """
+    column = batch.column(time.column)
+    for at in column.filter(pc.invert(usable_times(column, LATEST))).to_pylist():
+        raise EmitError(
+            f"a row above {id!r} has no usable event time in column {time.column!r}; got "
+            f"{'NULL' if at is None else at.isoformat()}; expected a time from the year "
+            f"{EARLIEST.year} to {LATEST.year}; let the functions above keep the column, or "
+            "filter such rows",
+            component=id,
+        )
+    found = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    times: np.ndarray[Any, Any] = found + time.offset // MICROSECOND
+    return times
+
+
+def just_before(column: str, time: TimeColumn) -> TimeColumn:
+    """Return the event time of rows that stand for the time before a column's.
+
+    Args:
+        column: The column.
+        time: The event time of the rows that they are made of.
+    """
+    return replace(time, column=column, offset=-MICROSECOND)

@@ -1,0 +1,126 @@
+"""ExpiringValues: running values that count as none after a time without a row of their key.
+
+Rules
+-----
+1. A value is kept with ``seen``: the latest event time of the rows of its key since it was none, or
+   without event time the planned time of the last txid that had one.
+2. A row finds no value if ``seen + expire_after`` is at or before its *now*: with event time the
+   later of the row's own time and W(T - 1), else the planned time of T. All of it is the same in a
+   replay.
+3. In T what has ``seen + expire_after`` at or before W(T), or the planned time of T, expires. No
+   row of a later txid would find it, so when it is deleted makes no difference.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.collector import BatchOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.errors import EmitError
+from txtopo.state.columns import Columns
+from txtopo.state.transaction import StateTransaction
+from txtopo.streams.event_time import TimeColumn
+from txtopo.streams.tables import Output, RunningValues
+from txtopo.tuples import Fields, Tuple
+
+SEEN = Fields("seen timestamp")
+"""The column of the state that says when a value last had a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeToLive:
+    """When values expire.
+
+    Attributes:
+        after: How long a value lives without a row.
+        value: The value columns of the user.
+        time: The event time of the rows; None for planned time.
+        watermark: The stream with its watermark; None for planned time.
+    """
+
+    after: datetime.timedelta
+    value: Fields
+    time: TimeColumn | None = None
+    watermark: Output | None = None
+
+
+class ExpiringValues(RunningValues):
+    """Calls a function with each row and the value of its key, unless that has expired.
+
+    Delivery: as ``RunningValues``.
+
+    Args:
+        expiry: When values expire.
+        arguments: Those of ``RunningValues``.
+    """
+
+    def __init__(self, expiry: TimeToLive, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._expiry = expiry
+        self.needs_planned_time = expiry.time is None
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        super().prepare(config, context, collector, attempt)
+        self._columns = Columns(self._id, "value", self._expiry.value)
+        self._before: datetime.datetime | None = None
+        self._after: datetime.datetime | None = None
+        if self.needs_planned_time:
+            self._before = self._after = context.planned_time
+
+    def execute(self, tuple: Tuple) -> None:
+        """Take a row, or the watermark."""
+        if (tuple.source_component, tuple.source_stream) == self._expiry.watermark:
+            self._before, self._after = tuple.values
+        else:
+            super().execute(tuple)
+
+    def _value(self, stored: Any, row: Tuple) -> Any:
+        found = self._live(stored, row)
+        if found is None:
+            return None
+        names = self._expiry.value.names
+        return found[names[0]] if len(names) == 1 else {name: found[name] for name in names}
+
+    def _kept(self, stored: Any, after: Any, row: Tuple) -> Any:
+        seen, found = self._time(row), self._live(stored, row)
+        if found is not None:
+            seen = max(seen, found["seen"])
+        return *self._columns.opened(self._columns.pack(after)), seen
+
+    def _expire(self, values: StateTransaction) -> None:
+        if self._after is not None:
+            values.expire(self._after - self._expiry.after)
+
+    def _live(self, stored: Any, row: Tuple) -> Any:
+        """Return what is stored, unless it has expired."""
+        if stored is None or stored["seen"] + self._expiry.after <= self._now(row):
+            return None
+        return stored
+
+    def _time(self, row: Tuple) -> datetime.datetime:
+        time = self._expiry.time
+        at: datetime.datetime | None = self._after if time is None else row[time.column]
+        if at is None:
+            raise EmitError(
+                f"a row above {self._id!r} has no event time; got NULL in column "
+                f"{'' if time is None else time.column!r}; expected a time; let functions above "
+                "keep the column, or filter such rows",
+                component=self._id,
+            )
+        return at if time is None else at + time.offset
+
+    def _now(self, row: Tuple) -> datetime.datetime:
+        time = self._time(row)
+        return time if self._before is None else max(time, self._before)

@@ -1,0 +1,519 @@
+"""Where a lookup reads its rows: a Delta table, a table of a database with times, or files.
+
+A version must mean the same rows for ever, as a replay reads them again, perhaps on another machine
+and after the table has changed. So each source has its own word for it:
+
+* Delta: the id of the table, which one that is made again does not have, and the number of the
+  version. It lasts until the table is vacuumed.
+* Database: a table keeps no versions, so its rows must say from when on they hold (``as_of``), and
+  stay. A version is the newest such time and the number of rows up to it.
+* Files: each file is the whole table, and the last one by name is the newest version. A version is
+  the name, the size and the digest of the file.
+
+What a version names and cannot be found any more stops the run (``SourceDataLost``): to go on with
+other rows would give a replay another result than the attempt before it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.config import check_text
+from txtopo.context import EPOCH, TaskContext
+from txtopo.disk_errors import failure
+from txtopo.errors import ConfigError, SourceDataLost, TxtopoError, nearest
+from txtopo.extras import require
+from txtopo.metadata import Json
+from txtopo.spouts.files.reading import FilesEmitter
+from txtopo.spouts.files.source import (
+    FileFormat,
+    FileRange,
+    FileSource,
+    FormatName,
+    SourceFile,
+    to_json,
+)
+from txtopo.spouts.query import QueryCoordinator, QueryEmitter, QuerySource, check_key
+from txtopo.spouts.values import fitted_column
+from txtopo.state.registry import redacted_url
+from txtopo.tuples import Fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from sqlalchemy import Connection, FromClause
+
+NOBODY = TaskContext("lookup", "lookup", 0, 1)
+"""The one task that reads all of a source."""
+
+ATTEMPT = TransactionAttempt(1, 0, 1)
+
+
+class LookupSource(ABC):
+    """Reads the rows of a lookup, in the driver and in tasks. Picklable.
+
+    Attributes:
+        client_modules: The modules that tasks import to read it.
+    """
+
+    client_modules: Sequence[str] = ()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What is read, for messages; it shows no password."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """What tells it from other sources: they may have other rows of an equal version.
+
+        It has no secrets, and nothing that may be another without changing a row. Its digest is
+        stored with each version.
+        """
+
+    def shown(self, version: Json) -> str:
+        """Return what a version is called in messages."""
+        return f"version {version} of {self.name}"
+
+    @abstractmethod
+    def check(self, fields: Fields) -> None:
+        """Check that the columns can be read.
+
+        Raises:
+            ConfigError: They cannot; mend the lookup or its table.
+            InfrastructureError: The source cannot be reached.
+        """
+
+    @abstractmethod
+    def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
+        """Return the newest version; see ``VersionedTable.newest``."""
+
+    @abstractmethod
+    def read(self, version: Json, key: Fields, value: Fields) -> pa.Table:
+        """Return the rows of a version: the key columns, then the value columns.
+
+        Raises:
+            SourceDataLost: The version is gone, or is not what it was.
+            ConfigError: A column is not there, or has another type.
+            InfrastructureError: The source cannot be reached; try again.
+        """
+
+
+class DeltaLookup(LookupSource):
+    """The rows of a Delta table, as of one of its versions. No JVM is needed.
+
+    Args:
+        table: Path or URL of the table.
+        storage_options: Options for deltalake, if the table is in an object store.
+
+    Raises:
+        ConfigError: deltalake is not installed, or the path cannot be used.
+    """
+
+    client_modules = ("deltalake",)
+
+    def __init__(
+        self,
+        table: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        require("deltalake", "a lookup in a Delta table")
+        uri = os.fspath(table)
+        check_text("the path of a Delta table", uri)
+        self._uri = uri if "://" in uri else os.path.abspath(uri)
+        self._options = dict(storage_options or {})
+
+    @property
+    def name(self) -> str:
+        """The path or URL."""
+        return self._uri
+
+    @property
+    def identity(self) -> str:
+        """The path or URL."""
+        return redacted_url(self._uri)
+
+    def check(self, fields: Fields) -> None:
+        """Check that the table is there, with the columns."""
+        import pyarrow as pa
+
+        schema = pa.schema(self._opened(None).schema().to_arrow())
+        _check_columns(schema, fields.arrow_schema(), self.name)
+
+    def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
+        """Return the id of the table, and the number of the newest version."""
+        table = self._opened(None)
+        return {"table": str(table.metadata().id), "version": int(table.version())}
+
+    def shown(self, version: Json) -> str:
+        """Return the number of a version, and the table."""
+        return f"version {cast('dict[str, Any]', version)['version']} of {self.name}"
+
+    def read(self, version: Json, key: Fields, value: Fields) -> pa.Table:
+        """Return the rows of a version."""
+        import pyarrow as pa
+        from deltalake.exceptions import DeltaError
+
+        wanted, told = Fields.of([*key, *value]), cast("dict[str, Any]", version)
+        number = told["version"]
+        table = self._opened(number)
+        if str(table.metadata().id) != told["table"]:
+            raise SourceDataLost(
+                f"the Delta table at {self._uri!r} is another one than a batch was planned with; "
+                f"got the id {table.metadata().id}; expected {told['table']} until the batch is "
+                "committed; was it deleted and made again? bring the earlier table back, and write "
+                "new rows as a further version of it",
+                version=number,
+            )
+        _check_columns(pa.schema(table.schema().to_arrow()), wanted.arrow_schema(), self.name)
+        try:
+            rows = table.to_pyarrow_table(columns=list(wanted.names))
+        except (DeltaError, OSError) as error:
+            # An object store says it in a text alone.
+            if isinstance(error, FileNotFoundError) or "not found" in str(error).lower():
+                raise self._gone(number) from error
+            raise failure(f"read {self._uri!r}", error) from error
+        return _fitted(rows, wanted, self.shown(version))
+
+    def _opened(self, version: int | None) -> DeltaTable:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        try:
+            return DeltaTable(self._uri, version=version, storage_options=self._options or None)
+        except (DeltaError, OSError) as error:
+            if version is not None and any(text in str(error) for text in _NO_VERSION):
+                raise self._gone(version) from error
+            if isinstance(error, TableNotFoundError) or _NO_TABLE in str(error):
+                raise ConfigError(
+                    f"there is no Delta table at {self._uri!r}; expected the folder that has "
+                    "_delta_log in it; make the table before the topology starts"
+                ) from error
+            raise failure(f"read {self._uri!r}", error) from error
+
+    def _gone(self, version: int) -> SourceDataLost:
+        return SourceDataLost(
+            f"version {version} of {self._uri!r} is gone, which a batch was planned with; expected "
+            "it until the batch is committed; was the table vacuumed? bring the files of that "
+            "version back; keep versions longer than a batch may wait, which is as long as the "
+            "topology may stand still (VACUUM … RETAIN, delta.deletedFileRetentionDuration)",
+            version=version,
+        )
+
+
+# What deltalake says if a table has no such version, or not any more.
+_NO_VERSION = ("LogSegment end version", "No files in log segment", "No table metadata")
+
+# What it says if there is a file, and no folder.
+_NO_TABLE = "Invalid table location"
+
+
+class QueryLookup(LookupSource):
+    """The rows of a table or query whose rows say from when on they hold, with SQLAlchemy.
+
+    Of each key the row with the newest time counts that is not after the version. To change a row,
+    insert another one with a later time; to say that a key has no value any more, insert one with
+    NULL values. Rows must not be changed or deleted as long as a batch may be done again, and a row
+    must be visible to others at most *settle_s* seconds after its time. If not, the run stops with
+    ``SourceDataLost`` when such a version is read again.
+
+    Args:
+        url: The database, as a URL of SQLAlchemy. It travels to the tasks with its password.
+        query: A table or view, or a ``SELECT`` in parentheses.
+        as_of: The column from when on a row holds, never NULL: ``"valid_from"`` for a timestamp in
+            UTC, or ``"valid_from date"``, ``"valid_from timestamp_ntz"``. A time in the future
+            counts when it has come.
+        settle_s: How many seconds a row may be late.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    client_modules = ("sqlalchemy",)
+
+    def __init__(self, url: str, query: str, *, as_of: str, settle_s: float) -> None:
+        require_number("settle_s of a lookup", settle_s)
+        text = as_of if isinstance(as_of, str) and " " in as_of.strip() else f"{as_of} timestamp"
+        column, *more = Fields(text)
+        if more or column.type not in ("timestamp", "timestamp_ntz", "date"):
+            raise ConfigError(
+                f"as_of of a lookup is wrong; got {as_of!r}; expected a column that says from when "
+                "on a row holds: a timestamp, timestamp_ntz or date",
+                setting="as_of",
+            )
+        self._url, self._query, self._as_of, self._settle_s = url, query, column, settle_s
+
+    @property
+    def name(self) -> str:
+        """The table or query."""
+        return repr(self._query)[:102]
+
+    def shown(self, version: Json) -> str:
+        """Return the table or query, and the time of a version."""
+        return f"{self.name} as of {cast('dict[str, Any]', version)['as_of']}"
+
+    @property
+    def identity(self) -> str:
+        """The database and the query."""
+        return repr((redacted_url(self._url), self._query, self._as_of))
+
+    def check(self, fields: Fields) -> None:
+        """Check that the query can be run."""
+        QueryCoordinator(self._source(fields), None, 0, 1, 1).check()
+
+    def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
+        """Return the newest time that has come, and how many rows are up to it."""
+        from sqlalchemy import func, select
+
+        source = self._source(fields)
+        rows = source.selectable()
+        column = rows.c[self._as_of.name]
+        settled = EPOCH + datetime.timedelta(milliseconds=time_ms, seconds=-self._settle_s)
+        bound: Any = settled if self._as_of.type == "timestamp" else settled.replace(tzinfo=None)
+        bound = bound.date() if self._as_of.type == "date" else bound
+        counted = select(func.max(column), func.count()).where(column <= bound)
+        with source.connected(source.engine()) as connection:
+            if connection.dialect.name == "sqlite":
+                self._check_texts(connection, rows)
+            upto, count = connection.execute(counted.select_from(rows)).one()
+        return {"as_of": source.to_json(upto), "rows": count}
+
+    def read(self, version: Json, key: Fields, value: Fields) -> pa.Table:
+        """Return the row of each key that holds as of a version."""
+        import pyarrow as pa
+
+        wanted = Fields.of([*key, *value])
+        told = cast("dict[str, Any]", version)
+        source, rows = self._source(wanted), _Collected()
+        planned: Json = {"after": None, "cuts": [[told["as_of"], told["rows"]]]}
+        if told["rows"]:
+            QueryEmitter(source, NOBODY).emit_batch(ATTEMPT, planned, cast("Any", rows))
+        table = rows.table(source.fields)
+        times = table.column(self._as_of.name).to_pylist()
+        last: dict[Any, list[int]] = {}
+        for at, (name, time) in enumerate(zip(keys_of(table, key.names), times, strict=True)):
+            before = last.get(name, [])
+            # Two rows of one time stay, and are refused as any key that stands twice.
+            last[name] = [*before, at] if before and times[before[-1]] == time else [at]
+        chosen = sorted(at for each in last.values() for at in each)
+        return table.take(pa.array(chosen, pa.int64())).select(list(wanted.names))
+
+    def _check_texts(self, connection: Connection, rows: FromClause) -> None:
+        """Check that times of SQLite, which compares them as texts, are in their order."""
+        from sqlalchemy import String, or_, select, type_coerce
+
+        text = type_coerce(rows.c[self._as_of.name], String)
+        forms = [_DAY] if self._as_of.type == "date" else [_DAY, *_MOMENTS]
+        fit = or_(*(text.bool_op("GLOB")(form) for form in forms))
+        wrong = connection.execute(select(text).select_from(rows).where(~fit).limit(1)).scalar()
+        if wrong is not None:
+            expected = "2026-01-31" if self._as_of.type == "date" else "2026-01-31 12:00:00"
+            raise ConfigError(
+                f"column {self._as_of.name!r} of {self.name} has a time that SQLite would not "
+                f"compare rightly, since it compares texts; got {wrong!r}; expected the form "
+                f"{expected!r}, in UTC and without a zone; write it like that, as SQLAlchemy does "
+                "with datetime and date",
+                column=self._as_of.name,
+            )
+
+    def _source(self, fields: Fields) -> QuerySource:
+        if self._as_of.name not in fields.index:
+            fields = Fields.of([*fields, self._as_of])
+        kind = check_key(self._as_of.name, fields, None)
+        return QuerySource(self._url, self._query, self._as_of.name, kind, fields)
+
+
+# What SQLAlchemy and SQLite write. No other form may be among them: 'T' is behind ' '.
+_DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+_SECOND = f"{_DAY} [0-9][0-9]:[0-9][0-9]:[0-9][0-9]"
+_MOMENTS = (_SECOND, f"{_SECOND}.{'[0-9]' * 3}", f"{_SECOND}.{'[0-9]' * 6}")
+
+
+class FilesLookup(LookupSource):
+    """The rows of the last file by name of a folder or glob: each file is the whole table.
+
+    To change the table, write another file with a name that sorts behind the others, such as
+    ``shops-2026-11-24.csv``, and rename it into its place when it is complete. A file must stay as
+    it is as long as a batch may be done again; one that was changed or removed stops the run with
+    ``SourceDataLost`` when it is read again.
+
+    Args:
+        paths: A folder, a glob or a file; local, or a URL such as ``s3://bucket/shops-*.csv``.
+        format: ``"csv"`` (with names in its first line), ``"json"`` (an object a line) or
+            ``"parquet"``.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    def __init__(self, paths: str | os.PathLike[str], format: FormatName = "csv") -> None:
+        if format not in ("csv", "json", "parquet"):
+            raise ConfigError(
+                f"the format of a lookup is wrong; got {format!r}; expected 'csv', 'json' or "
+                "'parquet'",
+                setting="format",
+            )
+        self._source, self._format = FileSource(paths, None), FileFormat(format)
+        self._name = os.fspath(paths)
+        self._digests: dict[SourceFile, str] = {}
+
+    @property
+    def name(self) -> str:
+        """The folder, glob or file."""
+        return self._name
+
+    def shown(self, version: Json) -> str:
+        """Return the file of a version."""
+        return f"file {cast('dict[str, Any]', version)['file']!r}"
+
+    @property
+    def identity(self) -> str:
+        """The folder, glob or file, and the format."""
+        return repr((redacted_url(self._name), self._format))
+
+    def check(self, fields: Fields) -> None:
+        """Check that there is a file with the columns, by reading it."""
+        self._source.check()
+        self._read(self._last(), fields)
+
+    def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
+        """Return name, size and digest of the last file."""
+        file = self._last()
+        return {"file": file.name, "bytes": file.size, "sha256": self._digest(file)}
+
+    def read(self, version: Json, key: Fields, value: Fields) -> pa.Table:
+        """Return the rows of a file, if it is what it was."""
+        told = cast("dict[str, Any]", version)
+        files = {each.name: each for each in self._source.files()}
+        file = files.get(told["file"])
+        if file is None:
+            raise self._lost(told, "it is gone")
+        if file.size != told["bytes"] or self._digest(file) != told["sha256"]:
+            raise self._lost(told, "it was changed")
+        return self._read(file, Fields.of([*key, *value]))
+
+    def _last(self) -> SourceFile:
+        files = self._source.files()
+        if not files:
+            raise ConfigError(
+                f"a lookup has no file; got {self.name!r}; expected one at the least; write it "
+                "before the topology starts"
+            )
+        return max(files, key=lambda each: each.name)
+
+    def _digest(self, file: SourceFile) -> str:
+        if file not in self._digests:
+            found = hashlib.sha256()
+            with self._source.open(file) as opened:
+                while block := opened.read(1 << 20):
+                    found.update(block)
+            self._digests.clear()
+            self._digests[file] = found.hexdigest()
+        return self._digests[file]
+
+    def _read(self, file: SourceFile, fields: Fields) -> pa.Table:
+        rows, shares = _Collected(), to_json([[FileRange(file, 0, None)]])
+        emitter = FilesEmitter(self._source, self._format, fields, NOBODY)
+        emitter.emit_batch(ATTEMPT, shares, cast("Any", rows))
+        return rows.table(fields)
+
+    def _lost(self, told: Mapping[str, Any], what: str) -> SourceDataLost:
+        return SourceDataLost(
+            f"file {told['file']!r}, which a batch was planned with, is not what it was: {what}; "
+            f"expected {told['bytes']} bytes with the digest {told['sha256'][:16]}…, until the "
+            "batch is committed; bring it back as it was, and write a new version under a name "
+            "that sorts behind it",
+            path=told["file"],
+        )
+
+
+class _Collected:
+    """Takes what an emitter of a spout emits."""
+
+    takes_dead_letters = False
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+
+    def emit_batch(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+
+    def table(self, fields: Fields) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self._batches, schema=fields.arrow_schema())
+
+
+def keys_of(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[Any]:
+    """Return the key of each row: a value, or a tuple of several."""
+    columns = [rows.column(name).to_pylist() for name in names]
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def require_number(what: str, given: object) -> None:
+    """Check a number of seconds.
+
+    Raises:
+        ConfigError: It is none, or negative.
+    """
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
+        raise ConfigError(f"{what} is wrong; got {given!r}; expected seconds, at least 0")
+
+
+def _check_columns(found: pa.Schema, wanted: pa.Schema, name: str) -> None:
+    for each in wanted:
+        if each.name not in found.names:
+            raise ConfigError(
+                f"a lookup names unknown column {each.name!r} of {name}; "
+                f"{nearest(each.name, found.names)}",
+                column=each.name,
+            )
+        kind = found.field(each.name).type
+        if _kind(kind) != _kind(each.type):
+            raise ConfigError(
+                f"column {each.name!r} of {name} is of another type; got {kind}; expected "
+                f"{each.type}, as the stream or value= has it; convert the column of the stream "
+                "with map(), or declare another type in value=",
+                column=each.name,
+            )
+
+
+def _kind(kind: pa.DataType) -> object:
+    """Return what two types have in common, if values of one are taken for the other."""
+    from pyarrow import types
+
+    if types.is_timestamp(kind):
+        return "timestamp", kind.tz is None
+    alike = {
+        "text": (types.is_string, types.is_large_string, types.is_string_view),
+        "whole number": (types.is_integer,),
+        "floating point": (types.is_floating,),
+        "decimal": (types.is_decimal,),
+    }
+    return next((name for name, tests in alike.items() if any(t(kind) for t in tests)), kind.id)
+
+
+def _fitted(rows: pa.Table, fields: Fields, name: str) -> pa.Table:
+    import pyarrow as pa
+
+    schema, columns = fields.arrow_schema(), []
+    for each in schema:
+        try:
+            columns.append(fitted_column(rows.column(each.name), each.type))
+        except (ValueError, TypeError, pa.ArrowException) as error:
+            if isinstance(error, TxtopoError):
+                raise
+            raise ConfigError(
+                f"column {each.name!r} of {name} does not fit {each.type}: {error}; declare a "
+                "wider type, or mend the table",
+                column=each.name,
+            ) from error
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,327 @@
+"""Windows of event time: tumbling and sliding ones, and WindowCommitter, which closes them.
+
+Rules
+-----
+1. A window is ``[window_start, window_end)``. Tumbling and sliding windows begin at multiples of
+   their step since 1970 (UTC), plus ``offset``; a row is in each window that contains its time.
+2. W is the watermark of the stream (:mod:`txtopo.streams.event_time`). In txid T a row is late for
+   a window that ended by W(T - 1), and is aggregated in the table of late rows, which has the same
+   columns. So for each window and key what is kept and what is late make all rows, exactly.
+3. In txid T the windows close that end after W(T - 1) and by W(T). They are read by that range, as
+   they are after the rows of T, and emitted in T; a redo of T emits what follows from its rows.
+   A session closes just after its end, see :mod:`txtopo.streams.sessions`.
+   No row reaches a window that is closed, so each closed window leaves once, and is final.
+4. With ``keep`` the rows of a window expire that long after its end, by the watermark. They may be
+   deleted at any time then, so a late row of such a window is dropped, and no query finds them.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.collector import BatchOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.durations import MICROSECOND, Duration, duration, shown
+from txtopo.errors import TopologyError
+from txtopo.state.aggregates import Max
+from txtopo.state.backend import Values
+from txtopo.state.transaction import StateTransaction
+from txtopo.streams.event_time import TimeColumn, event_times
+from txtopo.streams.operators import Operator
+from txtopo.streams.tables import Output, TableCommitter
+from txtopo.tuples import Fields, Tuple
+
+START, END = "window_start", "window_end"
+BOUNDS = Fields(f"{START} timestamp, {END} timestamp")
+"""The columns of a window."""
+
+FINAL = "final"
+"""The stream of closed windows."""
+
+WINDOW_END = {END: Max(END)}
+"""The end of a window as an aggregate of its rows, which all have the same."""
+
+WINDOWS_MAX = 10_000
+"""A row that is in more windows than this is a mistake in the declaration."""
+
+SLICE_ROWS = 65_536
+"""About how many rows with a window are made at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows of one size at equal distances; :func:`tumbling` and :func:`sliding` make it.
+
+    Attributes:
+        size: The length of a window.
+        every: The distance between two beginnings.
+        offset: The distance of one beginning from 1970-01-01 00:00 UTC.
+    """
+
+    size: datetime.timedelta
+    every: datetime.timedelta
+    offset: datetime.timedelta = datetime.timedelta(0)
+
+    @property
+    def ranged(self) -> tuple[str, datetime.timedelta]:
+        """The column by which its windows are read, and how long after it they end."""
+        return START, self.size
+
+    def __str__(self) -> str:
+        size = shown(self.size)
+        if self.every == self.size:
+            return f"tumbling windows of {size}"
+        return f"sliding windows of {size}, one every {shown(self.every)}"
+
+    @property
+    def meaning(self) -> str:
+        """What a topology that has run is known by."""
+        return f"{self}, from {self.offset}"
+
+
+def tumbling(size: Duration, *, offset: Duration = datetime.timedelta(0)) -> Window:
+    """Return windows that follow each other, so that each row is in one.
+
+    Args:
+        size: The length of a window, such as ``"5 minutes"``.
+        offset: What their beginnings are moved by, e.g. ``"22 hours"`` for days that begin at
+            midnight in a zone two hours ahead of UTC. There is no daylight saving time.
+
+    Raises:
+        TopologyError: An argument is no duration.
+    """
+    length = duration("the size of tumbling windows", size)
+    return Window(length, length, _offset(offset, length))
+
+
+def sliding(size: Duration, *, every: Duration, offset: Duration = datetime.timedelta(0)) -> Window:
+    """Return windows that overlap: one of *size* begins *every* so often (Flink's HOP).
+
+    Args:
+        size: The length of a window, such as ``"10 minutes"``.
+        every: The distance between two beginnings; a row is in ``size / every`` windows.
+        offset: See :func:`tumbling`.
+
+    Raises:
+        TopologyError: An argument is no duration, or the windows leave gaps.
+    """
+    length = duration("the size of sliding windows", size)
+    step = duration("every, of sliding windows", every)
+    if step > length:
+        raise TopologyError(
+            f"sliding windows leave gaps; got size {length} and every {step}; expected every to "
+            "be at most the size, so that each row is in a window"
+        )
+    if length / step > WINDOWS_MAX:
+        raise TopologyError(
+            f"each row would be in {length / step:.0f} windows; got size {length} and every "
+            f"{step}; expected at most {WINDOWS_MAX:,}; choose a larger every"
+        )
+    return Window(length, step, _offset(offset, step))
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Windows that last as long as rows follow each other; :func:`session` makes it.
+
+    Attributes:
+        gap: The longest distance between two rows of one window.
+    """
+
+    gap: datetime.timedelta
+
+    @property
+    def ranged(self) -> tuple[str, datetime.timedelta]:
+        """The column by which its windows are read, and how long after it they end.
+
+        A session ends just after its end, since a row of that time is still in it.
+        """
+        return END, MICROSECOND
+
+    def __str__(self) -> str:
+        return f"sessions with gaps of {shown(self.gap)}"
+
+    @property
+    def meaning(self) -> str:
+        """What a topology that has run is known by."""
+        return str(self)
+
+
+def session(gap: Duration) -> Session:
+    """Return windows that end when a group has had no row for some time.
+
+    Args:
+        gap: How long a group has no row until its session is over, such as ``"30 minutes"``.
+
+    Raises:
+        TopologyError: The gap is no duration.
+    """
+    return Session(duration("the gap of sessions", gap))
+
+
+def _offset(given: Duration, step: datetime.timedelta) -> datetime.timedelta:
+    offset = duration("the offset of windows", given, zero=True)
+    return offset % step
+
+
+@dataclass(frozen=True)
+class AssignWindows(Operator):
+    """A row for each window that a row is in, with the bounds of the window in front.
+
+    Attributes:
+        time: The event time of the rows.
+        window: The windows.
+    """
+
+    time: TimeColumn
+    window: Window
+    word = "window"
+
+    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
+        """Add the bounds, in slices, so that few of many windows are in memory at a time."""
+        count = -(-self.window.size // self.window.every)
+        portion = max(1, SLICE_ROWS // count)
+        for start in range(0, batch.num_rows, portion):
+            yield self._windows(batch.slice(start, portion))
+
+    def _windows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        size, every, offset = (
+            length // MICROSECOND
+            for length in (self.window.size, self.window.every, self.window.offset)
+        )
+        times = event_times(self.id, batch, self.time)
+        newest = (times - offset) // every * every + offset
+        # All windows that might contain a row, the earliest first.
+        back = np.arange((size - 1) // every, -1, -1) * every
+        starts = newest[:, None] - back[None, :]
+        rows, which = np.nonzero(starts + size > times[:, None])
+        found = starts[rows, which]
+        bounds = [
+            pa.array(found, pa.int64()).cast(BOUNDS.arrow_schema().field(START).type),
+            pa.array(found + size, pa.int64()).cast(BOUNDS.arrow_schema().field(END).type),
+        ]
+        taken = batch.take(pa.array(rows))
+        schema = self.fields.arrow_schema()
+        return pa.RecordBatch.from_arrays([*bounds, *taken.columns], schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """When the windows of a table close, and what becomes of late rows.
+
+    Attributes:
+        watermark: The stream that has the watermark.
+        window: The windows.
+        late: Name of the state of late rows; None if they are dropped.
+        keep: How long after its end a window is kept; None for ever.
+        final: Whether closed windows are read.
+    """
+
+    watermark: Output
+    window: Window | Session
+    late: str | None
+    keep: datetime.timedelta | None
+    final: bool
+
+
+class WindowCommitter(TableCommitter):
+    """Keeps a table of windows, and emits those that close.
+
+    Delivery: each row counts exactly once, in the table or in that of late rows.
+
+    Args:
+        closing: When windows close.
+        arguments: Those of a ``TableCommitter``.
+    """
+
+    meaning_stays = (
+        "other windows have other ends, so what has closed would close again; declare them as "
+        "before, or give the state another table"
+    )
+
+    def __init__(self, closing: Closing, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._closing = closing
+        apart = "dropped" if closing.late is None else f"in state {closing.late}"
+        keep = () if closing.keep is None else (f"kept {shown(closing.keep)} after its end",)
+        self.meaning = closing.window.meaning
+        self.stream_operators = (str(closing.window), f"late rows {apart}", *keep)
+        if closing.final:
+            closed = Fields.of([*self._table.key, *self._shown_fields])
+            self.output_streams = {**self.output_streams, FINAL: closed}
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        super().prepare(config, context, collector, attempt)
+        late = self._closing.late
+        self._late_state = None if late is None else context.state(late)
+        self._watermark: list[Tuple] = []
+        self._takers[self._closing.watermark] = [self._watermark]
+
+    def finish_batch(self) -> None:
+        """Apply the rows that are on time, emit what closes, and keep late rows apart."""
+        ((before, after),) = (row.values for row in self._watermark)
+        expired = self._expired = self._expired_by(before)
+        late = [row for row in self._rows if before is not None and row[END] <= before]
+        if late:
+            self._rows = [row for row in self._rows if row[END] > before]
+        with self._state.transaction(self._attempt) as values:
+            self._apply(values)
+            self._close(values, before, after)
+            self._expire(values, after)
+        if self._late_state is not None:
+            if expired is not None:
+                late = [row for row in late if row[END] > expired]
+            with self._late_state.transaction(self._attempt) as values:
+                if late:
+                    self._change(values, self._applies.changed(late), told=False)
+                self._expire(values, after)
+
+    def _close(self, values: StateTransaction, before: Any, after: Any) -> None:
+        """Emit the windows that close."""
+        if self._closing.final and after is not None and after != before:
+            column, size = self._closing.window.ranged
+            above = None if before is None else before - size
+            for key, value in values.between(column, above, after - size):
+                self._collector.emit(
+                    (*key_parts(key), *self._shown(self._packed(self._values(value)))), FINAL
+                )
+
+    def _expired_by(self, before: Any) -> Any:
+        """Return up to which end windows may be deleted already; None for none."""
+        keep = self._closing.keep
+        if keep is None or before is None:
+            return None
+        column, size = self._closing.window.ranged
+        return before - keep - (size if column == END else datetime.timedelta(0))
+
+    def _found(self, values: StateTransaction, key: Any) -> Values | None:
+        """Return the values of a window for a query; None if it may have been deleted."""
+        found = self._read(values, key)
+        if found is None or self._expired is None or found[0] > self._expired:
+            return found
+        return None
+
+    def _expire(self, values: StateTransaction, after: Any) -> None:
+        if self._closing.keep is not None and after is not None:
+            _, size = self._closing.window.ranged
+            values.expire(after - size - self._closing.keep)
+
+
+def key_parts(key: Any) -> tuple[Any, ...]:
+    """Return the parts of a key as a transaction has it."""
+    return key if isinstance(key, tuple) else (key,)
