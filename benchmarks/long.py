@@ -2,7 +2,11 @@
 
 The run must be as quick at its end as at its beginning, in the same memory, and with files that
 stay small: those of the embedded ZooKeeper and of the store. Afterwards the topology is started
-again, with ten records more: the time to the first commit is that of a young topology.
+again, with ten txids more: the time to the first commit is that of a young topology.
+
+A row has the txids since the row before, and the first one those since the first commit: the start
+is not in it. Sizes of files are what they take of the disk, since ZooKeeper makes its logs larger
+than their content.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import psycopg
 from kazoo.client import KazooClient
 
 from benchmarks.commits import Numbers
+from benchmarks.memory import live_heap_mb
 from benchmarks.processor import FAMILIES, families
 from benchmarks.report import machine
 from benchmarks.store import plain
@@ -42,13 +47,14 @@ from txtopo.transactional_state.embedded import EmbeddedServer
 TIMEOUT_S = 24 * 3600.0
 RECORDS = 10
 YOUNG_TXIDS = 10
-STORES = ("memory", "sqlite", "postgresql", "delta")
+STORES = ("sqlite", "postgresql", "delta")
 CARRIERS: tuple[Carrier, ...] = ("resident", "rdd", "dataframe")
 COLUMNS = (
     "txids",
     "ms for 1,000",
     "driver's µs a txid",
     *(f"{name}, MiB" for name in FAMILIES),
+    "live in the JVM's heap, MiB",
     "open files",
     "threads",
     "znodes",
@@ -59,34 +65,52 @@ COLUMNS = (
 
 
 class Sampler(TopologyListener):
-    """Prints a row of the table at each tenth of the txids, and notes the time of each commit."""
+    """Prints a row of the table at each tenth of the txids.
 
-    def __init__(self, txids: int, zookeeper: str, folder: Path, store: str, url: str) -> None:
-        self.tenth, self.folder, self.store, self.url = max(1, txids // 10), folder, store, url
-        self.started_s = self.then_s = time.monotonic()
-        self.took_s, self.first_s, self.next = time.process_time(), 0.0, self.tenth
+    Args:
+        spark: The session.
+        txids: The last txid of the run.
+        zookeeper: Address of the ensemble.
+        folder: Where the files are.
+        store: The kind of the store.
+        url: Where it is.
+    """
+
+    def __init__(
+        self, spark: Any, txids: int, zookeeper: str, folder: Path, store: str, url: str
+    ) -> None:
+        self.spark, self.folder, self.store, self.url = spark, folder, store, url
+        self.tenth = self.next = max(1, txids // 10)
+        self.then: tuple[int, float, float] | None = None
         self.client = KazooClient(zookeeper)
         self.client.start()
         print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
 
     def on_change(self, change: TopologyEvent) -> None:
         """Print a row if a tenth is committed."""
-        if isinstance(change, BatchCommitted) and change.progress.txid >= self.next:
-            self.print_row(change.progress.txid)
+        if not isinstance(change, BatchCommitted):
+            return
+        txid = change.progress.txid
+        if self.then is None:
+            self.then = txid, time.monotonic(), time.process_time()
+        elif txid >= self.next:
+            self.print_row(txid, *self.then)
+            # What the row itself takes is in none of them.
+            self.then = txid, time.monotonic(), time.process_time()
             self.next += self.tenth
 
-    def print_row(self, txid: int) -> None:
+    def print_row(self, txid: int, then: int, then_s: float, took_s: float) -> None:
         """Print what the txids since the row before took, and what all hold now."""
-        now_s, processor_s = time.monotonic(), time.process_time()
-        each = 1e6 * (processor_s - self.took_s) / self.tenth
+        wall_s, driver_s = time.monotonic() - then_s, time.process_time() - took_s
         by_family = families()
         memory = [sum(map(resident_mib, by_family[name])) for name in FAMILIES]
         files, size = stored(self.store, self.url, self.folder / "store")
         cells = (
             f"{txid:,}",
-            f"{1e6 * (now_s - self.then_s) / self.tenth:,.0f}",
-            f"{each:,.0f}",
+            f"{1e6 * wall_s / (txid - then):,.0f}",
+            f"{1e6 * driver_s / (txid - then):,.0f}",
             *(f"{mib:,.0f}" for mib in memory),
+            f"{live_heap_mb(self.spark):,.0f}",
             sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in by_family["driver"]),
             len(os.listdir("/proc/self/task")),
             self.znodes("/"),
@@ -95,7 +119,6 @@ class Sampler(TopologyListener):
             files,
         )
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
-        self.then_s, self.took_s = time.monotonic(), time.process_time()
 
     def znodes(self, path: str) -> int:
         """Return how many znodes there are at and below a path."""
@@ -129,7 +152,8 @@ def main() -> None:
         started(spark, config, url, YOUNG_TXIDS)
         young_s = started(spark, config, url, 2 * YOUNG_TXIDS)
         server = EmbeddedServer(spark._jvm, folder / "zookeeper")
-        sampler = Sampler(arguments.txids, server.attach(), folder, arguments.store, url)
+        place = server.attach(), folder, arguments.store, url
+        sampler = Sampler(spark, arguments.txids, *place)
         started(spark, config, url, arguments.txids, sampler)
         sampler.client.stop()
         sampler.client.close()
@@ -178,8 +202,7 @@ def database(store: str, folder: Path) -> Iterator[str]:
             server.stop()
         return
     (folder / "store").mkdir()
-    urls = {"memory": "memory:", "sqlite": f"sqlite:///{folder}/store/long.db"}
-    yield urls.get(store, f"delta:///{folder}/store")
+    yield f"sqlite:///{folder}/store/long.db" if store == "sqlite" else f"delta://{folder}/store"
 
 
 def stored(store: str, url: str, folder: Path) -> tuple[int, float]:
@@ -193,11 +216,12 @@ def stored(store: str, url: str, folder: Path) -> tuple[int, float]:
 
 
 def mib_of(folder: Path) -> tuple[int, float]:
-    """Return how many files a folder has, and their size in MiB."""
+    """Return how many files a folder has, and what they take of the disk, in MiB."""
     sizes = []
     for path in folder.rglob("*"):
         try:
-            sizes += [path.stat().st_size] if path.is_file() else []
+            # st_size would count what is only set aside. Blocks are of 512 bytes on every system.
+            sizes += [path.stat().st_blocks * 512] if path.is_file() else []
         except OSError:
             continue  # it is gone meanwhile
     return len(sizes), sum(sizes) / 2**20

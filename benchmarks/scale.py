@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,9 @@ from txtopo.plugins.spouts import (
 TIMEOUT_S = 3600.0
 WARM_UP_TXIDS = 10
 SPIN_S = 0.001
+# The processor time of another process is told in ticks.
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+FAMILIES_COUNTED = ("driver's JVM", "workers")
 EXECUTORS = (10, 100, 1_000)
 CARRIERS: tuple[Carrier, ...] = ("resident", "rdd")
 
@@ -222,10 +226,15 @@ def in_process(case: Case) -> Measured:
     return Measured(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def fitted(rows: Sequence[tuple[Sequence[float], float]]) -> list[float]:
-    """Return the factors, none below zero, that explain the costs of some rows best."""
+def fitted(rows: Sequence[tuple[Sequence[float], float]], least: float) -> list[float]:
+    """Return the factors, none below zero, that explain the costs of some rows best.
+
+    Args:
+        rows: Features and cost of each run.
+        least: What the clock can tell; a cost below it is taken as that.
+    """
     features = np.array([row for row, _ in rows])
-    costs = np.array([cost for _, cost in rows])
+    costs = np.maximum([cost for _, cost in rows], least)
     # Small runs count as much as large ones.
     weighted = features / costs[:, None]
     kept = list(range(features.shape[1]))
@@ -242,18 +251,18 @@ def fitted(rows: Sequence[tuple[Sequence[float], float]]) -> list[float]:
 
 def costs_of(measured: Sequence[tuple[Case, Measured]]) -> Costs:
     """Return what a txid, an order of a slot, a record and 1,000 partial results cost."""
-    driver, worker, store = [], [], []
+    driver, jvm, worker, store = [], [], [], []
     for case, each in measured:
         kinds = {kind: s / case.txids for kind, s in each.kinds_s.items()}
         partials = min(case.records, case.keys * case.slots) / 1000
         python = sum(kinds.values()) - kinds["store"] - kinds["workers"]
         driver.append(((1.0, case.slots, partials), python))
-        worker.append(((case.slots, case.records), each.families_s["workers"] / case.txids))
+        of_jvm, of_workers = (each.families_s[name] / case.txids for name in FAMILIES_COUNTED)
+        jvm.append(((1.0, case.slots), of_jvm))
+        worker.append(((case.slots, case.records), of_workers))
         store.append(((1.0 / each.group, partials), kinds["store"]))
-    txid, slot, keys = fitted(driver)
-    order, record = fitted(worker)
-    write, store_keys = fitted(store)
-    return Costs(txid, slot, keys, order, record, write, store_keys)
+    least = TICK_S / min(case.txids for case, _ in measured)
+    return Costs(*(s for rows in (driver, jvm, worker, store) for s in fitted(rows, least)))
 
 
 def cases(carrier: Carrier, txids: int) -> list[Case]:
@@ -349,7 +358,7 @@ def spinning(costs: Costs) -> Costs:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each wall time; default 3")
-    parser.add_argument("--txids", type=int, default=100, help="txids of a run; default 100")
+    parser.add_argument("--txids", type=int, default=300, help="txids of a run; default 300")
     parser.add_argument("--records", type=int, default=100, help="that take 1 ms each; default 100")
     parser.add_argument(
         "--carrier", action="append", choices=CARRIERS, help="this one only; may be repeated"
