@@ -7,7 +7,7 @@ results of ``q7`` are in the table ``q7``; other tables of a query begin with th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -260,25 +260,15 @@ def winning(house: Auctions, table: str) -> DataStream:
 def q4(house: Auctions) -> None:
     """Average price of a category: the mean of the winning bids of its auctions so far.
 
-    What changes in the table of winning bids takes the price of before back.
+    When the price of an auction changes, that of before is taken back.
     """
     final = (
         winning(house, "q4_open")
         .group_by("id", "category")
         .persistent_aggregate(house.state("q4_final"), price=Max("price"))
     )
-
-    def instead(row: Tuple) -> Iterator[list[Any]]:
-        if row["before_price"] is not None:
-            yield [row["category"], row["before_price"], True]
-        yield [row["category"], row["price"], False]
-
-    (
-        final.changes(before=True)
-        .flat_map(instead, "category long, price long, outbid boolean")
-        .group_by("category")
-        .persistent_aggregate(house.state("q4"), retracted="outbid", price=Mean("price"))
-    )
+    prices = final.changes(retracted=True).group_by("category")
+    prices.persistent_aggregate(house.state("q4"), price=Mean("price"))
 
 
 def q9(house: Auctions) -> None:

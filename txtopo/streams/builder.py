@@ -211,7 +211,10 @@ class StreamBuilder:
                     )
                 ports.append(port)
         name, fields = self._draft.free_id("merge"), first.fields
-        return DataStream(self._draft, name, tuple(ports), fields, merged_time(streams))
+        retracted = next((each.retracted for each in streams if each.retracted), None)
+        table = next((each.changes_of for each in streams if each.changes_of), None)
+        time = merged_time(streams)
+        return DataStream(self._draft, name, tuple(ports), fields, time, retracted, table)
 
     def output(self, id: str, stream: str) -> DataStream:
         """Return another stream than ``default`` of a spout, or of a bolt that was added.

@@ -76,6 +76,8 @@ from txtopo.streams.sessions import AssignSessions
 from txtopo.streams.tables import (
     CHANGES,
     CHANGES_BEFORE,
+    CHANGES_RETRACTED,
+    RETRACTED,
     RunningValues,
     Upserting,
     changed_fields,
@@ -120,6 +122,10 @@ class DataStream:
         fields: The fields of its rows.
         time: Its event time; None if it has none. A stream has event time as long as it has the
             column, by its name and as a ``timestamp``.
+        retracted: The column that says which rows are taken back, as ``changes(retracted=True)``
+            has it; None if there is none.
+        changes_of: The table whose ``changes()`` these rows are, as they are; None if an operator
+            has made them.
     """
 
     draft: Draft
@@ -127,6 +133,8 @@ class DataStream:
     ports: tuple[Port, ...]
     fields: Fields
     time: TimeColumn | None = None
+    retracted: str | None = None
+    changes_of: str | None = None
 
     def map(
         self,
@@ -233,11 +241,19 @@ class DataStream:
             raise FieldsError("select names no column; expected one at the least")
         fields = Fields.of([Field(name, field.type) for name, field in pairs])
         columns = (*kept, *others)
+        if self.retracted is not None and self.retracted not in columns:
+            raise FieldsError(
+                f"select leaves out column {self.retracted!r}, which says which rows are taken "
+                f"back; got {', '.join(columns)}; expected it as well; without it rows of before "
+                "would count as new ones; use changes() for new rows alone",
+                field=self.retracted,
+            )
         stream = self._stateless(SelectColumns, fields, _no_function, None, None, columns)
-        if self.time is None or self.time.column not in columns:
-            return replace(stream, time=None)
-        new = fields.names[columns.index(self.time.column)]
-        return replace(stream, time=replace(self.time, column=new))
+        new = dict(zip(columns, fields.names, strict=True))
+        time = None
+        if self.time is not None and self.time.column in new:
+            time = replace(self.time, column=new[self.time.column])
+        return replace(stream, time=time, retracted=new.get(self.retracted or ""))
 
     def map_batches(
         self,
@@ -398,7 +414,7 @@ class DataStream:
             )
         name = self.draft.id_of(id, self.name, "query")
         node.queries[name] = AskedQuery(self.ports, self.fields, names)
-        return DataStream(self.draft, name, (Port(node, name),), fields, self._time_in(fields))
+        return replace(self._on(Port(node, name), fields), name=name)
 
     def drop_duplicates(
         self,
@@ -741,7 +757,11 @@ class DataStream:
             return Table(self.draft, self.draft.add(node))
 
     def _on(self, port: Port, fields: Fields) -> DataStream:
-        return DataStream(self.draft, port.name, (port,), fields, self._time_in(fields))
+        """Return a stream below this one with these fields."""
+        kept = Field(self.retracted or "", RETRACTED.type) in fields
+        retracted = self.retracted if kept else None
+        time = self._time_in(fields)
+        return DataStream(self.draft, port.name, (port,), fields, time, retracted)
 
     def _time_in(self, fields: Fields) -> TimeColumn | None:
         """Return the event time of a stream below this one with these fields."""
@@ -778,14 +798,26 @@ class Grouped:
 
         Args:
             state: The state; its columns are set here.
-            retracted: A boolean column; a row where it is true takes an earlier one back.
+            retracted: A boolean column; a row where it is true takes an earlier one back. By
+                default the column that ``changes(retracted=True)`` has, if it is above.
             id: Id of the component; by default the name of the table.
             aggregates: The aggregates by name of their columns: ``sold=Sum("amount")``.
 
         Raises:
-            TopologyError: An argument is wrong, an aggregate does not fit its column, or the state
-                is used elsewhere.
+            TopologyError: An argument is wrong, an aggregate does not fit its column, the state is
+                used elsewhere, or values of a table would count again each time that they change.
         """
+        table = self.stream.changes_of
+        retracted = self.stream.retracted if retracted is None else retracted
+        if table is not None and retracted is None:
+            columns = ", ".join(map(repr, self.stream.fields.names))
+            raise TopologyError(
+                f"persistent_aggregate would count a row of table {table!r} again each time that "
+                f"it changes; got the stream {self.stream.name!r} as it is; expected "
+                "changes(retracted=True), whose rows of before are taken back, with Count, Sum, "
+                "Mean, or an OwnAggregate with remove(); to aggregate the changes themselves, as "
+                f"to count them, put select({columns}) or another operator in between"
+            )
         return self._persistent_aggregate(state, retracted, id, aggregates)
 
     def window(self, window: Window | Session) -> Windowed:
@@ -853,6 +885,12 @@ class Grouped:
             TopologyError: An argument is wrong, or an aggregate does not fit its column.
         """
         stream, draft = self.stream, self.stream.draft
+        if stream.retracted is not None and stream.retracted not in self.key:
+            raise TopologyError(
+                f"aggregate takes no rows back; got {stream.name!r}, whose column "
+                f"{stream.retracted!r} says which are taken back; expected persistent_aggregate, "
+                "or changes() above, for new rows alone"
+            )
         bolt = self._aggregates("aggregate", _no_state(), aggregates, None)
         taken = draft.id_of(id, stream.name, "aggregate")
         tasks = parallelism_below(stream.ports)
@@ -1017,7 +1055,7 @@ class Table:
         """Id of its component."""
         return self.node.id
 
-    def changes(self, *, before: bool = False) -> DataStream:
+    def changes(self, *, before: bool = False, retracted: bool = False) -> DataStream:
         """Return what each txid changes: the key and the value of each key that has another value.
 
         It is the difference of the table between two txids, in the order of the keys. A table with
@@ -1026,10 +1064,18 @@ class Table:
         Args:
             before: Whether the values of before stand there as well, as ``before_<column>``; they
                 are NULL for a new key.
+            retracted: Whether the row of before comes as a row of its own, ahead of the new one: a
+                boolean column ``retracted`` is true for it. A ``persistent_aggregate`` below takes
+                it back, so it aggregates the rows that the table has.
 
         Raises:
-            TopologyError: The state cannot be read by its committer.
+            TopologyError: The state cannot be read by its committer, or both arguments are given.
         """
+        if before and retracted:
+            raise TopologyError(
+                f"changes of {self.name!r} have the values of before twice; got before=True and "
+                "retracted=True; expected one: columns of the new row, or a row of their own"
+            )
         readable_state("changes", self.node.state)
         windows = self.node.windows
         if windows is not None and isinstance(windows.window, Session):
@@ -1038,11 +1084,17 @@ class Table:
                 "so that rows of before would have to be taken back; expected another table; use "
                 "final() for each session once, when it closes"
             )
-        stream = CHANGES_BEFORE if before else CHANGES
-        fields = changed_fields(self.node.state.layout(self.name), stream)
+        stream = CHANGES_BEFORE if before else CHANGES_RETRACTED if retracted else CHANGES
+        layout = self.node.state.layout(self.name)
+        if retracted:
+            check_new_columns("changes", changed_fields(layout, CHANGES), [RETRACTED])
+        fields = stream_fields(changed_fields(layout, stream))
         self.node.changes.add(stream)
         port = Port(self.node, stream)
-        return DataStream(self.draft, port.name, (port,), stream_fields(fields))
+        made = DataStream(self.draft, port.name, (port,), fields)
+        if retracted:
+            return replace(made, retracted=RETRACTED.name)
+        return replace(made, changes_of=self.name)
 
     def final(self) -> DataStream:
         """Return the windows that close: each one once, in the txid in which the watermark ends it.

@@ -37,6 +37,12 @@ Output = tuple[str, str]
 CHANGES, CHANGES_BEFORE = "changes", "changes_before"
 """The streams of a table's changes, without and with the values of before."""
 
+CHANGES_RETRACTED = "changes_retracted"
+"""The stream of a table's changes that has the row of before as a row that is taken back."""
+
+RETRACTED = Field("retracted", "boolean")
+"""The column that says whether a row of ``changes_retracted`` is taken back."""
+
 # A value may be NULL, so None does not say that there is none.
 _NOTHING = object()
 
@@ -323,6 +329,11 @@ class TableCommitter(BatchBolt, Committer):
             self._collector.emit(row, CHANGES)
         if CHANGES_BEFORE in self._changes:
             self._collector.emit((*row, *self._shown(before)), CHANGES_BEFORE)
+        if CHANGES_RETRACTED in self._changes:
+            if before is not None:
+                gone = (*keys, *self._view.row(before), True)
+                self._collector.emit(gone, CHANGES_RETRACTED)
+            self._collector.emit((*row, False), CHANGES_RETRACTED)
 
     def _answer(self, values: StateTransaction, stream: str, query: AnsweredQuery) -> None:
         rows = self._asked[stream]
@@ -364,8 +375,12 @@ class TableCommitter(BatchBolt, Committer):
 def changed_fields(table: StateTable, stream: str) -> Fields:
     """Return the fields of a stream of changes of a table."""
     shown = stream_fields(ReaderView(table).fields)
-    before = [Field(f"{BEFORE}{each.name}", each.type) for each in shown]
-    return Fields.of([*table.key, *shown, *(before if stream == CHANGES_BEFORE else ())])
+    more: list[Field] = []
+    if stream == CHANGES_BEFORE:
+        more = [Field(f"{BEFORE}{each.name}", each.type) for each in shown]
+    elif stream == CHANGES_RETRACTED:
+        more = [RETRACTED]
+    return Fields.of([*table.key, *shown, *more])
 
 
 def _may_be_there(key: tuple[Any, ...]) -> bool:

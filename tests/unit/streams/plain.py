@@ -261,12 +261,17 @@ class PlainGrouped:
         self, state: str, retracted: str | None = None, **aggregates: Any
     ) -> PlainTable:
         seen: dict[Any, Rows] = {}
+        gone = retracted or "retracted"
 
         # Each txid's values are computed anew from all rows of the key so far.
         def apply(table: dict[Any, Any]) -> None:
             for row in self._stream.rows():
                 key = key_of(row, self._key) if self._key else "global"
-                seen.setdefault(key, []).append(row)
+                rows = seen.setdefault(key, [])
+                if row.get(gone):
+                    rows.remove(row | {gone: False})
+                else:
+                    rows.append(row)
                 table[key] = {}
             for key in [key for key, value in table.items() if not value]:
                 table[key] = aggregated(aggregates, seen[key])
@@ -354,17 +359,20 @@ class PlainTable:
         ended = replace(time, column="window_end", offset=-MICROSECOND, behind=time.behind + more)
         return PlainStream(self._builder, closed, ended)
 
-    def changes(self, *, before: bool = False) -> PlainStream:
+    def changes(self, *, before: bool = False, retracted: bool = False) -> PlainStream:
         def changed() -> Rows:
             rows = []
             for key, value in self.held().items():
                 old = self._before.get(key)
                 if value == old:
                     continue
-                row = named(self._keys, key if len(self._keys) > 1 else (key,)) | value
+                parts = named(self._keys, key if len(self._keys) > 1 else (key,))
+                row = parts | value
                 if before:
                     row |= {f"before_{name}": (old or {}).get(name) for name in value}
-                rows.append(row)
+                if retracted and old is not None:
+                    rows.append(parts | old | {"retracted": True})
+                rows.append(row | {"retracted": False} if retracted else row)
             return rows
 
         return PlainStream(self._builder, changed)

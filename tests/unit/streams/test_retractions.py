@@ -1,0 +1,198 @@
+"""Aggregates of the rows that a table has: what changes takes the row of before back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.unit.streams.test_mistakes import builder_and_sales, latest, state
+from tests.unit.streams.worlds import GROUPS, assert_right, run
+from txtopo import (
+    Count,
+    Fields,
+    FieldsError,
+    Last,
+    Max,
+    Mean,
+    StreamBuilder,
+    Sum,
+    TopologyError,
+    open_state,
+)
+from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.streams import DataStream
+
+FULL = ("id", "shop", "amount")
+
+
+def counting(builder: Any, sales: Any, state: Any) -> None:
+    """Shops are in the group of their last amount, which may be NULL, so they leave a group."""
+    last = sales.as_table(state("last"), key="shop", value=["id", "amount"], order_by=FULL)
+    rows = last.changes(retracted=True).with_columns(
+        lambda row: [(row["amount"] or 0) % 3], "size long"
+    )
+    sizes = rows.group_by("size").persistent_aggregate(
+        state("sizes"), shops=Count(), known=Count("amount")
+    )
+    # An aggregate of an aggregate: how many sizes have how many shops.
+    again = sizes.changes(retracted=True).select("size", "retracted", many="shops")
+    again.group_by("many").persistent_aggregate(state("many"), sizes=Count())
+    rows.filter(lambda row: row["id"] < "s015").select("shop", gone="retracted").group_by(
+        "shop"
+    ).persistent_aggregate(state("early"), retracted="gone", n=Count())
+
+
+def totalling(builder: Any, sales: Any, state: Any) -> None:
+    """A chain: sums by shop and size, of which a sum of all."""
+    sized = sales.with_columns(lambda row: [row["amount"] or 0], "pieces long")
+    by_shop = sized.group_by("shop").persistent_aggregate(state("by_shop"), pieces=Sum("pieces"))
+    left, right = by_shop.changes(retracted=True).branch(lambda row: row["shop"] < "b")
+    both = builder.merge(left, right).group_by()
+    both.persistent_aggregate(state("all"), pieces=Sum("pieces"), shops=Count())
+    by_shop.changes().store(state("view"), key="shop")
+
+
+@pytest.mark.parametrize("program", [counting, totalling])
+def test_an_aggregate_of_changes_is_one_of_the_rows_of_the_table(program: Any) -> None:
+    """The plain program keeps all rows, and takes each row of before out of them."""
+    assert_right(program, range(6))
+
+
+@pytest.mark.parametrize("program", [counting, totalling])
+def test_it_is_right_in_groups_of_txids(program: Any) -> None:
+    judged = assert_right(program, range(5, 16, 5), config=GROUPS)
+
+    groups = Counter[str]()
+    for each in judged:
+        groups.update(each.groups)
+    assert groups["written"] > 0
+
+
+def held(rows: Any, fields: str, program: Any, *tables: str) -> list[dict[Any, Any]]:
+    """Run a program over rows, one in a txid, and return what tables hold."""
+    builder = StreamBuilder("changes")
+    spout = MemoryTransactionalSpout({0: rows}, Fields(fields), 1)
+    program(builder.source("sales", spout), lambda name: open_state("memory:", table=name))
+    topology = builder.build_topology()
+    run(topology)
+    states = {
+        each.layout(name).name: each
+        for component in topology.graph.components.values()
+        for name, each in component.states.items()
+    }
+    found = []
+    for table in tables:
+        with states[table].reader() as reader:
+            found.append(dict(reader.items()))
+    return found
+
+
+ORDERS = [["o1", "new", 5], ["o2", "new", None], ["o1", "paid", 6], ["o2", "new", None]]
+ORDER = "id string, status string, total long"
+
+
+def test_each_row_counts_where_it_is_now() -> None:
+    def program(orders: DataStream, state: Any) -> None:
+        table = orders.as_table(state("orders"), key="id")
+        by_status = table.changes(retracted=True).group_by("status")
+        by_status.persistent_aggregate(
+            state("by_status"), n=Count(), total=Sum("total"), mean=Mean("total")
+        )
+
+    (found,) = held(ORDERS, ORDER, program, "by_status")
+
+    assert found == {
+        "new": {"n": 1, "total": 0, "mean": None},
+        "paid": {"n": 1, "total": 6, "mean": 6.0},
+    }
+
+
+def test_a_row_whose_values_are_all_null_is_taken_back_too() -> None:
+    """``before_…`` alone does not tell it from no row."""
+    rows: list[list[Any]] = [["a", None], ["a", 3], ["a", None], ["b", None]]
+
+    def program(sales: DataStream, state: Any) -> None:
+        table = sales.as_table(state("latest"), key="shop", value="amount")
+        changes = table.changes(retracted=True)
+        changes.group_by().persistent_aggregate(state("n"), n=Count())
+        changes.select("amount", gone="retracted").group_by().persistent_aggregate(
+            state("renamed"), n=Count()
+        )
+
+    assert held(rows, "shop string, amount long", program, "n", "renamed") == [
+        {"global": 2},
+        {"global": 2},
+    ]
+
+
+def changes_below(sales: DataStream, **more: Any) -> DataStream:
+    return latest(sales).changes(**more)
+
+
+def test_what_counts_a_row_again_each_time_that_it_changes_is_refused() -> None:
+    builder, sales = builder_and_sales()
+    changes = changes_below(sales)
+    told = (
+        r"persistent_aggregate would count a row of table 'latest' again each time that it "
+        r"changes; got the stream '(latest.changes|merge)' as it is; expected "
+        r"changes\(retracted=True\).*"
+        r"select\('shop', 'amount'\) or another operator in between"
+    )
+    for stream in (changes, builder.merge(changes)):
+        for kind in (Count(), Sum("amount"), Max("amount")):
+            with pytest.raises(TopologyError, match=told):
+                stream.group_by("shop").persistent_aggregate(state(), n=kind)
+    both = sales.as_table(state("both"), key="id", value="amount").changes(before=True)
+    with pytest.raises(TopologyError, match="would count a row of table 'both'"):
+        both.group_by("id").persistent_aggregate(state(), n=Sum("amount"))
+
+
+def test_what_has_been_in_a_table_may_be_counted() -> None:
+    _, sales = builder_and_sales()
+    changes = changes_below(sales).select("shop", "amount").group_by("shop")
+
+    changes.persistent_aggregate(state(), most_ever=Max("amount"))
+
+
+@pytest.mark.parametrize("kind", [Max("amount"), Last("amount", order="amount")])
+def test_an_aggregate_that_cannot_take_back_is_refused(kind: Any) -> None:
+    _, sales = builder_and_sales()
+    rows = changes_below(sales, retracted=True)
+
+    for stream in (rows, rows.filter(lambda row: True), rows.branch(lambda row: True)[1]):
+        with pytest.raises(TopologyError, match="rows cannot be taken back from"):
+            stream.group_by("shop").persistent_aggregate(state(), n=kind)
+
+
+def test_an_aggregate_of_a_batch_takes_no_rows_back() -> None:
+    _, sales = builder_and_sales()
+    rows = changes_below(sales, retracted=True)
+
+    with pytest.raises(TopologyError, match=r"aggregate takes no rows back.*column 'retracted'"):
+        rows.group_by("shop").aggregate(n=Count())
+    rows.group_by("shop", "retracted").aggregate(n=Count())
+
+
+def test_the_column_that_says_what_is_taken_back_is_not_left_out() -> None:
+    _, sales = builder_and_sales()
+    rows = changes_below(sales, retracted=True)
+
+    with pytest.raises(FieldsError, match="select leaves out column 'retracted', which"):
+        rows.select("shop", "amount")
+
+
+def test_the_row_of_before_is_told_in_one_way() -> None:
+    _, sales = builder_and_sales()
+
+    with pytest.raises(TopologyError, match="changes of 'latest' have the values of before twice"):
+        changes_below(sales, before=True, retracted=True)
+
+
+def test_a_table_with_a_column_of_that_name_is_refused() -> None:
+    _, sales = builder_and_sales()
+    table = sales.select("id", retracted="amount").as_table(state(), key="id")
+
+    with pytest.raises(FieldsError, match="changes would make column 'retracted' twice"):
+        table.changes(retracted=True)
