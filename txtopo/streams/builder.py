@@ -68,7 +68,7 @@ class StreamBuilder:
             ``TransactionalTopologyBuilder``.
         dead_letters: Where records go that a spout cannot decode; see
             ``TransactionalTopologyBuilder``. The functions of operators make none. A row without
-            a usable event time is one as well.
+            a usable event time is one as well, if its source has no ``unusable``.
         marks: The state of the watermarks, opaque; by default the table ``<topology>_marks`` in the
             store of the first operator that needs one.
 
@@ -109,6 +109,7 @@ class StreamBuilder:
         idle_after: Duration | None = None,
         max_ahead: Duration | None = DAY,
         clock: Duration | None = None,
+        unusable: State | None = None,
     ) -> DataStream:
         """Add a spout, and return its stream ``default``, with event time if a column has it.
 
@@ -122,11 +123,14 @@ class StreamBuilder:
             by: Columns that tell the parts of the source apart; the slowest part that has had a row
                 counts.
             idle_after: After so long without a row, in planned time, a part does not count.
-            max_ahead: A row further ahead of the planned time of its txid is a dead letter, or ends
-                the run; None for no limit. A source without planned time has none by default.
+            max_ahead: A row further ahead of the planned time of its txid has no usable time; None
+                for no limit. A source without planned time has none by default.
             clock: After so long without a row the planned time less *delay* is the watermark of a
                 part, and txids come without rows; instead of *idle_after*. It is for rows that come
                 as they happen, and does nothing for a source that never had one.
+            unusable: The state that keeps rows without a usable event time: it is NULL, too far
+                ahead, or before the year 1000. Its key is the txid and a number, its value the row.
+                By default such a row is a dead letter, or ends the run if there are none.
 
         Raises:
             TopologyError: An argument is wrong, or the topology cannot have this spout.
@@ -144,7 +148,7 @@ class StreamBuilder:
             # By default there is a limit where batches have a plan, which says what time it was.
             unlimited = event_time is None or spout_role(id, spout) in UNPLANNED
             ahead = None if max_ahead is DAY and unlimited else max_ahead
-            given = EventTime(event_time, delay, by, idle_after, clock, ahead)
+            given = EventTime(event_time, delay, by, idle_after, clock, ahead, unusable)
             return self._timed(node, streams[DEFAULT_STREAM].fields, given)
 
     def _timed(self, node: SourceNode, fields: Fields, given: EventTime) -> DataStream:
@@ -152,8 +156,9 @@ class StreamBuilder:
         id, time = node.id, declared_time(node.id, fields, given)
         if time is None:
             return DataStream(self._draft, id, (Port(node),), fields)
-        port, column = self._draft.measure_times(node, time, fields), time.column
-        return DataStream(self._draft, id, (port,), fields, TimeColumn(column, frozenset((id,))))
+        port = self._draft.measure_times(node, time, fields, given.unusable)
+        column = TimeColumn(time.column, frozenset((id,)))
+        return DataStream(self._draft, id, (port,), fields, column)
 
     def lookup(
         self,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from txtopo.durations import Duration, duration
 from txtopo.errors import FieldsError, TopologyError, nearest
+from txtopo.state.registry import State
 from txtopo.streams.event_time import SourceTime
 from txtopo.topology.checks import check_parallelism
 from txtopo.tuples import Field, Fields
@@ -107,6 +108,7 @@ class EventTime:
     idle_after: Duration | None
     clock: Duration | None
     max_ahead: Duration | None
+    unusable: State | None = None
 
 
 def declared_time(source: str, fields: Fields, given: EventTime) -> SourceTime | None:
@@ -117,7 +119,7 @@ def declared_time(source: str, fields: Fields, given: EventTime) -> SourceTime |
     """
     operator = f"source {source!r}"
     if given.column is None:
-        for name in ("delay", "by", "idle_after", "max_ahead", "clock"):
+        for name in ("delay", "by", "idle_after", "max_ahead", "clock", "unusable"):
             if value := getattr(given, name):
                 raise TopologyError(
                     f"{operator} has {name}, and no event_time; got {name}={value!r}; expected "

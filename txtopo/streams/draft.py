@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from txtopo.bolts.bolt import Committer
@@ -14,7 +15,9 @@ from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
 from txtopo.errors import TopologyError
 from txtopo.spouts.clock import ClockTransactionalSpout
 from txtopo.state.registry import State, redacted_url
+from txtopo.streams.checks import check_new_columns
 from txtopo.streams.event_time import KEY, VALUE, SourceTime, TimeColumn
+from txtopo.streams.late_rows import LATE_KEY
 from txtopo.streams.nodes import (
     Port,
     ProgramNode,
@@ -171,10 +174,37 @@ class Draft:
         self._builder()
         return source
 
-    def measure_times(self, node: SourceNode, time: SourceTime, fields: Fields) -> Port:
+    def table_aside(self, what: str, state: object, table: str, fields: Fields) -> State:
+        """Take the table of rows that are set aside, and return its state.
+
+        Args:
+            what: What it is, for messages.
+            state: The state.
+            table: The name of its table, if it has none.
+            fields: The fields of the rows.
+
+        Raises:
+            TopologyError: A column is named like one of the key, the state is none, or the table
+                is used already.
+        """
+        check_new_columns(what, LATE_KEY, fields)
+        state = checked_state(what, state)
+        # Rows that were set aside before a column came have nothing there.
+        defaults = dict.fromkeys(fields.names) | dict(state.defaults)
+        state = replace(state, defaults=tuple(defaults.items()))
+        named = state.named(table).with_columns(LATE_KEY, fields)
+        self.take_table(what, named, table)
+        return named
+
+    def measure_times(
+        self, node: SourceNode, time: SourceTime, fields: Fields, unusable: State | None
+    ) -> Port:
         """Add what measures the event times of a source, and return its rows."""
         id = self.take_id(f"{node.id}.times", "operator")
-        times = self.add(TimesNode(id, (Port(node),), node.parallelism, time, fields))
+        if unusable is not None:
+            what = f"the table of rows of source {node.id!r} without a usable time"
+            unusable = self.table_aside(what, unusable, f"{node.id}_unusable", fields)
+        times = self.add(TimesNode(id, (Port(node),), node.parallelism, time, fields, unusable))
         if time.clock is not None:
             clock = self.take_id(f"{node.id}.clock", "spout")
             spout = ClockTransactionalSpout(time.clock)

@@ -17,7 +17,8 @@ Rules
 6. Nothing here reads a clock. The planned time of a txid is a part of its metadata, and a replay
    has the same.
 7. A row without an event time, or further ahead of the planned time than ``max_ahead``, is no row
-   of the stream: it would close all windows, or none. It becomes a dead letter, or ends the run.
+   of the stream: it would close all windows, or none. It goes to a table of such rows, becomes a
+   dead letter, or ends the run.
 8. Each table that is judged by a watermark has its own: the last one that it was told, by its name.
    What it is told next is never before that, whatever became of sources, delays and joins above it
    since. So a watermark never goes back, and begins unknown for a new table only, which is empty.
@@ -217,7 +218,10 @@ class RefuseRows(BasicBolt):
             RecordFailed: Always.
         """
         time, at = self._time, tuple[self._time.column]
-        remedy = "mend the source, or give the StreamBuilder dead_letters= to set such rows aside"
+        remedy = (
+            "mend the source, or set such rows aside with unusable= of the source or dead_letters= "
+            "of the StreamBuilder"
+        )
         where = f"of source {time.source!r} has no usable event time in column {time.column!r}"
         row = f"in {dict(zip(tuple.fields.names, tuple.values, strict=True))!r:.300}"
         if at is None:

@@ -1,24 +1,29 @@
-"""Late rows in record batches: what is before W(T - 1), and the table that keeps it."""
+"""Rows that are set aside: those before W(T - 1), those without a usable time, and their tables."""
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.bolts.bolt import ArrowBolt, Committer
+from txtopo.collector import ArrowOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
 from txtopo.durations import MICROSECOND
 from txtopo.stages.tasks import rows_of
 from txtopo.state.transaction import StateHandle
 from txtopo.streams.event_time import WATERMARK
-from txtopo.tuples import Fields
+from txtopo.tuples import Fields, Stream
 
-LATE = "late"
-"""Name of the state of late rows."""
+LATE, UNUSABLE = "late", "unusable"
+"""Names of the states of late rows, and of those that have no usable event time."""
 
 LATE_KEY = Fields("batch long, number long")
-"""The key of a late row, as dead letters have it: its txid, and its number in the batch, from 1."""
+"""The key of such a row, as dead letters have it: its txid, and its number in the batch, from 1."""
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -39,7 +44,7 @@ class Watermark:
 
 
 class LateRows:
-    """Writes the late rows of a txid, in an order that depends on nothing but the rows.
+    """Writes the rows of a txid that are set aside, in an order that depends on them alone.
 
     Args:
         handle: The state.
@@ -61,6 +66,42 @@ class LateRows:
                 values.put_all(
                     ((txid, number), row) for number, row in enumerate(rows_of(batch), 1)
                 )
+
+
+class UnusableRows(ArrowBolt, Committer):
+    """Keeps the rows of a source that have no usable event time.
+
+    Delivery: each row is kept exactly once.
+
+    Args:
+        fields: The fields of the rows.
+    """
+
+    output_streams: Mapping[str, Stream | Fields] = {}
+    stream_operators = (f"rows without a usable time in state {UNUSABLE}",)
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+        self.output_fields = None
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: ArrowOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        self._rows = LateRows(context.state(UNUSABLE), attempt)
+        self._batches: list[pa.RecordBatch] = []
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        """Take rows."""
+        self._batches.append(batch)
+
+    def finish_batch(self) -> None:
+        """Write the rows of the batch."""
+        self._rows.keep(pa.Table.from_batches(self._batches, self._fields.arrow_schema()))
 
 
 def on_time(

@@ -23,7 +23,7 @@ from txtopo.streams.event_time import (
     TimeColumn,
     Watermarks,
 )
-from txtopo.streams.late_rows import LATE
+from txtopo.streams.late_rows import LATE, UNUSABLE, UnusableRows
 from txtopo.streams.operators import FusedOperators, Operator
 from txtopo.streams.sessions import SessionCommitter
 from txtopo.streams.tables import Aggregating, AnsweredQuery, Output, TableCommitter, Upserting
@@ -127,18 +127,25 @@ class TimesNode(ProgramNode):
     Attributes:
         time: What the source declares.
         fields: The fields of its rows.
+        unusable: The state of rows without a usable time; None if they are dead letters.
     """
 
     time: SourceTime
     fields: Fields
+    unusable: State | None
 
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
         """Add the bolt that measures, and the one that takes the rows that are none."""
         declarer = builder.set_bolt(self.id, MeasureTimes(self.time, self.fields), self.parallelism)
         for port in self.inputs:
             declarer.local_or_shuffle_grouping(*port.output)
-        refusing = builder.set_bolt(f"{self.id}.{REFUSED}", RefuseRows(self.time))
-        refusing.local_or_shuffle_grouping(self.id, REFUSED)
+        refused = f"{self.id}.{REFUSED}"
+        if self.unusable is None:
+            refusing = builder.set_bolt(refused, RefuseRows(self.time))
+            refusing.local_or_shuffle_grouping(self.id, REFUSED)
+        else:
+            keeping = builder.set_bolt(refused, UnusableRows(self.fields))
+            keeping.global_grouping(self.id, REFUSED).with_state(UNUSABLE, self.unusable)
 
 
 @dataclass(eq=False, slots=True)

@@ -46,7 +46,7 @@ from txtopo.streams.interval_join import (
     interval,
     joined_fields,
 )
-from txtopo.streams.late_rows import LATE, LATE_KEY
+from txtopo.streams.late_rows import LATE
 from txtopo.streams.lookups import JoinLookup, Lookup, joined_with
 from txtopo.streams.nodes import (
     AskedQuery,
@@ -605,13 +605,7 @@ class DataStream:
         what, table = f"the table of late rows of {operator}", f"{kept.table}_late"
         state = kept.beside(table) if late is None else readable_state("late", late)
         value = check_new_columns(what, Fields.of([*before]), fields)
-        check_new_columns(what, LATE_KEY, value)
-        # Rows that were late before a column came have nothing there.
-        defaults = dict.fromkeys(value.names) | dict(state.defaults)
-        state = replace(state, defaults=tuple(defaults.items()))
-        named = state.named(table).with_columns(LATE_KEY, value)
-        self.draft.take_table(what, named, table)
-        return named
+        return self.draft.table_aside(what, state, table, value)
 
     def with_planned_time(
         self, column: str = "planned_time", *, id: str | None = None

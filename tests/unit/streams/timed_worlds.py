@@ -65,17 +65,19 @@ def simulated(
     delay: datetime.timedelta,
     config: Config | None = None,
     tasks: int = 2,
+    **declared: Any,
 ) -> Verdict:
     """Run a program under the faults of a seed, and judge its tables by a fold in plain Python.
 
     The ids of the rows of a source begin with its name. A source has up to so many tasks; the rows
-    of a batch come to the fold as they come to a committer if there is one.
+    of a batch come to the fold as they come to a committer if there is one. What else is declared
+    of event time goes to each source.
     """
     builder, streams = StreamBuilder("timed"), {}
     for name, rows in sources.items():
         spout = RecuttingSource(rows, 1 + seed % 5)
         streams[name] = builder.source(
-            name, spout, 1 + seed % tasks, event_time="ts", delay=delay, max_ahead=None
+            name, spout, 1 + seed % tasks, event_time="ts", delay=delay, max_ahead=None, **declared
         )
     program(streams, memory_state)
     topology = builder.build_topology()
@@ -129,10 +131,11 @@ def assert_right(
     delay: datetime.timedelta,
     config: Config | None = None,
     tasks: int = 2,
+    **declared: Any,
 ) -> None:
     """Check a program under the faults of some seeds."""
     for seed in seeds:
         judged = simulated(
-            program, fold, sources(seed), seed, delay=delay, config=config, tasks=tasks
+            program, fold, sources(seed), seed, delay=delay, config=config, tasks=tasks, **declared
         )
         assert not judged.violations, f"seed {seed}: {judged.violations[:3]}"

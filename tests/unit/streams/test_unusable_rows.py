@@ -1,0 +1,162 @@
+"""Rows without a usable event time, kept in a table of their own by choice."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.streams.plain_joins import in_order
+from tests.unit.streams.timed_worlds import assert_right, stream_of
+from tests.unit.streams.times import EVENT, at, events, marks_of, tables_of
+from tests.unit.streams.worlds import GROUPS, memory_state
+from txtopo import Count, Fields, FieldsError, StreamBuilder, TopologyError, open_state
+from txtopo.errors import RecordFailed
+from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from txtopo.streams import DataStream, tumbling
+
+YEAR_9999 = datetime.datetime(9999, 1, 1, tzinfo=datetime.UTC)
+YEAR_12 = datetime.datetime(12, 1, 1, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'times.db'}"
+
+
+def counting(url: str) -> Any:
+    def program(builder: StreamBuilder, rows: DataStream) -> None:
+        counts = open_state(url, table="counts")
+        rows.group_by("key").window(tumbling("5 minutes")).persistent_aggregate(counts, n=Count())
+
+    return program
+
+
+@pytest.mark.parametrize("bad", [None, YEAR_9999, YEAR_12])
+def test_a_row_without_a_usable_time_is_kept_and_moves_nothing(url: str, bad: Any) -> None:
+    rows = events(("a", 7), ("b", None), ("a", 8))
+    rows[1][3] = bad
+    unusable = open_state(url, table="odd")
+    counts, odd = tables_of(counting(url), rows, url, "counts", "odd", take=3, unusable=unusable)
+
+    assert [row["n"] for row in counts.values()] == [2]
+    assert odd == {(1, 1): {"id": "e2", "key": "b", "n": 2, "ts": bad}}
+    assert marks_of(url, "timed_marks")["mark", "events", '["ts"]', ""] == 8
+
+
+def test_a_row_too_far_ahead_of_its_planned_time_is_kept(url: str) -> None:
+    rows = events(("a", 7), ("b", 8))
+    rows[1][3] = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=2)
+    (odd,) = tables_of(
+        counting(url),
+        rows,
+        url,
+        "events_unusable",
+        unusable=open_state(url),
+        max_ahead="1 hour",
+    )
+
+    assert [row["id"] for row in odd.values()] == ["e2"]
+
+
+def test_it_is_no_dead_letter_then(url: str) -> None:
+    letters = open_state(url, table="letters")
+    rows = events(("a", 7), ("b", None))
+    odd, dead = tables_of(
+        counting(url),
+        rows,
+        url,
+        "events_unusable",
+        "letters",
+        unusable=open_state(url),
+        dead_letters=letters,
+    )
+
+    assert len(odd) == 1
+    assert not dead
+
+
+def test_without_it_the_message_names_both_choices(url: str) -> None:
+    with pytest.raises(RecordFailed, match="unusable= of the source or dead_letters= of the"):
+        tables_of(counting(url), events(("a", None)), url)
+
+
+def keeping(streams: Mapping[str, DataStream], state: Any) -> None:
+    streams["e"].store(state("kept"), key="id")
+
+
+def kept(batches: Sequence[Mapping[str, Sequence[Any]]]) -> Any:
+    tables: dict[str, dict[Any, Any]] = {"kept": {}, "odd": {}}
+    for txid, batch in enumerate(batches, 1):
+        odd = []
+        for row in batch["e"]:
+            if row[3] is None or row[3] > at(10_000):
+                odd.append(tuple(row))
+            else:
+                tables["kept"][(row[0],)] = tuple(row[1:])
+        for number, row in enumerate(sorted(odd, key=in_order), 1):
+            tables["odd"][txid, number] = row
+    return tables
+
+
+def with_odd_ones(seed: int) -> dict[str, list[list[Any]]]:
+    rows = stream_of(24, seed, "e")
+    for number in range(seed % 3, 24, 3):
+        rows[number][3] = YEAR_9999 if number % 2 else None
+    return {"e": rows}
+
+
+@pytest.mark.parametrize("config", [None, GROUPS])
+def test_each_row_is_in_the_stream_or_kept_apart_whatever_crashes(config: Any) -> None:
+    """The source cuts its batches anew in each attempt, so what was kept is undone."""
+    assert_right(
+        keeping,
+        kept,
+        with_odd_ones,
+        range(10),
+        delay=datetime.timedelta(minutes=1),
+        config=config,
+        unusable=memory_state("odd"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "more", "told"),
+    [
+        ("ts timestamp", {"unusable": "sqlite:///x.db"}, "is of the wrong type; got 'sqlite:///x"),
+        ("ts timestamp, number long", {}, "rows of source 'events' without a usable time would"),
+        ("ts timestamp", {"event_time": None}, "has unusable, and no event_time"),
+    ],
+)
+def test_a_mistake_is_told(fields: str, more: Any, told: str) -> None:
+    builder = StreamBuilder("timed")
+    spout = MemoryTransactionalSpout({0: []}, Fields(fields), 1)
+    declared = {"event_time": "ts", "unusable": open_state("memory:")} | more
+
+    with pytest.raises((TopologyError, FieldsError), match=told):
+        builder.source("events", spout, **declared)
+
+
+def test_its_table_is_used_once(url: str) -> None:
+    builder = StreamBuilder("timed")
+    spout = MemoryTransactionalSpout({0: []}, EVENT, 1)
+    odd = open_state(url, table="odd")
+    builder.source("events", spout, event_time="ts", unusable=odd)
+
+    with pytest.raises(TopologyError, match=r"table 'odd' of .* is used twice"):
+        builder.source("others", spout, event_time="ts", unusable=odd)
+    builder.source("others", spout, event_time="ts", unusable=open_state(url))
+
+
+def test_a_transactional_table_is_refused_below_an_opaque_source(url: str) -> None:
+    builder = StreamBuilder("timed")
+    spout = OpaqueMemoryTransactionalSpout({0: []}, EVENT, 1)
+    odd = open_state(url, table="odd", kind="transactional")
+    rows = builder.source("events", spout, event_time="ts", unusable=odd)
+    rows.store(open_state(url, table="kept"), key="id")
+
+    with pytest.raises(TopologyError, match="transactional"):
+        builder.build_topology()
