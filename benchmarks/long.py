@@ -22,6 +22,7 @@ from typing import Any
 
 import psycopg
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from benchmarks.commits import Numbers
 from benchmarks.memory import live_heap_mb
@@ -82,8 +83,7 @@ class Sampler(TopologyListener):
         self.spark, self.folder, self.store, self.url = spark, folder, store, url
         self.tenth = self.next = max(1, txids // 10)
         self.then: tuple[int, float, float] | None = None
-        self.client = KazooClient(zookeeper)
-        self.client.start()
+        self.zookeeper = zookeeper
         print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
 
     def on_change(self, change: TopologyEvent) -> None:
@@ -113,17 +113,12 @@ class Sampler(TopologyListener):
             f"{live_heap_mb(self.spark):,.0f}",
             sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in by_family["driver"]),
             len(os.listdir("/proc/self/task")),
-            self.znodes("/"),
+            znodes(self.zookeeper),
             f"{mib_of(self.folder / 'zookeeper')[1]:,.1f}",
             f"{size:,.1f}",
             files,
         )
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
-
-    def znodes(self, path: str) -> int:
-        """Return how many znodes there are at and below a path."""
-        children = self.client.get_children(path)
-        return 1 + sum(self.znodes(f"{path.rstrip('/')}/{child}") for child in children)
 
 
 class First(TopologyListener):
@@ -155,8 +150,6 @@ def main() -> None:
         place = server.attach(), folder, arguments.store, url
         sampler = Sampler(spark, arguments.txids, *place)
         started(spark, config, url, arguments.txids, sampler)
-        sampler.client.stop()
-        sampler.client.close()
         old_s = started(spark, config, url, arguments.txids + YOUNG_TXIDS)
         server.close()
         check(url, arguments.txids + YOUNG_TXIDS)
@@ -225,6 +218,26 @@ def mib_of(folder: Path) -> tuple[int, float]:
         except OSError:
             continue  # it is gone meanwhile
     return len(sizes), sum(sizes) / 2**20
+
+
+def znodes(zookeeper: str) -> int:
+    """Return how many znodes an ensemble has."""
+    client = KazooClient(zookeeper)
+    client.start()
+    try:
+        return _znodes(client, "/")
+    finally:
+        client.stop()
+        client.close()
+
+
+def _znodes(client: KazooClient, path: str) -> int:
+    """Return how many there are at and below a path; one that is gone meanwhile is none."""
+    try:
+        children = client.get_children(path)
+    except NoNodeError:
+        return 0
+    return 1 + sum(_znodes(client, f"{path.rstrip('/')}/{child}") for child in children)
 
 
 def resident_mib(pid: int) -> float:

@@ -26,15 +26,17 @@ from txtopo.runtime.handle import RunHandle
 from txtopo.runtime.jobs import Jobs
 from txtopo.transactional_state.journal import Journal
 
-KINDS = ("loop", "planning", "jobs", "commit", "store", "zookeeper", "other", "workers")
-"""``commit`` is a commit phase without its ``store``; ``zookeeper`` is the client, with its
-threads; ``other`` is the rest of the driver's Python; ``workers`` are Python processes below it."""
+KINDS = ("loop", "planning", "jobs", "merge", "commit", "store", "zookeeper", "other", "workers")
+"""``merge`` is the merge of partial results, and ``commit`` a commit phase without that and its
+``store``; ``zookeeper`` is the client, with its threads; ``other`` is the rest of the driver's
+Python; ``workers`` are Python processes below it."""
 
 TIMED: tuple[tuple[Any, str, str], ...] = (
     (BatchPlanner, "plan", "planning"),
     (BatchPlanner, "cleanup_before", "planning"),
     (Jobs, "_process", "jobs"),
     (CommitPhase, "run", "commit"),
+    (commit_phase, "merge_partials", "merge"),
     (commit_phase, "commit_resolved", "store"),
     (Journal, "store_batches", "zookeeper"),
     (Journal, "advance", "zookeeper"),
