@@ -19,7 +19,7 @@ from txtopo import (
     TopologyError,
     open_state,
 )
-from txtopo.spouts import DataFrameTransactionalSpout, StreamSpout
+from txtopo.spouts import DataFrameTransactionalSpout, MemoryTransactionalSpout, StreamSpout
 from txtopo.streams import DataStream, tumbling
 
 if TYPE_CHECKING:
@@ -84,17 +84,100 @@ def test_the_rows_of_dataframes_go_through_operators(spark: SparkSession, tmp_pa
 TIMED = Fields("word string, ts timestamp")
 
 
-@pytest.mark.parametrize(
-    ("time", "told"),
-    [({}, None), ({"idle_after": "1 minute"}, "planned time"), ({"max_ahead": "1 hour"}, "time")],
-)
-def test_a_streaming_query_has_event_time_without_planned_time(time: Any, told: str | None) -> None:
-    builder = StreamBuilder("words")
-    words = builder.source("words", StreamSpout(TIMED), event_time="ts", **time)
+def streaming() -> StreamSpout:
+    return StreamSpout(TIMED)
+
+
+def frames() -> DataFrameTransactionalSpout:
+    return DataFrameTransactionalSpout(Numbered(2), read, TIMED)
+
+
+SPOUTS = {
+    streaming: ("stream spout 'words'", "a streaming query"),
+    frames: ("DataFrame transactional spout 'words'", "its batches are plans of Spark"),
+}
+FRAMES = pytest.mark.parametrize("spout", SPOUTS)
+
+
+def windows(builder: StreamBuilder, spout: Any, **time: Any) -> None:
+    words = builder.source("words", spout, event_time="ts", **time)
     counts = open_state("sqlite:///x.db", table="counts")
     words.group_by("word").window(tumbling("1 hour")).persistent_aggregate(counts, n=Count())
-    if told is None:
-        builder.build_topology()
-    else:
-        with pytest.raises(TopologyError, match=f"asks for planned {told.split()[-1]}, which str"):
-            builder.build_topology()
+
+
+@FRAMES
+def test_rows_that_spark_reads_have_event_time(spout: Any) -> None:
+    """Without max_ahead, which is a day by default where batches have a plan."""
+    builder = StreamBuilder("words")
+    windows(builder, spout())
+
+    assert "counts" in builder.build_topology().graph.components
+
+
+def second_spout(builder: StreamBuilder, spout: Any) -> None:
+    windows(builder, spout)
+    builder.source("others", MemoryTransactionalSpout({0: []}, TIMED, 1))
+
+
+def spout_that_comes_second(builder: StreamBuilder, spout: Any) -> None:
+    builder.source("others", MemoryTransactionalSpout({0: []}, TIMED, 1))
+    windows(builder, spout)
+
+
+def clock(builder: StreamBuilder, spout: Any) -> None:
+    windows(builder, spout, clock="1 minute")
+
+
+def idle_after(builder: StreamBuilder, spout: Any) -> None:
+    windows(builder, spout, idle_after="1 minute")
+
+
+def max_ahead(builder: StreamBuilder, spout: Any) -> None:
+    windows(builder, spout, max_ahead="1 hour")
+
+
+def expire_after(builder: StreamBuilder, spout: Any) -> None:
+    """A stream without event time goes by planned time."""
+    kept = open_state("sqlite:///x.db", table="kept", value=Fields("n long"))
+    builder.source("words", spout).group_by("word").update(
+        lambda value, row: (1, None), "n long", state=kept, expire_after="1 hour"
+    )
+
+
+def planned_time(builder: StreamBuilder, spout: Any) -> None:
+    stamped = builder.source("words", spout).with_planned_time()
+    stamped.store(open_state("sqlite:///x.db", table="kept"), key="word")
+
+
+def lookup(builder: StreamBuilder, spout: Any) -> None:
+    table = builder.lookup("kinds", "delta://kinds", key="word", value="kind string")
+    joined = builder.source("words", spout).join(table, on="word")
+    joined.store(open_state("sqlite:///x.db", table="kept"), key="word")
+
+
+@FRAMES
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        (second_spout, "cannot share its txids with another spout; got 'others' as well"),
+        (spout_that_comes_second, "cannot share its txids with another spout; got 'others' as"),
+        (clock, "cannot share its txids with another spout; got 'words.clock' as well"),
+        (idle_after, "'marks' asks for planned time"),
+        (max_ahead, "'words.times' asks for planned time"),
+        (expire_after, "'kept' asks for planned time"),
+        (planned_time, "'words.with_planned_time' asks for planned time"),
+        (lookup, "'words.join' asks for a lookup"),
+    ],
+)
+def test_what_needs_a_plan_is_refused(program: Any, told: str, spout: Any) -> None:
+    with pytest.raises(TopologyError) as caught:
+        built(program, spout())
+
+    for part in (told, *SPOUTS[spout]):
+        assert part in str(caught.value)
+
+
+def built(program: Any, spout: Any) -> Topology:
+    builder = StreamBuilder("words")
+    program(builder, spout)
+    return builder.build_topology()
