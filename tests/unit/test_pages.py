@@ -5,6 +5,8 @@ folder. Marks in the page, each a comment on the line before a block:
 
 * ``<!-- needs: kafka -->`` (or several, with commas): the block needs a server, Spark or jars.
   :data:`SERVERS` has what a page may need, and the address that it uses in the page.
+* ``<!-- tested by: test_tutorial.py -->``: another test runs the block, since it needs what a
+  command of the page has made, or runs until it is stopped. It is no part of the page's program.
 
 A ``text`` block after a program, with nothing between but blank lines or a line that has the word
 "print", is the output of the program, or its log if it prints nothing; ``…`` stands for anything.
@@ -14,6 +16,7 @@ seconds, so a page that has some gets the mark ``integration``.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -23,6 +26,7 @@ from configparser import ConfigParser
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 from uuid import uuid4
 
@@ -82,6 +86,7 @@ ON_THIS_MACHINE = {
 
 FENCES = FencedCodeBlockLexer(r"[^\n`]*")
 NEEDS = re.compile(r"<!-- needs: ([\w, -]+) -->")
+TESTED_BY = re.compile(r"<!-- tested by: (test_\w+\.py) -->")
 CODE = re.compile(r"^ *```(?!python).*\n(?:.*\n)*?^ *```$|`[^`\n]+`", re.MULTILINE)
 TESTS = re.compile(r"^ *(class Test|def test_)", re.MULTILINE)
 END_OF_BLOCK = "\0end of the block in line "
@@ -96,6 +101,7 @@ class Block:
         language: What is named after the fence.
         text: Its lines, without the indentation of the fence.
         needs: What it needs.
+        tested_by: The name of the other test that runs it, if one does.
         follows: Whether it is the output of the program before it.
     """
 
@@ -103,6 +109,7 @@ class Block:
     language: str
     text: str
     needs: tuple[str, ...]
+    tested_by: str | None
     follows: bool
 
 
@@ -112,19 +119,23 @@ def blocks_of(text: str) -> Iterator[Block]:
     for region in FENCES(Document(text, "page.md")):
         between = [line.strip() for line in text[ended : region.start].splitlines() if line.strip()]
         mark = NEEDS.fullmatch(between[-1]) if between else None
+        other = TESTED_BY.fullmatch(between[-1]) if between else None
         yield Block(
             line=text.count("\n", 0, region.start) + 1,
             language=region.lexemes["language"],
             text=str(region.lexemes["source"]),
             needs=tuple(need.strip() for need in mark[1].split(",")) if mark else (),
+            tested_by=other[1] if other else None,
             follows=not between or (len(between) == 1 and "print" in between[0]),
         )
         ended = region.end
 
 
 def programs_of(text: str) -> list[Block]:
-    """Return the blocks of a page that are Python."""
-    return [block for block in blocks_of(text) if block.language == "python"]
+    """Return the blocks of a page that are Python, but those that another test runs."""
+    return [
+        block for block in blocks_of(text) if block.language == "python" and block.tested_by is None
+    ]
 
 
 def outputs_of(text: str) -> dict[int, str]:
@@ -277,6 +288,50 @@ def test_what_a_page_needs_is_known() -> None:
     ]
 
     assert not unknown, f"{unknown}; known are {', '.join(SERVERS)}"
+
+
+def test_a_block_that_another_test_runs_is_read_by_that_test() -> None:
+    for page in PAGES:
+        for other in {block.tested_by for block in blocks_of(page.read_text())} - {None}:
+            (test,) = (ROOT / "tests").rglob(str(other))
+
+            assert page.name in test.read_text(), f"{test.name} does not read {page.name}"
+
+
+def test_no_program_hides_in_a_block_that_is_not_run() -> None:
+    """Programs of others, such as Bytewax, are ``text``; ours are ``python``."""
+    hidden = [
+        f"{page.name}:{block.line}"
+        for page in PAGES
+        for block in blocks_of(page.read_text())
+        if block.language != "python" and imports_txtopo(block.text)
+    ]
+
+    assert not hidden, f"{hidden} are programs that import txtopo; make them python blocks"
+
+
+def imports_txtopo(text: str) -> bool:
+    """Whether a text is a Python program that imports txtopo."""
+    try:
+        nodes = list(ast.walk(ast.parse(dedent(text))))
+    except (SyntaxError, ValueError):
+        return False
+    names = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return any(name.partition(".")[0] == "txtopo" for name in names)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("from txtopo import Config\n", True),
+        ("    import txtopo.spouts\n", True),
+        ("import sqlite3\n", False),
+        ("$ txtopo list\n", False),
+    ],
+)
+def test_a_program_of_txtopo_is_told_from_others(text: str, expected: bool) -> None:
+    assert imports_txtopo(text) is expected
 
 
 def test_the_commands_of_pages_exist() -> None:
