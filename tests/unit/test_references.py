@@ -21,6 +21,7 @@ PAGES = [
     *DOCS,
     *(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")),
     *(ROOT / f"{name}.md" for name in ("SECURITY", "CODE_OF_CONDUCT")),
+    *(ROOT / folder / "README.md" for folder in ("benchmarks", "docker")),
 ]
 FILE = re.compile(
     r"(?<![\w/.*<>{}:-])((?:[\w.-]+/)*[\w-]+\.(?:py|md|cfg|toml|patch))(?![\w/*{}<>])"
