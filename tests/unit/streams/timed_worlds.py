@@ -15,6 +15,7 @@ from txtopo.context import TaskContext
 from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyKilled
 from txtopo.spouts import OpaqueMemoryTransactionalSpout
 from txtopo.spouts.spout import OpaquePartitionedTransactionalEmitter
+from txtopo.state import State
 from txtopo.streams import DataStream
 from txtopo.testing.checkers import Evidence
 from txtopo.testing.simulation.campaign import Verdict, quiet, verdict
@@ -65,6 +66,8 @@ def simulated(
     delay: datetime.timedelta,
     config: Config | None = None,
     tasks: int = 2,
+    marks: State | None = None,
+    state: Callable[..., Any] = memory_state,
     **declared: Any,
 ) -> Verdict:
     """Run a program under the faults of a seed, and judge its tables by a fold in plain Python.
@@ -73,13 +76,13 @@ def simulated(
     of a batch come to the fold as they come to a committer if there is one. What else is declared
     of event time goes to each source.
     """
-    builder, streams = StreamBuilder("timed"), {}
+    builder, streams = StreamBuilder("timed", marks=marks), {}
     for name, rows in sources.items():
         spout = RecuttingSource(rows, 1 + seed % 5)
         streams[name] = builder.source(
             name, spout, 1 + seed % tasks, event_time="ts", delay=delay, max_ahead=None, **declared
         )
-    program(streams, memory_state)
+    program(streams, state)
     topology = builder.build_topology()
     scenario = replace(
         Scenario.drawn(seed), min_batch_rows=None, max_rows_per_second=None, target_commit_s=None
@@ -129,13 +132,9 @@ def assert_right(
     seeds: range,
     *,
     delay: datetime.timedelta,
-    config: Config | None = None,
-    tasks: int = 2,
-    **declared: Any,
+    **more: Any,
 ) -> None:
     """Check a program under the faults of some seeds."""
     for seed in seeds:
-        judged = simulated(
-            program, fold, sources(seed), seed, delay=delay, config=config, tasks=tasks, **declared
-        )
+        judged = simulated(program, fold, sources(seed), seed, delay=delay, **more)
         assert not judged.violations, f"seed {seed}: {judged.violations[:3]}"
