@@ -1,13 +1,18 @@
 """The site: Sphinx makes it of these pages and of the docstrings of public names; ``make docs``.
 
 It needs no network: inventories of other projects would, so names of theirs are not linked.
+
+Pictures (SVG) become part of the page: those in files cannot know that a reader has switched the
+page to dark.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -39,6 +44,8 @@ html_title = f"txtopo {version}"
 html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["pictures.css"]
 
 PAGE = re.compile(r"``docs/([\w/-]+)\.md``")
 
@@ -47,6 +54,18 @@ def setup(app: Sphinx) -> None:
     """Let docstrings lead to pages and to public names."""
     app.connect("autodoc-process-docstring", link_pages)
     app.connect("missing-reference", public_name)
+    app.connect("doctree-resolved", inline_pictures)
+
+
+def inline_pictures(app: Sphinx, doctree: nodes.document, name: str) -> None:
+    """Put the text of each picture in place of the element that would fetch its file."""
+    if app.builder.format != "html":
+        return
+    for image in list(doctree.findall(nodes.image)):
+        path = Path(app.srcdir, image["uri"])
+        if path.suffix == ".svg":
+            html = f'<div class="picture">{path.read_text()}</div>'
+            image.replace_self(nodes.raw("", html, format="html"))
 
 
 def link_pages(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from inspect import isclass
@@ -12,6 +13,7 @@ from types import ModuleType
 import pytest
 from sphinx.util.inventory import InventoryFile
 
+from tests.harness.browser import Browser
 from tests.unit.test_exports import PACKAGES
 from tests.unit.test_layout import ROOT
 from tests.unit.test_references import DOCS
@@ -71,6 +73,33 @@ def test_the_site_documents_each_public_name_and_each_error(site: Path) -> None:
     ]
 
     assert not lost
+
+
+@pytest.mark.integration
+def test_a_picture_is_a_part_of_its_page(site: Path) -> None:
+    """A file that the page fetches would stay light when the reader switches the page to dark."""
+    fetched = [
+        f"{page.relative_to(site)} fetches {name}"
+        for page in site.rglob("*.html")
+        for name in re.findall(r'<img[^>]* src="([^"]*\.svg)"', page.read_text())
+    ]
+
+    assert not fetched
+    assert 'class="txtopo-picture"' in (site / "index.html").read_text()
+
+
+@pytest.mark.integration
+def test_a_picture_is_dark_when_the_page_is(site: Path, chromium: Browser) -> None:
+    for system in (False, True):
+        chromium.size(1280, 900, dark=system)
+        for theme, dark in (("auto", system), ("light", False), ("dark", True)):
+            chromium.open((site / "index.html").as_uri())
+            colour = chromium.run(
+                f"document.body.dataset.theme = '{theme}';"
+                "return getComputedStyle(document.querySelector('.txtopo-picture .card')).fill"
+            )
+
+            assert colour == ("rgb(13, 17, 23)" if dark else "rgb(255, 255, 255)"), (system, theme)
 
 
 def aliases(face: str, name: str) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.faults.pictures.phases import phases
-from tests.faults.pictures.schedule import runs_and_groups, two_phases
+from tests.faults.pictures.schedule import batches, runs_and_groups, two_phases
 from tests.faults.pictures.sequence import fence, takeover
 from tests.faults.pictures.transcript import Cast, transcript
 from tests.faults.pictures.versions import undo_before_redo
@@ -16,6 +16,7 @@ DEMO = IMAGES / "demo.cast"
 """What a run of the demo printed; each other picture is made from the code alone."""
 
 PICTURES: Mapping[str, Callable[[], str]] = {
+    "batches": batches,
     "demo": lambda: transcript(Cast.read(DEMO)),
     "fence": fence,
     "phases": phases,

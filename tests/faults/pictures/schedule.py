@@ -9,6 +9,7 @@ from tests.faults.pictures.drawing import (
     GREY,
     PROCESSING,
     SMALL,
+    STORED,
     Picture,
 )
 from tests.faults.pictures.recorded import JOBS_S, WRITE_S, undisturbed
@@ -23,6 +24,7 @@ from txtopo.testing.simulation.history import History
 
 LEFT, TOP, ROW, BAR = 84.0, 96.0, 25.0, 17.0
 WIDTH = 610.0
+FRONT_TXIDS, FRONT_TOP, FRONT_ROW, FRONT_WIDTH = 5, 24.0, 36.0, 400.0
 LONGEST_S = 0.25
 """How much time the width stands for, in both pictures, so that they can be compared."""
 
@@ -70,6 +72,44 @@ def two_phases() -> str:
         "Each line is a txid. Blue: a job processes it, several at a time. Orange: its commit.",
         f"A later txid may be processed first ({_overtaking(lines)}). Commits never overlap.",
     )
+
+
+def batches() -> str:
+    """Return the picture of the front page: the first txids of the same run, and the store."""
+    lines = Lines.of(undisturbed(run_txids=1, group_txids=1))
+    ends = {txid: at_s for (txid, _), at_s in lines.groups.items() if txid <= FRONT_TXIDS}
+    origin = lines.runs[0][0]
+    scale = FRONT_WIDTH / (max(ends.values()) - origin)
+    store, bottom = LEFT + FRONT_WIDTH + 70, FRONT_TOP + FRONT_ROW * FRONT_TXIDS
+    picture = Picture(
+        "Batches are processed side by side, and committed one after the other",
+        f"The first {FRONT_TXIDS} txids of a run: several are processed at a time, and each is "
+        "committed into your store after the one before, its rows and the ledger in one write.",
+    )
+    for at_s, txid, _ in lines.runs:
+        if txid not in ends:
+            continue
+        y = FRONT_TOP + FRONT_ROW * (txid - 0.5)
+        start, processed, commit, end = (
+            LEFT + scale * (time_s - origin)
+            for time_s in (at_s, lines.processed[txid], lines.commits[txid], ends[txid])
+        )
+        picture.text(LEFT - 16, y + 4, f"txid {txid}", anchor="end", bold=True)
+        picture.line([(processed, y), (commit, y)], colour=GREY, dashed=True)
+        picture.box(start, y - 12, processed - start, 24, colour=PROCESSING, fill=0.35, round=3)
+        picture.box(commit, y - 12, end - commit, 24, colour=COMMIT, fill=0.35, round=3)
+        picture.line([(end + 4, y), (store - 3, y)], opacity=0.45, arrow=True)
+    picture.box(store, FRONT_TOP, 120, bottom - FRONT_TOP, colour=STORED, fill=0.15)
+    for line, words in enumerate(("your store", "rows + ledger,", "in one write")):
+        y = (FRONT_TOP + bottom) / 2 + 18 * line - 12
+        picture.text(store + 60, y, words, anchor="middle", bold=not line)
+    for x, colour, words in (
+        (LEFT, PROCESSING, "processed, side by side on Spark"),
+        (LEFT + 270, COMMIT, "committed, in order"),
+    ):
+        picture.box(x, bottom + 24, 22, 14, colour=colour, fill=0.35, round=3)
+        picture.text(x + 30, bottom + 36, words, size=SMALL)
+    return picture.svg(store + 144, bottom + 60)
 
 
 def runs_and_groups() -> str:
