@@ -232,6 +232,11 @@ class StreamBuilder:
             TopologyError: There is no such component or stream, or its emitter picks the tasks.
         """
         outputs = {each.id: each for each in self._draft.nodes if each.user_object is not None}
+        if not isinstance(id, str) or not isinstance(stream, str):
+            raise TopologyError(
+                f"output takes two texts; got {id!r:.100} and {stream!r:.100}; expected the id of "
+                "a spout or bolt and the name of its stream"
+            )
         if id not in outputs:
             raise TopologyError(
                 f"there is no spout or bolt {id!r} whose stream {stream!r} could be used; "

@@ -67,6 +67,21 @@ def column_names(operator: str, given: object, fields: Fields) -> tuple[str, ...
     return tuple(found)
 
 
+def column_name(operator: str, given: object, fields: Fields) -> str:
+    """Return the name of a column that was given as one name.
+
+    Raises:
+        FieldsError: It is none, or is not there.
+    """
+    if not isinstance(given, str):
+        raise FieldsError(
+            f"{operator} needs the name of a column; got {given!r:.100}; expected one of "
+            f"{', '.join(fields.names)}"
+        )
+    (name,) = column_names(operator, given, fields)
+    return name
+
+
 def check_same_types(operator: str, got: Fields, expected: Fields) -> None:
     """Check that columns have the types of those that they are compared with.
 
@@ -185,6 +200,15 @@ def check_function(operator: str, function: object, *arguments: str) -> None:
         raise TopologyError(
             f"{operator} needs a function; got {function!r:.100}; expected one of "
             f"({', '.join(arguments)})"
+        )
+    waits = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    yields = inspect.isgeneratorfunction(function) and operator != "flat_map"
+    if waits or yields:
+        why = "which is async" if waits else "a generator, since it has a yield"
+        raise TopologyError(
+            f"the function of {operator} returns no value; got "
+            f"{getattr(function, '__name__', 'a function')}, {why}; expected one that returns what "
+            "the operator asks for; only that of flat_map may yield"
         )
     try:
         signature = inspect.signature(function)

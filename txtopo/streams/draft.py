@@ -26,7 +26,7 @@ from txtopo.streams.nodes import (
     TimesNode,
     WatermarksNode,
 )
-from txtopo.topology.component import check_id
+from txtopo.topology.component import ID_CHARACTERS_MAX, check_id
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -98,7 +98,14 @@ class Draft:
         """Take the id of an operator: what the user gave, or ``<stream>.<operator>``."""
         if given is not None:
             return self.take_id(given, operator)
-        return self.free_id(f"{stream}.{operator}")
+        made = f"{stream}.{operator}"
+        if len(made) > ID_CHARACTERS_MAX:
+            raise TopologyError(
+                f"so many operators in a row that the id of {operator} would be too long; got "
+                f"{made!r:.60}…, {len(made)} characters; expected at most {ID_CHARACTERS_MAX}; "
+                "give an operator above an id of its own, e.g. map(…, id='clean')"
+            )
+        return self.free_id(made)
 
     def id_of_table(self, given: str | None, operator: str, state: object) -> str:
         """Take the id of what keeps a state: what the user gave, or the name of the table.

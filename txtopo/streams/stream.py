@@ -23,6 +23,7 @@ from txtopo.streams.checks import (
     check_function,
     check_new_columns,
     check_same_types,
+    column_name,
     column_names,
     declared_fields,
     parallelism_of,
@@ -234,7 +235,7 @@ class DataStream:
             TopologyError: There is no such column, or a name stands twice.
         """
         kept = column_names("select", names, self.fields)
-        others = [column_names("select", name, self.fields)[0] for name in renamed.values()]
+        others = [column_name("select", name, self.fields) for name in renamed.values()]
         chosen = [self.fields[self.fields.index[name]] for name in (*kept, *others)]
         pairs = zip((*kept, *renamed), chosen, strict=True)
         if not chosen:
@@ -696,6 +697,11 @@ class DataStream:
         bolt_role(id, bolt)
         names = None if by is None else column_names(f"bolt {id!r}", by, self.fields)
         tasks = parallelism_of(id, parallelism, 1)
+        if not isinstance(states, Mapping | None):
+            raise TopologyError(
+                f"the states of bolt {id!r} have no names; got {states!r:.100}; expected a "
+                "dictionary, e.g. states={'counts': open_state(url)}"
+            )
         given = dict(states or {})
         for name, state in given.items():
             self.draft.take_table(f"bolt {id!r}", state, name)

@@ -59,6 +59,18 @@ def used_twice(sales: DataStream) -> object:
     return sales.group_by("shop").persistent_aggregate(state("T"), id="n", n=Count())
 
 
+def many_operators(sales: DataStream) -> None:
+    for _ in range(40):
+        sales = sales.filter(bool_of)
+
+
+async def waiting(row: Any) -> Any: ...
+
+
+def yielding(row: Any) -> Any:
+    yield row
+
+
 class Silent(BatchBolt, Committer):
     def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None: ...
 
@@ -80,6 +92,21 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "arguments": (
         lambda s: s.map(lambda: [1], "n long"),
         r"the function of map does not fit its call; got <lambda>\(\); expected \(row\)",
+    ),
+    "async": (lambda s: s.map(waiting, "n long"), "function of map returns no value; got waiting"),
+    "yield": (lambda s: s.filter(yielding), "got yielding, a generator, since it has a yield"),
+    "one of several": (
+        lambda s: s.select("id", other=["shop", "amount"]),
+        r"select needs the name of a column; got \['shop', 'amount'\]; expected one of id, shop",
+    ),
+    "renamed nothing": (lambda s: s.select("id", other=[]), "select needs the name of a column"),
+    "many operators": (
+        many_operators,
+        r"so many operators in a row that the id of filter would be too long.*id='clean'",
+    ),
+    "states": (
+        lambda s: s.to(Silent(), states=[state()]),
+        r"the states of bolt 'sales\.to' have no names; got \[State.*expected a dictionary",
     ),
     "update's arguments": (
         lambda s: s.group_by("shop").update(lambda row: row, "n long", state=state()),
@@ -245,6 +272,8 @@ def test_an_output_that_is_not_there_is_refused() -> None:
         builder.output("sale", "late")
     with pytest.raises(TopologyError, match="'sales' has no stream 'late'"):
         builder.output("sales", "late")
+    with pytest.raises(TopologyError, match=r"output takes two texts; got \[\] and 'late'"):
+        builder.output([], "late")  # type: ignore[arg-type]
 
 
 def test_a_function_that_returns_no_row_is_told_with_its_operator() -> None:
