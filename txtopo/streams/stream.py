@@ -401,6 +401,7 @@ class DataStream:
                 there twice, or the stream depends on the table in the same txid.
         """
         self.draft.check_own("query", table, Table)
+        self._check_not_retracted("query")
         names = column_names("query", on, self.fields)
         node, state = table.node, table.node.state
         check_same_types("query", self.fields.select(names), state.key)
@@ -522,6 +523,7 @@ class DataStream:
         self, lookup: Lookup, on: object, how: How, id: str | None, parallelism: int | None
     ) -> DataStream:
         self.draft.check_own("join", lookup, Lookup)
+        self._check_not_retracted("join")
         names = column_names("join, for on,", on, self.fields)
         table, fields = joined_with("join", lookup.table, self.fields, names)
         more = (table, names, how == "left")
@@ -629,6 +631,7 @@ class DataStream:
                 f"with_planned_time makes one column; got {column!r:.100}; expected its name, e.g. "
                 "'planned_time'"
             )
+        self._check_not_retracted("with_planned_time")
         made = declared_fields("with_planned_time", f"{column} timestamp")
         fields = check_new_columns("with_planned_time", self.fields, made)
         return self._stateless(AddPlannedTime, fields, _no_function, id, None)
@@ -762,6 +765,15 @@ class DataStream:
         retracted = self.retracted if kept else None
         time = self._time_in(fields)
         return DataStream(self.draft, port.name, (port,), fields, time, retracted)
+
+    def _check_not_retracted(self, operator: str) -> None:
+        """Check that no row is taken back, where it would have other values than when it came."""
+        if self.retracted is not None:
+            raise TopologyError(
+                f"{operator} may give a row that is taken back other values than it had; got "
+                f"{self.name!r}, whose column {self.retracted!r} says which rows are taken back; "
+                f"expected changes(), for new rows alone, or {operator} above the table"
+            )
 
     def _time_in(self, fields: Fields) -> TimeColumn | None:
         """Return the event time of a stream below this one with these fields."""

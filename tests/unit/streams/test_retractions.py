@@ -175,6 +175,19 @@ def test_an_aggregate_of_a_batch_takes_no_rows_back() -> None:
     rows.group_by("shop", "retracted").aggregate(n=Count())
 
 
+@pytest.mark.parametrize("operator", ["query", "join", "with_planned_time"])
+def test_what_gives_a_row_other_values_when_it_is_taken_back_is_refused(operator: str) -> None:
+    builder, sales = builder_and_sales()
+    rows = changes_below(sales, retracted=True)
+    prices = sales.as_table(state("prices"), key="shop", value="id")
+    lookup = builder.lookup("rates", "delta://rates", key="shop", value="rate long")
+    given: dict[str, tuple[Any, ...]] = {"query": (prices, "shop"), "join": (lookup, "shop")}
+
+    told = f"{operator} may give a row that is taken back other values.*changes"
+    with pytest.raises(TopologyError, match=told):
+        getattr(rows, operator)(*given.get(operator, ()))
+
+
 def test_the_column_that_says_what_is_taken_back_is_not_left_out() -> None:
     _, sales = builder_and_sales()
     rows = changes_below(sales, retracted=True)
