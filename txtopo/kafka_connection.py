@@ -1,9 +1,9 @@
 """How clients of Kafka are configured, and how their errors become ours.
 
 Every setting that decides which records are read is set here and cannot be overridden. Offsets are
-kept by txtopo, never by a consumer group. An offset that is out of range is an error, since with
-``earliest`` or ``latest`` deleted records would be skipped silently. All other settings of
-librdkafka (SASL, TLS, sizes of fetches) are passed on unchanged.
+kept by txtopo, or committed by a ``KafkaSpout``, but never by the client itself. An offset that is
+out of range is an error, since with ``earliest`` or ``latest`` deleted records would be skipped
+silently. All other settings of librdkafka (SASL, TLS, sizes of fetches) are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _OURS = {
     "bootstrap.servers": "servers",
     "isolation.level": "isolation",
     "auto.offset.reset": "start",
-    "enable.auto.commit": "nothing: the offsets are in the metadata of the batches",
-    "enable.auto.offset.store": "nothing: the offsets are in the metadata of the batches",
+    "enable.auto.commit": "nothing: txtopo knows which records are processed",
+    "enable.auto.offset.store": "nothing: txtopo knows which records are processed",
     "enable.partition.eof": "nothing: a range is read to its end",
 }
 _CONSUMER = {

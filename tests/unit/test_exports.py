@@ -57,6 +57,7 @@ FACES = {
         ClockTransactionalSpout DeltaTransactionalSpout DeltaDataFrameSpout
         DataFrameTransactionalSpout DataSourceSpout StreamSpout MemoryTransactionalSpout
         OpaqueMemoryTransactionalSpout Outage Recut MemorySpout FileSpout QueueSpout
+        KafkaSpout
     """,
     "txtopo.streams": """
         DataStream DeltaLookup FilesLookup Grouped Lookup QueryLookup StreamBuilder Table Windowed

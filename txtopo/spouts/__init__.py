@@ -6,7 +6,7 @@ from txtopo.spouts.datasource import DataSourceSpout
 from txtopo.spouts.delta import DeltaDataFrameSpout, DeltaTransactionalSpout
 from txtopo.spouts.files import FilesTransactionalSpout
 from txtopo.spouts.files.spout import FileSpout
-from txtopo.spouts.kafka import KafkaOpaqueSpout, KafkaTransactionalSpout
+from txtopo.spouts.kafka import KafkaOpaqueSpout, KafkaSpout, KafkaTransactionalSpout
 from txtopo.spouts.memory import (
     MemorySpout,
     MemoryTransactionalSpout,
@@ -27,6 +27,7 @@ __all__ = [
     "FileSpout",
     "FilesTransactionalSpout",
     "KafkaOpaqueSpout",
+    "KafkaSpout",
     "KafkaTransactionalSpout",
     "MemorySpout",
     "MemoryTransactionalSpout",

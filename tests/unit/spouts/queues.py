@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tests.harness.polling import wait_until
 from tests.harness.servers.rabbitmq import RabbitServer
 from txtopo import Config, SpoutOutputCollector, TaskContext
-from txtopo.spouts import QueueSpout
-from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
+from txtopo.spouts.spout import Spout
+from txtopo.tuples import DEFAULT_STREAM, Stream
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
@@ -98,10 +98,10 @@ class Driven:
         emitted: (values, message id) of what it emitted.
     """
 
-    def __init__(self, spout: QueueSpout, config: Config = Config(), *, acks: bool = False) -> None:
+    def __init__(self, spout: Spout, config: Config = Config(), *, acks: bool = False) -> None:
         assert spout.output_fields is not None
         self.spout = spout
-        streams = {DEFAULT_STREAM: Stream(Fields("message string"))}
+        streams = {DEFAULT_STREAM: Stream(spout.output_fields)}
         self._collector = SpoutOutputCollector(
             "queue", streams, lambda _: None, spout.ack if acks else None
         )
@@ -112,6 +112,11 @@ class Driven:
     def emitted(self) -> list[tuple[Any, Any]]:
         lists = self._collector.emitted[DEFAULT_STREAM]
         return [(row[0], mark) for row, mark in zip(lists.rows, lists.marks, strict=True)]
+
+    @property
+    def rows(self) -> list[Any]:
+        """All values of what it emitted."""
+        return self._collector.emitted[DEFAULT_STREAM].rows
 
     @property
     def errors(self) -> list[Exception]:

@@ -1,5 +1,6 @@
-"""Kafka as a source: batches are ranges of offsets, which confluent-kafka reads in the tasks."""
+"""Kafka as a source: in batches that are ranges of offsets, or record by record for a group."""
 
+from txtopo.spouts.kafka.spout import KafkaSpout
 from txtopo.spouts.kafka.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
 
-__all__ = ["KafkaOpaqueSpout", "KafkaTransactionalSpout"]
+__all__ = ["KafkaOpaqueSpout", "KafkaSpout", "KafkaTransactionalSpout"]

@@ -373,6 +373,20 @@ class RecordColumns:
                 arrays.append(self._column(name, records, schema.field(name)))
         return pa.record_batch(arrays, schema=schema)
 
+    def read(self, records: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
+        """Decode records, also those that have a schema, and return them as one record batch.
+
+        Raises:
+            EmitError: A key or value cannot be decoded; mend its writer, or the decoder.
+            InfrastructureError: A schema registry does not answer; try again.
+        """
+        readers = {part: each.reader(part) for part, each in self._formats.items()}
+        decoded = {
+            part: [_decode(reader, part, record) for record in records]
+            for part, reader in readers.items()
+        }
+        return self.batch(records, schema, decoded)
+
     def emit(
         self, records: Sequence[Message], schema: pa.Schema, collector: BatchOutputCollector
     ) -> None:

@@ -1,0 +1,57 @@
+"""Read a topic for a consumer group at least once, until the process is killed.
+
+``python -m tests.faults.processes.group_process SERVERS TOPIC GROUP FILE`` appends partition and
+offset of each record to the file before it acks it. It holds some records, and acks them in random
+order.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+
+from txtopo import Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple, is_tick
+from txtopo.spouts import KafkaSpout
+
+HELD = 20
+
+# A broker takes no less. So long the next process waits for one that was killed.
+SESSION_MS = 6_000
+
+
+class Append(Bolt):
+    """Appends a record to a file, in one write, and acks it; the order is that of chance."""
+
+    tick_interval_s = 0.2
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        self._collector, self._chance = collector, random.Random()
+        self._held: list[Tuple] = []
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def execute(self, tuple: Tuple) -> None:
+        if not is_tick(tuple):
+            self._held.append(tuple)
+        while len(self._held) > (0 if is_tick(tuple) else HELD):
+            done = self._held.pop(self._chance.randrange(len(self._held)))
+            os.write(self._file, f"{done['partition']} {done['offset']}\n".encode())
+            self._collector.ack(done)
+
+
+def main(servers: str, topic: str, group: str, path: str) -> None:
+    """Read until killed."""
+    columns, settings = ("partition", "offset"), {"session.timeout.ms": SESSION_MS}
+    spout = KafkaSpout(servers, topic, group, columns=columns, settings=settings)
+    builder = TopologyBuilder("killed")
+    builder.set_spout("records", spout)
+    builder.set_bolt("append", Append(path)).shuffle_grouping("records")
+    config = Config(carrier="local", slots=1, max_spout_pending=200)
+    builder.build_topology().start(None, config).await_termination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,84 @@
+"""A consumer group of a test's own: its offsets and members, and spouts that read for it."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+
+from tests.harness.polling import LIMIT_S, retry, wait_until
+from tests.harness.servers.kafka import KafkaBroker
+from tests.unit.spouts.kafka.logs import Log
+from tests.unit.spouts.queues import Driven
+from txtopo import Config
+from txtopo.spouts import KafkaSpout
+
+# Changes of a group are found in half a second, not in three.
+QUICK = {"heartbeat.interval.ms": 500}
+
+
+class Group:
+    """A group that reads one topic."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.kafka: KafkaBroker = log.kafka
+        self.name = f"group-{uuid.uuid4().hex[:8]}"
+
+    def spout(self, *, settings: dict[str, Any] | None = None, **options: Any) -> KafkaSpout:
+        """Return a spout that emits the values as text."""
+        given = {"value": "string", "columns": ("value",)} | options
+        settings = QUICK | (settings or {})
+        return KafkaSpout(self.kafka.servers, self.log.name, self.name, settings=settings, **given)
+
+    def driven(self, *, acks: bool = False, **options: Any) -> Driven:
+        """Return a spout that the test calls."""
+        return Driven(self.spout(**options), Config(poll_interval_s=0.001), acks=acks)
+
+    def committed(self) -> dict[int, int]:
+        """Return the committed offsets, by partition."""
+        asked = [ConsumerGroupTopicPartitions(self.name)]
+
+        def ask() -> ConsumerGroupTopicPartitions:
+            future = self.kafka.admin.list_consumer_group_offsets(asked)[self.name]
+            answer: ConsumerGroupTopicPartitions = future.result(LIMIT_S)
+            return answer
+
+        # A broker that has just started may not have loaded its groups yet.
+        places = retry(ask, KafkaException).topic_partitions or []
+        return {each.partition: each.offset for each in places}
+
+    def set_to(self, offset: int) -> None:
+        """Set the offset of partition 0, as Kafka's own tool does."""
+        place = TopicPartition(self.log.name, 0, offset)
+        asked = [ConsumerGroupTopicPartitions(self.name, [place])]
+        admin = self.kafka.admin
+        retry(
+            lambda: admin.alter_consumer_group_offsets(asked)[self.name].result(LIMIT_S),
+            KafkaException,
+        )
+
+    def members(self) -> int:
+        """Return how many consumers are in the group."""
+
+        def ask() -> int:
+            described = self.kafka.admin.describe_consumer_groups([self.name])
+            return len(described[self.name].result(LIMIT_S).members)
+
+        return retry(ask, KafkaException)
+
+
+def turn_until(*driven: Driven, tuples: int) -> None:
+    """Call spouts in turn until they have emitted so many tuples together."""
+
+    def are_emitted() -> bool:
+        for each in driven:
+            each.spout.next_tuple()
+        return sum(len(each.emitted) for each in driven) >= tuples
+
+    wait_until(
+        are_emitted,
+        lambda: f"{tuples} are emitted; got {[len(each.emitted) for each in driven]}",
+        pause_s=0.001,
+    )

@@ -1,0 +1,74 @@
+"""UncommittedOffsets: which offset of a partition may be committed, whatever the order of acks.
+
+Rules
+-----
+1. No I/O, clock, thread or random number is used here.
+2. The offset that may be committed is that of the lowest record that is not acked, or the offset
+   after all records that were taken if each is acked. So a committed offset never passes a record
+   that is not acked.
+3. Nothing is concluded from numbers that follow each other. Compaction, aborted transactions and
+   markers of transactions leave offsets without a record, which nobody would ever ack. They are
+   passed together with the records around them.
+4. A failure changes nothing: a record that failed is one that is not acked.
+5. What was committed once stays true: below it everything is processed. So a commit that comes too
+   late, or twice, may set a group back, but never makes it pass a record.
+
+One object belongs to one assignment of a partition to one task. When the partition is assigned
+again, a new one begins at the committed offset.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+Record = TypeVar("Record")
+
+
+class UncommittedOffsets(Generic[Record]):
+    """The offsets of a partition that were taken and may not all be committed.
+
+    Args:
+        start: The offset from which the partition is read; all below it is processed.
+    """
+
+    def __init__(self, start: int) -> None:
+        self.position = start
+        """The offset of the next record, or a lower one without a record."""
+        self._open: dict[int, Record] = {}
+        # In the order of the log, from the first one that is not acked.
+        self._taken: deque[int] = deque()
+
+    def __len__(self) -> int:
+        """The number of records from the first one that is not acked: a restart repeats them."""
+        return len(self._taken)
+
+    @property
+    def committable(self) -> int:
+        """The offset that may be committed: a group that has it is given this record next."""
+        return self._taken[0] if self._taken else self.position
+
+    def take(self, offset: int, record: Record) -> bool:
+        """Take the next record of the log; return False if it was taken before."""
+        if offset < self.position:
+            return False
+        self.position = offset + 1
+        self._open[offset] = record
+        self._taken.append(offset)
+        return True
+
+    def reach(self, offset: int) -> None:
+        """Note that the log has no more records below *offset*."""
+        self.position = max(self.position, offset)
+
+    def ack(self, offset: int) -> None:
+        """Note that a record is processed; one that is not open is ignored."""
+        if offset not in self._open:
+            return
+        del self._open[offset]
+        while self._taken and self._taken[0] not in self._open:
+            self._taken.popleft()
+
+    def open_record(self, offset: int) -> Record | None:
+        """Return a record that was taken and is not acked; None for any other."""
+        return self._open.get(offset)
