@@ -1,25 +1,30 @@
 """``python -m benchmarks.partials``: what the merge of partial results costs beside the write.
 
 Each slot combines the rows that it emits, and the driver merges the partial results of all slots
-into one row for each key, which it writes. Here each resident slot sees every key in every txid,
-the worst there is, so that each row is merged from as many as there are slots. All keys are in the
-store before: each is updated.
+into one row for each key, which it writes. Here both resident slots see every key in every txid,
+the worst there is, so that each row is merged from two. All keys are in the store before: each is
+updated.
 
 Printed is processor time in milliseconds a txid: of the driver for the merge, for the client of the
 store (which of SQLite is the store), and for all else; and of the servers of PostgreSQL. Txids go
-one by one, so that nothing else is in it.
+one by one, so that nothing else is in it. A second table has the merge alone, by the number of
+slots, without Spark; each slot has the keys in another order.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
 
 from benchmarks.commits import Numbers
 from benchmarks.processor import Processor, took_s
@@ -29,6 +34,7 @@ from txtopo import (
     BatchCommitted,
     Config,
     Count,
+    Fields,
     PersistentAggregate,
     Topology,
     TopologyEvent,
@@ -37,12 +43,16 @@ from txtopo import (
     open_session,
     open_state,
 )
+from txtopo.stages.aggregation import Aggregation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TIMEOUT_S = 3600.0
-SLOTS = (2,)
+SLOTS = 2
+MERGED_SLOTS = (2, 8, 32, 128)
+MERGED_KEYS = 100_000
+MERGES = 5
 WARM_UP_TXIDS = 2
 KEYS = (1_000, 10_000, 100_000, 1_000_000)
 TXIDS = {1_000: 100, 10_000: 30, 100_000: 10, 1_000_000: 5}
@@ -108,40 +118,60 @@ class Sums(TopologyListener):
 def main() -> None:
     """Measure and print."""
     arguments = _arguments()
-    print(f"{machine()}; each slot has every key in every txid\n")
-    titles = ("store", "slots", "keys", "merge ms", "client ms", "rest ms", "server ms")
+    print(f"{machine()}; each slot has every key in every txid")
+    print_merges()
+    if arguments.merges:
+        return
+    print()
+    titles = ("store", "keys", "merge ms", "client ms", "rest ms", "server ms")
     print(f"| {' | '.join(titles)} | merge ÷ (client + server) | wall of the write ms |")
-    print("|---" * (len(titles) + 2) + "|")
-    for slots in arguments.slots or SLOTS:
-        spark, _ = open_session(master=f"local[{slots}]", app_name="txtopo-partials")
-        for name in arguments.only or STORES:
-            for keys in arguments.keys or KEYS:
-                with store(name) as (url, server):
-                    took = measure(spark, url, server, slots, keys)
-                print(f"| {name} | {slots} | {keys:,} | {took.told()} |", flush=True)
-        spark.stop()
+    print("|---" * (len(titles) + 2) + "|", flush=True)
+    spark, _ = open_session(master=f"local[{SLOTS}]", app_name="txtopo-partials")
+    for name in arguments.only or STORES:
+        for keys in arguments.keys or KEYS:
+            with store(name) as (url, server):
+                took = measure(spark, url, server, keys)
+            print(f"| {name} | {keys:,} | {took.told()} |", flush=True)
+    spark.stop()
 
 
-def measure(
-    spark: SparkSession, url: str, server: PostgresServer | None, slots: int, keys: int
-) -> Took:
+def print_merges() -> None:
+    """Print what the merge takes by the number of slots that have all keys."""
+    print(f"\n| slots, each with {MERGED_KEYS:,} keys | merge ms |\n|---|---|")
+    bolt = PersistentAggregate(open_state("memory:"), "number", Count())
+    aggregation = Aggregation.of(bolt, Fields("number long"))
+    chance = np.random.default_rng(1)
+    for slots in MERGED_SLOTS:
+        batches = []
+        for _ in range(slots):
+            numbers = pa.array(chance.permutation(MERGED_KEYS))
+            columns = [numbers, pa.repeat(1, MERGED_KEYS)]
+            batches.append(pa.RecordBatch.from_arrays(columns, schema=aggregation.schema))
+        taken = []
+        for _ in range(MERGES):
+            begun_s = time.thread_time()
+            assert aggregation.combine(batches).num_rows == MERGED_KEYS
+            taken.append(time.thread_time() - begun_s)
+        print(f"| {slots} | {1000 * median(taken):,.1f} |", flush=True)
+
+
+def measure(spark: SparkSession, url: str, server: PostgresServer | None, keys: int) -> Took:
     """Return what a txid of so many keys took."""
     processor = Processor("partials")
     with tempfile.TemporaryDirectory(prefix="txtopo-partials-") as folder, processor.measured():
         sums = Sums(processor, server)
-        config = Config(carrier="resident", slots=slots, zookeeper_dir=folder, max_spout_pending=1)
-        txids = WARM_UP_TXIDS + TXIDS.get(keys, 5)
-        run = topology(url, slots, keys, txids).start(spark, config, [sums])
+        config = Config(carrier="resident", zookeeper_dir=folder, max_spout_pending=1)
+        run = topology(url, keys, WARM_UP_TXIDS + TXIDS.get(keys, 5)).start(spark, config, [sums])
         run.process_all_available(TIMEOUT_S)
         took = sums.took()
         run.stop()
     return took
 
 
-def topology(url: str, slots: int, keys: int, txids: int) -> Topology:
+def topology(url: str, keys: int, txids: int) -> Topology:
     """Return the topology: each partition has each key once in each txid."""
-    spout = Numbers(txids, slots, keys, keys)
-    builder = TransactionalTopologyBuilder("partials", "numbers", spout, slots)
+    spout = Numbers(txids, SLOTS, keys, keys)
+    builder = TransactionalTopologyBuilder("partials", "numbers", spout, SLOTS)
     counts = PersistentAggregate(open_state(url, table="counts"), "number", Count())
     builder.set_bolt("counts", counts).fields_grouping("numbers", "number")
     return builder.build_topology()
@@ -173,7 +203,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--keys", action="append", type=int, help=f"of a txid; may be repeated; default {KEYS}"
     )
-    parser.add_argument("--slots", action="append", type=int, help="may be repeated; default 2")
+    parser.add_argument("--merges", action="store_true", help="the merge alone, without Spark")
     return parser.parse_args()
 
 

@@ -10,7 +10,8 @@ Three things, one after the other:
 3. **The model** (:mod:`benchmarks.scale_model`) with the costs of 1, beside what 2 has measured,
    and for 10, 100 and 1,000 executors.
 
-Each session runs in a process of its own, in Spark's ``local-cluster``: executors are processes.
+Runs of one number of slots share a session, which has a process of its own, in Spark's
+``local-cluster``: executors are processes.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -55,12 +56,16 @@ from txtopo.plugins.spouts import (
     PartitionedTransactionalSpout,
 )
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 TIMEOUT_S = 3600.0
 WARM_UP_TXIDS = 10
 SPIN_S = 0.001
 # The processor time of another process is told in ticks.
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 FAMILIES_COUNTED = ("driver's JVM", "workers")
+SLOTS = (1, 4, 8)
 EXECUTORS = (10, 100, 1_000)
 CARRIERS: tuple[Carrier, ...] = ("resident", "rdd")
 
@@ -197,11 +202,21 @@ def topology(case: Case) -> Topology:
     return builder.build_topology()
 
 
-def run_case(case: Case) -> Measured:
-    """Run a case in a session of its own. Called in a process of its own."""
-    master = f"local-cluster[{case.executors},{-(-case.slots // case.executors)},1024]"
+def run_cases(cases: Sequence[Case]) -> list[Measured]:
+    """Run cases in one session, which the first of them is for. Called in a process of its own."""
+    executors, slots = cases[0].executors, cases[0].slots
+    master = f"local-cluster[{executors},{-(-slots // executors)},1024]"
     conf = {"spark.executor.memory": "512m", "spark.driver.memory": "512m"}
     spark, _ = open_session(master=master, conf=conf, app_name="txtopo-scale")
+    # The first run loads classes and compiles.
+    run_case(spark, replace(cases[0], txids=WARM_UP_TXIDS))
+    measured = [run_case(spark, case) for case in cases]
+    spark.stop()
+    return measured
+
+
+def run_case(spark: SparkSession, case: Case) -> Measured:
+    """Run a case."""
     processor = Processor("scale")
     with tempfile.TemporaryDirectory(prefix="txtopo-scale-") as folder, processor.measured():
         clock = Clock(processor)
@@ -210,7 +225,6 @@ def run_case(case: Case) -> Measured:
         run.process_all_available(TIMEOUT_S)
         after = clock.now()
         run.stop()
-    spark.stop()
     kinds, by_family = (
         {name: now[name] - before[name] for name in now}
         for now, before in zip(after, clock.before, strict=True)
@@ -219,11 +233,12 @@ def run_case(case: Case) -> Measured:
     return Measured(wall_s, kinds, by_family, len(clock.at_s) / clock.groups)
 
 
-def in_process(case: Case) -> Measured:
-    """Run a case in a process of its own."""
-    program = [sys.executable, "-m", "benchmarks.scale", "--case", json.dumps(asdict(case))]
+def in_process(cases: Sequence[Case]) -> list[Measured]:
+    """Run cases of one session in a process of its own."""
+    text = json.dumps([asdict(case) for case in cases])
+    program = [sys.executable, "-m", "benchmarks.scale", "--cases", text]
     done = subprocess.run(program, stdout=subprocess.PIPE, check=True, text=True)
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+    return [Measured(**each) for each in json.loads(done.stdout.splitlines()[-1])]
 
 
 def fitted(rows: Sequence[tuple[Sequence[float], float]], least: float) -> list[float]:
@@ -265,11 +280,10 @@ def costs_of(measured: Sequence[tuple[Case, Measured]]) -> Costs:
     return Costs(*(s for rows in (driver, jvm, worker, store) for s in fitted(rows, least)))
 
 
-def cases(carrier: Carrier, txids: int) -> list[Case]:
-    """Return the cases whose costs are taken apart."""
+def cases_of(carrier: Carrier, slots: int, txids: int) -> list[Case]:
+    """Return the cases of so many slots whose costs are taken apart."""
     return [
         Case(carrier, 1, slots, records, keys, txids)
-        for slots in (1, 2, 4, 8)
         for records, keys in ((80, 8), (4_000, 8), (4_000, 2_000))
     ]
 
@@ -277,8 +291,9 @@ def cases(carrier: Carrier, txids: int) -> list[Case]:
 def main() -> None:
     """Measure and print."""
     arguments = _arguments()
-    if arguments.case:
-        print(json.dumps(asdict(run_case(Case(**json.loads(arguments.case))))))
+    if arguments.cases:
+        found = run_cases([Case(**each) for each in json.loads(arguments.cases)])
+        print(json.dumps([asdict(each) for each in found]))
         return
     print(f"{machine()}; medians of {arguments.runs} runs\n", flush=True)
     for carrier in arguments.carrier or CARRIERS:
@@ -289,17 +304,19 @@ def main() -> None:
 
 def _print_costs(carrier: Carrier, txids: int) -> Costs:
     measured = []
-    print(f"| {carrier}: slots | records | keys | driver µs a txid | by kind | workers µs |")
-    print("|---" * 6 + "|")
-    for case in cases(carrier, txids):
-        each = in_process(case)
+    titles = ("slots", "records", "keys", "driver µs a txid", "by kind", "its JVM µs", "workers µs")
+    print(f"| {carrier}: {' | '.join(titles)} |")
+    print("|---" * len(titles) + "|")
+    cases = [case for slots in SLOTS for case in cases_of(carrier, slots, txids)]
+    runs = [each for slots in SLOTS for each in in_process(cases_of(carrier, slots, txids))]
+    for case, each in zip(cases, runs, strict=True):
         measured.append((case, each))
         us = {kind: 1e6 * s / txids for kind, s in each.kinds_s.items()}
         del us["workers"]
-        workers = 1e6 * each.families_s["workers"] / txids
+        jvm, workers = (1e6 * each.families_s[name] / txids for name in FAMILIES_COUNTED)
         kinds = ", ".join(f"{kind} {value:.0f}" for kind, value in us.items())
         row = (case.slots, case.records, case.keys, f"{sum(us.values()):.0f}", kinds)
-        print(f"| {' | '.join(map(str, row))} | {workers:.0f} |", flush=True)
+        print(f"| {' | '.join(map(str, row))} | {jvm:.0f} | {workers:.0f} |", flush=True)
     costs = costs_of(measured)
     print(f"\n{carrier}, µs: ", end="")
     print(", ".join(f"{name} {1e6 * s:.1f}" for name, s in asdict(costs).items()), "\n", flush=True)
@@ -315,7 +332,7 @@ def _print_efficiency(carrier: Carrier, costs: Costs, arguments: argparse.Namesp
     for executors in (1, 2):
         txids, records = arguments.txids, arguments.records
         case = Case(carrier, executors, executors, records, 8, txids, SPIN_S)
-        runs = [in_process(case) for _ in range(arguments.runs)]
+        runs = in_process([case] * arguments.runs)
         wall_s = median(run.wall_s for run in runs)
         first_s = first_s or wall_s
         shares = []
@@ -363,7 +380,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--carrier", action="append", choices=CARRIERS, help="this one only; may be repeated"
     )
-    parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--cases", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

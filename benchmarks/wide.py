@@ -130,9 +130,9 @@ def main() -> None:
         for server in (ensemble, database):
             server.start()
             stack.callback(server.stop)
+        print("| what | how many | processor ms a txid | µs for each | wall ms a txid |")
+        print("|---" * 5 + "|", flush=True)
         for kind in arguments.only or SIZES:
-            print(f"| {kind} | processor ms a txid | for each of them µs | wall ms a txid |")
-            print("|---" * 4 + "|")
             for size in SIZES[kind]:
                 url = f"memory://{kind}-{size}"
                 if kind == "keys":
@@ -140,11 +140,8 @@ def main() -> None:
                 processor, wall = measure(kind, size, url, f"{ensemble.hosts}/{kind}-{size}")
                 # A txid is one topology's, however many there are.
                 each = processor if kind == "topologies" else processor / size
-                print(
-                    f"| {size:,} | {processor:,.2f} | {1000 * each:,.1f} | {wall:,.2f} |",
-                    flush=True,
-                )
-            print(flush=True)
+                cells = f"{processor:,.2f} | {1000 * each:,.1f} | {wall:,.2f}"
+                print(f"| {kind} | {size:,} | {cells} |", flush=True)
 
 
 def _arguments() -> argparse.Namespace:

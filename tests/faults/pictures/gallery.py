@@ -10,10 +10,12 @@ from tests.faults.pictures.schedule import batches, runs_and_groups, two_phases
 from tests.faults.pictures.sequence import fence, takeover
 from tests.faults.pictures.transcript import Cast, transcript
 from tests.faults.pictures.versions import undo_before_redo
+from tests.faults.pictures.wide import wide
 
 IMAGES = Path(__file__).parents[3] / "docs" / "explanation" / "images"
 DEMO = IMAGES / "demo.cast"
-"""What a run of the demo printed; each other picture is made from the code alone."""
+"""What a run of the demo printed. ``wide`` is made from a table of figures in its page, and each
+other picture from the code alone."""
 
 PICTURES: Mapping[str, Callable[[], str]] = {
     "batches": batches,
@@ -24,6 +26,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "takeover": takeover,
     "two-phases": two_phases,
     "undo-before-redo": undo_before_redo,
+    "wide": wide,
 }
 
 
