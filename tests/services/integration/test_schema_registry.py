@@ -20,6 +20,7 @@ from tests.harness.servers.schema_registry import SchemaRegistry
 from tests.unit.formats.messages import message_class
 from tests.unit.formats.records import read, written
 from tests.unit.formats.test_avro import SALE, field, record
+from tests.unit.spouts.kafka.groups import Group
 from tests.unit.spouts.kafka.logs import Log
 from txtopo import (
     Avro,
@@ -226,6 +227,35 @@ def test_an_opaque_spout_reads_them_too(kafka: KafkaBroker, registry: SchemaRegi
 
     assert storage.read("totals") == TOTALS
     assert [each["record"] for each in storage.read("dead_letters").values()] == ["bad"]
+
+
+@BOTH
+def test_a_group_reads_them_record_by_record_when_the_registry_is_there(
+    kafka: KafkaBroker, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    format = format_of(registry, kind)
+    log = filled(kafka, format, b"no frame")
+    group = Group(log)
+    a_new_process(monkeypatch)
+    registry.kill()
+
+    driven = group.driven(value=format, on_bad_record="report")
+
+    def is_said() -> bool:
+        driven.spout.next_tuple()
+        return bool(driven.errors)
+
+    wait_until(is_said, "the registry that is away is reported")
+    assert {type(each) for each in driven.errors} == {InfrastructureError}
+    registry.start()
+    driven.next(len(SALES))
+    for _, mark in driven.emitted:
+        driven.spout.ack(mark)
+    driven.spout.close()
+
+    assert sorted(map(tuple, driven.rows)) == sorted(SALES)
+    assert [type(each) for each in driven.errors if isinstance(each, EmitError)] == [EmitError]
+    assert sum(group.committed().values()) == len(SALES) + 1
 
 
 @pytest.mark.spark
