@@ -6,6 +6,7 @@ SOURCES := txtopo state_backends tests examples benchmarks docker/topologies doc
 FAST := not integration and not spark and not service and not kills and not slow
 
 SEEDS := 10000
+PROGRAMS := 2000
 KILLS := 1000
 INPUTS := 100000
 MINUTES := 30
@@ -105,16 +106,17 @@ secrets:  ## make the passwords of docker/compose.yml
 services:  ## install the servers that tests use (as root on Debian; else says what is missing)
 	@.ci/services
 
-simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults; SEED=7 replays one
+simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults, and PROGRAMS=2000 of streams; SEED=7 replays one
 	$(PYTHON) -m txtopo.testing.simulation.command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
 		--processes $(CORES) --report docs/reference/simulation.md) $(ARGS)
+	$(if $(SEED),,@$(MAKE) simulate-streams)
 
 simulate-slots: $(READY)  ## the same of resident slots: SEEDS=10000 runs, or SEED=7
 	$(PYTHON) -m txtopo.testing.simulation.slot_command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
 		--processes $(CORES)) $(ARGS)
 
-simulate-streams: $(READY)  ## the same of random programs of streams: SEEDS=10000
-	$(PYTHON) -m tests.unit.streams 0 $(SEEDS)
+simulate-streams: $(READY)  ## the same of random programs of streams: PROGRAMS=2000 seeds, two programs each
+	$(PYTHON) -m tests.unit.streams --seeds $(PROGRAMS) --processes $(CORES) --report docs/reference/simulation.md
 
 mutants: java services kafka $(READY)  ## break one rule after the other in a copy, and show what notices
 	$(PYTHON) -m tests.faults.mutants $(ARGS)

@@ -15,7 +15,9 @@ from examples.nexmark.generator import FIELDS, TOTAL, Generator
 from examples.nexmark.queries import QUERIES, topology
 from examples.nexmark.spout import EventSpout
 from tests.harness.nexmark import EXPECTED, TABLES, Events, held, oracle
+from tests.unit.streams.worlds import judged, planned_time
 from txtopo import Config, open_state
+from txtopo.context import EPOCH
 from txtopo.testing.own_topology import _run  # simulate, but not of all tables
 from txtopo.testing.simulation.clock import ThreadHandoff
 
@@ -142,7 +144,7 @@ def of_all_times(found: Any) -> Any:
 @pytest.mark.integration
 @pytest.mark.parametrize("query", [query for query in QUERIES if query != "q12"])
 def test_a_query_is_right_whatever_crashes(query: str) -> None:
-    """Not q12: its planned times are known to the run alone."""
+    """Not q12, which needs the planned times of the run."""
     program = topology(query, SMALL, "memory:", take=100)
     components = program.graph.components.values()
     tables = {state.layout().name for each in components for state in each.states.values()}
@@ -154,3 +156,25 @@ def test_a_query_is_right_whatever_crashes(query: str) -> None:
 
         assert not judged.violations, f"seed {seed}: {judged.violations[:3]}"
     handoff.close()
+
+
+@pytest.mark.integration
+def test_bids_are_counted_by_the_planned_time_of_their_txid_whatever_crashes() -> None:
+    """q12: each bid counts in the ten seconds in which its batch was planned first."""
+
+    def counts(batches: Any, facts: Any) -> dict[str, dict[Any, Any]]:
+        found: Counter[Any] = Counter()
+        for txid, batch in enumerate(batches, 1):
+            planned = planned_time(facts[txid])
+            assert planned is not None
+            start = planned - (planned - EPOCH) % datetime.timedelta(seconds=10)
+            found.update((start, bid[bidder]) for bid in batch)
+        return {"q12": {key: {"bids": bids} for key, bids in found.items()}}
+
+    bidder = FIELDS["bids"].index["bidder"]
+    bids = [tuple(row.values()) for row in SMALL.all("bids").to_pylist()]
+    for seed in range(5):
+        program = topology("q12", SMALL, "memory:", take=20)
+        found = judged(program, seed, counts, bids)
+
+        assert not found.violations, f"seed {seed}: {found.violations[:3]}"

@@ -18,7 +18,9 @@ from examples import (
     streams_alerts,
     streams_balances,
     streams_branches,
+    streams_deduplication,
     streams_enrichment,
+    streams_orders_payments,
     streams_sessions,
     streams_sources,
     streams_stock,
@@ -26,8 +28,13 @@ from examples import (
     streams_windows,
     streams_word_count,
 )
-from txtopo import Config, Topology, open_state
+from tests.unit.streams.plain_joins import deduplicated, joined
+from tests.unit.streams.worlds import judged, versions
+from txtopo import Config, Fields, Topology, open_state
+from txtopo.streams import DeltaLookup
 from txtopo.testing import simulate
+from txtopo.testing.own_topology import _run  # simulate, but not of all tables
+from txtopo.testing.simulation.clock import ThreadHandoff
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -344,11 +351,125 @@ UNDER_KILLS: list[tuple[Callable[[str], Topology], Mapping[str, Any], Records]] 
 ]
 
 
+HOUR = datetime.timedelta(hours=1)
+
+
+def let_through(records: Records, *, late: bool) -> Any:
+    """The sales that are counted; or what is kept of late ones, by txid and number."""
+    rows = [(shop, id, amount, at) for id, shop, amount, at in records]
+    told = deduplicated(batches(rows, streams_deduplication.TAKE), 24 * HOUR, 10 * MINUTE)
+    if late:
+        # No txid has two.
+        return {
+            key: (id, shop, amount, at) for key, (shop, id, amount, at) in told.numbered().items()
+        }
+    return [row for _, row in told.emitted]
+
+
+def sold_once(records: Records) -> Mapping[str, Any]:
+    found: dict[str, tuple[int, int]] = {}
+    for shop, _, amount, _ in let_through(records, late=False):
+        count, total = found.get(shop, (0, 0))
+        found[shop] = count + 1, total + amount
+    return found
+
+
+def seen(records: Records) -> Mapping[str, Any]:
+    """No id is let through twice, so there are no earlier times."""
+    return {id: (at, None) for _, id, _, at in let_through(records, late=False)}
+
+
+UNDER_KILLS.append(
+    (
+        streams_deduplication.topology,
+        {
+            "per_shop": sold_once,
+            "seen": seen,
+            "seen_late": partial(let_through, late=True),
+            "stream-deduplication_marks": partial(marks, source="sales", table="seen", delay=10),
+        },
+        streams_deduplication.SALES,
+    )
+)
+
+
 @pytest.mark.parametrize("case", UNDER_KILLS, ids=lambda case: case[0].__module__)
 def test_an_example_is_right_whatever_crashes(case: Any) -> None:
     topology, oracle, records = case
 
     simulate(topology("memory:"), oracle, seeds=SEEDS, records=records)
+
+
+def joined_payments(records: Records) -> Mapping[str, Mapping[Any, Any]]:
+    """The tables of orders and payments but for the buffer; each batch has one row of both."""
+    pairs = []
+    for batch in batches(records, 2):
+        orders = [(row[0], row[0], (*row[1:3],), row[3]) for row in batch if row[0][0] == "o"]
+        payments = [row for row in batch if row[0][0] == "p"]
+        pairs.append((orders, payments))
+    told = joined(pairs, 0 * HOUR, HOUR, "left", (MINUTE, 30 * MINUTE))
+    settled, unpaid = {}, {}
+    for _, (order, payment) in told.emitted:
+        id, _, (customer, total), at = order
+        if payment is None:
+            unpaid[id,] = customer, total
+        else:
+            settled[id, payment[0]] = customer, total, at, *payment[2:]
+    assert not told.late
+    return {"settled": settled, "unpaid": unpaid, "order_payment_late": {}}
+
+
+def test_orders_and_payments_are_right_whatever_crashes() -> None:
+    """The buffer of the join is left out; what follows from it is compared."""
+    topology = streams_orders_payments.topology("memory:")
+    oracles = {
+        name: partial(lambda name, records: joined_payments(records)[name], name)
+        for name in joined_payments([])
+    }
+    handoff = ThreadHandoff()
+    every = [*streams_orders_payments.ORDERS, *streams_orders_payments.PAYMENTS]
+    for seed in range(SEEDS):
+        found = _run(topology, oracles, seed, None, every, {}, handoff)
+
+        assert not found.violations, f"seed {seed}: {found.violations[:3]}"
+    handoff.close()
+
+
+def test_sales_are_enriched_as_of_their_txid_whatever_crashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shops of Monday are read first; Tuesday's sales come, and shop b moves, meanwhile."""
+    example, newest = streams_enrichment, DeltaLookup.newest
+
+    def in_turn(self: DeltaLookup, fields: Fields, held: Any, time_ms: int) -> Any:
+        if not (folder / "sales" / "tuesday.csv").exists():
+            example.write_sales(folder, "tuesday.csv", example.TUESDAY)
+        version: Any = newest(self, fields, held, time_ms)
+        return version | {"version": 0 if held is None else 1}
+
+    def revenue(
+        batches: Sequence[Records], facts: Mapping[int, Any]
+    ) -> dict[str, dict[Any, dict[str, Any]]]:
+        found: Counter[str] = Counter()
+        for txid, batch in enumerate(batches, 1):
+            number = versions(facts[txid])["shops"]["version"]
+            used.add(number)
+            for _, shop, amount in batch:
+                found[[example.SHOPS, example.MOVED][number].get(shop, "unknown")] += amount
+        return {"revenue": {country: {"revenue": total} for country, total in found.items()}}
+
+    monkeypatch.setattr(DeltaLookup, "newest", in_turn)
+    used: set[int] = set()
+    for seed in range(SEEDS):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        example.write_shops(folder, example.SHOPS)
+        example.write_shops(folder, example.MOVED)
+        example.write_sales(folder, "monday.csv", example.MONDAY)
+        found = judged(example.topology("memory:", folder), seed, revenue)
+
+        assert not found.violations, f"seed {seed}: {found.violations[:3]}"
+    assert used == {0, 1}
 
 
 def test_the_enriched_sales_are_those_that_pandas_joins(

@@ -1,36 +1,163 @@
-"""Random programs of the stream API in virtual time: ``python -m tests.unit.streams 0 2000``."""
+"""Random programs of the stream API in virtual time: ``python -m tests.unit.streams --seeds 2000``.
+
+With ``--report`` the result becomes a section of a page, the last one; the others stay as they are.
+"""
 
 from __future__ import annotations
 
+import argparse
+import signal
 import sys
 from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
 
 from tests.unit.streams.programs import random_program
 from tests.unit.streams.timed_programs import random_timed_program, sources_of
-from tests.unit.streams.worlds import GROUPS, sales, simulated, simulated_timed, timed_sales
+from tests.unit.streams.worlds import (
+    BEGINNING,
+    GROUPS,
+    TIMED,
+    RecuttingSpout,
+    sales,
+    simulated,
+    simulated_timed,
+    timed_sales,
+    timed_topology,
+)
+from txtopo.bolts.bolt import Committer
+from txtopo.spouts.clock import ClockTransactionalSpout
+from txtopo.streams.event_time import Watermarks
+
+SECTION = "## Programs of streams\n"
+ROWS, TIMED_ROWS = 20, 16
 
 
-def main(first: int, seeds: int) -> int:
+@dataclass
+class Found:
+    """What some seeds found.
+
+    Attributes:
+        seeds: How many seeds there were; each has two programs.
+        txids: How many txids were committed.
+        groups: How many writes had several txids, and what became of them.
+        parts: How many programs with event time have a part of each kind.
+        broken: What was wrong, by seed.
+    """
+
+    seeds: int = 0
+    txids: int = 0
+    groups: Counter[str] = field(default_factory=Counter)
+    parts: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+
+    def take(self, other: Found) -> None:
+        """Add what other seeds found."""
+        self.seeds += other.seeds
+        self.txids += other.txids
+        self.groups += other.groups
+        self.parts += other.parts
+        self.broken += other.broken
+
+    def lines(self) -> list[str]:
+        """Return the report."""
+        verdict = "No promise was broken." if not self.broken else "Promises were broken."
+        written, again, adopted = (self.groups[kind] for kind in ("written", "redone", "adopted"))
+        return [
+            verdict,
+            "",
+            f"* {2 * self.seeds:,} programs, half of them with event time, {len(self.broken)} with "
+            "a violation",
+            f"* {self.txids:,} txids committed",
+            f"* {written:,} writes of several txids, {again:,} of them done again, {adopted:,} "
+            "adopted by a new leader",
+            "",
+            "| what programs with event time have | programs |",
+            "|---|---|",
+            *(f"| {name} | {count:,} |" for name, count in sorted(self.parts.items())),
+        ]
+
+
+def main() -> int:
     """Run seeds, every second one with groups of txids; return 1 if a promise was broken."""
-    rows, broken, txids, groups = sales(20), 0, 0, Counter[str]()
-    for seed in range(first, first + seeds):
-        config = GROUPS if seed % 2 else None
-        timed = {id: timed_sales(16, seed, id[0]) for id in sources_of(seed)}
-        for judged in (
-            simulated(random_program(seed), seed, rows, config),
-            simulated_timed(random_timed_program(seed), seed, timed, config),
-        ):
-            txids += judged.txids
-            groups.update(judged.groups)
-            for each in judged.violations[:3]:
-                print(f"seed {seed}: {each.checker}: {each.what}")
-            broken += bool(judged.violations)
-    print(
-        f"{2 * seeds:,} programs, half of them with event time, {broken} with a violation; "
-        f"{txids:,} txids; groups: {dict(groups)}"
+    parser = argparse.ArgumentParser(prog="python -m tests.unit.streams", description=__doc__)
+    parser.add_argument("--first", type=int, default=0, help="first seed of many")
+    parser.add_argument("--seeds", type=int, default=200, help="how many seeds")
+    parser.add_argument("--processes", type=int, default=1, help="how many at a time")
+    parser.add_argument("--report", type=Path, help="a page; the result becomes its last section")
+    given = parser.parse_args()
+    found = Found()
+    # Processes that are forked have the modules of this one, whatever is edited meanwhile.
+    with get_context("fork").Pool(given.processes, ignore_interrupt) as pool:
+        seeds = range(given.first, given.first + given.seeds)
+        try:
+            for each in pool.imap(of_seed, seeds, chunksize=5):
+                found.take(each)
+                print(f"\r{found.seeds:,} seeds", end="", file=sys.stderr)
+        except KeyboardInterrupt:
+            print("\ninterrupted; this is the report of the seeds so far", file=sys.stderr)
+    print("", file=sys.stderr)
+    print("\n".join([*found.lines(), *sorted(found.broken)]))
+    if given.report is not None:
+        command = f"python -m tests.unit.streams --first {given.first} --seeds {found.seeds}"
+        write_section(given.report, command, found)
+    return int(bool(found.broken))
+
+
+def ignore_interrupt() -> None:
+    """Leave an interrupt to the process that reports."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def of_seed(seed: int) -> Found:
+    """Run both programs of a seed."""
+    config = GROUPS if seed % 2 else None
+    timed = {id: timed_sales(TIMED_ROWS, seed, id[0], BEGINNING) for id in sources_of(seed)}
+    program = random_timed_program(seed)
+    found = Found(seeds=1, parts=parts_of(seed))
+    for judge in (
+        partial(simulated, random_program(seed), seed, sales(ROWS), config),
+        partial(simulated_timed, program, seed, timed, config),
+    ):
+        judged = judge()
+        found.txids += judged.txids
+        found.groups.update(judged.groups)
+        if judged.violations:
+            first = judged.violations[0]
+            found.broken.append(f"seed {seed}: {first.checker}: {first.what:.500}")
+    return found
+
+
+def parts_of(seed: int) -> Counter[str]:
+    """Return what the program with event time of a seed has."""
+    spouts = {id: RecuttingSpout([], 1, fields=TIMED) for id in sources_of(seed)}
+    graph = timed_topology(random_timed_program(seed), spouts).graph
+    bolts = [each.prototype for each in graph.components.values()]
+    parts = {f"`{type(bolt).__name__}`" for bolt in bolts if isinstance(bolt, Committer)}
+    if any(isinstance(each, ClockTransactionalSpout) for each in bolts):
+        parts.add("a clock")
+    elif any(isinstance(each, Watermarks) and each.needs_planned_time for each in bolts):
+        parts.add("a source that may be idle")
+    if graph.lookups:
+        parts.add("a lookup")
+    return Counter(parts)
+
+
+def write_section(page: Path, command: str, found: Found) -> None:
+    """Write the result as the last section of a page."""
+    before, _, _ = page.read_text().partition(SECTION)
+    text = (
+        "Programs that are put together at random from operators on streams, and rows of which "
+        "some are\nlate, equal or without a value; each attempt cuts its batches in another way. "
+        "Each version of each\ntable is compared with the same program in plain Python "
+        "(`tests/unit/streams/plain.py`), which keeps\nall rows and knows no stores, tasks or "
+        "attempts. With every second seed txids are committed in\ngroups:\n\n"
     )
-    return int(broken > 0)
+    lines = "\n".join(found.lines())
+    page.write_text(f"{before.rstrip()}\n\n{SECTION}\n{text}    {command}\n\n{lines}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main())

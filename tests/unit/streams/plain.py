@@ -17,8 +17,10 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
+from tests.unit.streams.plain_joins import in_order as in_order_of_all
 from txtopo import Count, Max, Mean, Min, Sum
 from txtopo.durations import duration
+from txtopo.streams.interval_join import interval
 from txtopo.streams.windows import Session, Window
 
 Row = dict[str, Any]
@@ -39,6 +41,7 @@ class PlainBuilder:
         self._ends: list[Callable[[], object]] = []
         self._clocks: dict[str, PlainClock] = {}
         self.watermarks: dict[frozenset[str], tuple[Time | None, Time | None]] = {}
+        self.versions: Mapping[str, Any] = {}
 
     def source(
         self,
@@ -49,14 +52,19 @@ class PlainBuilder:
         delay: Any = datetime.timedelta(0),
         by: Sequence[str] = (),
         idle_after: Any = None,
+        clock: Any = None,
     ) -> PlainStream:
         self._sources[id] = list(names)
         if event_time is None:
             return PlainStream(self, lambda: self._rows[id])
         length = duration("delay", delay, zero=True)
         idle = None if idle_after is None else duration("idle_after", idle_after)
-        self._clocks[id] = PlainClock(event_time, length, as_names(by), idle)
+        ticks = None if clock is None else duration("clock", clock)
+        self._clocks[id] = PlainClock(event_time, length, as_names(by), idle, ticks)
         return PlainStream(self, lambda: self._rows[id], PlainTime(event_time, frozenset((id,))))
+
+    def lookup(self, id: str, source: Any, **_: Any) -> PlainLookup:
+        return PlainLookup(self, id, source)
 
     def merge(self, *streams: PlainStream) -> PlainStream:
         def together() -> Rows:
@@ -73,19 +81,29 @@ class PlainBuilder:
         behind = max(each.behind for each in times if each is not None)
         return PlainStream(self, together, replace(first, sources=sources, behind=behind))
 
-    def at_the_end(self, name: str, compute: Callable[[], object]) -> None:
-        self.tables.setdefault(name, {})
+    def at_the_end(self, name: str | None, compute: Callable[[], object]) -> None:
+        if name is not None:
+            self.tables.setdefault(name, {})
         self._ends.append(compute)
+
+    def judge_by(self, time: PlainTime) -> None:
+        """See to it that there is a watermark of an event time."""
+        self.watermarks.setdefault(time.sources, (None, None))
 
     def run(
         self,
         batches: Sequence[Mapping[str, Sequence[Sequence[Any]]]],
-        planned: Sequence[Time] | None = None,
+        planned: Sequence[Time | None] | None = None,
+        versions: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Run batches, each with the records of all sources, and when each was planned."""
+        """Run batches, each with the records of all sources.
+
+        Beside them stand when each was planned, and the versions of its lookups.
+        """
         for number, records in enumerate(batches):
             self.batch += 1
             now = None if planned is None else planned[number]
+            self.versions = {} if versions is None else versions[number]
             for source, names in self._sources.items():
                 rows = [dict(zip(names, each, strict=True)) for each in records.get(source, ())]
                 self._rows[source] = rows
@@ -111,9 +129,9 @@ class PlainBuilder:
         if any(not clock.marks and not clock.idle(clock.begun, now) for clock in clocks):
             return before
         awake = [
-            mark - clock.delay
+            clock.mark(part, now) - clock.delay
             for clock in clocks
-            for part, mark in clock.marks.items()
+            for part in clock.marks
             if not clock.idle(clock.seen[part], now)
         ]
         found = min(awake, default=before)
@@ -128,6 +146,7 @@ class PlainClock:
     delay: datetime.timedelta
     by: tuple[str, ...]
     idle_after: datetime.timedelta | None = None
+    ticks: datetime.timedelta | None = None
     marks: dict[Any, Time] = field(default_factory=dict)
     seen: dict[Any, Time | None] = field(default_factory=dict)
     begun: Time | None = None
@@ -138,6 +157,12 @@ class PlainClock:
             part = tuple(row[name] for name in self.by)
             self.marks[part] = max(row[self.column], self.marks.get(part, row[self.column]))
             self.seen[part] = now
+
+    def mark(self, part: Any, now: Time | None) -> Time:
+        mark, seen = self.marks[part], self.seen[part]
+        if self.ticks is None or now is None or seen is None or now - seen < self.ticks:
+            return mark
+        return max(mark, now)
 
     def idle(self, since: Time | None, now: Time | None) -> bool:
         if self.idle_after is None or now is None or since is None:
@@ -244,6 +269,56 @@ class PlainStream:
 
         return self._then(answered)
 
+    def drop_duplicates(
+        self, *names: str, within: Any, state: str, late: Any = None
+    ) -> PlainStream:
+        """Rows of a key are copies, or apart by *within*; so it does not matter which one is first.
+
+        Everything is remembered for ever.
+        """
+        assert self.time is not None
+        time, length = self.time, duration("within", within)
+        self.builder.judge_by(time)
+        told = None if late is False else LateTable(self.builder, late or f"{state}_late")
+        passed: dict[Any, list[Time]] = {}
+
+        def unique(rows: Rows) -> Rows:
+            before, _ = self.builder.watermark(time)
+            found: Rows = []
+            for row in rows:
+                key, at = tuple(row[name] for name in names), time.of(row)
+                if before is not None and at < before:
+                    if told is not None:
+                        told.take(tuple(row.values()))
+                    continue
+                if None not in key:
+                    if any(abs(at - other) < length for other in passed.get(key, [])):
+                        continue
+                    passed.setdefault(key, []).append(at)
+                found.append(row)
+            if told is not None:
+                told.close()
+            return found
+
+        stream = self._then(unique, time)
+        self.builder.at_the_end(None, stream.rows)
+        return stream
+
+    def join(self, other: Any, on: str, how: str = "inner", **more: Any) -> PlainStream:
+        if isinstance(other, PlainLookup):
+
+            def known(rows: Rows) -> Rows:
+                found = [(row, other.rows().get(row[on])) for row in rows]
+                nothing = dict.fromkeys(other.columns)
+                return [
+                    row | (nothing if match is None else match)
+                    for row, match in found
+                    if match is not None or how == "left"
+                ]
+
+            return self._then(known, self.time)
+        return PlainJoin(self, other, on, how, **more).stream()
+
     def bolt(self, id: str, bolt: Any, **_: Any) -> PlainStream:
         return self._then(bolt.plain)
 
@@ -291,8 +366,16 @@ class PlainGrouped:
         return self._stream._then(of_batch)
 
     def update(
-        self, function: Any, fields: str, *, state: str, order_by: Sequence[str] = ()
+        self,
+        function: Any,
+        fields: str,
+        *,
+        state: str,
+        order_by: Sequence[str] = (),
+        expire_after: Any = None,
     ) -> PlainStream:
+        if expire_after is not None:
+            return self._expiring(function, fields, order_by, duration("after", expire_after))
         names, values = names_of(fields), dict[Any, Any]()
         builder = self._stream.builder
 
@@ -311,6 +394,141 @@ class PlainGrouped:
         stream = self._stream._then(emitted)
         builder.at_the_end(state, stream.rows)
         return stream
+
+    def _expiring(
+        self, function: Any, fields: str, order_by: Sequence[str], after: datetime.timedelta
+    ) -> PlainStream:
+        """Keep a running value of each key, which is none after a time without a row."""
+        stream, time, names = self._stream, self._stream.time, names_of(fields)
+        assert time is not None
+        stream.builder.judge_by(time)
+        values: dict[Any, tuple[Any, Time]] = {}
+
+        def emitted(rows: Rows) -> Rows:
+            before, _ = stream.builder.watermark(time)
+            found: Rows = []
+            for row in in_order(rows, as_names(order_by)):
+                key, at = key_of(row, self._key), time.of(row)
+                now = at if before is None else max(at, before)
+                value, seen = values.pop(key, (None, at))
+                if seen + after <= now:
+                    value, seen = None, at
+                value, emitted_row = function(value, row)
+                if value is not None:
+                    values[key] = value, max(seen, at)
+                if emitted_row is not None:
+                    found.append(named(names, emitted_row))
+            return found
+
+        found = stream._then(emitted, stream._among(names))
+        stream.builder.at_the_end(None, found.rows)
+        return found
+
+
+class PlainLookup:
+    """A table from outside, of which each batch has a version."""
+
+    def __init__(self, builder: PlainBuilder, id: str, source: Any) -> None:
+        self._builder, self._id, self._source = builder, id, source
+        self.columns: tuple[str, ...] = source.columns
+
+    def rows(self) -> dict[Any, Row]:
+        found: dict[Any, Row] = self._source.plain(self._builder.versions.get(self._id))
+        return found
+
+
+class LateTable:
+    """The rows that were late, by batch and number."""
+
+    def __init__(self, builder: PlainBuilder, name: str) -> None:
+        self._builder = builder
+        self._table = builder.tables.setdefault(name, {})
+        self._taken: list[tuple[Any, ...]] = []
+
+    def take(self, row: tuple[Any, ...]) -> None:
+        self._taken.append(row)
+
+    def close(self) -> None:
+        """Number the late rows of a batch."""
+        for number, row in enumerate(sorted(self._taken, key=in_order_of_all), 1):
+            self._table[self._builder.batch, number] = dict(enumerate(row))
+        self._taken.clear()
+
+
+class PlainJoin:
+    """An interval join, which compares each row with every other one and keeps all of them."""
+
+    def __init__(
+        self,
+        left: PlainStream,
+        right: PlainStream,
+        on: str,
+        how: str,
+        *,
+        within: Any,
+        state: str,
+        late: Any = None,
+    ) -> None:
+        assert left.time is not None
+        assert right.time is not None
+        self._builder, self._sides, self._on, self._how = left.builder, (left, right), on, how
+        self._lower, self._upper = interval("within", within)
+        self._times = left.time, right.time
+        self._time = replace(
+            left.time,
+            sources=left.time.sources | right.time.sources,
+            behind=max(left.time.behind, right.time.behind),
+        )
+        self._builder.judge_by(self._time)
+        self._late = None if late is False else LateTable(self._builder, late or f"{state}_late")
+        self._kept: tuple[list[Row], list[Row]] = ([], [])
+        self._left_alone: list[int] = []
+
+    def stream(self) -> PlainStream:
+        behind = self._time.behind + max(self._upper, datetime.timedelta(0))
+        found = PlainStream(self._builder, self._emitted, replace(self._time, behind=behind))
+        self._builder.at_the_end(None, found.rows)
+        return found
+
+    def _emitted(self) -> Rows:
+        before, after = self._builder.watermark(self._time)
+        old = len(self._kept[0]), len(self._kept[1])
+        for number, (side, time) in enumerate(zip(self._sides, self._times, strict=True)):
+            for row in side.rows():
+                if before is None or time.of(row) >= before:
+                    self._kept[number].append(row)
+                elif self._late is not None:
+                    self._late.take(self._late_row(number, row))
+        if self._late is not None:
+            self._late.close()
+        self._left_alone += range(old[0], len(self._kept[0]))
+        found: Rows = []
+        for at, one in enumerate(self._kept[0]):
+            for number, other in enumerate(self._kept[1]):
+                apart = self._times[1].of(other) - self._times[0].of(one)
+                if one[self._on] == other[self._on] and self._lower <= apart <= self._upper:
+                    if at >= old[0] or number >= old[1]:
+                        found.append(one | other)
+                    if at in self._left_alone:
+                        self._left_alone.remove(at)
+        if self._how == "left" and after is not None:
+            for at in list(self._left_alone):
+                one = self._kept[0][at]
+                if self._times[0].of(one) + self._upper < after:
+                    found.append(one | dict.fromkeys(JOINED_RIGHT))
+                    self._left_alone.remove(at)
+        return found
+
+    def _late_row(self, number: int, row: Row) -> tuple[Any, ...]:
+        """The side, then the columns of the left row, then those of the right one but its key."""
+        if number == 0:
+            return ("left", *row.values(), *[None] * len(JOINED_RIGHT))
+        left = [row[self._on] if name == self._on else None for name in JOINED_LEFT]
+        return ("right", *left, *(row[name] for name in JOINED_RIGHT))
+
+
+JOINED_LEFT, JOINED_RIGHT = ("id", "shop", "amount", "ts"), ("rid", "ramount", "rts")
+"""The columns of both sides of a join in random programs; of the right one without its key."""
 
 
 class PlainTable:
@@ -438,7 +656,7 @@ class PlainWindowed:
         assert stream.time is not None
         self._builder, self._stream, self._key, self.window = stream.builder, stream, key, window
         self.time = stream.time
-        self._builder.watermarks.setdefault(self.time.sources, (None, None))
+        self._builder.judge_by(self.time)
         self._kept: dict[Any, Rows] = {}
         self._late: dict[Any, Rows] = {}
         self._sessions, self._late_sessions = PlainSessions(), PlainSessions()

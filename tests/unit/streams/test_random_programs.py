@@ -25,6 +25,8 @@ from txtopo.spouts import MemoryTransactionalSpout
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from txtopo.config import Carrier
+
 pytestmark = pytest.mark.integration
 ROWS = sales(20)
 
@@ -83,11 +85,14 @@ def test_neither_parallelism_nor_slots_change_a_result(seed: int, tmp_path: Path
 
 
 @pytest.mark.spark
-def test_programs_are_the_same_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("carrier", ["rdd", "resident"])
+def test_programs_are_the_same_on_spark(
+    carrier: Carrier, spark: SparkSession, tmp_path: Path
+) -> None:
     for seed in (3, 4):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        config = Config(carrier="rdd", zookeeper="memory")
+        config = Config(carrier=carrier, zookeeper="memory")
         assert ran(random_program(seed), folder, 2, config, spark) == expected(random_program(seed))
 
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from state_backends.sql.backend import SqlBackend
+from tests.unit.streams.__main__ import of_seed, write_section
 from tests.unit.streams.timed_programs import random_timed_program, sources_of
 from tests.unit.streams.worlds import (
+    BEGINNING,
     GROUPS,
     LOCAL,
     TIMED,
@@ -26,6 +28,8 @@ from txtopo.streams import tumbling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from txtopo.config import Carrier
 
 pytestmark = pytest.mark.integration
 
@@ -43,10 +47,25 @@ def nothing_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_random_programs_with_event_time_are_right_whatever_crashes(first: int) -> None:
     """Every second one commits txids in groups."""
     for seed in range(first, first + 10):
-        rows = {id: timed_sales(12, seed, id[0]) for id in sources_of(seed)}
+        rows = {id: timed_sales(12, seed, id[0], BEGINNING) for id in sources_of(seed)}
         program = random_timed_program(seed)
         judged = simulated_timed(program, seed, rows, GROUPS if seed % 2 else None)
         assert not judged.violations, f"seed {seed}: {judged.violations[:3]}"
+
+
+def test_the_report_of_programs_becomes_the_last_section_of_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "simulation.md"
+    page.write_text("# Simulation\n\nof others\n\n## Groups\n\nof others\n")
+    found = of_seed(3)
+
+    for seeds in (1, 7):
+        found.seeds = seeds
+        write_section(page, f"some --seeds {seeds}", found)
+
+    text = page.read_text()
+    assert text.startswith("# Simulation\n\nof others\n\n## Groups\n\nof others\n\n## Programs of")
+    assert "* 14 programs, half of them with event time, 0 with a violation\n" in text
+    assert text.count("##") == 2
 
 
 def in_order(count: int, seed: int, source: str) -> list[list[Any]]:
@@ -77,8 +96,8 @@ def ran(
         for id in sources_of(seed)
     }
 
-    def state(name: str) -> Any:
-        return open_state(url, table=name)
+    def state(name: str, **more: Any) -> Any:
+        return open_state(url, table=name, **more)
 
     run(timed_topology(program, spouts, parallelism, state), config, spark)
     held = {}
@@ -105,7 +124,7 @@ def expected(program: Any, seed: int, take: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_without_late_rows_the_cut_changes_no_result(seed: int, tmp_path: Path) -> None:
-    program = random_timed_program(seed, DELAY, changes=False)
+    program = random_timed_program(seed, DELAY, changes=False, planned=False)
     found = {
         take: ran(program, seed, tmp_path / str(take), take=take, parallelism=1 + take % 3)
         for take in (1, 4, 20)
@@ -117,7 +136,7 @@ def test_without_late_rows_the_cut_changes_no_result(seed: int, tmp_path: Path) 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_neither_parallelism_nor_slots_change_a_result(seed: int, tmp_path: Path) -> None:
-    program = random_timed_program(seed, "0 seconds")
+    program = random_timed_program(seed, "0 seconds", planned=False)
     for number, (parallelism, slots) in enumerate([(1, 1), (3, 2), (4, 3)]):
         config = Config(carrier="local", zookeeper="memory", slots=slots)
         held = ran(program, seed, tmp_path / str(number), parallelism=parallelism, config=config)
@@ -126,12 +145,13 @@ def test_neither_parallelism_nor_slots_change_a_result(seed: int, tmp_path: Path
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("carrier", ["rdd", "resident"])
 def test_programs_with_event_time_are_the_same_on_spark(
-    spark: SparkSession, tmp_path: Path
+    carrier: Carrier, spark: SparkSession, tmp_path: Path
 ) -> None:
     for seed in (3, 4):
-        program = random_timed_program(seed, "2 minutes")
-        config = Config(carrier="rdd", zookeeper="memory")
+        program = random_timed_program(seed, "2 minutes", planned=False)
+        config = Config(carrier=carrier, zookeeper="memory")
         folder = tmp_path / str(seed)
         held = ran(program, seed, folder, parallelism=2, config=config, spark=spark)
         assert held == expected(program, seed, 4)

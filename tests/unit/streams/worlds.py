@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 from zlib import crc32
 
@@ -12,15 +13,18 @@ from tests.unit.streams.plain import PlainBuilder
 from txtopo import Config, Fields, Topology, TopologyRun, open_state
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
-from txtopo.context import TaskContext
+from txtopo.context import EPOCH, TaskContext
 from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyKilled
 from txtopo.metadata import Json
 from txtopo.spouts import OpaqueMemoryTransactionalSpout
+from txtopo.spouts.clock import ClockTransactionalSpout
 from txtopo.spouts.spout import OpaquePartitionedTransactionalEmitter
 from txtopo.streams import StreamBuilder
 from txtopo.testing.checkers import Evidence
+from txtopo.testing.checkers.evidence import stored_attempts, stored_facts
 from txtopo.testing.simulation.campaign import Verdict, quiet, verdict
 from txtopo.testing.simulation.clock import ThreadHandoff
+from txtopo.testing.simulation.history import History, NodesWrite
 from txtopo.testing.simulation.scenario import CHAOS_S, Scenario
 from txtopo.testing.simulation.topologies import Oracle, Rows
 from txtopo.testing.simulation.world import World
@@ -29,6 +33,8 @@ SALE = "id string, shop string, amount long"
 NAMES = ("id", "shop", "amount")
 TIMED = f"{SALE}, ts timestamp"
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+# Virtual time begins six minutes and forty seconds later, amid the rows: so that clocks matter.
+BEGINNING = datetime.datetime(2020, 9, 13, 12, 20, tzinfo=datetime.UTC)
 LOCAL = Config(carrier="local", zookeeper="memory", slots=2)
 # Batches of few rows, many in flight: most txids share a write.
 GROUPS = Config(carrier="local", zookeeper="memory", group_txids_max=10, run_txids_max=10, slots=2)
@@ -47,14 +53,16 @@ def sales(count: int, seed: int = 0) -> list[list[Any]]:
     return rows
 
 
-def timed_sales(count: int, seed: int = 0, source: str = "s") -> list[list[Any]]:
+def timed_sales(
+    count: int, seed: int = 0, source: str = "s", first: datetime.datetime = NOON
+) -> list[list[Any]]:
     """Return sales with event times: a minute apart, out of order, some of them far behind."""
     rows: list[list[Any]] = []
     for number, sale in enumerate(sales(count, seed)):
         chance = crc32(f"{seed}/{source}/{number}/time".encode())
         minute = number * 1.5 + chance % 9 - 4 - (30 if chance // 9 % 12 == 0 else 0)
         # Whole minutes are where windows end.
-        at = NOON + datetime.timedelta(minutes=round(minute) if chance // 128 % 2 else minute)
+        at = first + datetime.timedelta(minutes=round(minute) if chance // 128 % 2 else minute)
         rows.append([f"{source}{sale[0][1:]}", *sale[1:], at])
     return rows
 
@@ -144,9 +152,17 @@ def timed_topology(
 
 
 def timed_tables(
-    program: TimedProgram, batches: Sequence[Sequence[Sequence[Any]]]
+    program: TimedProgram,
+    batches: Sequence[Sequence[Sequence[Any]]],
+    facts: Mapping[int, Any] = MappingProxyType({}),
 ) -> dict[str, dict[Any, Any]]:
-    """Return what each table holds after some batches; the ids of records begin like a source's."""
+    """Return what each table holds after some batches; the ids of records begin like a source's.
+
+    Args:
+        program: The program.
+        batches: The records of each txid.
+        facts: What was planned with each txid: its time, and the versions of lookups.
+    """
     builder = PlainBuilder()
     sources: list[str] = []
 
@@ -157,11 +173,34 @@ def timed_tables(
     program(builder, source, lambda name, **_: name)
     builder.run(
         [
-            {id: [each for each in batch if each[0][0] == id[0]] for id in sources}
+            {id: [each for each in batch if str(each[0])[0] == id[0]] for id in sources}
             for batch in batches
-        ]
+        ],
+        [planned_time(facts.get(txid)) for txid in range(1, len(batches) + 1)],
+        [versions(facts.get(txid)) for txid in range(1, len(batches) + 1)],
     )
     return builder.tables
+
+
+def planned_time(facts: Any) -> datetime.datetime | None:
+    return None if facts is None else EPOCH + datetime.timedelta(milliseconds=facts["time"])
+
+
+def versions(facts: Any) -> Mapping[str, Any]:
+    tables = {} if facts is None else facts.get("tables") or {}
+    return {id: held["version"] for id, held in tables.items()}
+
+
+def planned_facts(topology_id: str, history: History) -> dict[int, Any]:
+    """Return what was planned with each txid; nothing for a topology that needs none."""
+    found: dict[int, Any] = {}
+    for write in history.writes:
+        if isinstance(write, NodesWrite):
+            for attempt in stored_attempts(topology_id, write):
+                facts = stored_facts(topology_id, write.after, attempt.txid)
+                if facts is not None:
+                    found[attempt.txid] = facts
+    return found
 
 
 class Held(dict[Any, Any]):
@@ -170,16 +209,16 @@ class Held(dict[Any, Any]):
     batches: tuple[Sequence[Any], ...] = ()
 
 
-Tables = Callable[[Sequence[Sequence[Sequence[Any]]]], dict[str, dict[Any, Any]]]
-"""Returns what each table of a program holds after some batches."""
+Tables = Callable[[Sequence[Sequence[Sequence[Any]]], Mapping[int, Any]], dict[str, dict[Any, Any]]]
+"""Returns what each table holds after some batches, of which it is known what was planned."""
 
 
-def oracle_of(tables: Tables, table: str) -> Oracle:
+def oracle_of(tables: Tables, table: str, facts: Mapping[int, Any]) -> Oracle:
     def step(rows: Rows, batch: Sequence[Any]) -> Rows:
         batches = (*(rows.batches if isinstance(rows, Held) else ()), tuple(batch))
         held = Held(
             (key if isinstance(key, tuple) else (key,), tuple(value.values()))
-            for key, value in tables(batches)[table].items()
+            for key, value in tables(batches, facts)[table].items()
         )
         held.batches = batches
         return held
@@ -193,7 +232,7 @@ def simulated(
     """Run a program under faults of a seed, and judge it by the program in plain Python."""
     take, parallelism = 1 + seed % 5, 1 + seed % 3
     topology = topology_of(program, RecuttingSpout(rows, take), parallelism)
-    return judged(topology, seed, lambda batches: plain_tables(program, batches), rows, config)
+    return judged(topology, seed, lambda batches, _: plain_tables(program, batches), rows, config)
 
 
 def simulated_timed(
@@ -210,24 +249,25 @@ def simulated_timed(
     topology = timed_topology(program, spouts, 1 + seed % 3)
     known: dict[Any, dict[str, dict[Any, Any]]] = {}
 
-    def tables(batches: Sequence[Sequence[Sequence[Any]]]) -> dict[str, dict[Any, Any]]:
+    def tables(
+        batches: Sequence[Sequence[Sequence[Any]]], facts: Mapping[int, Any]
+    ) -> dict[str, dict[Any, Any]]:
         # Each table asks for the same batches.
         key = tuple(tuple(each[0] for each in batch) for batch in batches)
         if key not in known:
-            known[key] = timed_tables(program, batches)
+            known[key] = timed_tables(program, batches, facts)
         return known[key]
 
     records = [record for each in rows.values() for record in each]
-    return judged(topology, seed, tables, records, config, tuple(rows))
+    return judged(topology, seed, tables, records, config)
 
 
 def judged(
     topology: Topology,
     seed: int,
     tables: Tables,
-    records: Sequence[Sequence[Any]],
-    config: Config | None,
-    spouts: Sequence[str] = (),
+    records: Sequence[Sequence[Any]] | None = None,
+    config: Config | None = None,
 ) -> Verdict:
     """Run a topology under faults of a seed, and judge it by what its tables should hold."""
     scenario = replace(
@@ -239,15 +279,19 @@ def judged(
     world.take(topology)
     with quiet():
         history = world.run(CHAOS_S)
+    facts = planned_facts(topology.id, history)
+    spouts = {spout.id: spout.prototype for spout in topology.graph.spouts}
+    # How many rows a clock has is not known, so nobody counts them.
+    ticks = any(isinstance(spout, ClockTransactionalSpout) for spout in spouts.values())
     evidence = Evidence(
         topology_id=topology.id,
         history=history,
-        oracles={table: oracle_of(tables, table) for table in tables([])},
+        oracles={table: oracle_of(tables, table, facts) for table in tables([], {})},
         source=None,
         leftovers=world.leftovers.found,
         expected=(FencedError, PoisonBatchError, InfrastructureError, TopologyKilled),
-        records=[tuple(each) for each in records],
-        spouts=spouts,
+        records=None if ticks or records is None else [tuple(each) for each in records],
+        spouts=list(spouts) if len(spouts) > 1 else (),
     )
     found = verdict(seed, world, evidence)
     handoff.close()

@@ -165,6 +165,20 @@ def test_the_command_writes_a_report(tmp_path: Path) -> None:
     assert "txtopo-simulate --first 0 --seeds 2" in page.read_text()
 
 
+def test_a_report_leaves_the_further_sections_of_its_page_as_they_are(tmp_path: Path) -> None:
+    page = tmp_path / "simulation.md"
+    page.write_text(
+        "# Simulation\n\nsome earlier run\n\n## Groups\n\nkept\n\n## Streams\n\nas well\n"
+    )
+
+    assert CliRunner().invoke(main, ["--seeds", "1", "--report", str(page)]).exit_code == 0
+
+    text = page.read_text()
+    assert "earlier" not in text
+    assert "--seeds 1" in text
+    assert text.endswith("|\n\n## Groups\n\nkept\n\n## Streams\n\nas well\n")
+
+
 @pytest.mark.parametrize("arguments", [["--set", "records"], ["--seed", "1", "--without", "fire"]])
 def test_the_command_refuses_what_it_does_not_know(arguments: list[str]) -> None:
     done = CliRunner().invoke(main, arguments)

@@ -57,7 +57,7 @@ def main(
     click.echo(text)
     if report is not None:
         report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(_page(command, text, done))
+        report.write_text(_page(command, text, done) + _further_sections(report))
     for failed, violations in sorted(done.failures.items())[:SHOWN_FAILURES_MAX]:
         click.echo(f"\nseed {failed}: {Scenario.drawn(failed).changed(changes, without).command()}")
         for violation in violations[:3]:
@@ -104,6 +104,13 @@ def _progress(report: CampaignReport) -> None:
         nl=False,
         err=True,
     )
+
+
+def _further_sections(page: Path) -> str:
+    """Return the sections of a page that are of other runs, which stay as they are."""
+    held = page.read_text() if page.exists() else ""
+    _, mark, sections = held.partition("\n## ")
+    return mark + sections
 
 
 def _page(command: str, text: str, done: CampaignReport) -> str:
