@@ -260,6 +260,7 @@ class TableCommitter(BatchBolt, Committer):
         }
         streams |= {name: changed_fields(table, name) for name in sorted(changes)}
         self.output_streams = streams
+        self.takes_back = CHANGES_RETRACTED if CHANGES_RETRACTED in changes else None
 
     def prepare(
         self,

@@ -187,7 +187,8 @@ def refused_change(graph: Graph, known: Mapping[str, Json], added: Sequence[str]
 
     A bolt may say why: ``meaning_stays`` and ``buffered_stays``, of its ``meaning`` and of what it
     has ``buffered``, while it keeps its states, and ``state_stays``, of its states while one below
-    it keeps its own.
+    it keeps its own. One with ``takes_back`` names its stream of which rows are taken back below:
+    the states there begin together with its own.
 
     Args:
         graph: The topology.
@@ -207,6 +208,8 @@ def refused_change(graph: Graph, known: Mapping[str, Json], added: Sequence[str]
                 f"{own[0]} would begin anew, and {kept[0]} would not; got {now[own[0]]}; "
                 f"expected the table of before; {why}"
             )
+        if (why := _other_beginning(graph, component, added)) is not None:
+            return why
     return None
 
 
@@ -279,6 +282,34 @@ def _kept_below(graph: Graph, above: Component, added: Sequence[str]) -> list[st
         for name in each.states
         if (part := state_part(each.id, name)) not in added
     ]
+
+
+def _other_beginning(graph: Graph, above: Component, added: Sequence[str]) -> str | None:
+    """Return why a state cannot take back the rows of a table; None if both begin together."""
+    stream = getattr(above.prototype, "takes_back", None)
+    if stream is None:
+        return None
+    own = state_part(above.id, next(iter(above.states)))
+    for part in _states_fed_by(graph, (above.id, stream)):
+        if (part in added) != (own in added):
+            new, old = (part, own) if part in added else (own, part)
+            return (
+                f"{new} would begin anew, and {old} would not, but {part} takes back what changes "
+                f"in {own}; expected both in the tables of before, or both in new ones; else a "
+                "row would be taken back where it never counted, or count again where it did"
+            )
+    return None
+
+
+def _states_fed_by(graph: Graph, output: tuple[str, str]) -> list[str]:
+    """Return the states that a stream comes to, through bolts without a state."""
+    outputs, found = {output}, list[str]()
+    for each in graph.components.values():  # what is above comes first
+        if any((one.source, one.stream) in outputs for one in each.subscriptions):
+            found += [state_part(each.id, name) for name in each.states]
+            if not each.states:
+                outputs |= {(each.id, name) for name in each.streams}
+    return found
 
 
 def state_part(component: str, name: str) -> str:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.streams.test_changed_programs import Changing
 from tests.unit.streams.test_mistakes import builder_and_sales, latest, state
+from tests.unit.streams.times import events
 from tests.unit.streams.worlds import GROUPS, assert_right, run
 from txtopo import (
     Count,
@@ -21,6 +23,7 @@ from txtopo import (
     TopologyError,
     open_state,
 )
+from txtopo.errors import TopologyChanged
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.streams import DataStream
 
@@ -209,3 +212,44 @@ def test_a_table_with_a_column_of_that_name_is_refused() -> None:
 
     with pytest.raises(FieldsError, match="changes would make column 'retracted' twice"):
         table.changes(retracted=True)
+
+
+KEYED = events(("a", 1), ("b", 2), ("a", 3), ("b", 4))
+
+
+def aggregated(table: str, total: str | None) -> Any:
+    """Keep the last number of each key, and, if a table is given for it, their sum."""
+
+    def program(world: Changing, builder: StreamBuilder) -> None:
+        last = world.source(builder).as_table(world.state(table), key="key", value="n")
+        if total is not None:
+            rows = last.changes(retracted=True).filter(lambda row: True).group_by()
+            rows.persistent_aggregate(world.state(total), n=Sum("n"))
+        last.changes().store(world.state("view"), key="key")
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(("last", None), ("last", "sum")), (("last", "sum"), ("other", "sum")),
+     (("last", "sum"), ("last", "other"))],
+)  # fmt: skip
+def test_a_table_and_what_takes_its_rows_back_begin_together(before: Any, after: Any) -> None:
+    """Else a row is taken back that never counted, or counts again."""
+    world = Changing("memory:")
+    world.run(aggregated(*before), s=KEYED[:2])
+
+    with pytest.raises(TopologyChanged, match=r"would begin anew, and .* takes back what changes"):
+        world.run(aggregated(*after), s=KEYED)
+
+
+def test_both_may_stay_and_both_may_be_new() -> None:
+    world = Changing("memory:")
+    world.run(aggregated("last", None), s=KEYED[:1])
+    world.run(aggregated("newer", "sum"), s=KEYED[:2])
+    world.run(aggregated("newer", "sum"), s=KEYED[:3])
+    world.run(aggregated("newer", "sum"), s=KEYED)
+
+    assert world.held("newer") == {"a": 3, "b": 4}
+    assert world.held("sum") == {"global": 7}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.streams.plain_joins import in_order
+from tests.unit.streams.test_changed_programs import Changing
 from tests.unit.streams.timed_worlds import assert_right, stream_of
 from tests.unit.streams.times import EVENT, at, events, marks_of, tables_of
 from tests.unit.streams.worlds import GROUPS, memory_state
@@ -160,3 +161,22 @@ def test_a_transactional_table_is_refused_below_an_opaque_source(url: str) -> No
 
     with pytest.raises(TopologyError, match="transactional"):
         builder.build_topology()
+
+
+def test_a_program_that_has_run_may_begin_to_keep_them_and_end_it() -> None:
+    """Kept rows stay; what closed stays closed."""
+    world, rows = Changing("memory:"), events(("x", 1), ("x", None), ("x", 7), ("x", 12))
+
+    def keeping(world: Changing, builder: StreamBuilder) -> None:
+        world.count(world.source(builder, unusable=world.state("odd")))
+
+    def without(world: Changing, builder: StreamBuilder) -> None:
+        world.count(world.source(builder))
+
+    world.run(without, s=rows[:1])
+    world.run(keeping, s=rows[:3])
+    world.run(without, s=rows)
+
+    assert [row["id"] for row in world.held("odd").values()] == ["e2"]
+    assert world.counted() == {0: 1, 5: 1, 10: 1}
+    assert world.closed == {0: 1, 5: 1}
