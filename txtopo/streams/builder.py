@@ -120,17 +120,15 @@ class StreamBuilder:
             event_time: The column, a ``timestamp``, that says when a row happened. The watermark is
                 the largest so far, less *delay*; what is before it is late.
             delay: How much older than the newest row one may be and not be late.
-            by: Columns that tell the parts of the source apart; the slowest part that has had a row
-                counts.
+            by: Columns that tell the parts of the source apart; the slowest with a row counts.
             idle_after: After so long without a row, in planned time, a part does not count.
-            max_ahead: A row further ahead of the planned time of its txid has no usable time; None
-                for no limit. A source without planned time has none by default.
+            max_ahead: How far an event time may be ahead of the planned time of its txid and be
+                usable; None for any. A source without planned time has none by default.
             clock: After so long without a row the planned time less *delay* is the watermark of a
                 part, and txids come without rows; instead of *idle_after*. It is for rows that come
                 as they happen, and does nothing for a source that never had one.
-            unusable: The state that keeps rows without a usable event time: it is NULL, too far
-                ahead, or before the year 1000. Its key is the txid and a number, its value the row.
-                By default such a row is a dead letter, or ends the run if there are none.
+            unusable: The state that keeps rows without a usable event time, by txid and number. By
+                default such a row is a dead letter, or ends the run.
 
         Raises:
             TopologyError: An argument is wrong, or the topology cannot have this spout.
@@ -140,15 +138,13 @@ class StreamBuilder:
             node = self._draft.add_source(SourceNode(id, (), parallelism, spout))
             streams = checked_streams(id, spout)
             if DEFAULT_STREAM not in streams:
-                raise TopologyError(
-                    f"spout {id!r} has no stream 'default'; got {', '.join(map(repr, streams))}; "
-                    "expected output_fields = Fields(…)",
-                    component=id,
-                )
+                got = ", ".join(map(repr, streams))
+                told = f"spout {id!r} has no stream 'default'; got {got}; expected output_fields"
+                raise TopologyError(f"{told} = Fields(…)", component=id)
             # By default there is a limit where batches have a plan, which says what time it was.
             unlimited = event_time is None or spout_role(id, spout) in UNPLANNED
-            ahead = None if max_ahead is DAY and unlimited else max_ahead
-            given = EventTime(event_time, delay, by, idle_after, clock, ahead, unusable)
+            max_ahead = None if max_ahead is DAY and unlimited else max_ahead
+            given = EventTime(event_time, delay, by, idle_after, clock, max_ahead, unusable)
             return self._timed(node, streams[DEFAULT_STREAM].fields, given)
 
     def _timed(self, node: SourceNode, fields: Fields, given: EventTime) -> DataStream:
