@@ -18,7 +18,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -141,7 +141,7 @@ class SqlBackend(StateBackend):
             return ledger
 
         ledger = self._write(body)
-        deletes = isinstance(writes, Puts) and None in writes.rows.values()
+        deletes = isinstance(writes, Puts) and writes.deletes
         self._left = _Left(ledger, tombstones=deletes)
         self._dialect.after_commit(self._engine, attempt.txid)
         return ledger
@@ -375,8 +375,7 @@ class SqlSnapshot(Snapshot):
         if columns.opaque and self._ledger is not None and self._ledger.txid >= txid:
             # Only in a redo, for which a look at every row will do.
             wanted = sa.or_(wanted, columns.txid == txid)
-        rows = self._fetched(self._run(self._dialect.selected().where(wanted)))
-        return map(self._row, list(rows))
+        return self._rows(self._fetched(self._run(self._dialect.selected().where(wanted))))
 
     def starting(self, prefixes: Sequence[Key]) -> Iterator[tuple[Key, Row]]:
         """Yield the rows whose key begins with a prefix, as ``Snapshot.starting`` says."""
@@ -384,8 +383,7 @@ class SqlSnapshot(Snapshot):
         while given := list(islice(left, self._dialect.keys_at_once)):
             fields = list(self._dialect.state.key)[: len(given[0])]
             encoded = self._dialect.encoded(self._connection, fields, given)
-            rows = self._fetched(self._run(self._dialect.starting(encoded)))
-            yield from map(self._row, list(rows))
+            yield from self._rows(self._fetched(self._run(self._dialect.starting(encoded))))
 
     def items(self) -> Iterator[tuple[Key, Row]]:
         """Yield every row, including tombstones."""
@@ -394,32 +392,46 @@ class SqlSnapshot(Snapshot):
             return
         options = {"yield_per": _ROWS_AT_A_TIME}
         rows = self._fetched(self._run(self._dialect.selected(), options))
-        yield from map(self._row, list(rows) if self._dialect.fetches else rows)
+        at_once = None if self._dialect.fetches else _ROWS_AT_A_TIME
+        while page := list(islice(rows, at_once)):
+            yield from self._rows(page)
 
     def _pages(self) -> Iterator[tuple[Key, Row]]:
         keys = self._dialect.columns.keys
         pages = self._dialect.selected().order_by(*keys).limit(_ROWS_AT_A_TIME)
         found = list(self._fetched(self._run(pages)))
         while found:
-            yield from map(self._row, found)
+            yield from self._rows(found)
             last = tuple(found[-1])[: len(keys)]
             found = list(self._fetched(self._run(pages.where(_after(keys, last)))))
 
-    def _row(self, row: sa.Row[Any]) -> tuple[Key, Row]:
-        found = tuple(row)
-        decoded, (key_types, value_types) = self._dialect.decoded, self._types
+    def _rows(self, rows: Iterable[sa.Row[Any]]) -> Iterator[tuple[Key, Row]]:
+        """Return keys and rows, made column by column."""
+        found = [tuple(row) for row in rows]
+        if not found:
+            return iter(())
+        columns: list[Sequence[Any]] = list(zip(*found, strict=True))
+        key_types, value_types = self._types
         width, values = len(key_types), len(value_types)
-        key = decoded(key_types, found[:width])
-        current = decoded(value_types, found[width : width + values])
+        keys = self._records(key_types, columns[:width])
+        current = self._records(value_types, columns[width : width + values])
         # A row of a user's own table has no txid: it was there before the first one.
-        txid = found[width + values] or 0
+        txids = [txid or 0 for txid in columns[width + values]]
         if not self._dialect.columns.opaque:
-            return key, Row(txid, current)
-        prev_txid, deleted = found[-2], bool(found[-1])
-        if prev_txid is None:
-            return key, Row(txid, current, deleted=deleted)
-        previous = decoded(value_types, found[width + values + 1 : -2])
-        return key, Row(txid, current, previous, prev_txid, deleted)
+            return zip(keys, map(Row, txids, current), strict=True)
+        prev_txids, deleted = columns[-2], map(bool, columns[-1])
+        previous = [
+            None if prev_txid is None else record
+            for prev_txid, record in zip(
+                prev_txids,
+                self._records(value_types, columns[width + values + 1 : -2]),
+                strict=True,
+            )
+        ]
+        return zip(keys, map(Row, txids, current, previous, prev_txids, deleted), strict=True)
+
+    def _records(self, types: Sequence[str], columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
+        return zip(*map(self._dialect.decoded, types, columns), strict=True)
 
     def _fetched(self, rows: sa.CursorResult[Any]) -> Iterator[sa.Row[Any]]:
         """Yield rows; errors may come while they are read."""

@@ -244,9 +244,9 @@ class SqlDialect(ABC):
         """Return a value as a parameter for its column."""
         return value
 
-    def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
-        """Convert values read from the database to Python values of these field types."""
-        return tuple(values)
+    def decoded(self, kind: str, column: Sequence[Any]) -> Sequence[Any]:
+        """Convert a column read from the database to Python values of this field type."""
+        return column
 
 
 def encoded_column(

@@ -311,9 +311,9 @@ class MariadbDialect(SqlDialect):
         )
         return connection.execute(deleted).rowcount
 
-    def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
-        """Convert values read from MariaDB to Python values of these field types."""
-        return tuple(decode(field, value) for field, value in zip(fields, values, strict=True))
+    def decoded(self, kind: str, column: Sequence[Any]) -> Sequence[Any]:
+        """Convert a column read from MariaDB to Python values of this field type."""
+        return decode(kind, column)
 
     def _write(
         self,

@@ -344,13 +344,13 @@ def encode(field: Field, column: list[Any]) -> list[Any]:
     return encoded_column(field, column, _ENCODE)
 
 
-def decode(kind: str, value: Any) -> Any:
-    """Convert a value read from MariaDB to a Python value of a field type."""
-    if value is None:
-        return None
+def decode(kind: str, column: Sequence[Any]) -> Sequence[Any]:
+    """Convert a column read from MariaDB to Python values of a field type."""
     if kind == "boolean":
-        return bool(value)
-    return value.replace(tzinfo=datetime.UTC) if kind == "timestamp" else value
+        return [None if value is None else bool(value) for value in column]
+    if kind != "timestamp":
+        return column
+    return [None if value is None else value.replace(tzinfo=datetime.UTC) for value in column]
 
 
 def parameter(field: Field, value: Any) -> Any:

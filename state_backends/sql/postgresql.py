@@ -317,9 +317,11 @@ class PostgresqlDialect(SqlDialect):
             return super().starting(prefixes)  # its key may be of another order, or none
         columns = self.columns.keys[: len(prefixes[0])]
         types = [plain_type(field.type) for field in self.state.key]
+        # As text: psycopg dumps a list value by value.
+        exact = self.state.key.arrow_schema().types
         arrays = [
-            sa.literal(list(part), ARRAY(kind))
-            for part, kind in zip(zip(*prefixes, strict=True), types, strict=False)
+            sa.cast(sa.literal(as_array(pa.chunked_array([part], exact[at]))), ARRAY(types[at]))
+            for at, part in enumerate(zip(*prefixes, strict=True))
         ]
         typed = [sa.column(given(at), kind) for at, kind in enumerate(types[: len(columns)])]
         wanted = sa.func.unnest(*arrays).table_valued(*typed, name=WANTED).render_derived()
@@ -327,17 +329,14 @@ class PostgresqlDialect(SqlDialect):
         found = self.selected().where(*same).offset(sa.literal_column("0")).lateral(FOUND)
         return sa.select(*found.c).select_from(wanted.join(found, sa.true()))
 
-    def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
-        """Convert values read from PostgreSQL to Python values of these field types."""
-        if "float" not in fields:
-            return tuple(values)
-        pairs = zip(fields, values, strict=True)
-        return tuple(as_float(value) if kind == "float" else value for kind, value in pairs)
+    def decoded(self, kind: str, column: Sequence[Any]) -> Sequence[Any]:
+        """Convert a column read from PostgreSQL to Python values of this field type."""
+        return list(map(as_float, column)) if kind == "float" else column
 
     def apply(self, connection: sa.Connection, txid: int, writes: Writes) -> None:
         """Write the rows of *txid*, sorted by key, and the list of their keys."""
         if isinstance(writes, Puts):
-            rows = puts_table(self.state, sorted(writes.rows.items(), key=lambda row: row[0]))
+            rows = puts_table(self.state, writes)
             self._rows.write(connection, rows, txid, put=True)
         else:
             partials = checked_partials(self.state, writes.partials)
@@ -610,8 +609,13 @@ def _pieces(rows: pa.Table, state: str) -> Iterator[pa.Table]:
         yield rows
 
 
-def puts_table(state: StateTable, rows: Sequence[tuple[Any, Any]]) -> pa.Table:
-    """Return final values by key as a table with the columns of the stage."""
+def puts_table(state: StateTable, writes: Puts) -> pa.Table:
+    """Return final values by key as a table with the columns of the stage, sorted by key."""
+    if (table := writes.columns) is not None:
+        kept = pa.repeat(pa.scalar(False), table.num_rows)
+        renamed = table.rename_columns([given(at) for at in range(table.num_columns)])
+        return renamed.append_column(GONE, kept)
+    rows = sorted(writes.rows.items(), key=lambda row: row[0])
     types = [*state.key.arrow_schema().types, *state.value.arrow_schema().types]
     empty = (None,) * len(state.value)
     records = [(*key, *(empty if values is None else values)) for key, values in rows]
@@ -737,4 +741,7 @@ def _readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pa.chunked_array([pa.array(texts, pa.string())])
     if pa.types.is_decimal(column.type):
         return column.cast(pa.string())
+    if pa.types.is_timestamp(column.type):
+        # Without its zone, which takes Arrow twenty times as long; the session is in UTC.
+        return column.cast(pa.timestamp("us"))
     return column

@@ -383,9 +383,9 @@ class SqliteDialect(SqlDialect):
         same = [column == wanted.c[one.name] for column, one in zip(columns, given, strict=True)]
         return self.selected().join_from(wanted, self.columns.table, sa.and_(*same))
 
-    def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
-        """Convert values read from SQLite to Python values of these field types."""
-        return tuple(decode(field, value) for field, value in zip(fields, values, strict=True))
+    def decoded(self, kind: str, column: Sequence[Any]) -> Sequence[Any]:
+        """Convert a column read from SQLite to Python values of this field type."""
+        return decode(kind, column)
 
     def _run(
         self,
@@ -590,10 +590,12 @@ def _check_floats(field: Field, column: list[Any]) -> None:
             )
 
 
-def decode(kind: str, value: Any) -> Any:
-    """Convert a value read from SQLite to a Python value of a field type."""
+def decode(kind: str, column: Sequence[Any]) -> Sequence[Any]:
+    """Convert a column read from SQLite to Python values of a field type."""
     change = _decoder(kind)
-    return value if value is None or change is None else change(value)
+    if change is None:
+        return column
+    return [None if value is None else change(value) for value in column]
 
 
 @cache

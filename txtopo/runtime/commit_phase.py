@@ -44,6 +44,7 @@ from txtopo.stages.partials import merge_partials
 from txtopo.stages.pickling import loads
 from txtopo.stages.tasks import no_such_state, opener_of
 from txtopo.state.backend import Key, Merges, Puts, StateBackend, Values, Writes
+from txtopo.state.column_rows import merged_rows
 from txtopo.state.commit import commit_resolved
 from txtopo.state.frames import FrameStateHandle, FrameWrites
 
@@ -184,7 +185,7 @@ class CommitPhase:
     ) -> tuple[list[_Prepared], FailedBatch | None]:
         """Run the committers of each batch, until one fails or the group is large enough."""
         prepared: list[_Prepared] = []
-        written: dict[StateName, dict[Key, Values | None]] = {}
+        written: dict[StateName, list[Mapping[Key, Values | None]]] = {}
         group, nbytes = group_of([each.attempt for each in results]), 0
         for result in results:
             nbytes += sum(result.outcome.bytes_by_stream.values())
@@ -205,7 +206,7 @@ class CommitPhase:
             if frames.failure is not None:
                 return prepared, frames.failure
             for name, puts in outcome.writes.items():
-                written.setdefault(name, {}).update(puts.rows)
+                written.setdefault(name, []).append(puts.rows)
             prepared.append(_Prepared(result, outcome, frames))
         return prepared, None
 
@@ -336,10 +337,8 @@ class CommitPhase:
                 for record in part.get(component, ())
             ]
             return Merges(merge_partials(self._context.program, component, records))
-        rows: dict[Key, Values | None] = {}
-        for each in group:
-            rows.update(each.outcome.writes.get(name, Puts({})).rows)
-        return Puts(rows)
+        found = [each.outcome.writes.get(name, Puts({})) for each in group]
+        return Puts(merged_rows([puts.rows for puts in found]))
 
 
 def _expires(prepared: Sequence[_Prepared]) -> dict[StateName, Any]:

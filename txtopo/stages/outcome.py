@@ -35,6 +35,7 @@ from txtopo.stages.stage_context import RunLevel
 from txtopo.stages.tasks import StateOpener
 from txtopo.stages.user_errors import error_of
 from txtopo.state.backend import Key, Puts, Values
+from txtopo.state.column_rows import merged_rows
 from txtopo.topology.component import Role
 
 Tuples = Mapping[str, Mapping[str, int]]
@@ -306,13 +307,16 @@ def _writes(sets: Iterable[WriteSet]) -> dict[tuple[str, str], Puts]:
     Raises:
         ConflictingWritesError: Two tasks wrote the same key; mend the topology.
     """
-    merged: dict[tuple[str, str], dict[Key, Values | None]] = {}
+    merged: dict[tuple[str, str], Mapping[Key, Values | None]] = {}
     expires: dict[tuple[str, str], Any] = {}
     for each in sorted(sets, key=lambda w: (w.component, w.state, w.task)):
         name = (each.component, each.state)
-        rows = merged.setdefault(name, {})
+        rows = merged.get(name)
         if (end := each.puts.expires) is not None:
             expires[name] = max(end, expires.get(name, end))
+        if rows is None:
+            merged[name] = each.puts.rows
+            continue
         doubled = rows.keys() & each.puts.rows.keys()
         if doubled:
             key = min(doubled, key=repr)
@@ -323,7 +327,7 @@ def _writes(sets: Iterable[WriteSet]) -> dict[tuple[str, str], Puts]:
                 component=each.component,
                 key=key,
             )
-        rows.update(each.puts.rows)
+        merged[name] = merged_rows([rows, each.puts.rows])
     return {name: Puts(rows, expires.get(name)) for name, rows in merged.items()}
 
 

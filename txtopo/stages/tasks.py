@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from datetime import timedelta
 from itertools import repeat
 from typing import Any, cast
 
@@ -24,7 +23,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt
 from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector, RevocableOutputCollector
 from txtopo.config import Config
-from txtopo.context import EPOCH, Facts, TaskContext
+from txtopo.context import Facts, TaskContext
 from txtopo.errors import EmitError, RecordFailed, StateUsageError, TxtopoError
 from txtopo.metadata import BatchMetadata, Json, json_copy, shown
 from txtopo.pacing import rows_max_of
@@ -41,6 +40,7 @@ from txtopo.stages.mailboxes import Arrival
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import PlannedComponent, Program
 from txtopo.state.backend import Key, StateBackend, Values
+from txtopo.state.columns import values_of
 from txtopo.state.registry import State
 from txtopo.state.transaction import StateHandle
 from txtopo.topology.component import Role
@@ -312,21 +312,7 @@ def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
     """Return the rows of a batch as Python values."""
     if not batch.num_columns:
         return repeat((), batch.num_rows)
-    return zip(*map(_values_of, batch.columns), strict=True)
-
-
-_INSTANT = pa.timestamp("us", tz="UTC")
-
-
-def _values_of(column: pa.Array) -> list[Any]:
-    if column.type != _INSTANT:
-        values: list[Any] = column.to_pylist()
-        return values
-    # Arrow takes nine times as long: it makes a time zone for each value.
-    instants = column.cast(pa.int64()).to_pylist()
-    if column.null_count:
-        return [None if us is None else EPOCH + timedelta(0, 0, us) for us in instants]
-    return [EPOCH + timedelta(0, 0, us) for us in instants]
+    return zip(*map(values_of, batch.columns), strict=True)
 
 
 def _batches(arrivals: Sequence[Arrival]) -> Iterator[pa.RecordBatch]:
@@ -410,7 +396,7 @@ def opener_of(
     states: Mapping[str, Mapping[str, State]],
     backends: Mapping[tuple[str, str], StateBackend],
     group: TransactionAttempt | None = None,
-    written: Mapping[tuple[str, str], Mapping[Key, Values | None]] | None = None,
+    written: Mapping[tuple[str, str], Sequence[Mapping[Key, Values | None]]] | None = None,
 ) -> StateOpener:
     """Return a function that opens states in the driver, where their backends are open already.
 
@@ -418,12 +404,12 @@ def opener_of(
         states: The states of each component, by name.
         backends: The backend of each, by component and name.
         group: The group that is committed; by default the attempt of each transaction.
-        written: What earlier txids of the group have written to each state.
+        written: What each of the earlier txids of the group has written to each state.
     """
 
     def opener(component: str, name: str) -> StateHandle:
         state = _declared(component, name, states[component])
-        earlier = dict((written or {}).get((component, name), {}))
+        earlier = tuple((written or {}).get((component, name), ()))
         snapshot = backends[component, name].snapshot
         return StateHandle(name, state.layout(), snapshot, group, earlier)
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError, TopologyError
 from txtopo.state.aggregates import Aggregate
+from txtopo.state.column_rows import ColumnRows
 from txtopo.state.ledger import Claim, Ledger
 from txtopo.state.values import Row
 from txtopo.tuples import Fields
@@ -176,6 +177,20 @@ class Puts:
 
     rows: Mapping[Key, Values | None]
     expires: Any = None
+
+    @property
+    def columns(self) -> pa.Table | None:
+        """The rows as a table, sorted by key: the key columns, then the value columns.
+
+        None if a key is deleted, or if the committer gave Python values. A store may write the
+        table instead of :attr:`rows`, which are the same, and are made only when they are read.
+        """
+        return self.rows.table if isinstance(self.rows, ColumnRows) else None
+
+    @property
+    def deletes(self) -> bool:
+        """Whether a key is deleted."""
+        return self.columns is None and None in self.rows.values()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,14 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from txtopo.errors import SchemaDrift, StateUsageError, ValueRefusedError
 from txtopo.tuples import Field, Fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 
@@ -68,20 +72,72 @@ class Columns:
     def pack_all(self, given: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return many keys or values as :meth:`pack` does, by columns where that is faster."""
         width, kinds = len(self.fields), set(map(type, given))
-        plain = width == 1 and not any(issubclass(kind, dict | list | tuple) for kind in kinds)
-        if not plain and not (kinds == {tuple} and set(map(len, given)) == {width}):
-            return [self.pack(each) for each in given]
-        columns = [given] if plain else list(zip(*given, strict=True))
-        return list(zip(*self.exact_columns(columns), strict=True))
+        if width == 1 and not any(issubclass(kind, dict | list | tuple) for kind in kinds):
+            columns = [given]
+        elif kinds == {tuple} and set(map(len, given)) == {width}:
+            columns = list(zip(*given, strict=True))
+        else:
+            columns = list(zip(*map(self._split, given), strict=True))
+        return list(zip(*self.exact_columns(columns), strict=True)) if given else []
 
     def exact_columns(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Return columns of exact values, one for each field; raises as :meth:`pack` does."""
+        nullable = self.part == "value"
         return [
-            column
-            if _fits(field.type, column, nullable=self.part == "value")
-            else [self._exact(field, value) for value in column]
+            [self._exact(field, value) for value in column]
+            if (exact := _exact_column(field.type, column, nullable=nullable)) is None
+            else exact
             for field, column in zip(self.fields, columns, strict=True)
         ]
+
+    def exact_arrays(self, rows: pa.Table) -> list[pa.ChunkedArray]:
+        """Return the Arrow columns of the fields; raises as :meth:`pack` does.
+
+        A column of ``json`` must be NULL, since nothing says that a text is as it would be kept.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        exact = []
+        for each, declared in zip(self.fields, self.fields.arrow_schema(), strict=True):
+            found = rows.schema.get_field_index(each.name)
+            column = None if found < 0 else rows.column(found)
+            text = each.type == "json" and column is not None and column.null_count < len(column)
+            if column is None or column.type != declared.type or text:
+                raise StateUsageError(
+                    f"wrong columns for state {self.state!r}; got {rows.schema.names} with "
+                    f"{None if column is None else column.type} in {each.name!r}; expected "
+                    f"{declared.type}, and no json but NULL; put_all takes Python values",
+                    state=self.state,
+                    field=each.name,
+                )
+            if self.part == "key" and column.null_count:
+                self._exact(each, None)
+            if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+                self._check_years(each, column)
+            if self.part == "key" and pa.types.is_floating(column.type):
+                if pc.any(pc.is_nan(column)).as_py():
+                    self._exact(each, math.nan)
+                # -0.0 and 0.0 are one key: some stores would tell them apart, others would not.
+                column = pc.add(column, pa.scalar(0.0, column.type))
+            exact.append(column)
+        return exact
+
+    def _check_years(self, field: Field, column: pa.ChunkedArray) -> None:
+        """Check that Python has the times or dates of a column."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        whole = pa.int32() if pa.types.is_date(column.type) else pa.int64()
+        ends = (pa.scalar(end, column.type).cast(whole) for end in _YEARS[field.type])
+        found = pc.min_max(column.cast(whole)).as_py()
+        least, most = (end.as_py() for end in ends)
+        for each in (found["min"], found["max"]):
+            if each is not None and not least <= each <= most:
+                unit = "days" if whole == pa.int32() else "microseconds"
+                self._refuse(
+                    field, f"{each} {unit} after 1970", "it is outside the years 1 to 9999"
+                )
 
     def plain(self, packed: tuple[Any, ...]) -> Any:
         """Return a key in the form in which users give it."""
@@ -89,10 +145,19 @@ class Columns:
 
     def named(self, packed: tuple[Any, ...]) -> Any:
         """Return values in the form in which users read them: plain, or a dict by name."""
-        opened = self.opened(packed)
+        (named,) = self.named_all([packed])
+        return named
+
+    def named_all(self, packed: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """Return many values as :meth:`named` does; None for None."""
+        if self._json:
+            packed = [None if values is None else self.opened(values) for values in packed]
         if len(self.fields) == 1:
-            return opened[0]
-        return dict(zip(self.fields.names, opened, strict=True))
+            return [None if values is None else values[0] for values in packed]
+        names = self.fields.names
+        return [
+            None if values is None else dict(zip(names, values, strict=True)) for values in packed
+        ]
 
     def opened(self, packed: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return values with each ``json`` text replaced by its value."""
@@ -158,23 +223,73 @@ class Columns:
         )
 
 
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the values of an Arrow column as Python values."""
+    import pyarrow as pa
+
+    values: list[Any]
+    if column.type != pa.timestamp("us", tz="UTC"):
+        values = column.to_pylist()
+        return values
+    # Arrow takes nine times as long: it makes a time zone for each value.
+    values = column.cast(pa.int64()).to_pylist()
+    moved, epoch = datetime.timedelta, _EPOCH
+    if column.null_count:
+        return [None if us is None else epoch + moved(0, 0, us) for us in values]
+    return [epoch + moved(0, 0, us) for us in values]
+
+
 _EXACTLY = {"string": str, "boolean": bool, "timestamp": datetime.datetime}
 
 
-def _fits(kind: str, column: Sequence[Any], *, nullable: bool) -> bool:
-    """Return whether a column has only values that are exact as they are.
+# The first and the last value that Python has of a type.
+_YEARS: dict[str, tuple[Any, Any]] = {
+    "date": (datetime.date.min, datetime.date.max),
+    "timestamp_ntz": (datetime.datetime.min, datetime.datetime.max),
+    "timestamp": (
+        datetime.datetime.min.replace(tzinfo=datetime.UTC),
+        datetime.datetime.max.replace(tzinfo=datetime.UTC),
+    ),
+}
 
-    It looks at the types of all at once, which is ten times faster than a look at each value.
+
+def _exact_column(kind: str, column: Sequence[Any], *, nullable: bool) -> Sequence[Any] | None:
+    """Return the exact values of a column, if one look at the types of all of them is enough.
+
+    That is ten times faster than a look at each value. None says that it is not enough.
     """
-    kinds = set(map(type, column))
-    if nullable and kinds == {type(None)}:
-        return True
+    kinds, given = set(map(type, column)), column
+    if nullable and type(None) in kinds:
+        kinds.discard(type(None))
+        given = [value for value in column if value is not None]
+    if not kinds:
+        return column
+    if kinds == {decimal.Decimal} and len(given) == len(column) and kind.startswith("decimal"):
+        return _exact_decimals(kind, column)
+    return column if _fits(kind, given, kinds) else None
+
+
+def _fits(kind: str, column: Sequence[Any], kinds: set[type]) -> bool:
+    """Return whether a column has only values that are exact as they are."""
     if kind in _BITS and kinds == {int}:
         limit = 1 << (_BITS[kind] - 1)
         return bool(-limit <= min(column) and max(column) < limit)
     if kinds != {_EXACTLY.get(kind)}:
         return False
     return kind != "timestamp" or {value.tzinfo for value in column} == {datetime.UTC}
+
+
+def _exact_decimals(kind: str, column: Sequence[decimal.Decimal]) -> list[decimal.Decimal] | None:
+    digits, context = _digits(kind)
+    try:
+        exact = [value.quantize(digits, None, context) for value in column]
+    except (decimal.InvalidOperation, decimal.Inexact):
+        return None
+    # A zero may have a sign, and NaN is no number.
+    return exact if all(exact) and not any(map(decimal.Decimal.is_nan, exact)) else None
 
 
 def _hint(kind: str) -> str:
@@ -230,16 +345,26 @@ def _floating(kind: str, value: Any) -> float:
 def _decimal(kind: str, value: Any) -> decimal.Decimal:
     if isinstance(value, bool) or not isinstance(value, int | decimal.Decimal):
         raise TypeError
-    precision, scale = (int(part) for part in kind[8:-1].split(","))
-    context = decimal.Context(prec=precision, traps=[decimal.InvalidOperation, decimal.Inexact])
+    digits, context = _digits(kind)
     try:
-        exact = decimal.Decimal(value).quantize(decimal.Decimal((0, (1,), -scale)), context=context)
+        exact = decimal.Decimal(value).quantize(digits, None, context)
     except (decimal.InvalidOperation, decimal.Inexact) as error:
         raise _NotExact("it has more digits than its column") from error
     if not exact.is_finite():
         raise _NotExact("a decimal is a number")
     # Neither SQL nor Arrow knows the sign of a decimal zero.
     return exact.copy_abs() if exact.is_zero() else exact
+
+
+@cache
+def _digits(kind: str) -> tuple[decimal.Decimal, decimal.Context]:
+    """Return a number with the digits of a decimal column, and what refuses more of them.
+
+    Made once: they took most of the time of a value.
+    """
+    precision, scale = (int(part) for part in kind[8:-1].split(","))
+    traps = [decimal.InvalidOperation, decimal.Inexact]
+    return decimal.Decimal((0, (1,), -scale)), decimal.Context(prec=precision, traps=traps)
 
 
 def _date(_: str, value: Any) -> datetime.date:

@@ -145,8 +145,20 @@ class DropDuplicates(ArrowBolt, Committer):
             for at, (key, time) in enumerate(zip(keys, times, strict=True))
             if key is None or passed.lets_through(key, time)
         ]
-        values.put_all(passed.entries(self._watermark.after))
+        if passed.earlier:
+            values.put_all(passed.entries(self._watermark.after))
+        else:
+            # Each of these rows is the only one of its key, so none becomes a Python value.
+            new = [at for at in through if keys[at] is not None]
+            values.put_columns(self._entries(rows.take(pa.array(new, pa.int64()))))
         return rows if len(through) == len(keys) else rows.take(pa.array(through, pa.int64()))
+
+    def _entries(self, rows: pa.Table) -> pa.Table:
+        """Return what is remembered of rows that are the only ones of their keys."""
+        time, earlier = ENTRY.arrow_schema()
+        times = microseconds(rows.column(self._time.column), self._time.offset).cast(time.type)
+        entries = rows.select(self._key).append_column(time, times)
+        return entries.append_column(earlier, pa.nulls(rows.num_rows, earlier.type))
 
 
 class Passed:

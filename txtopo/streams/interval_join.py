@@ -61,7 +61,6 @@ from txtopo.streams.late_rows import (
     Watermark,
     microseconds,
     microseconds_of,
-    moment,
     on_time,
 )
 from txtopo.streams.operators import Operator
@@ -321,7 +320,7 @@ class IntervalJoin(ArrowBolt, Committer):
         after, left = self._watermark.after, self._joined.how == "left"
         closed = -math.inf if after is None else microseconds_of(after)
         unmatched: list[_Pair] = []
-        writes: list[tuple[Any, Any]] = []
+        writes: list[tuple[Any, ...]] = []
         for key in sorted(groups):
             for side, wait, by_time in zip(
                 (LEFT, RIGHT), (self._upper, -self._lower), groups[key], strict=True
@@ -333,10 +332,21 @@ class IntervalJoin(ArrowBolt, Committer):
                         if matched is False:
                             unmatched += [(key, row, None) for row in group.new]
                     elif group.new or matched != group.noted:
-                        value = moment(expires), matched, "\n".join(group.rows)
-                        writes.append(((*key, side, moment(time)), value))
-        values.put_all(writes)
+                        writes.append((*key, side, time, expires, matched, "\n".join(group.rows)))
+        values.put_columns(self._buffered(writes))
         return unmatched
+
+    def _buffered(self, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+        """Return rows of the state in columns; their times are in microseconds since 1970."""
+        schema = Fields.of([*self._joined.key, *SIDE_AND_TIME, *BUFFERED]).arrow_schema()
+        columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+        arrays = [
+            pa.array(column, pa.int64()).cast(each.type)
+            if each.name in ("time", "expires")
+            else pa.array(column, each.type)
+            for each, column in zip(schema, columns, strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=schema)
 
     def _unpacked(self, pairs: list[_Pair]) -> pa.RecordBatch:
         """Return the rows of pairs; the columns of a side that is not there are NULL."""
@@ -462,26 +472,30 @@ def _signed(what: str, given: object) -> datetime.timedelta:
 
 def packed_rows(columns: Sequence[pa.Array], count: int) -> list[str]:
     """Return rows as texts: lists in JSON, on one line each."""
-    if not columns:
+    if not columns or not count:
         return ["[]"] * count
-    encode = _ENCODER.encode
-    return [encode(row) for row in zip(*map(_plain, columns), strict=True)]
+    # By column: an encoder for each row takes three times as long. A line break in a text is
+    # escaped, so those that remain are between two values.
+    texts = [_LINES.encode(_plain(column))[1:-1].split("\n") for column in columns]
+    return [f"[{row}]" for row in map(",".join, zip(*texts, strict=True))]
 
 
 def unpacked_columns(rows: Sequence[str | None], fields: Fields) -> dict[str, pa.Array]:
     """Return the columns of rows that :func:`packed_rows` made; None stands for a row of NULLs."""
-    nothing = [None] * len(fields)
-    values = [nothing if row is None else json.loads(row) for row in rows]
-    schema = fields.arrow_schema()
-    columns = zip(*values, strict=True)
+    # A row that has several matches is read once, and all of them at once.
+    place = dict[str, int]()
+    places = [None if row is None else place.setdefault(row, len(place)) for row in rows]
+    taken, schema = pa.array(places, pa.int64()), fields.arrow_schema()
+    values = json.loads(f"[{','.join(place)}]")
+    columns = zip(*values, strict=True) if values else [()] * len(schema)
     return {
-        each.name: _of_plain(column, each.type)
+        each.name: _of_plain(column, each.type).take(taken)
         for each, column in zip(schema, columns, strict=len(schema) > 0)
     }
 
 
 # NaN and the infinities are written as Python's json reads them.
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
+_LINES = json.JSONEncoder(separators=("\n", ":"))
 
 
 def _plain(column: pa.Array) -> list[Any]:

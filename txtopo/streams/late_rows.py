@@ -14,7 +14,6 @@ from txtopo.collector import ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.durations import MICROSECOND
-from txtopo.stages.tasks import rows_of
 from txtopo.state.transaction import StateHandle
 from txtopo.streams.event_time import WATERMARK
 from txtopo.tuples import Fields, Stream
@@ -60,12 +59,12 @@ class LateRows:
             if not rows.num_rows:
                 return
             order = [(name, "ascending") for name in rows.column_names]
-            rows = rows.take(pc.sort_indices(rows, order)).combine_chunks()
-            txid = self._attempt.txid
-            for batch in rows.to_batches():
-                values.put_all(
-                    ((txid, number), row) for number, row in enumerate(rows_of(batch), 1)
-                )
+            rows = rows.take(pc.sort_indices(rows, order))
+            batches = pa.repeat(pa.scalar(self._attempt.txid, pa.int64()), rows.num_rows)
+            numbers = pa.array(range(1, rows.num_rows + 1), pa.int64())
+            for at, column in enumerate((batches, numbers)):
+                rows = rows.add_column(at, LATE_KEY[at].name, column)
+            values.put_columns(rows)
 
 
 class UnusableRows(ArrowBolt, Committer):

@@ -26,7 +26,14 @@ from txtopo.streams.event_time import (
 from txtopo.streams.late_rows import LATE, UNUSABLE, UnusableRows
 from txtopo.streams.operators import FusedOperators, Operator
 from txtopo.streams.sessions import SessionCommitter
-from txtopo.streams.tables import Aggregating, AnsweredQuery, Output, TableCommitter, Upserting
+from txtopo.streams.tables import (
+    Aggregating,
+    AnsweredQuery,
+    Output,
+    StoredRows,
+    TableCommitter,
+    Upserting,
+)
 from txtopo.streams.windows import Closing, Session, Window, WindowCommitter
 from txtopo.tuples import DEFAULT_STREAM, Fields
 
@@ -316,7 +323,7 @@ class TableNode(ProgramNode):
 
     @property
     def combines_in_store(self) -> bool:
-        """Whether a ``PersistentAggregate`` can keep it: nothing reads it, and no row is late."""
+        """Whether the store can combine its rows: nothing reads it, and no row is late."""
         return not (self.queries or self.changes or self.windows)
 
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
@@ -351,7 +358,10 @@ class TableNode(ProgramNode):
         table = self.state.layout(self.id)
         parts = self.id, table, inputs, applies, queries, frozenset(self.changes)
         windows = self.windows
-        if windows is None:
+        bolt: Bolt
+        if isinstance(applies, Upserting) and self.combines_in_store:
+            bolt = StoredRows(self.id, applies, self.rows)
+        elif windows is None:
             bolt = TableCommitter(*parts)
         else:
             late = None if windows.late is None else LATE

@@ -16,16 +16,16 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.bolts.bolt import BatchBolt, Committer
+from txtopo.bolts.bolt import ArrowBolt, BatchBolt, Committer
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
-from txtopo.collector import BatchOutputCollector
+from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError
 from txtopo.stages.aggregation import Aggregation
 from txtopo.stages.tasks import rows_of
 from txtopo.state.backend import StateTable, Values
-from txtopo.state.columns import Columns
+from txtopo.state.columns import Columns, values_of
 from txtopo.state.reader import ReaderView
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.batch_aggregate import stream_fields
@@ -94,24 +94,24 @@ class RunningValues(BatchBolt, Committer):
     def finish_batch(self) -> None:
         """Go through the rows in order."""
         rows = in_order(self._rows, self._order_by)
-        keys = [key_of(row, self._key) for row in rows]
+        keys = keys_of(rows, self._key)
         with self._state.transaction(self._attempt) as values:
-            count, changed = Counter(keys), list[tuple[Any, Any]]()
-            read = dict(zip(count, values.get_all(count), strict=True))
+            left, kept = Counter(keys), dict[Any, Any]()
+            known = dict(zip(left, values.get_all(left), strict=True))
             for key, row in zip(keys, rows, strict=True):
-                once = count[key] == 1
-                stored = read[key] if once else values.get(key)
+                stored = known[key]
                 after, emitted = self._called(self._value(stored, row), row)
-                if after is None:
-                    values.delete(key)
-                elif once:
-                    # Nobody reads it in this batch, so it can wait for the others.
-                    changed.append((key, self._kept(stored, after, row)))
-                else:
-                    values.put(key, self._kept(stored, after, row))
+                kept[key] = None if after is None else self._kept(stored, after, row)
+                if left[key] > 1:
+                    # The next row of the key finds what the state would return.
+                    left[key] -= 1
+                    known[key] = None if after is None else values.as_read(kept[key])
                 if emitted is not None:
                     self._collector.emit(emitted)
-            values.put_all(changed)
+            for key in [key for key, value in kept.items() if value is None]:
+                values.delete(key)
+                del kept[key]
+            values.put_all(kept.items())
             self._expire(values)
 
     def _value(self, stored: Any, row: Tuple) -> Any:
@@ -158,13 +158,11 @@ class Upserting:
         """Return the packed value that each key of some rows gets."""
         if not rows:
             return {}
-        # All rows have the same fields, so the columns are found once.
-        index = rows[0].fields.index
-        key = itemgetter(*(index[name] for name in self.key))
-        value = [index[name] for name in self.value]
         ordered = in_order(rows, self.order_by)
+        index = rows[0].fields.index
+        value = [index[name] for name in self.value]
         columns = zip(*[[row.values[at] for row in ordered] for at in value], strict=True)
-        return {key(row.values): values for row, values in zip(ordered, columns, strict=True)}
+        return dict(zip(keys_of(ordered, self.key), columns, strict=True))
 
     def combined(self, before: Sequence[Values | None], changes: Sequence[Values]) -> list[Values]:
         """Return the values after changes."""
@@ -210,6 +208,49 @@ class Aggregating:
         columns = zip(self._aggregation.aggregates, stored, zip(*changes, strict=True), strict=True)
         after = [map(one.combine_values, old, new) for one, old, new in columns]
         return list(zip(*after, strict=True))
+
+
+class StoredRows(ArrowBolt, Committer):
+    """Keeps the last row of each key in a table that nobody reads in the topology.
+
+    Delivery: each row counts exactly once. The rows stay in Arrow, unless the store wants them
+    otherwise.
+
+    Args:
+        id: Its id, which is the name of its state as well.
+        applies: Which columns are kept.
+        fields: The fields of the rows.
+    """
+
+    def __init__(self, id: str, applies: Upserting, fields: Fields) -> None:
+        self._id, self._applies, self._fields = id, applies, fields
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: ArrowOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        self._state, self._attempt = context.state(self._id), attempt
+        self._batches: list[pa.RecordBatch] = []
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        """Take rows."""
+        self._batches.append(batch)
+
+    def finish_batch(self) -> None:
+        """Write the rows."""
+        rows = pa.Table.from_batches(self._batches, self._fields.arrow_schema())
+        if self._applies.order_by:
+            columns = zip(*map(values_of, rows.select(self._applies.order_by).columns), strict=True)
+            places = [in_place(values) for values in columns]
+            rows = rows.take(
+                pa.array(sorted(range(len(places)), key=places.__getitem__), pa.int64())
+            )
+        with self._state.transaction(self._attempt) as values:
+            values.put_columns(rows)
 
 
 @dataclass(frozen=True)
@@ -338,7 +379,7 @@ class TableCommitter(BatchBolt, Committer):
 
     def _answer(self, values: StateTransaction, stream: str, query: AnsweredQuery) -> None:
         rows = self._asked[stream]
-        keys = [key_of(row, query.on) for row in rows]
+        keys = keys_of(rows, query.on)
         known = [_may_be_there(key if isinstance(key, tuple) else (key,)) for key in keys]
         values.get_all({key: None for key, there in zip(keys, known, strict=True) if there})
         for row, key, there in zip(rows, keys, known, strict=True):
@@ -389,9 +430,14 @@ def _may_be_there(key: tuple[Any, ...]) -> bool:
     return all(value is not None and value == value for value in key)
 
 
-def key_of(row: Tuple, names: tuple[str, ...]) -> Any:
-    """Return the key of a row in the form in which a transaction takes it."""
-    return row[names[0]] if len(names) == 1 else tuple(row[name] for name in names)
+def keys_of(rows: Sequence[Tuple], names: tuple[str, ...]) -> list[Any]:
+    """Return the key of each row in the form in which a transaction takes it."""
+    if not rows:
+        return []
+    # All rows have the same fields, so the columns are found once.
+    index = rows[0].fields.index
+    key = itemgetter(*(index[name] for name in names))
+    return [key(row.values) for row in rows]
 
 
 def plain(packed: tuple[Any, ...]) -> Any:
@@ -406,7 +452,11 @@ def in_order(rows: Iterable[AnyRow], names: tuple[str, ...]) -> list[AnyRow]:
     """Return rows in the order of some fields, NULL first and NaN last; equal ones as they came."""
 
     def place(row: AnyRow) -> tuple[tuple[bool, bool, Any], ...]:
-        values = [row[name] for name in names]
-        return tuple((v is not None, v != v, 0 if v != v else v) for v in values)
+        return in_place([row[name] for name in names])
 
     return sorted(rows, key=place) if names else list(rows)
+
+
+def in_place(values: Iterable[Any]) -> tuple[tuple[bool, bool, Any], ...]:
+    """Return what sorts rows by some values, NULL first and NaN last."""
+    return tuple((v is not None, v != v, 0 if v != v else v) for v in values)

@@ -187,7 +187,7 @@ EARLIER: dict[Key, Values | None] = {("a",): (10,), ("b",): None, ("new",): (30,
 
 def in_group(store: StateDriver, group: TransactionAttempt = GROUP) -> StateHandle:
     """Return the handle of txid 4, the last of the group of 2 to 4."""
-    return StateHandle("counts", store.state.layout(), store.backend.snapshot, group, EARLIER)
+    return StateHandle("counts", store.state.layout(), store.backend.snapshot, group, [EARLIER])
 
 
 def test_a_txid_of_a_group_reads_what_those_before_it_wrote(store: StateDriver) -> None:

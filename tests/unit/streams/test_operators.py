@@ -43,6 +43,13 @@ def test_branch_gives_each_row_to_one_side() -> None:
     assert_right(program, SEEDS)
 
 
+def test_stored_rows_are_the_last_of_their_key_in_the_order_asked_for() -> None:
+    def program(builder: Any, sales: Any, state: Any) -> None:
+        sales.store(state("last"), key="shop", order_by=FULL)
+
+    assert_right(program, SEEDS)
+
+
 def test_merge_has_the_rows_of_all_its_streams() -> None:
     def program(builder: Any, sales: Any, state: Any) -> None:
         sold = sales.map(lambda row: [row["shop"], -1], "shop string, pieces long")

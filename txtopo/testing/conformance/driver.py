@@ -137,7 +137,7 @@ class StateDriver:
         results: list[Any] = []
         for at, body in enumerate(bodies, first):
             opened = self.backend.snapshot
-            handle = StateHandle("counts", self.state.layout(), opened, group, dict(written))
+            handle = StateHandle("counts", self.state.layout(), opened, group, [dict(written)])
             with handle.transaction(self.attempt(at, attempt)) as transaction:
                 results.append(body(transaction))
             assert handle.writes is not None
