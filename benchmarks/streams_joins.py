@@ -1,14 +1,18 @@
-"""What a txid of deduplication and of an interval join costs in PostgreSQL, bolt and write apart.
+"""What a txid of operators with state costs in PostgreSQL, committer and write apart.
 
 ``python -m benchmarks.streams_joins``. A txid of 10,000 new ids, one of 10,000 ids that are all
-known, and one of 1,000 orders and 1,000 payments with 1,000,000 orders buffered. The committer runs
-as in the driver, on a claimed state; what it writes is committed as the runtime does.
+known, one of 1,000 orders and 1,000 payments with 1,000,000 orders buffered, one of 10,000 bids
+that are stored, and one of 10,000 bids of which ``update`` keeps the last. The committer runs as in
+the driver, on a claimed state; what it writes is committed as the runtime does. ``processor`` is
+the time of this process alone, which suffers less from other work.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,8 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from tests.harness.servers.postgresql import PostgresServer
-from txtopo import Config, Fields, TransactionAttempt, open_state
+from txtopo import Config, Fields, TransactionAttempt, Tuple, open_state
+from txtopo.bolts.bolt import ArrowBolt
 from txtopo.clock import now
+from txtopo.stages.tasks import rows_of
 from txtopo.state import State
 from txtopo.state.ledger import Claim, Owner
 from txtopo.state.transaction import StateHandle
@@ -32,27 +38,42 @@ from txtopo.streams.interval_join import (
     IntervalJoin,
     joined_fields,
 )
+from txtopo.streams.tables import RunningValues, StoredRows, Upserting
+from txtopo.tuples import Origin
 
 IDS, ORDERS, BUFFER, TXIDS = 10_000, 1_000, 1_000_000, 12
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 EVENT = Fields("id string, shop string, amount long, ts timestamp")
 ORDER = Fields("order_id long, customer string, total double, ts timestamp")
 PAYMENT = Fields("order_id long, payment_id string, paid double, at timestamp")
+BID = Fields("auction long, bidder long, id long, price long, date_time timestamp")
 Batches = Iterator[list[pa.RecordBatch]]
 
 
 def main() -> None:
     """Measure, and print milliseconds: smallest, median."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("ids", "orders", "bids"), help="these cases only")
+    only = parser.parse_args().only
     with PostgresServer() as server:
-        for name, repeated in (("new ids", False), ("known ids", True)):
-            state = open_state(server.create_database(f"ids_{repeated}".lower()), table="seen")
-            kept = state.with_columns(Fields("id string"), ENTRY).ranged("time")
-            measure(name, deduplication, kept, ids(repeated=repeated), TXIDS // 2)
-        joined = joined_fields(ORDER, PAYMENT, "order_id", *hour(), "left")
-        key = Fields.of([*joined.key, *SIDE_AND_TIME])
-        state = open_state(server.create_database("orders"), table="buffer")
-        kept = state.with_columns(key, BUFFERED).ranged("expires")
-        measure("orders and payments", join, kept, orders(), BUFFER // 50_000 + TXIDS // 2)
+        if only in (None, "ids"):
+            for name, repeated in (("new ids", False), ("known ids", True)):
+                url = server.create_database(f"ids_{repeated}".lower())
+                state = open_state(url, table="seen").with_columns(Fields("id string"), ENTRY)
+                events = ids(repeated=repeated)
+                measure(name, deduplication, state.ranged("time"), events, TXIDS // 2)
+        if only in (None, "orders"):
+            joined = joined_fields(ORDER, PAYMENT, "order_id", *hour(), "left")
+            key = Fields.of([*joined.key, *SIDE_AND_TIME])
+            state = open_state(server.create_database("orders"), table="buffer")
+            kept = state.with_columns(key, BUFFERED).ranged("expires")
+            measure("orders and payments", join, kept, orders(), BUFFER // 50_000 + TXIDS // 2)
+        if only in (None, "bids"):
+            url, width = server.create_database("bids"), 2
+            for name, make in (("stored", stored), ("last of a key", last)):
+                state = open_state(url, table=name.replace(" ", "_"))
+                key, value = BID.select(BID.names[:width]), BID.select(BID.names[width:])
+                measure(name, make, state.with_columns(key, value), bids(), TXIDS // 2)
 
 
 def measure(
@@ -62,25 +83,71 @@ def measure(
     backend = state.open()
     backend.create()
     backend.claim(Claim(Owner("benchmark", "it", "it"), 1))
-    bolts_s, writes_s = [], []
+    took_s: dict[str, list[tuple[float, float]]] = {"committer": [], "write": []}
     for txid, given in enumerate(batches, 1):
         attempt, bolt = TransactionAttempt(txid, 0, 1), make()
         handle = StateHandle("it", state.layout(), backend.snapshot)
-        begun_s = now()
+        begun = now(), time.process_time()
         bolt.prepare(Config(), _Context(handle), _Nowhere(), attempt)
-        for batch in given:
-            bolt.execute(batch)
-        bolt.finish_batch()
-        done_s = now()
+        feed(bolt, given, attempt)
+        done = now(), time.process_time()
         assert handle.writes is not None
         backend.commit(attempt, handle.writes)
+        written = now(), time.process_time()
         if txid > warm_up:
-            bolts_s.append(done_s - begun_s)
-            writes_s.append(now() - done_s)
-    for what, times_s in (("committer", bolts_s), ("write", writes_s)):
-        least, median = min(times_s) * 1000, statistics.median(times_s) * 1000
-        print(f"{name:20} {what:10} {least:6.1f} ms, median {median:6.1f} ms")
+            for what, start, end in (("committer", begun, done), ("write", done, written)):
+                took_s[what].append((end[0] - start[0], end[1] - start[1]))
+    for what, times_s in took_s.items():
+        (least, median), processor = (
+            (1000 * min(each), 1000 * statistics.median(each))
+            for each in zip(*times_s, strict=True)
+        )
+        print(
+            f"{name:20} {what:10} {least:6.1f} ms, median {median:6.1f} ms; "
+            f"processor {processor[0]:6.1f} ms, median {processor[1]:6.1f} ms",
+            flush=True,
+        )
     backend.close()
+
+
+def feed(bolt: Any, batches: list[pa.RecordBatch], attempt: TransactionAttempt) -> None:
+    """Give a bolt the tuples of a batch as it gets them in a stage."""
+    for batch in batches:
+        if isinstance(bolt, ArrowBolt):
+            bolt.execute(batch)
+        else:
+            origin = Origin(attempt, "bids", "default", BID)
+            for values in rows_of(batch):
+                bolt.execute(Tuple(values, origin))
+    bolt.finish_batch()
+
+
+def stored() -> StoredRows:
+    """Return a committer that stores the last bid of each bidder on each auction that comes."""
+    return StoredRows("it", Upserting(BID.names[:2], BID.names[2:], ()), BID)
+
+
+def last() -> RunningValues:
+    """Return a committer that keeps the bid with the latest time."""
+
+    def newer(known: Any, row: Tuple) -> tuple[Any, None]:
+        if known and (known["date_time"], known["id"]) >= (row["date_time"], row["id"]):
+            return known, None
+        return (row["id"], row["price"], row["date_time"]), None
+
+    return RunningValues("it", ("auction", "bidder"), newer, Fields("id long"), ())
+
+
+def bids() -> Batches:
+    """Yield bids, few of which are by a bidder who has bid on the auction before."""
+    for number in range(TXIDS):
+        chosen = np.random.default_rng(number)
+        times = [START + datetime.timedelta(seconds=number, microseconds=n) for n in range(IDS)]
+        auctions, bidders, prices = (
+            chosen.integers(0, end, IDS).tolist() for end in (2_000, 5_000, 10_000_000)
+        )
+        ids = list(range(number * IDS, (number + 1) * IDS))
+        yield [batch_of([auctions, bidders, ids, prices, times], BID)]
 
 
 def deduplication() -> DropDuplicates:
