@@ -79,8 +79,9 @@ def translated(error: Exception, label: str, *, during_commit: bool = False) -> 
             return Duplicate(f"{label} has a row of this key already: {text}; try again")
         case ErrorMeaning.DRIFT:
             return SchemaDrift(
-                f"{label} has other columns than the state declares: {text}; nothing was written; "
-                "was the table changed by hand?"
+                f"{label} is not as it was made: {text}; nothing was written; expected the tables "
+                "and columns of the first start; was one dropped or changed by hand, or does the "
+                "URL lead to another database?"
             )
         case ErrorMeaning.REFUSED:
             return AuthError(
