@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from time import monotonic
@@ -35,7 +36,17 @@ def test_what_the_setups_change_is_pinned() -> None:
 
     for setup in versions.setups():
         versions.pins(constraints, setup.packages)
-        assert set(setup.suites) <= set(versions.SUITES)
+
+
+def test_each_suite_is_run_by_a_setup_described_and_made_of_what_is_there() -> None:
+    named = {suite for setup in versions.setups() for suite in setup.suites}
+
+    assert named == set(versions.SUITES)
+    for name, suite in versions.SUITES.items():
+        assert f"\n* `{name}`: " in versions.HEAD
+        assert suite.parts
+        for part in suite.parts:
+            assert (ROOT / "tests" / "unit" / part).exists(), part
 
 
 @pytest.mark.parametrize(
@@ -66,7 +77,7 @@ def test_a_python_that_is_not_there_is_named_and_left_out(
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
 
     outcome = versions.try_setup(
-        Setup("Python 3.12", ("fast",), python="3.12"), Environments(tmp_path), monotonic() + 60
+        Setup("Python 3.12", ("core",), python="3.12"), Environments(tmp_path), monotonic() + 60
     )
 
     assert not outcome.failed
@@ -102,7 +113,7 @@ def test_the_newest_java_is_the_one_with_the_highest_number(
 def test_what_is_not_begun_in_time_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setup = Setup("now", ("fast",), python=this_python(monkeypatch))
+    setup = Setup("now", ("core",), python=this_python(monkeypatch))
 
     outcome = versions.try_setup(setup, Environments(tmp_path), monotonic() - 1)
 
@@ -118,7 +129,7 @@ def test_a_suite_that_does_not_end_in_time_has_failed(
     folder = tmp_path / "tests" / "unit"
     folder.mkdir(parents=True)
     (folder / "test_long.py").write_text(LONG)
-    outcome = Outcome(Setup("now", ("fast",)))
+    outcome = Outcome(Setup("now", ("core",)))
 
     # It looks for its end only once the test has begun.
     monkeypatch.setattr(versions, "monotonic", lambda: wait_for(tmp_path / "begun", 0.0))
@@ -127,6 +138,7 @@ def test_a_suite_that_does_not_end_in_time_has_failed(
     assert outcome.failures == ["the time was up before all tests had run"]
     assert outcome.counts == {"passed": 1}
     assert (tmp_path / "stopped").exists()
+    assert not outcome.ended
 
 
 LONG = """
@@ -146,9 +158,51 @@ def test_two(server):
 """
 
 
+def test_an_interrupt_that_a_library_swallows_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(versions, "INTERRUPT_AGAIN_S", 2.0)
+    command = [sys.executable, "-c", SWALLOWING]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "begun\n"
+
+    printed, told = versions.interrupt(child)
+
+    assert printed == "swallowed\n"
+    assert "KeyboardInterrupt" in told
+
+
+SWALLOWING = """
+import signal
+try:
+    print("begun", flush=True)
+    signal.pause()
+except KeyboardInterrupt:
+    print("swallowed", flush=True)
+signal.pause()
+"""
+
+
 def wait_for(path: Path, result: float) -> float:
     wait_until(path.exists, lambda: f"{path.name} is there")
     return result
+
+
+def test_what_did_not_come_to_its_end_gets_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tests that passed would look like all of them."""
+    monkeypatch.setattr(versions, "PAGE", tmp_path / "versions.md")
+    first = versions.setups()[0]
+    old = Outcome(first, {"passed": 7}, minutes=2.0).row()
+    write_page(versions.PAGE, versions.page_lines({first.name: old}))
+    outcome = Outcome(first, {"passed": 3}, ["the time was up"], ended=False)
+    monkeypatch.setattr(versions, "try_setup", lambda *_: outcome)
+
+    assert versions.run_all([first], Environments(tmp_path), 0.0) == 1
+
+    assert versions.rows_of(versions.PAGE.read_text()) == {first.name: old}
 
 
 def test_a_row_that_is_run_anew_replaces_its_own_alone(
