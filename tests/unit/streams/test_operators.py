@@ -45,7 +45,7 @@ def test_branch_gives_each_row_to_one_side() -> None:
 
 def test_stored_rows_are_the_last_of_their_key_in_the_order_asked_for() -> None:
     def program(builder: Any, sales: Any, state: Any) -> None:
-        sales.store(state("last"), key="shop", order_by=FULL)
+        sales.store(state("last"), key="shop", order_by=("amount", "id"))
 
     assert_right(program, SEEDS)
 
