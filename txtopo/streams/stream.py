@@ -243,12 +243,7 @@ class DataStream:
         fields = Fields.of([Field(name, field.type) for name, field in pairs])
         columns = (*kept, *others)
         if self.retracted is not None and self.retracted not in columns:
-            raise FieldsError(
-                f"select leaves out column {self.retracted!r}, which says which rows are taken "
-                f"back; got {', '.join(columns)}; expected it as well; without it rows of before "
-                "would count as new ones; use changes() for new rows alone",
-                field=self.retracted,
-            )
+            raise self._leaves_out("select", columns)
         stream = self._stateless(SelectColumns, fields, _no_function, None, None, columns)
         new = dict(zip(columns, fields.names, strict=True))
         time = None
@@ -722,6 +717,8 @@ class DataStream:
         *more: object,
     ) -> DataStream:
         tasks = parallelism_of(kind.word, parallelism, parallelism_below(self.ports))
+        if kind is not SelectColumns and not self._says_what_is_taken_back(fields):
+            raise self._leaves_out(kind.word, fields.names)
         taken = self.draft.id_of(id, self.name, kind.word)
         operator = kind(taken, self.fields, fields, function, *more)
         begins = parallelism is not None
@@ -761,10 +758,23 @@ class DataStream:
 
     def _on(self, port: Port, fields: Fields) -> DataStream:
         """Return a stream below this one with these fields."""
-        kept = Field(self.retracted or "", RETRACTED.type) in fields
-        retracted = self.retracted if kept else None
+        retracted = self.retracted if self._says_what_is_taken_back(fields) else None
         time = self._time_in(fields)
         return DataStream(self.draft, port.name, (port,), fields, time, retracted)
+
+    def _says_what_is_taken_back(self, fields: Fields) -> bool:
+        """Return whether fields have the column that says what is taken back, if any does."""
+        return self.retracted is None or Field(self.retracted, RETRACTED.type) in fields
+
+    def _leaves_out(self, operator: str, columns: Sequence[str]) -> FieldsError:
+        """Return the error of an operator without the column that says which are taken back."""
+        return FieldsError(
+            f"{operator} leaves out column {self.retracted!r}, which says which rows are taken "
+            f"back; got {', '.join(columns)}; expected it as well, as a boolean; without it rows "
+            "of before would count as new ones; use changes() for new rows alone, or "
+            "changes(before=True) for both in one row",
+            field=self.retracted,
+        )
 
     def _check_not_retracted(self, operator: str) -> None:
         """Check that no row is taken back, where it would have other values than when it came."""

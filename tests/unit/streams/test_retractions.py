@@ -191,12 +191,24 @@ def test_what_gives_a_row_other_values_when_it_is_taken_back_is_refused(operator
         getattr(rows, operator)(*given.get(operator, ()))
 
 
-def test_the_column_that_says_what_is_taken_back_is_not_left_out() -> None:
+LEAVES_OUT = {
+    "select": lambda rows: rows.select("shop", "amount"),
+    "map": lambda rows: rows.map(lambda row: [row["shop"]], "shop string"),
+    "flat_map": lambda rows: rows.flat_map(lambda row: [[row["shop"]]], "shop string"),
+    "map_batches": lambda rows: rows.map_batches(lambda batch: batch, "shop string"),
+    "flat_map_batches": lambda rows: rows.flat_map_batches(lambda batch: batch, "shop string"),
+    "with_columns": lambda rows: rows.with_columns(lambda row: ["no"], "retracted string"),
+}
+
+
+@pytest.mark.parametrize("operator", LEAVES_OUT)
+def test_the_column_that_says_what_is_taken_back_is_not_left_out(operator: str) -> None:
+    """Else the rows of before would count as new ones."""
     _, sales = builder_and_sales()
     rows = changes_below(sales, retracted=True)
 
-    with pytest.raises(FieldsError, match="select leaves out column 'retracted', which"):
-        rows.select("shop", "amount")
+    with pytest.raises(FieldsError, match=f"^{operator} leaves out column 'retracted', which"):
+        LEAVES_OUT[operator](rows)
 
 
 def test_the_row_of_before_is_told_in_one_way() -> None:
