@@ -41,6 +41,11 @@ class PersistentAggregate(Committer):
     output_fields = None
     output_streams: Mapping[str, Fields] = {}
 
+    # What its rows mean, where no change of a program may alter it, and why not; see
+    # txtopo.topology.graph. A program of streams sets them where rows of a table are taken back.
+    meaning: str
+    meaning_stays: str
+
     def __init__(
         self,
         state: State,

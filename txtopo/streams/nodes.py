@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from txtopo.bolts.bolt import Committer
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
@@ -27,6 +28,7 @@ from txtopo.streams.late_rows import LATE, UNUSABLE, UnusableRows
 from txtopo.streams.operators import FusedOperators, Operator
 from txtopo.streams.sessions import SessionCommitter
 from txtopo.streams.tables import (
+    CHANGES_RETRACTED,
     Aggregating,
     AnsweredQuery,
     Output,
@@ -36,6 +38,10 @@ from txtopo.streams.tables import (
 )
 from txtopo.streams.windows import Closing, Session, Window, WindowCommitter
 from txtopo.tuples import DEFAULT_STREAM, Fields
+
+TOLD_CHARACTERS_MAX = 300
+
+Kept = TypeVar("Kept", PersistentAggregate, StoredRows | TableCommitter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +76,33 @@ class ProgramNode(ABC):
         inputs: The streams that it reads.
         parallelism: How many tasks it has.
         committing: Whether it runs in the commit phase.
+        taken_back: The tables whose rows are taken back in its inputs, with the operators in
+            between; empty if there are none.
     """
 
     id: str
     inputs: tuple[Port, ...]
     parallelism: int
     committing: bool = field(init=False)
+    taken_back: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.committing = self.commits or any(port.node.committing for port in self.inputs)
+        above = (port.node.taken_back_in(port.stream) for port in self.inputs)
+        told = " and ".join(sorted(filter(None, above)))
+        # What is told in a fingerprint need not be read to be compared.
+        digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+        self.taken_back = told if len(told) <= TOLD_CHARACTERS_MAX else digest
+
+    def taken_back_in(self, stream: str) -> str:
+        """Return the tables whose rows are taken back in a stream of it; see ``taken_back``."""
+        where = self.word if stream == DEFAULT_STREAM else f"{self.word} {stream}"
+        return f"{self.taken_back} → {where}" if self.taken_back else ""
+
+    @property
+    def word(self) -> str:
+        """What it is called there."""
+        return self.id
 
     @property
     def reads(self) -> Iterator[Port]:
@@ -213,6 +237,11 @@ class StatelessNode(ProgramNode):
     begins: bool
     chain: tuple[StatelessNode, ...] = ()
 
+    @property
+    def word(self) -> str:
+        """That of the operator, so that its id may be another one."""
+        return self.operator.word
+
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
         """Add the bolt of which it is the last operator."""
         first = self.chain[0]
@@ -321,6 +350,10 @@ class TableNode(ProgramNode):
         """It always is a committer."""
         return True
 
+    def taken_back_in(self, stream: str) -> str:
+        """Return the table, if its rows are taken back in a stream."""
+        return repr(self.state.table) if stream == CHANGES_RETRACTED else ""
+
     @property
     def combines_in_store(self) -> bool:
         """Whether the store can combine its rows: nothing reads it, and no row is late."""
@@ -332,7 +365,7 @@ class TableNode(ProgramNode):
             assert self.upserts is not None
             self._commit(builder, self.upserts, tuple(port.output for port in self.inputs))
         elif self.combines_in_store:
-            declarer = builder.set_bolt(self.id, self.aggregate)
+            declarer = builder.set_bolt(self.id, self._meant(self.aggregate))
             for port in self.inputs:
                 _subscribe(declarer, port, self.aggregate.key)
         else:
@@ -358,7 +391,7 @@ class TableNode(ProgramNode):
         table = self.state.layout(self.id)
         parts = self.id, table, inputs, applies, queries, frozenset(self.changes)
         windows = self.windows
-        bolt: Bolt
+        bolt: StoredRows | TableCommitter
         if isinstance(applies, Upserting) and self.combines_in_store:
             bolt = StoredRows(self.id, applies, self.rows)
         elif windows is None:
@@ -369,7 +402,7 @@ class TableNode(ProgramNode):
             closing = Closing(output, windows.window, late, windows.keep, self.final)
             kind = SessionCommitter if isinstance(windows.window, Session) else WindowCommitter
             bolt = kind(closing, *parts)
-        declarer = builder.set_bolt(self.id, bolt)
+        declarer = builder.set_bolt(self.id, self._meant(bolt))
         asking = (output for each in queries.values() for output in each.sources)
         # A stream may ask twice.
         for output in dict.fromkeys((*inputs, *asking)):
@@ -379,6 +412,22 @@ class TableNode(ProgramNode):
             declarer.global_grouping(*windows.watermark.output)
             if windows.late is not None:
                 declarer.with_state(LATE, windows.late)
+
+    def _meant(self, bolt: Kept) -> Kept:
+        """Say in a bolt what its rows mean, if rows of a table are taken back in them.
+
+        A row counts as it comes and is taken back as it goes, so in between no program may have
+        other columns, other operators or another table there.
+        """
+        if self.aggregate is not None and self.aggregate.retracted is not None and self.taken_back:
+            assert not isinstance(bolt, StoredRows), "it has no aggregate"
+            columns = ", ".join(self.aggregate.aggregates)
+            bolt.meaning = f"{columns} of the rows of {self.taken_back}"
+            bolt.meaning_stays = (
+                "a row would be taken back otherwise than it counted; declare it as before, or "
+                "give another table to it and to the table whose rows it takes back"
+            )
+        return bolt
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,14 @@ class TableCommitter(BatchBolt, Committer):
         applies: How rows become values.
         queries: The queries, each by the stream that has the answers.
         changes: The streams of changes that are read.
+
+    Attributes:
+        meaning: What its rows mean, if no change of a program may alter it.
+        meaning_stays: Why not.
     """
+
+    meaning: str
+    meaning_stays: str
 
     def __init__(
         self,

@@ -265,3 +265,46 @@ def test_both_may_stay_and_both_may_be_new() -> None:
 
     assert world.held("newer") == {"a": 3, "b": 4}
     assert world.held("sum") == {"global": 7}
+
+
+def summed(table: str = "last", **more: Any) -> Any:
+    """Keep two tables of the last numbers, and the sum of those of one of them."""
+
+    def program(world: Changing, builder: StreamBuilder) -> None:
+        source = world.source(builder)
+        tables = {
+            name: source.as_table(world.state(name), key="key", value="n")
+            for name in ("last", "also")
+        }
+        rows = tables[table].changes(retracted=True)
+        for operator in more.get("between", ()):
+            rows = getattr(rows, operator)(lambda row: row["key"] != "a")
+        columns = {"n": Sum("n"), **more.get("columns", {})}
+        sums = rows.group_by().persistent_aggregate(
+            world.state("sum"), id=more.get("id"), **columns
+        )
+        if more.get("read"):
+            sums.changes().select("key", "n").store(world.state("view"), key="key")
+
+    return program
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize(
+    "after", [{"between": ["filter"]}, {"table": "also"}, {"columns": {"rows": Count()}}]
+)
+def test_a_row_is_taken_back_by_no_other_program_than_it_counted_in(after: Any, read: bool) -> None:
+    world = Changing("memory:")
+    world.run(summed(read=read), s=KEYED[:2])
+
+    with pytest.raises(TopologyChanged, match="a row would be taken back otherwise than it count"):
+        world.run(summed(read=read, **after), s=KEYED)
+
+
+@pytest.mark.parametrize("after", [{"id": "other"}, {"read": True}, {}])
+def test_what_takes_rows_back_may_be_renamed_and_read(after: Any) -> None:
+    world = Changing("memory:")
+    world.run(summed(between=["filter"]), s=KEYED[:2])
+    world.run(summed(between=["filter"], **after), s=KEYED)
+
+    assert world.held("sum") == {"global": 4}
