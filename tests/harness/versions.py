@@ -373,11 +373,11 @@ one that the row names, and runs tests that may notice it. A lowest version is t
   that take minutes, and the programs of pages
 
 Tests that let Spark write Delta tables are skipped, since jars belong to one version of Spark.
-With pandas 3, PySpark 4.2 warns that it does not yet support it in full.
 """
 
 EXCLUDED = (
     ("SQLAlchemy before 2.0.39", "it makes no strict tables without rowid in SQLite"),
+    ("pandas 3", "PySpark 4.2 advises against it, and warns at each use; the tests pass"),
     ("pandas 2.2.0 and 2.2.1", "they are built for NumPy 1, and are not imported with NumPy 2"),
     (
         "pyarrow 18 and 19",
