@@ -40,7 +40,7 @@ from txtopo.bolts.bolt import Committer
 from txtopo.bolts.dead_letters import DeadLetters
 from txtopo.builders.transactional import Spout, Topology
 from txtopo.durations import Duration
-from txtopo.errors import TopologyError, nearest
+from txtopo.errors import FieldsError, TopologyError, nearest
 from txtopo.state.registry import State
 from txtopo.streams.checks import EventTime, declared_time
 from txtopo.streams.draft import Draft
@@ -212,7 +212,7 @@ class StreamBuilder:
                     )
                 ports.append(port)
         name, fields = self._draft.free_id("merge"), first.fields
-        retracted = next((each.retracted for each in streams if each.retracted), None)
+        retracted = _merged_retracted(streams)
         table = next((each.changes_of for each in streams if each.changes_of), None)
         time = merged_time(streams)
         return DataStream(self._draft, name, tuple(ports), fields, time, retracted, table)
@@ -258,6 +258,22 @@ class StreamBuilder:
             TopologyError: The topology cannot run; the message says what to mend.
         """
         return self._draft.build_topology()
+
+
+def _merged_retracted(streams: Sequence[DataStream]) -> str | None:
+    """Return the column of merged streams that says which rows are taken back; None for none.
+
+    Raises:
+        FieldsError: They have several.
+    """
+    first, *more = dict.fromkeys(each.retracted for each in streams if each.retracted) or [None]
+    if more:
+        raise FieldsError(
+            f"merged streams say in several columns which rows are taken back; got {first!r} and "
+            f"{more[0]!r}; expected one; rename it in one of them with select()",
+            field=more[0],
+        )
+    return first
 
 
 def merged_time(streams: Sequence[DataStream]) -> TimeColumn | None:

@@ -830,8 +830,8 @@ class Grouped:
                 used elsewhere, or values of a table would count again each time that they change.
         """
         table = self.stream.changes_of
-        retracted = self.stream.retracted if retracted is None else retracted
-        if table is not None and retracted is None:
+        # A merge has both if its other rows are taken back in a column that the table has as well.
+        if table is not None and (retracted is None or self.stream.retracted is not None):
             columns = ", ".join(map(repr, self.stream.fields.names))
             raise TopologyError(
                 f"persistent_aggregate would count a row of table {table!r} again each time that "
@@ -840,6 +840,7 @@ class Grouped:
                 "Mean, or an OwnAggregate with remove(); to aggregate the changes themselves, as "
                 f"to count them, put select({columns}) or another operator in between"
             )
+        retracted = self.stream.retracted if retracted is None else retracted
         return self._persistent_aggregate(state, retracted, id, aggregates)
 
     def window(self, window: Window | Session) -> Windowed:

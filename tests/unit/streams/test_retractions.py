@@ -211,6 +211,32 @@ def test_the_column_that_says_what_is_taken_back_is_not_left_out(operator: str) 
         LEAVES_OUT[operator](rows)
 
 
+def test_merged_streams_say_in_one_column_what_is_taken_back() -> None:
+    """Else the rows that one of them takes back would count as new ones."""
+    builder, sales = builder_and_sales()
+    one = sales.select("id").with_columns(lambda row: [1], "n long")
+    tables = [one.as_table(state(name), key="id") for name in ("one", "two")]
+    first = tables[0].changes(retracted=True).with_columns(lambda row: [False], "gone boolean")
+    second = tables[1].changes(retracted=True).select("id", "n", gone="retracted")
+    second = second.with_columns(lambda row: [False], "retracted boolean")
+
+    with pytest.raises(FieldsError, match="got 'retracted' and 'gone'; expected one; rename"):
+        builder.merge(first.select("id", "n", "retracted", "gone"),
+                      second.select("id", "n", "retracted", "gone"))  # fmt: skip
+
+
+def test_changes_that_are_merged_with_rows_taken_back_would_count_again() -> None:
+    builder, sales = builder_and_sales()
+    one = sales.select("id").with_columns(lambda row: [False], "retracted boolean")
+    table = one.as_table(state("one"), key="id")
+    numbers = sales.select("id", "amount").as_table(state("two"), key="id")
+    back = numbers.changes(retracted=True).select("id", "retracted")
+
+    for merged in (builder.merge(table.changes(), back), builder.merge(back, table.changes())):
+        with pytest.raises(TopologyError, match=r"would count a row of table .* again"):
+            merged.group_by().persistent_aggregate(state(), n=Count())
+
+
 def test_the_row_of_before_is_told_in_one_way() -> None:
     _, sales = builder_and_sales()
 
