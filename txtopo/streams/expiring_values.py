@@ -59,10 +59,16 @@ class ExpiringValues(RunningValues):
         arguments: Those of ``RunningValues``.
     """
 
+    meaning_stays = (
+        "the stored times are of the other kind, so values would expire at once, or never; keep "
+        "the event time of the stream as before, or give the state another table"
+    )
+
     def __init__(self, expiry: TimeToLive, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._expiry = expiry
         self.needs_planned_time = expiry.time is None
+        self.meaning = f"values that expire by {'event' if expiry.time else 'planned'} time"
 
     def prepare(
         self,

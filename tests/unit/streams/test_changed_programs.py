@@ -470,6 +470,25 @@ def without_duplicates(*names: str) -> Program:
     return program
 
 
+def test_values_that_expire_by_event_time_do_not_go_on_by_planned_time(world: Changing) -> None:
+    def program(**time: Any) -> Program:
+        def made(world: Changing, builder: StreamBuilder) -> None:
+            world.source(builder, **time).group_by("key").update(
+                lambda value, row: ((value or 0) + 1, None),
+                "value long",
+                state=open_state(world.url, table="numbers", value=Fields("value long")),
+                expire_after="1 hour",
+            )
+
+        return made
+
+    world.run(program(), s=events(("a", 0)))
+
+    with pytest.raises(TopologyChanged, match=r"by planned time; expected .* by event time; the"):
+        world.run(program(event_time=None), s=events(("a", 0), ("a", 1)))
+    assert world.held("numbers") == {"a": {"value": 1, "seen": at(0)}}
+
+
 @pytest.mark.parametrize("url", ["memory", "sqlite"])
 def test_rows_that_were_late_before_a_column_came_have_nothing_there(
     url: str, request: pytest.FixtureRequest
