@@ -53,12 +53,12 @@ SERVERS: dict[str, tuple[str, str, Callable[[Any], str]] | None] = {
     "mariadb": (
         "mariadb://user:password@host/database",
         "mariadb",
-        lambda server: str(server.create_database("pages")),
+        lambda server: str(server.create_database(f"pages_{uuid4().hex}")),
     ),
     "postgresql": (
         "postgresql://user:password@host/database",
         "postgresql",
-        lambda server: str(server.create_database("pages")),
+        lambda server: str(server.create_database(f"pages_{uuid4().hex}")),
     ),
     "rabbitmq": ("amqp://user:password@host/", "rabbitmq", lambda server: str(server.url())),
     "redis": ("redis://:password@host/0", "redis_server", lambda server: str(server.empty())),

@@ -183,7 +183,7 @@ class Puts:
         """The rows as a table, sorted by key: the key columns, then the value columns.
 
         None if a key is deleted, or if the committer gave Python values. A store may write the
-        table instead of :attr:`rows`, which are the same, and are made only when they are read.
+        table instead of ``rows``, which are the same, and are made only when they are read.
         """
         return self.rows.table if isinstance(self.rows, ColumnRows) else None
 
