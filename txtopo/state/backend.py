@@ -180,7 +180,7 @@ class Puts:
 
     @property
     def columns(self) -> pa.Table | None:
-        """The rows as a table, sorted by key: the key columns, then the value columns.
+        """The rows as a table, sorted by key, with the key columns before the value columns.
 
         None if a key is deleted, or if the committer gave Python values. A store may write the
         table instead of ``rows``, which are the same, and are made only when they are read.

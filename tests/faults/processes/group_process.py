@@ -10,11 +10,15 @@ from __future__ import annotations
 import os
 import random
 import sys
+import time
 
 from txtopo import Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple, is_tick
 from txtopo.spouts import KafkaSpout
 
 HELD = 20
+
+# So slow that it is killed long before it has read all.
+RECORD_S = 0.000_5
 
 # A broker takes no less. So long the next process waits for one that was killed.
 SESSION_MS = 6_000
@@ -37,6 +41,7 @@ class Append(Bolt):
         if not is_tick(tuple):
             self._held.append(tuple)
         while len(self._held) > (0 if is_tick(tuple) else HELD):
+            time.sleep(RECORD_S)
             done = self._held.pop(self._chance.randrange(len(self._held)))
             os.write(self._file, f"{done['partition']} {done['offset']}\n".encode())
             self._collector.ack(done)

@@ -18,7 +18,7 @@ from txtopo.errors import InfrastructureError
 from txtopo.runtime.progress import ErrorReported, TopologyEvent, TopologyListener
 
 READER = "tests.faults.processes.group_process"
-RECORDS = 60_000
+RECORDS = 40_000
 Place = tuple[int, int]
 
 
