@@ -41,6 +41,14 @@ GRACE_S = 60.0
 INTERRUPT_AGAIN_S = 60.0
 """How long pytest may take to stop its servers before it is interrupted again."""
 
+PYTEST = """
+import signal, sys, pytest
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+"""Runs pytest so that it can be interrupted, also if this process runs in the background of a
+shell, which lets what it starts ignore the signal."""
+
 _QUICK = "not integration and not spark and not service and not kills and not slow"
 _CORE = "acking coordinator topology builders bolts state test_tuples.py test_config.py"
 _COLUMNS = (
@@ -299,7 +307,7 @@ def run_suite(
     """Run a suite and add how it ended, or how far it came."""
     options = ["-q", "-rfE", "-p", "no:cacheprovider", "--tb=no"]
     child = subprocess.Popen(
-        [python, "-m", "pytest", *options, *suite.arguments()],
+        [python, "-c", PYTEST, *options, *suite.arguments()],
         cwd=ROOT,
         env={**environ, "COLUMNS": "300"},
         stdin=subprocess.DEVNULL,
