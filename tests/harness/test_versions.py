@@ -175,6 +175,7 @@ def test_an_interrupt_that_a_library_swallows_is_sent_again(
 
 SWALLOWING = """
 import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     print("begun", flush=True)
     signal.pause()
