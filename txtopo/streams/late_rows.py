@@ -12,7 +12,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import ArrowBolt, Committer
 from txtopo.collector import ArrowOutputCollector
 from txtopo.config import Config
-from txtopo.context import TaskContext
+from txtopo.context import EPOCH, TaskContext
 from txtopo.durations import MICROSECOND
 from txtopo.state.transaction import StateHandle
 from txtopo.streams.event_time import WATERMARK
@@ -23,8 +23,6 @@ LATE, UNUSABLE = "late", "unusable"
 
 LATE_KEY = Fields("batch long, number long")
 """The key of such a row, as dead letters have it: its txid, and its number in the batch, from 1."""
-
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class Watermark:
@@ -132,9 +130,9 @@ def microseconds(times: pa.ChunkedArray, offset: datetime.timedelta) -> pa.Chunk
 
 def moment(microseconds: int) -> datetime.datetime:
     """Return the time so many microseconds after 1970."""
-    return _EPOCH + datetime.timedelta(microseconds=microseconds)
+    return EPOCH + datetime.timedelta(microseconds=microseconds)
 
 
 def microseconds_of(time: datetime.datetime) -> int:
     """Return the microseconds from 1970 to a time."""
-    return (time - _EPOCH) // MICROSECOND
+    return (time - EPOCH) // MICROSECOND
