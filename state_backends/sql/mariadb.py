@@ -26,7 +26,8 @@ session cannot change are checked. A server that could lose a commit in a power 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,6 +65,16 @@ from txtopo.plugins.stores import (
 )
 
 _CONNECT_TIMEOUT_S = 10
+
+# Options of TCP. A server that is gone without a word is noticed after 15 s: by what it does not
+# acknowledge; or, if all was acknowledged and its answer is waited for, by probes. Without those
+# the system waits for two hours.
+_CONNECTION: Mapping[str, int] = {
+    "TCP_USER_TIMEOUT": 15_000,
+    "TCP_KEEPIDLE": 5,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 2,
+}
 
 _CREATION_TIMEOUT_S = 30
 
@@ -154,13 +165,26 @@ class MariadbDialect(SqlDialect):
             pool_size=2,
             connect_args={
                 "connect_timeout": _CONNECT_TIMEOUT_S,
+                # The login's; that of statements follows.
+                "read_timeout": _CONNECT_TIMEOUT_S,
                 "charset": "utf8mb4",
                 "autocommit": False,
                 "init_command": session(),
             },
         )
         self.driver_errors = (engine.dialect.loaded_dbapi.Error,)
+        sa.event.listen(engine, "connect", self._on_connect)
         return engine
+
+    def _on_connect(self, driver: Any, _: object) -> None:
+        """Notice a server that is gone, but wait as long as one takes that is there."""
+        given = self._url.query.get("read_timeout")
+        driver._read_timeout = None if given is None else int(str(given))
+        if driver._sock.family == socket.AF_UNIX:
+            return
+        for name, value in _CONNECTION.items():
+            if (option := getattr(socket, name, None)) is not None:  # macOS lacks some
+                driver._sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def prepare(self, connection: sa.Connection) -> None:
         """Check the server, and compile the statements of the session."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
@@ -21,6 +22,7 @@ from txtopo.testing.conformance.driver import StateDriver, whole_ledger
 
 Server = MariaServer | PostgresServer
 LIMIT_S = 60.0
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the proxy loses packets on Linux")
 
 
 class LostConnectionSuite:
@@ -112,9 +114,57 @@ class ConnectionSuite(LostConnectionSuite, Patient):
 
     Attributes:
         lock_settings: By name in its module, what makes waits for locks short.
+        silence_settings: The same of waits for a server that is gone.
     """
 
     lock_settings: ClassVar[Mapping[str, object]]
+    silence_settings: ClassVar[Mapping[str, object]]
+
+    @on_linux
+    @pytest.mark.parametrize("acknowledged", [True, False])
+    def test_a_server_that_is_gone_without_a_word_is_noticed(
+        self,
+        url: str,
+        proxy: TcpProxy,
+        monkeypatch: pytest.MonkeyPatch,
+        acknowledged: bool,
+    ) -> None:
+        """Its machine has lost its power: nobody closes the connection. What was acknowledged
+        before is not sent again, so only probes can tell that no answer will come."""
+        for name, value in self.silence_settings.items():
+            monkeypatch.setattr(name, value)
+        parsed = sa.make_url(url).set(port=proxy.port)
+        store = StateDriver(open_state(parsed.render_as_string(hide_password=False), table="c"))
+        store.puts(1, {"a": 1})
+
+        pool = ThreadPoolExecutor(1)  # which ends with the proxy, also if it hangs
+        if acknowledged:
+            proxy.delay(self.commit_marker)
+            waits = pool.submit(store.puts, 2, {"a": 2})
+            assert proxy.arrived.wait(LIMIT_S)
+            proxy.half_open()
+        else:
+            proxy.half_open()
+            waits = pool.submit(store.puts, 2, {"a": 2})
+        proxy.mend()
+
+        with pytest.raises(StoreUnavailable):
+            waits.result(LIMIT_S)
+        assert store.puts(2, {"a": 2}, attempt=1).txid == 2
+
+    @on_linux
+    def test_a_server_that_takes_connections_and_answers_nothing_is_noticed(
+        self, url: str, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in self.silence_settings.items():
+            monkeypatch.setattr(name, value)
+        parsed = sa.make_url(url).set(port=proxy.port)
+        state = open_state(parsed.render_as_string(hide_password=False), table="c")
+        proxy.half_open("mute")
+
+        waits = ThreadPoolExecutor(1).submit(StateDriver, state)
+        with pytest.raises(StoreUnavailable):
+            waits.result(LIMIT_S)
 
     @pytest.mark.row(53)
     @pytest.mark.parametrize("marker", [b"FOR UPDATE", b"UPDATE txtopo_ledger"])

@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 import sqlalchemy as sa
 
+from state_backends.sql import mariadb
 from tests.harness.servers.mariadb import MariaServer
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.state_backends.connection_suite import ConnectionSuite
@@ -67,6 +68,12 @@ class TestConnection(ConnectionSuite):
     lock_settings: ClassVar[Mapping[str, object]] = {
         "state_backends.sql.mariadb._LOCK_TIMEOUT_S": 1,
         "state_backends.sql.backend._TRIES_MAX": 1,
+    }
+    silence_settings: ClassVar[Mapping[str, object]] = {
+        "state_backends.sql.mariadb._CONNECT_TIMEOUT_S": 2,
+        "state_backends.sql.mariadb._CONNECTION": {
+            name: 1_000 if name == "TCP_USER_TIMEOUT" else 1 for name in mariadb._CONNECTION
+        },
     }
     patience = MARIADB_PATIENCE
 

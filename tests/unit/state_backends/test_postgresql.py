@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 import sqlalchemy as sa
 
+from state_backends.sql import postgresql
 from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.state_backends.connection_suite import ConnectionSuite
@@ -62,6 +63,13 @@ class TestConnection(ConnectionSuite):
     commit_marker = b"COMMIT\0"
     lock_settings: ClassVar[Mapping[str, object]] = {
         "state_backends.sql.postgresql._LOCK_TIMEOUT": "20ms"
+    }
+    silence_settings: ClassVar[Mapping[str, object]] = {
+        "state_backends.sql.postgresql._CONNECTION": {
+            **{name: 1 for name in postgresql._CONNECTION if name.startswith("keepalives")},
+            "tcp_user_timeout": 1_000,
+            "connect_timeout": 2,
+        }
     }
     patience = POSTGRESQL_PATIENCE
 
