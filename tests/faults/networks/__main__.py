@@ -1,0 +1,156 @@
+"""Break the network of a run, link by link: ``make networks ARGS="--rounds 200"``.
+
+Finished rounds are kept in a file beside the sources. So a campaign that was stopped goes on, and a
+round that broke a promise runs again by its number. The exit status is 1 if a round broke one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.faults.networks.links import FAULTS
+from tests.faults.networks.rounds import LINKS, Round, Services, drawn, run_round
+from tests.harness.processes import ROOT
+from tests.harness.report_page import DOCS, table, write_page
+
+RECORD = ROOT / ".networks.jsonl"
+PAGE = DOCS / "reference" / "networks.md"
+
+
+def main() -> None:
+    """Run the missing rounds, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=200, help="of each link")
+    parser.add_argument("--links", nargs="+", choices=LINKS, default=LINKS)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--record", type=Path, default=RECORD, help="what ran, a line a round")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
+    parser.add_argument("--anew", action="store_true", help="forget what ran")
+    parser.add_argument("--round", type=int, help="run one round again, and write nothing")
+    arguments = parser.parse_args()
+    if arguments.round is not None:
+        wanted = [(link, arguments.round) for link in arguments.links]
+        wrong = [each.wrong for each in run(wanted, arguments.seed) if each.wrong]
+        raise SystemExit("\n".join(wrong) or 0)
+    if arguments.anew:
+        arguments.record.unlink(missing_ok=True)
+    ran = rounds_of(arguments.record)
+    right = {(each.link, each.number) for each in ran if each.seed == arguments.seed}
+    right -= {(each.link, each.number) for each in ran if each.wrong}
+    every = [(link, number) for link in arguments.links for number in range(arguments.rounds)]
+    with arguments.record.open("a") as file:
+        for done in run([each for each in every if each not in right], arguments.seed):
+            file.write(f"{json.dumps(asdict(done))}\n")
+            file.flush()
+    rounds = rounds_of(arguments.record)
+    write_page(arguments.page, page(rounds))
+    if any(each.wrong for each in rounds):
+        raise SystemExit(1)
+
+
+def rounds_of(record: Path) -> list[Round]:
+    """Return the rounds of a record; of one that ran twice, the last result."""
+    lines = record.read_text().splitlines() if record.exists() else []
+    found = [Round(**json.loads(line)) for line in lines]
+    return list({(each.link, each.number, each.seed): each for each in found}.values())
+
+
+def run(wanted: Sequence[tuple[str, int]], seed: int) -> Iterator[Round]:
+    """Run rounds one after the other, and print the result of each."""
+    with Services() as services:
+        for link, number in wanted:
+            done = run_round(drawn(link, number, seed), seed, services)
+            print(
+                f"{link} {number}: {done.fault}, {done.store}, drivers: {done.drivers}, "
+                f"txids: {done.txids}, takeovers: {done.takeovers}, deposed: {done.deposed}, "
+                f"stall: {done.stall_s} s; {done.wrong or 'right'}",
+                file=sys.stderr,
+                flush=True,
+            )
+            if done.wrong:
+                print(f"again: {done.command}", file=sys.stderr)
+            yield done
+
+
+def page(rounds: Sequence[Round]) -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield from HEAD.splitlines()
+    yield ""
+    wrong = [each for each in rounds if each.wrong]
+    seeds = ", ".join(sorted({str(each.seed) for each in rounds}))
+    yield "Nothing was lost or doubled, nothing hung." if not wrong else "**Not right:**"
+    yield from (f"* `{each.command}`: {each.wrong.splitlines()[0]}" for each in wrong)
+    yield ""
+    yield (
+        f"{len(rounds)} rounds with seed {seeds}: {sum(each.txids for each in rounds):,} txids, "
+        f"{sum(each.samples for each in rounds):,} readings, {len(wrong)} rounds not right."
+    )
+    yield ""
+    columns = (
+        "link",
+        "rounds",
+        "two drivers",
+        "takeovers",
+        "deposed",
+        "longest stall",
+        "not right",
+    )
+    yield from table(columns, (row(link, of(rounds, link)) for link in LINKS))
+    yield ""
+    yield "The longest stall of each fault, in seconds, and how many rounds had it:"
+    yield ""
+    cells = (
+        (fault, *(cell(each for each in of(rounds, link) if each.fault == fault) for link in LINKS))
+        for fault in FAULTS
+    )
+    yield from table(("fault", *LINKS), cells)
+
+
+def of(rounds: Sequence[Round], link: str) -> list[Round]:
+    """Return the rounds of a link."""
+    return [each for each in rounds if each.link == link]
+
+
+def row(link: str, rounds: Sequence[Round]) -> tuple[object, ...]:
+    """Return the row of a link."""
+    return (
+        link,
+        len(rounds),
+        sum(each.drivers > 1 for each in rounds),
+        sum(each.takeovers for each in rounds),
+        sum(each.deposed for each in rounds),
+        f"{max((each.stall_s for each in rounds), default=0.0):.1f} s",
+        sum(bool(each.wrong) for each in rounds),
+    )
+
+
+def cell(rounds: Iterator[Round]) -> str:
+    """Return the longest stall, and how many rounds there were."""
+    stalls = [each.stall_s for each in rounds]
+    return f"{max(stalls):.1f} ({len(stalls)})" if stalls else ""
+
+
+HEAD = """\
+# Networks
+
+`make networks ARGS="--rounds 200"` breaks one link of a run in each round, for 0.1 to 3 s: between
+driver and ensemble, driver and store (PostgreSQL, MariaDB), or driver and the slots of the carrier
+`resident` in Spark's executors. All traffic of the link goes through a proxy that delays, holds,
+swallows, cuts and slows what it carries, loses packets, or leaves connections half-open: their
+other end is gone, and nobody tells. ZooKeeper, databases and Spark are real. The waits for a silent
+peer are short here (session 1 s, batch 1.5 s, connection to a store 1.5 s), so that faults are
+shorter and longer than they are. States and spouts are opaque and transactional, and in a part of
+the rounds a standby waits beside the leader.
+
+An outside reader, whose connection to the store is not through the proxy, reads all the time: each
+reading must be the fold of the first numbers, none may go back, and after the fault all numbers
+must be counted, by themselves, in 60 s."""
+
+
+if __name__ == "__main__":
+    main()
