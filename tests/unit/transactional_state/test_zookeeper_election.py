@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -54,6 +55,45 @@ def test_an_expired_session_ends_the_leadership_and_a_rival_leads(
         journal.store_batches([BATCH])
     assert state.lead("one", timeout_s=0.2, on_lost=nothing) is None
     assert state.leader() == "rival"
+
+
+def test_a_candidate_whose_session_expires_while_it_asks_does_not_wait_for_itself(
+    opened: Open, proxy: Proxy, zookeeper: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place that it then takes is one of the new session, and nobody leads in it."""
+    asks, lost = threading.Event(), threading.Event()
+    state, rival = opened(proxy.hosts), opened()
+    id = state._session._client.client_id
+    proxy.cut()
+    monkeypatch.setattr(state._session, "locate", asks.set)  # called while it waits
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(state.lead, "one", timeout_s=1, on_lost=lost.set)
+        assert asks.wait(LIMIT_S)
+        expire(id, zookeeper)
+        proxy.mend()
+        assert first.result(LIMIT_S)
+    assert lost.wait(LIMIT_S)
+
+    leadership = state.lead("one", timeout_s=1, on_lost=nothing)
+    assert leadership
+    leadership.release()
+
+    assert rival.lead("rival", timeout_s=1, on_lost=nothing)
+
+
+def test_a_place_that_could_not_be_given_up_is_given_up_later(
+    opened: Open, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = opened(proxy.hosts)
+    leadership = state.lead("one", timeout_s=1, on_lost=nothing)
+    assert leadership
+    proxy.cut()
+    with monkeypatch.context() as patch:
+        patch.setattr(state._session, "_session_timeout_s", 0.2)  # how long a call waits
+        leadership.release()
+    proxy.mend()
+
+    assert state.lead("one", timeout_s=1, on_lost=nothing)
 
 
 def expire(id: tuple[int, bytes], zookeeper: ZooKeeperProcess) -> None:

@@ -103,10 +103,19 @@ class Election:
         return leadership
 
     def _stand_in_queue(self, candidate: Json) -> tuple[str, str | None]:
-        """Join the queue unless in it; return the own place and the one right before it."""
+        """Join the queue unless in it; return the own place and the one right before it.
+
+        An earlier place of this candidate is given up first. Mostly it has ended with its session.
+        But it lives as long as this one if it was created in it under the number of the session
+        before, which expired in between, or if it could not be removed when it was left. Then this
+        candidate would wait for itself, and all others for it.
+        """
         # A new session must not mistake an ephemeral node of the session before for its own.
         token = f"{self._session.id}-{self._session.generation}-{self._places}-"
         queue = self._queue()
+        for name in queue:
+            if name.startswith(f"{self._session.id}-") and not name.startswith(token):
+                self._remove(name)
         if not any(name.startswith(token) for name in queue):
             self._create(token, candidate)
             queue = self._queue()
