@@ -66,9 +66,9 @@ def run(wanted: Sequence[tuple[str, int]], seed: int) -> Iterator[Round]:
         for link, number in wanted:
             done = run_round(drawn(link, number, seed), seed, services)
             print(
-                f"{link} {number}: {done.fault}, {done.store}, drivers: {done.drivers}, "
-                f"txids: {done.txids}, takeovers: {done.takeovers}, deposed: {done.deposed}, "
-                f"stall: {done.stall_s} s; {done.wrong or 'right'}",
+                f"{link} {number}: {done.fault}, {done.store}, {done.carrier}, drivers: "
+                f"{done.drivers}, txids: {done.txids}, takeovers: {done.takeovers}, deposed: "
+                f"{done.deposed}, stall: {done.stall_s} s; {done.wrong or 'right'}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -149,7 +149,7 @@ the rounds a standby waits beside the leader.
 
 An outside reader, whose connection to the store is not through the proxy, reads all the time: each
 reading must be the fold of the first numbers, none may go back, and after the fault all numbers
-must be counted, by themselves, in 60 s."""
+must be counted, without help, in 120 s."""
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from types import TracebackType
 
 from tests.harness.servers.tcp_proxy import Flow, TcpProxy
 
+LOOPBACK = "127.0.0.1"
 Fault = Callable[[TcpProxy, Random], None]
 
 
@@ -99,9 +100,9 @@ class Link:
         self._swallowed: list[TcpProxy] = []
         self._lock = threading.Lock()
 
-    def port_to(self, port: int) -> int:
-        """Return where to connect instead of to *port*."""
-        proxy = self._stack.enter_context(TcpProxy(port))
+    def port_to(self, port: int, at: tuple[str, int] = (LOOPBACK, 0)) -> int:
+        """Return the port of a proxy, to be connected to instead of *port*."""
+        proxy = self._stack.enter_context(TcpProxy(port, at))
         with self._lock:
             self._proxies.append(proxy)
             if self._fault is not None:

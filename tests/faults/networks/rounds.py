@@ -32,9 +32,11 @@ from tests.faults.networks.watcher import Watcher
 from tests.harness.polling import NeverHappenedError, wait_until
 from tests.harness.servers.mariadb import MariaServer
 from tests.harness.servers.postgresql import PostgresServer
+from tests.harness.servers.private import free_port
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.harness.spark_session import open_test_session
 from txtopo import Config
+from txtopo.config import Carrier
 from txtopo.errors import FencedError
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import Leading, TopologyEvent, TopologyListener
@@ -49,17 +51,36 @@ if TYPE_CHECKING:
 LINKS = ("ensemble", "store", "executors")
 STORES = ("postgresql", "mariadb")
 KINDS: tuple[StateKind, ...] = ("opaque", "transactional")
+CARRIERS: tuple[Carrier, ...] = ("resident", "resident", "rdd")
+"""On the first the sockets of slots have the fault, on the other the ports of Spark's driver."""
+DRIVER_HOST = "127.0.0.2"
+"""The driver's address as executors know it: that of proxies, since Spark cannot name other ports
+than those that it listens at."""
 
 SESSION_S = 1.0
 BATCH_S = 1.5
-SLOT_SILENCE_S, SLOT_BATCH_S = 2.0, 10.0
+SLOT_SILENCE_S, SPARK_BATCH_S = 2.0, 10.0
 SHORT_S = (0.1, 0.7)
 LONG_S = (1.2, 3.0)
 """Below and above the waits for a silent peer."""
 RATE_PER_S = 300
 TICK_S = 0.02
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 """In this time after the end of a fault all is counted, or the run hangs."""
+
+
+SPARK = {
+    "spark.driver.host": DRIVER_HOST,
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.heartbeatInterval": "500ms",
+    "spark.executor.heartbeat.maxFailures": "4",
+    "spark.network.timeout": "3s",
+    "spark.network.timeoutInterval": "1s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "3s",
+    "spark.rpc.askTimeout": "3s",
+    "spark.deploy.maxExecutorRetries": "-1",
+}
+"""Short waits, and an application that outlives any number of executors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +95,7 @@ class Drawn:
         before_s: How long the topology counts before it.
         store: The store.
         kind: Of the states, and of the spout.
+        carrier: How batches are processed; of the executors' link it says which ports are meant.
         drivers: One, or a leader and a standby.
         everywhere: Whether the fault hits all of them, and all slots; or only the leader, and one.
     """
@@ -85,6 +107,7 @@ class Drawn:
     before_s: float
     store: str
     kind: StateKind
+    carrier: Carrier
     drivers: int
     everywhere: bool
 
@@ -99,6 +122,7 @@ class Round:
         seed: Of the campaign.
         fault: The fault.
         store: The store.
+        carrier: How batches were processed.
         drivers: How many there were.
         txids: How many were committed.
         takeovers: How often a term began, but for the first.
@@ -113,6 +137,7 @@ class Round:
     seed: int
     fault: str
     store: str
+    carrier: str
     drivers: int
     txids: int
     takeovers: int
@@ -141,6 +166,7 @@ def drawn(link: str, number: int, seed: int, fault: str | None = None) -> Drawn:
         before_s=chance.uniform(0.0, 0.4),
         store=STORES[0] if chance.random() < 0.7 or missing(STORES[1]) is not None else STORES[1],
         kind=chance.choice(KINDS),
+        carrier=chance.choice(CARRIERS) if link == "executors" else "local",
         drivers=1 if link == "executors" else chance.choice((1, 2)),
         everywhere=chance.random() < 0.5,
     )
@@ -154,7 +180,7 @@ class Services:
         self._zookeeper: ZooKeeperProcess | None = None
         self._stores: dict[str, tuple[int, str]] = {}
         self._spark: SparkSession | None = None
-        self.folder = Path()
+        self.folder, self.driver_link = Path(), Link()
 
     def __enter__(self) -> Services:
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
@@ -179,10 +205,19 @@ class Services:
         return self._stores[name]
 
     def spark(self) -> SparkSession:
-        """Return a session with two executors, each a process of its own."""
+        """Return a session with two executors, which reach the driver through :attr:`driver_link`.
+
+        Each executor is a process of its own.
+        """
         if self._spark is None:
-            self._spark = open_test_session("local-cluster[2,1,1024]")
+            link = self._stack.enter_context(Link())
+            ports = {}
+            for name in ("spark.driver.port", "spark.driver.blockManager.port"):
+                port = free_port()
+                ports[name] = str(link.port_to(port, (DRIVER_HOST, port)))
+            self._spark = open_test_session("local-cluster[2,1,1024]", SPARK | ports)
             self._stack.callback(self._spark.stop)
+            self.driver_link = link
         return self._spark
 
 
@@ -229,7 +264,7 @@ class Driver(TopologyListener):
     """
 
     def __init__(self, spec: Drawn, name: str, arrivals: Arrivals, services: Services) -> None:
-        self.link = Link()
+        self.link = services.driver_link if spec.carrier == "rdd" else Link()
         self.terms, self.leads_since_s = 0, 0.0
         self._name, self._arrivals, self._services = name, arrivals, services
         self.spec = spec
@@ -243,20 +278,20 @@ class Driver(TopologyListener):
             zookeeper = self.link.port_to(zookeeper)
         elif spec.link == "store":
             url = at_port(url, self.link.port_to(port))
-        slots = spec.link == "executors"
+        on_spark = spec.carrier != "local"
         config = Config(
-            carrier="resident" if slots else "local",
+            carrier=spec.carrier,
             slots=2,
             zookeeper=f"127.0.0.1:{zookeeper}/{self._name}",
             session_timeout_s=SESSION_S,
             connect_timeout_s=LIMIT_S,
-            batch_timeout_s=SLOT_BATCH_S if slots else BATCH_S,
+            batch_timeout_s=SPARK_BATCH_S if on_spark else BATCH_S,
             attempts_max=None,
             backoff_s=0.02,
             backoff_max_s=0.3,
         )
         counting = topology(self._name, url, spec.kind, self._arrivals, 2)
-        spark = services.spark() if slots else None
+        spark = services.spark() if on_spark else None
         self.run: TopologyRun = counting.start(spark, config, [self])
 
     def on_change(self, change: TopologyEvent) -> None:
@@ -289,7 +324,7 @@ def slots_through(link: Link) -> Iterator[None]:
 
     def run(jobs: SlotJobs, slot: int, submission: int, keys: Keys, driver: str) -> None:
         host, _, port = driver.rpartition(":")
-        direct(jobs, slot, submission, keys, f"{host}:{link.port_to(int(port))}")
+        direct(jobs, slot, submission, keys, f"{host}:{link.port_to(int(port), (DRIVER_HOST, 0))}")
 
     with patch.object(SlotJobs, "run", run):
         yield
@@ -321,13 +356,16 @@ def run_round(spec: Drawn, seed: int, services: Services) -> Round:
     path.touch()
     arrivals = Arrivals(path)
     _, url = services.store(spec.store)
+    if spec.link == "executors":
+        services.spark()
     drivers = [Driver(spec, name, arrivals, services) for _ in range(spec.drivers)]
     watcher = None
     with logged() as log, ExitStack() as stack:
-        for driver in drivers:
-            stack.enter_context(driver.link)
-        if spec.link == "executors":
+        if spec.carrier == "resident":
             stack.enter_context(slots_through(drivers[0].link))
+        if spec.carrier != "rdd":  # whose link is that of all rounds
+            for driver in drivers:
+                stack.enter_context(driver.link)
         try:
             for driver in drivers:
                 driver.start()
@@ -348,6 +386,7 @@ def run_round(spec: Drawn, seed: int, services: Services) -> Round:
         seed=seed,
         fault=spec.fault,
         store=spec.store,
+        carrier=spec.carrier,
         drivers=spec.drivers,
         txids=watcher.txid,
         takeovers=sum(driver.terms for driver in drivers) - 1,
@@ -375,10 +414,10 @@ def story(
         time.sleep(spec.before_s)
         chance = Random(spec.number)
         leader = max(drivers, key=lambda driver: driver.leads_since_s)
-        fault, slots = FAULTS[spec.fault], spec.link == "executors"
-        hit = drivers if spec.everywhere or slots else [leader]
+        fault, executors = FAULTS[spec.fault], spec.link == "executors"
+        hit = drivers if spec.everywhere or executors else [leader]
         for driver in hit:
-            driver.link.begin(fault, chance, everywhere=spec.everywhere or not slots)
+            driver.link.begin(fault, chance, everywhere=spec.everywhere or not executors)
         time.sleep(spec.fault_s)
         for driver in hit:
             driver.link.heal()

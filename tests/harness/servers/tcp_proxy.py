@@ -170,6 +170,8 @@ class TcpProxy:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        with contextlib.suppress(OSError):  # so that nobody waits at it any more
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.release()
         self.cut()
