@@ -210,6 +210,17 @@ def test_the_client_of_a_half_open_connection_is_never_told(
 
 
 @packets
+def test_the_server_of_a_half_open_connection_is_never_told(
+    echo: Echo, proxy: TcpProxy, client: socket.socket
+) -> None:
+    proxy.forget_clients()
+
+    assert received(client, 1) == b""
+    assert exchanged(connected(proxy), b"new") == b"new"
+    assert echo.left == 0
+
+
+@packets
 def test_new_connections_may_be_accepted_and_never_answered(
     echo: Echo, proxy: TcpProxy, client: socket.socket
 ) -> None:

@@ -58,6 +58,10 @@ def half_open_and_new_ones_are_mute(proxy: TcpProxy, chance: Random) -> None:
     proxy.half_open("mute")
 
 
+def the_other_side_is_not_told_of_the_end(proxy: TcpProxy, chance: Random) -> None:
+    proxy.forget_clients()
+
+
 def slow_answers(proxy: TcpProxy, chance: Random) -> None:
     proxy.set_flows(answers=Flow(bytes_per_s=chance.uniform(20.0, 500.0)))
 
@@ -79,6 +83,7 @@ FAULTS: dict[str, Fault] = {
         answers_swallowed,
         half_open_and_new_ones_hang,
         half_open_and_new_ones_are_mute,
+        the_other_side_is_not_told_of_the_end,
         slow_answers,
         slow_requests,
     )

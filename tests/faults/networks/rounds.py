@@ -204,6 +204,10 @@ class Services:
             self._stores[name] = server.port, server.create_database(f"networks_{uuid4().hex}")
         return self._stores[name]
 
+    def use(self, spark: SparkSession) -> None:
+        """Take a session that there is; the ports of its driver get no fault."""
+        self._spark = spark
+
     def spark(self) -> SparkSession:
         """Return a session with two executors, which reach the driver through :attr:`driver_link`.
 

@@ -83,7 +83,8 @@ class TcpProxy:
         self._up = self._answers_new = True
         # What is let in and what is cut off must not miss each other.
         self._door = threading.Lock()
-        self._pairs: list[tuple[socket.socket, socket.socket | None]] = []
+        # One end is None if the other one shall never be told that it is gone.
+        self._pairs: list[tuple[socket.socket | None, socket.socket | None]] = []
         self._muted: set[socket.socket] = set()
         self._delayed: bytes | None = None
         self.arrived, self._released = threading.Event(), threading.Event()
@@ -141,13 +142,24 @@ class TcpProxy:
                 and then nothing is answered, ever.
         """
         with self._door:
-            clients = [client for client, _ in self._pairs]
+            clients = [client for client, _ in self._pairs if client is not None]
             for client in clients + [self._listener] * (new == "hang"):
                 client.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, _FILTER)
             self._answers_new = new != "mute"
-            servers = [server for _, server in self._pairs]
-            self._pairs = [(client, None) for client in clients]
+            servers = [server for client, server in self._pairs if client is not None]
+            forgotten = [pair for pair in self._pairs if pair[0] is None]
+            self._pairs = [(client, None) for client in clients] + forgotten
         _drop(*servers)
+
+    def forget_clients(self) -> None:
+        """Close the connections to clients, and tell no server, ever: its packets are lost."""
+        with self._door:
+            clients = [client for client, _ in self._pairs]
+            for _, server in self._pairs:
+                if server is not None:
+                    server.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, _FILTER)
+            self._pairs = [(None, server) for _, server in self._pairs]
+        _drop(*clients)
 
     def mend(self) -> None:
         """Be a good network again. Connections that are half-open stay so."""
@@ -177,7 +189,7 @@ class TcpProxy:
         self.cut()
 
     def _client_ends(self) -> Sequence[socket.socket]:
-        return [self._listener, *(client for client, _ in self._pairs)]
+        return [self._listener, *(client for client, _ in self._pairs if client is not None)]
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -263,9 +275,9 @@ class TcpProxy:
             self._weather.wait_for(lambda: self._flows[way].fate != "hold" or sink.fileno() < 0)
 
     def _end(self, client: socket.socket, server: socket.socket) -> None:
-        """Drop both ends of a connection, unless its client shall not be told."""
+        """Drop both ends of a connection, unless one of them shall not be told."""
         with self._door:
-            if (client, None) in self._pairs:
+            if (client, None) in self._pairs or (None, server) in self._pairs:
                 return
             with contextlib.suppress(ValueError):
                 self._pairs.remove((client, server))
