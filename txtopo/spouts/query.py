@@ -47,6 +47,16 @@ Key = int | datetime.date
 
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
 
+# Of psycopg, unless the URL has them, as for states. Else a query whose server is gone without a
+# word waits for two hours.
+_PROBES = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 15_000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+}
+
 _KEYS: dict[str, type] = {
     "byte": int,
     "short": int,
@@ -197,7 +207,9 @@ class QuerySource:
                 driver = _DRIVERS[url.drivername]
                 require(driver, f"{url.drivername}://")
                 url = url.set(drivername=f"{url.drivername}+{driver}")
-            return create_engine(url, poolclass=NullPool, hide_parameters=True)
+            probes = _PROBES if url.get_driver_name() == "psycopg" else {}
+            given = {name: value for name, value in probes.items() if name not in url.query}
+            return create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=given)
         except (ArgumentError, ImportError) as error:
             reason = str(error).replace(self.url, "…")
             raise ConfigError(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
+from tests.harness.polling import LIMIT_S, wait_until
+from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.spouts.driving import Planner, context, emit
 from txtopo import Config, Fields
 from txtopo.errors import InfrastructureError, SourceDataLost
 from txtopo.plugins.spouts import LastBatch
-from txtopo.spouts import QueryTransactionalSpout
+from txtopo.spouts import QueryTransactionalSpout, query
 
 if TYPE_CHECKING:
     from tests.harness.servers.mariadb import MariaServer
@@ -89,6 +93,31 @@ def test_mariadb(maria: Engine) -> None:
     fill(maria, "DATETIME(6)", 1, 2, 3, 4, 5)
 
     check_by_time(maria)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the proxy loses packets on Linux")
+@pytest.mark.service("postgresql")
+def test_a_server_that_is_gone_without_a_word_is_noticed_while_it_is_asked(
+    postgres: Engine, postgresql: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in set(query._PROBES) - {"connect_timeout"}:
+        monkeypatch.setitem(query._PROBES, name, 1_000 if name == "tcp_user_timeout" else 1)
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'"
+    with TcpProxy(postgresql.port) as proxy:
+        url = postgres.url.set(port=proxy.port).render_as_string(hide_password=False)
+        source = query.QuerySource(url, "words", "id", "long", FIELDS)
+
+        def ask() -> None:
+            with source.connected(source.engine()) as connection:
+                connection.execute(text("SELECT pg_sleep(30)"))
+
+        asking = ThreadPoolExecutor(1).submit(ask)
+        with postgres.connect().execution_options(isolation_level="AUTOCOMMIT") as other:
+            wait_until(lambda: other.execute(text(asked)).scalar(), "it is asked")
+        proxy.half_open()
+
+        with pytest.raises(InfrastructureError):
+            asking.result(LIMIT_S)
 
 
 @pytest.mark.service("postgresql")
