@@ -242,7 +242,8 @@ class TopologyDriver:
         coordinator = taken.coordinator
         phase = CommitPhase(self._context, taken.backends)
         hooks = Hooks(self._tell, self._waiters, self._end_term, self._obey)
-        beat = LeaderBeat(self._context, taken.journal, taken.desired, self._summary)
+        state, desired = self._context.transactional_state, taken.desired
+        beat = LeaderBeat(state, self._scheduler, taken.journal, desired, self._summary)
         self._term = LeaderTerm(
             self._context, taken.journal, coordinator, phase, beat, self._meter, hooks
         )

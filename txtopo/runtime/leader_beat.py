@@ -14,9 +14,10 @@ from txtopo.transactional_state.commands import CommandDesk
 
 if TYPE_CHECKING:
     from txtopo.metadata import Json
-    from txtopo.runtime.run_context import RunContext
+    from txtopo.runtime.scheduler import Scheduler
     from txtopo.transactional_state.commands import Desired
     from txtopo.transactional_state.journal import Journal
+    from txtopo.transactional_state.store import TransactionalState
 
 BEAT_S = 1.0
 """Time between the end of one beat and the next one. It costs one request to ZooKeeper, and one to
@@ -29,17 +30,23 @@ class LeaderBeat:
     """The beat of one term.
 
     Args:
-        context: The graph, settings, carrier etc. of the topology.
+        state: The transactional state.
+        scheduler: Clocks and durable steps.
         journal: Writes to ZooKeeper under the epoch of the term.
         desired: What an operator wanted of the topology when the term began.
         summary: Returns the summary of the run; None if nobody makes one.
     """
 
     def __init__(
-        self, context: RunContext, journal: Journal, desired: Desired, summary: Summary | None
+        self,
+        state: TransactionalState,
+        scheduler: Scheduler,
+        journal: Journal,
+        desired: Desired,
+        summary: Summary | None,
     ) -> None:
-        self._state = context.transactional_state
-        self._desk = CommandDesk(self._state, journal, desired, context.scheduler)
+        self._state = state
+        self._desk = CommandDesk(state, journal, desired, scheduler)
         self._summary = summary
 
     @property

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from txtopo.config import check_positive_number, check_whole_number, growing_pause_s
 from txtopo.errors import (
@@ -23,13 +23,11 @@ from txtopo.errors import (
 )
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER
-from txtopo.runtime.handle import RunDriver, resolve
-from txtopo.runtime.listeners import ChangeRelay, Listeners
-from txtopo.runtime.progress import Restarting, Stopped, TopologyListener
-from txtopo.transactional_state.commands import KILLED
+from txtopo.runtime.listeners import ChangeRelay
+from txtopo.runtime.progress import Restarting, TopologyListener
+from txtopo.runtime.succession import Open, StartableDriver, Succession, as_exception
 
 if TYPE_CHECKING:
-    from txtopo.metadata import Json
     from txtopo.runtime.scheduler import Scheduler, Timer
 
 _logger = logger_of(LOGGER)
@@ -128,23 +126,10 @@ class RestartCount:
         return len(self._failed_s)
 
 
-class StartableDriver(RunDriver, Protocol):
-    """A driver that has not been started."""
+class RestartingDriver(Succession[StartableDriver]):
+    """Opens another driver after an error that may pass.
 
-    def start(self) -> None:
-        """Start its loop."""
-        ...
-
-
-Open = Callable[[Sequence[TopologyListener], bool], StartableDriver]
-"""Opens a driver for some listeners, active or not. It blocks, and raises what ``start`` raises."""
-
-
-class RestartingDriver:
-    """Runs a topology by one driver after the other. Stands behind a handle as each of them would.
-
-    Each driver has a loop of its own; this one has one more, on which all methods are called except
-    ``start``, ``post``, ``on_loop`` and ``status``. Listeners receive one end, the last.
+    Only ``start``, ``post``, ``on_loop`` and ``status`` may be called from any thread.
 
     Args:
         topology_id: Id of the topology.
@@ -165,20 +150,14 @@ class RestartingDriver:
         *,
         active: bool = True,
     ) -> None:
-        self.ended: Future[Exception | None] = Future()
-        self._topology_id = topology_id
+        super().__init__(topology_id, listeners, scheduler)
         self._open_driver = open_driver
         self._restart = restart
         self._count = RestartCount(restart)
-        self._listeners = Listeners(topology_id, listeners)
         self._told: list[TopologyListener] = [ChangeRelay(self._listeners.tell)]
-        self._scheduler = scheduler
         self._active = active
-        self._driver: StartableDriver | None = None
         self._pause: Timer | None = None
-        self._stopping = self._restarted = False
-        self._end_status = ""
-        self._waiting: list[Future[None]] = []
+        self._restarted = False
 
     @property
     def status(self) -> str:
@@ -190,11 +169,6 @@ class RestartingDriver:
         # A driver that has ended may be followed by another.
         return "stopping" if driver.status in ("stopped", "failed") else driver.status
 
-    @property
-    def pace(self) -> dict[str, Json] | None:
-        """That of the driver that runs; None while none does."""
-        return None if (driver := self._driver) is None else driver.pace
-
     def start(self) -> None:
         """Open the first driver, and start the loop.
 
@@ -202,16 +176,7 @@ class RestartingDriver:
             Exception: The driver could not be opened; nothing was started.
         """
         first = self._open_driver(self._told, self._active)
-        self._scheduler.start(lambda: self._begin(first), self._crashed)
-
-    def post(self, callback: Callable[[], None]) -> None:
-        """Call *callback* on the loop."""
-        self._scheduler.post(callback)
-
-    def on_loop(self) -> bool:
-        """Return whether the caller is on a loop of the topology."""
-        driver = self._driver
-        return self._scheduler.on_loop() or (driver is not None and driver.on_loop())
+        self._scheduler.start(lambda: self._begin(first, self._ended), self._crashed)
 
     def stop(self) -> None:
         """Stop the driver that runs, or end the pause and the run."""
@@ -227,38 +192,6 @@ class RestartingDriver:
         self._active = active
         if (driver := self._driver) is not None:
             driver.post(lambda: driver.set_active(active))
-
-    def wait_for_rest(self, future: Future[None]) -> None:
-        """Resolve *future* when nothing is left to do, however many drivers it takes."""
-        if self.ended.done():
-            resolve(future, self.ended.result())
-            return
-        self._waiting.append(future)
-        self._wait(future)
-
-    def _begin(self, driver: StartableDriver) -> None:
-        self._driver = driver
-        driver.ended.add_done_callback(lambda ended: self.post(lambda: self._ended(ended.result())))
-        driver.start()
-        self._waiting = [each for each in self._waiting if not each.done()]
-        for future in self._waiting:
-            self._wait(future)
-        if self._stopping:
-            driver.post(driver.stop)
-
-    def _wait(self, future: Future[None]) -> None:
-        """Resolve *future* when the present driver is at rest; if it fails, the next one does."""
-        if (driver := self._driver) is None:
-            return
-        rested: Future[None] = Future()
-
-        def told() -> None:
-            if rested.exception() is None:
-                self._waiting = [each for each in self._waiting if each is not future]
-                resolve(future, None)
-
-        rested.add_done_callback(lambda _: self.post(told))
-        driver.post(lambda: driver.wait_for_rest(rested))
 
     def _ended(self, error: Exception | None) -> None:
         if self._driver is not None:
@@ -295,7 +228,7 @@ class RestartingDriver:
         def done(future: Future[StartableDriver]) -> None:
             error = future.exception()
             if error is None:
-                self._begin(future.result())
+                self._begin(future.result(), self._ended)
                 if self._active != active:
                     self.set_active(self._active)
             elif self._stopping:
@@ -316,20 +249,3 @@ class RestartingDriver:
         if self._driver is not None:
             self._driver.post(self._driver.stop)
         self._end(error)
-
-    def _end(self, error: BaseException | None) -> None:
-        if self.ended.done():
-            return
-        ended = None if error is None else as_exception(error)
-        if self._end_status != KILLED:
-            self._end_status = "stopped" if error is None else "failed"
-        self._listeners.tell(Stopped(self._topology_id, ended))
-        for future in self._waiting:
-            resolve(future, ended)
-        self.ended.set_result(ended)
-        self._scheduler.stop()
-
-
-def as_exception(error: BaseException) -> Exception:
-    """Return an error that a future can end with."""
-    return error if isinstance(error, Exception) else RuntimeError(repr(error))

@@ -19,7 +19,7 @@ from txtopo.runtime.leader_beat import Summary
 from txtopo.runtime.page import RunPage
 from txtopo.runtime.progress import BatchCommitted, ProgressMeter, TopologyListener
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
-from txtopo.runtime.restart import Restart, RestartingDriver, StartableDriver, check_restart
+from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.run_context import (
     RunContext,
     StateName,
@@ -38,6 +38,7 @@ from txtopo.runtime.session import (
     open_session,
 )
 from txtopo.runtime.spouts_planner import planner_of
+from txtopo.runtime.succession import StartableDriver
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import Program, compile_program, frame_plan
 from txtopo.state.backend import StateBackend

@@ -30,7 +30,7 @@ of the old topology that does not know of its end may still write to that one, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -63,7 +63,9 @@ from txtopo.transactional_state.nodes import (
 if TYPE_CHECKING:
     from txtopo.metadata import Json
     from txtopo.runtime.run_context import RunContext
+    from txtopo.runtime.scheduler import Scheduler
     from txtopo.transactional_state.journal import Journal
+    from txtopo.transactional_state.store import TransactionalState
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,22 +127,58 @@ def _claim_epoch(
     candidate: Json,
     backends: Mapping[StateName, StateBackend],
 ) -> tuple[Desired, int]:
-    point = context.scheduler.point
-    context.transactional_state.synchronize()
-    if (desired := _desired(context)).status == KILLED:
-        raise killed_error(context.graph.id, desired)
-    point("claim.before-epoch")
-    epoch = journal.claim_epoch(
+    return claim_epoch(
+        context.graph.id,
+        context.transactional_state,
+        journal,
         candidate,
-        token=f"{context.scheduler.seed():016x}",
-        fingerprint=fingerprint(context.graph),
+        context.scheduler,
+        fingerprint(context.graph),
         change=partial(_added, context, backends) if context.config.allow_change else None,
     )
-    point("claim.after-epoch")
-    desired = _desired(context)
+
+
+def claim_epoch(
+    topology_id: str,
+    state: TransactionalState,
+    journal: Journal,
+    candidate: Json,
+    scheduler: Scheduler,
+    parts: dict[str, Json],
+    *,
+    change: Callable[[dict[str, Json]], Sequence[str]] | None = None,
+) -> tuple[Desired, int]:
+    """Claim the next epoch, unless the topology was killed. Blocks.
+
+    Args:
+        topology_id: Id of the topology.
+        state: Its transactional state.
+        journal: A new one for this term.
+        candidate: Describes this process to the coordinator that it deposes.
+        scheduler: Random numbers and durable steps.
+        parts: Fingerprint of the topology.
+        change: See ``Journal.claim_epoch``.
+
+    Returns:
+        What an operator wants of the topology, and the epoch.
+
+    Raises:
+        InfrastructureError: ZooKeeper cannot be reached; claim again.
+        FencedError: Another candidate claimed at the same time; contend again.
+        TopologyKilled: An operator killed the topology; the run must end.
+        TopologyChanged: It is not the topology that ran under this id.
+    """
+    state.synchronize()
+    if (desired := desired_of(state.get(DESIRED))).status == KILLED:
+        raise killed_error(topology_id, desired)
+    scheduler.point("claim.before-epoch")
+    token = f"{scheduler.seed():016x}"
+    epoch = journal.claim_epoch(candidate, token=token, fingerprint=parts, change=change)
+    scheduler.point("claim.after-epoch")
+    desired = desired_of(state.get(DESIRED))
     if desired.status == KILLED:
         journal.confirm()  # perhaps a successor has activated it meanwhile
-        raise killed_error(context.graph.id, desired)
+        raise killed_error(topology_id, desired)
     return desired, epoch
 
 
@@ -170,10 +208,6 @@ def _added(
             changes=tuple(changed_parts(known, now)),
         )
     return added
-
-
-def _desired(context: RunContext) -> Desired:
-    return desired_of(context.transactional_state.get(DESIRED))
 
 
 def _claim(

@@ -16,9 +16,10 @@ from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
 from txtopo.runtime.reliable.driver import Meter, ReliableContext, ReliableDriver
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
-from txtopo.runtime.restart import Restart, RestartingDriver, StartableDriver, check_restart
+from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, check_arguments, check_session, open_session
+from txtopo.runtime.succession import StartableDriver
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program
 from txtopo.topology.graph import Graph
