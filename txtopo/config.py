@@ -143,6 +143,7 @@ class Kind(StrEnum):
     FOREACH_BATCH = "foreach_batch, whose batches a streaming query plans"
     AT_LEAST_ONCE = "an at-least-once topology"
     AT_LEAST_ONCE_RESIDENT = "an at-least-once topology on carrier 'resident'"
+    AT_LEAST_ONCE_STANDBY = "an at-least-once topology with zookeeper"
 
 
 _STARTED = (Kind.TRANSACTIONAL, Kind.AT_LEAST_ONCE)
@@ -150,16 +151,18 @@ _BATCHES = (Kind.TRANSACTIONAL,)
 _TREES = (Kind.AT_LEAST_ONCE,)
 # At-least-once topologies on resident slots wait for lost slots, and ask again for new ones.
 _SLOTS = (Kind.TRANSACTIONAL, Kind.AT_LEAST_ONCE_RESIDENT)
+_ZOOKEEPER = (Kind.TRANSACTIONAL, Kind.AT_LEAST_ONCE_STANDBY)
+_PAUSES = (*_SLOTS, Kind.AT_LEAST_ONCE_STANDBY)
 
 USED_BY: Mapping[str, tuple[Kind, ...]] = {
     "carrier": tuple(Kind),
-    "zookeeper": _BATCHES,
-    "zookeeper_dir": _BATCHES,
-    "zookeeper_digest": _BATCHES,
-    "zookeeper_sasl": _BATCHES,
-    "zookeeper_tls": _BATCHES,
-    "session_timeout_s": _BATCHES,
-    "connect_timeout_s": _BATCHES,
+    "zookeeper": _STARTED,
+    "zookeeper_dir": _ZOOKEEPER,
+    "zookeeper_digest": _ZOOKEEPER,
+    "zookeeper_sasl": _ZOOKEEPER,
+    "zookeeper_tls": _ZOOKEEPER,
+    "session_timeout_s": _ZOOKEEPER,
+    "connect_timeout_s": _ZOOKEEPER,
     "max_spout_pending": _STARTED,
     "slots": tuple(Kind),
     "lost_slot": (Kind.RESIDENT,),
@@ -169,8 +172,8 @@ USED_BY: Mapping[str, tuple[Kind, ...]] = {
     "attempts_max": _BATCHES,
     "batch_timeout_s": _SLOTS,
     "poll_interval_s": _STARTED,
-    "backoff_s": _SLOTS,
-    "backoff_max_s": _SLOTS,
+    "backoff_s": _PAUSES,
+    "backoff_max_s": _PAUSES,
     "keep_processed": _BATCHES,
     "driver_bytes_max": _BATCHES,
     "history_txids": _BATCHES,
@@ -210,6 +213,7 @@ class Config:
         zookeeper: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
             ``"memory"`` (nothing survives the process) or ``"host:port,host:port/chroot"``.
             ``"scheme://…"`` names another ensemble, of a plug-in (:mod:`txtopo.plugins.ensembles`).
+            An at-least-once topology uses one only if you name it: then further drivers stand by.
         zookeeper_dir: Directory of the embedded server.
         zookeeper_digest: ``"user:password"``; nodes are then readable by that user only.
         zookeeper_sasl: kazoo's ``sasl_options``.
@@ -412,6 +416,11 @@ class Config:
         if self.max_spout_pending is not None:
             return self.max_spout_pending
         return self.run_txids_max * (self.jobs_max + 1)
+
+    @property
+    def names_zookeeper(self) -> bool:
+        """Whether ``zookeeper`` was given in code, or is another one than by default."""
+        return "zookeeper" in self.given or self.zookeeper != "embedded"
 
     @property
     def pace(self) -> PaceSettings:

@@ -74,7 +74,8 @@ def at_least_once(config: Config) -> None:
         (transactional, "lost_slot", "end", "a transactional topology", "carrier 'resident'"),
         (by_query, "zookeeper", "memory", "foreach_batch", "a transactional topology"),
         (by_query, "max_spout_pending", 3, "foreach_batch", "a transactional topology"),
-        (at_least_once, "zookeeper", "memory", "an at-least-once topology", "a transactional"),
+        (at_least_once, "session_timeout_s", 9, "an at-least-once topology", "with zookeeper"),
+        (at_least_once, "attempts_max", 9, "an at-least-once topology", "a transactional"),
         (at_least_once, "batch_timeout_s", 9, "an at-least-once topology", "carrier 'resident'"),
         (at_least_once, "lost_slot", "rdd", "an at-least-once topology", "carrier 'resident'"),
     ],
@@ -151,17 +152,25 @@ def test_a_config_that_is_printed_shows_no_credentials() -> None:
 def rows() -> Iterator[str]:
     """Yield the lines of the table in docs/reference/settings.md."""
     columns = {
-        "transactional": (Kind.TRANSACTIONAL, Kind.RESIDENT),
-        "`foreach_batch`": (Kind.FOREACH_BATCH, None),
-        "at-least-once": (Kind.AT_LEAST_ONCE, Kind.AT_LEAST_ONCE_RESIDENT),
+        "transactional": (Kind.TRANSACTIONAL, {Kind.RESIDENT: "`resident`"}),
+        "`foreach_batch`": (Kind.FOREACH_BATCH, {}),
+        "at-least-once": (
+            Kind.AT_LEAST_ONCE,
+            {
+                Kind.AT_LEAST_ONCE_RESIDENT: "`resident`",
+                Kind.AT_LEAST_ONCE_STANDBY: "with `zookeeper`",
+            },
+        ),
     }
     cells = [
         [
             f"`{each.name}`",
             f"`{each.default!r}`",
             *(
-                "yes" if kind in users else "`resident`" if resident in users else "–"
-                for kind, resident in columns.values()
+                "yes"
+                if kind in users
+                else ", ".join(cell for some, cell in parts.items() if some in users) or "–"
+                for kind, parts in columns.values()
             ),
         ]
         for each in SETTINGS

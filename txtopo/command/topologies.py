@@ -88,7 +88,7 @@ def list_topologies(chosen: Choices) -> None:
     """List the topologies of an ensemble.
 
     Each with its status, leader, last txid, rate, lag and last failure. Needs the ensemble alone.
-    At-least-once topologies keep nothing there, so they are not listed.
+    At-least-once topologies are listed if they name a zookeeper.
 
     \b
     Example:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from txtopo.config import Config, Kind
 from txtopo.explanation import CarrierChoice, Explanation
 from txtopo.runtime.carrier_choice import carrier_choice, facts_of, useful_slots
-from txtopo.runtime.reliable.start import LOCAL_SLOTS, checked_carrier
+from txtopo.runtime.reliable.start import LOCAL_SLOTS, checked_carrier, kinds_of
 from txtopo.runtime.session import active_session, check_arguments, check_session
 from txtopo.runtime.start import check_config, check_frame_carrier
 from txtopo.topology.component import Role
@@ -86,9 +86,7 @@ def _of_query(config: Config, session: SparkSession | None) -> CarrierChoice:
 def _of_trees(graph: Graph, config: Config, session: SparkSession | None) -> CarrierChoice:
     carrier = checked_carrier(config)
     local = carrier == "local" or (carrier == "auto" and session is None)
-    config.check_used(
-        graph.id, Kind.AT_LEAST_ONCE, *(() if local else (Kind.AT_LEAST_ONCE_RESIDENT,))
-    )
+    config.check_used(graph.id, *kinds_of(config, local=local))
     if carrier == "local":
         return _local(config, LOCAL_SLOTS)
     if local:

@@ -154,6 +154,27 @@ class RunHandle(Generic[P]):
                 f"topology {self._id!r} did not stop in {timeout} s; {self.hangs} may hang"
             ) from error
 
+    def stop_on(self, *numbers: signal.Signals) -> None:
+        """Stop the topology on these signals, as :meth:`stop` does, without waiting.
+
+        Call it once in the main thread, before waiting for the end:
+        ``run.stop_on(signal.SIGTERM, signal.SIGINT)``, then ``run.await_termination()``, which
+        returns when the run has ended. The first signal restores the handlers that were there
+        before, so that a second signal ends a process whose committer or bolt hangs.
+
+        Raises:
+            ValueError: Called in another thread; Python handles signals in the main thread only.
+        """
+        before = {number: signal.getsignal(number) for number in numbers}
+
+        def stop(received: int, frame: FrameType | None) -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._driver.post(self._driver.stop)
+
+        for number in numbers:
+            signal.signal(number, stop)
+
     def watch(self, seconds: float | None = None) -> None:
         """Show the run until it ends, or the time is up.
 
@@ -232,37 +253,17 @@ class TopologyRun(RunHandle[Progress]):
     hangs: ClassVar[str] = "a committer"
     callers: ClassVar[str] = "a listener, on the loop"
 
-    def stop_on(self, *numbers: signal.Signals) -> None:
-        """Stop the topology on these signals, as :meth:`stop` does, without waiting.
-
-        Call it once in the main thread, before waiting for the end:
-        ``run.stop_on(signal.SIGTERM, signal.SIGINT)``, then ``run.await_termination()``, which
-        returns when the commit that is under way is done. The first signal restores the handlers
-        that were there before, so that a second signal ends a process whose committer hangs.
-
-        Raises:
-            ValueError: Called in another thread; Python handles signals in the main thread only.
-        """
-        before = {number: signal.getsignal(number) for number in numbers}
-
-        def stop(received: int, frame: FrameType | None) -> None:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            self._driver.post(self._driver.stop)
-
-        for number in numbers:
-            signal.signal(number, stop)
-
 
 class ReliableRun(RunHandle[ReliableProgress]):
     """A running at-least-once topology. All methods may be called from any thread.
 
-    ``status`` is one of starting, running, deactivated, restarting, stopping, stopped, failed.
-    There is a progress each second, at rest and at the end. ``process_all_available`` waits until
-    the spouts have nothing left and every tuple tree has ended. ``stop`` closes spouts and bolts
-    and drops pending tuples; the source still has those that were not acked. After ``deactivate``
-    no new tuples are emitted, and pending ones are processed and acked. ``activate`` also starts
-    the slots of a topology that was started inactive.
+    ``status`` is one of starting, running, deactivated, restarting, stopping, stopped, failed; with
+    ``Config.zookeeper`` also standby, leadership lost, killed. There is a progress each second, at
+    rest and at the end. ``process_all_available`` waits until the spouts have nothing left and
+    every tuple tree has ended. ``stop`` closes spouts and bolts and drops pending tuples; the
+    source still has those that were not acked. After ``deactivate`` no new tuples are emitted, and
+    pending ones are processed and acked. ``activate`` also starts the slots of a topology that was
+    started inactive.
 
     Example:
         >>> run = topology.start(config=Config(carrier="local"))

@@ -144,7 +144,9 @@ class EventLog(TopologyListener):
                     text = f"adopts {txids_text(adopted[0], adopted[-1])}"
                     text += ", which every state holds already"
                     self._say(logging.INFO, text, txid=adopted[-1], epoch=change.epoch)
-                text = f"leads with epoch {change.epoch} and resumes at txid {change.current}"
+                text = f"leads with epoch {change.epoch}"
+                if change.current is not None:
+                    text += f" and resumes at txid {change.current}"
                 self._say(logging.INFO, text, txid=change.current, epoch=change.epoch)
             case Stopped(error=None):
                 self._tell_repeats()

@@ -107,14 +107,14 @@ class Leading:
 
     Attributes:
         epoch: Its epoch.
-        current: The lowest uncommitted txid.
+        current: The lowest uncommitted txid; None in an at-least-once topology.
         adopted: The last txid that the stores held already and that was adopted, if any.
         adopted_first: The first one of its group; None stands for a group of one txid.
     """
 
     topology_id: str
     epoch: int
-    current: int
+    current: int | None
     adopted: int | None
     adopted_first: int | None = None
 

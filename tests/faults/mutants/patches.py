@@ -16,11 +16,13 @@ NOT_SIMULATED = (
     "txtopo/bolts/kafka/",
     "txtopo/formats/",
     "txtopo/kafka_connection.py",
+    "txtopo/runtime/reliable/standby.py",
     "txtopo/runtime/restart.py",
     "txtopo/spouts/kafka/",
     "txtopo/streams/",
     "txtopo/transactional_state/embedded.py",
     "txtopo/transactional_state/zookeeper/",
+    "txtopo/ui/",
 )
 """Code that the simulator replaces or leaves out; a bug in it is for other tests."""
 SLOTS = "txtopo/runtime/resident/"

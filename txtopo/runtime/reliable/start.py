@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from txtopo.clock import now, wall_clock
 from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError
 from txtopo.runtime.board import Board
@@ -15,14 +16,17 @@ from txtopo.runtime.page import RunPage
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
 from txtopo.runtime.reliable.driver import Meter, ReliableContext, ReliableDriver
+from txtopo.runtime.reliable.standby import open_standby
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, check_arguments, check_session, open_session
-from txtopo.runtime.succession import StartableDriver
+from txtopo.runtime.succession import Open, StartableDriver
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program
 from txtopo.topology.graph import Graph
+from txtopo.transactional_state.memory import MemoryEnsemble
+from txtopo.transactional_state.opening import own_ensemble
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +52,7 @@ def start_reliable(
     *,
     active: bool = True,
     restart: Restart | None = None,
+    ensemble: MemoryEnsemble | None = None,
 ) -> ReliableRun:
     """Start an at-least-once topology and return its handle.
 
@@ -58,36 +63,69 @@ def start_reliable(
         listeners: They are told of every event.
         active: Whether to begin at once; otherwise it waits for ``activate``.
         restart: When to start it again; never by default.
+        ensemble: That of ``zookeeper="memory"``; by default a new one that ends with the topology.
 
     Raises:
         ConfigError: A setting is wrong. Nothing was started; mend the setting.
+        CoordinatorUnavailable: ZooKeeper cannot be reached. Nothing was started.
     """
     carrier = checked_carrier(config)
     check_arguments(spark, listeners)
     check_restart(restart)
     session = spark if spark is not None or carrier == "local" else active_session()
     local = carrier == "local" or (carrier == "auto" and session is None)
-    resident = () if local else (Kind.AT_LEAST_ONCE_RESIDENT,)
-    config.check_used(graph.id, Kind.AT_LEAST_ONCE, *resident)
+    config.check_used(graph.id, *kinds_of(config, local=local))
     if carrier == "resident" and session is None:
         check_zeromq()
         session = open_session()[0]
     recent = RecentProgress(Progressed)
     board = Board(graph.id, "at-least-once", graph)
-    driver: StartableDriver
+    if config.names_zookeeper and config.zookeeper == "memory":
+        ensemble = ensemble or own_ensemble(graph.id)
     with RunPage(config) as page:
         told = [board, recent, *listeners, page]
-        if restart is None:
-            driver = _open(graph, config, session, told, active)
-        else:
-            restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
-            meter = Meter(restarts.now, restarts.wall_clock)
-            opening = partial(_open, graph, config, session, meter=meter)
-            driver = RestartingDriver(graph.id, opening, restart, told, restarts, active=active)
+        driver = _driver(
+            _opening(graph, config, session, ensemble, board), graph.id, told, active, restart
+        )
         run = ReliableRun(graph.id, driver, recent, board)
-        page.start(board, graph, run)
+        page.start(board, graph, run, ensemble)
         driver.start()
     return run
+
+
+def _opening(
+    graph: Graph,
+    config: Config,
+    session: SparkSession | None,
+    ensemble: MemoryEnsemble | None,
+    board: Board,
+) -> Open:
+    """Return what opens the driver of a run, or each of its drivers: they have one meter."""
+    opening = partial(_open, graph, config, session, meter=Meter(now, wall_clock))
+    if not config.names_zookeeper:
+        return opening
+    return partial(open_standby, graph.id, config, session, ensemble, board.summary, opening)
+
+
+def _driver(
+    opening: Open,
+    topology_id: str,
+    told: Sequence[TopologyListener],
+    active: bool,
+    restart: Restart | None,
+) -> StartableDriver:
+    if restart is None:
+        return opening(told, active)
+    restarts = ThreadScheduler(f"txtopo-{topology_id}-restarts")
+    return RestartingDriver(topology_id, opening, restart, told, restarts, active=active)
+
+
+def kinds_of(config: Config, *, local: bool) -> list[Kind]:
+    """Return what kinds of topology an at-least-once topology with these settings is of."""
+    kinds = [Kind.AT_LEAST_ONCE]
+    if config.names_zookeeper:
+        kinds.append(Kind.AT_LEAST_ONCE_STANDBY)
+    return kinds if local else [*kinds, Kind.AT_LEAST_ONCE_RESIDENT]
 
 
 def _open(

@@ -184,9 +184,9 @@ class RunSource:
         return self._board.changes(since)
 
     def command(self, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
-        """Ask the leader, or tell an at-least-once topology."""
+        """Ask the leader, or tell an at-least-once topology that runs in this process only."""
         self._check(topology)
-        if self._board.kind == "transactional":
+        if self._board.kind == "transactional" or self._config.names_zookeeper:
             with Ensemble.open(self._config, ensemble=self._ensemble) as ensemble:
                 return _asked(ensemble, topology, verb, wait_s)
         with self._commanding:
