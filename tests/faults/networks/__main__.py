@@ -32,10 +32,12 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
     parser.add_argument("--anew", action="store_true", help="forget what ran")
     parser.add_argument("--round", type=int, help="run one round again, and write nothing")
+    parser.add_argument("--fault", choices=FAULTS, help="of --round; by default what is drawn")
     arguments = parser.parse_args()
     if arguments.round is not None:
         wanted = [(link, arguments.round) for link in arguments.links]
-        wrong = [each.wrong for each in run(wanted, arguments.seed) if each.wrong]
+        again = run(wanted, arguments.seed, arguments.fault)
+        wrong = [each.wrong for each in again if each.wrong]
         raise SystemExit("\n".join(wrong) or 0)
     if arguments.anew:
         arguments.record.unlink(missing_ok=True)
@@ -60,11 +62,11 @@ def rounds_of(record: Path) -> list[Round]:
     return list({(each.link, each.number, each.seed): each for each in found}.values())
 
 
-def run(wanted: Sequence[tuple[str, int]], seed: int) -> Iterator[Round]:
+def run(wanted: Sequence[tuple[str, int]], seed: int, fault: str | None = None) -> Iterator[Round]:
     """Run rounds one after the other, and print the result of each."""
     with Services() as services:
         for link, number in wanted:
-            done = run_round(drawn(link, number, seed), seed, services)
+            done = run_round(drawn(link, number, seed, fault), seed, services)
             print(
                 f"{link} {number}: {done.fault}, {done.store}, {done.carrier}, drivers: "
                 f"{done.drivers}, txids: {done.txids}, takeovers: {done.takeovers}, deposed: "

@@ -29,7 +29,7 @@ from tests.conftest import missing
 from tests.faults.networks.links import FAULTS, Link
 from tests.faults.networks.numbers import Arrivals, topology
 from tests.faults.networks.watcher import Watcher
-from tests.harness.polling import NeverHappenedError, wait_until
+from tests.harness.polling import NeverHappenedError, retry, wait_until
 from tests.harness.servers.mariadb import MariaServer
 from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.private import free_port
@@ -37,7 +37,7 @@ from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.harness.spark_session import open_test_session
 from txtopo import Config
 from txtopo.config import Carrier
-from txtopo.errors import FencedError
+from txtopo.errors import FencedError, InfrastructureError
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import Leading, TopologyEvent, TopologyListener
 from txtopo.runtime.resident.slot_jobs import SlotJobs, SlotTask
@@ -151,7 +151,7 @@ class Round:
         """The command that runs it again."""
         return (
             f"python -m tests.faults.networks --links {self.link} --round {self.number} "
-            f"--seed {self.seed}"
+            f"--seed {self.seed} --fault '{self.fault}'"
         )
 
 
@@ -372,7 +372,8 @@ def run_round(spec: Drawn, seed: int, services: Services) -> Round:
                 stack.enter_context(driver.link)
         try:
             for driver in drivers:
-                driver.start()
+                # On a busy machine the short waits may be over in the middle of it.
+                retry(driver.start, InfrastructureError)
                 stack.callback(driver.stop, 0.0)
             watcher = Watcher(url, name, arrivals, opaque=spec.kind == "opaque")
             feed = Feed(arrivals)
