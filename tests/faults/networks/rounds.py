@@ -327,8 +327,8 @@ def slots_through(link: Link) -> Iterator[None]:
     direct = SlotJobs.run
 
     def run(jobs: SlotJobs, slot: int, submission: int, keys: Keys, driver: str) -> None:
-        host, _, port = driver.rpartition(":")
-        direct(jobs, slot, submission, keys, f"{host}:{link.port_to(int(port), (DRIVER_HOST, 0))}")
+        port = link.port_to(int(driver.rpartition(":")[2]), (DRIVER_HOST, 0))
+        direct(jobs, slot, submission, keys, f"tcp://{DRIVER_HOST}:{port}")
 
     with patch.object(SlotJobs, "run", run):
         yield
@@ -443,6 +443,8 @@ def story(
         end = driver.error()
         if end is not None and not (isinstance(end, FencedError) and spec.drivers > 1):
             return f"a driver has ended with {end!r}"
+    if watcher.count != total and not watcher.wrong:
+        return f"all drivers have ended, and {watcher.count} of {total} numbers are counted"
     for driver in drivers:
         if driver.error() is None and not driver.stop(LIMIT_S):
             return f"a driver does not stop in {LIMIT_S:g} s"
