@@ -25,6 +25,7 @@ from txtopo.errors import (
     CoordinatorUnavailable,
     FencedError,
     InfrastructureError,
+    TooFewCores,
     TopologyKilled,
 )
 from txtopo.log_records import logger_of
@@ -252,8 +253,7 @@ class StandbyDriver(Succession[TermDriver]):
             if error is None and self._is_lost:
                 self._confirm()
             elif error is None:
-                self._wish(future.result()[0])
-                self._open(journal.epoch)
+                self._claimed(future.result()[0])
             elif isinstance(error, FencedError):
                 self._contend_again(error)
             elif isinstance(error, TopologyKilled) and self._desired.status == KILLED:
@@ -286,30 +286,44 @@ class StandbyDriver(Succession[TermDriver]):
         elif not self._ending:
             self._take_over()
 
-    def _open(self, epoch: int) -> None:
-        """Open the driver of this term. What a lost session has opened too late is not started."""
+    def _claimed(self, desired: Desired) -> None:
+        self._phase = "starting"
+        self._wish(desired)
+        self._beat = LeaderBeat(self._state, self._scheduler, self._journal, desired, self._summary)
+        self._begin_beat(self._beat)
+        self._open()
+
+    def _open(self) -> None:
+        """Open the driver of this term. What a lost session has opened too late is not started.
+
+        The cores of a leader that has died may be free a little later than its place.
+        """
         active = self._spouts_active
 
         def done(future: Future[TermDriver]) -> None:
+            error = future.exception()
             if self._ending:
                 return
-            if (error := future.exception()) is not None:
-                self._leave(as_exception(error))
-            elif self._is_lost:
+            if self._is_lost:
                 self._confirm()
-            else:
-                self._lead(epoch, future.result())
+            elif error is None:
+                self._listeners.tell(Leading(self._topology_id, self._journal.epoch, None, None))
+                self._failures = 0
+                self._begin(future.result(), self._driver_ended)
                 if self._spouts_active != active:
                     self._set_spouts()
+            elif isinstance(error, TooFewCores):
+                self._later("the start of the slots", error, self._open_again)
+            else:
+                self._retry("the start of the slots", error, self._open_again)
 
         self._scheduler.submit(lambda: self._open_driver([self._relay], active), done)
 
-    def _lead(self, epoch: int, driver: TermDriver) -> None:
-        self._listeners.tell(Leading(self._topology_id, epoch, None, None))
-        beat = LeaderBeat(self._state, self._scheduler, self._journal, self._desired, self._summary)
-        self._beat = beat
-        self._begin(driver, self._driver_ended)
-        self._begin_beat(beat)
+    def _open_again(self) -> None:
+        if self._is_lost:
+            self._confirm()
+        elif not self._ending:
+            self._open()
 
     def _lost(self, number: int) -> None:
         """Close what this term has opened; what it still opens is not started."""
@@ -365,7 +379,7 @@ class StandbyDriver(Succession[TermDriver]):
     def _later(
         self, what: str, error: Exception, again: Callable[[], None], epoch: int | None = None
     ) -> None:
-        """Try again after a pause. The pause grows until a beat has succeeded."""
+        """Try again after a pause. The pause grows until the driver of a term has begun."""
         self._failures += 1
         pause_s = self._config.pause_s(self._failures)
         warn_of_retry(
@@ -404,7 +418,7 @@ class StandbyDriver(Succession[TermDriver]):
             id = self._topology_id
             warn_of_retry(what, error, topology=id, failures=failures, pause_s=pause_s, epoch=epoch)
         else:
-            failures = self._failures = 0
+            failures = 0
         self._scheduler.call_later(pause_s, lambda: self._begin_beat(beat, failures))
         self._obey(beat.desired)
 
@@ -433,7 +447,8 @@ class StandbyDriver(Succession[TermDriver]):
 
     def _end_kill(self, desired: Desired) -> None:
         """Stop, unless the topology was activated meanwhile, or is just being activated."""
-        if self._ending or self._driver is None or not desired.same_wish(self._desired):
+        # Without a leadership another process may have activated it: the next claim tells.
+        if self._ending or self._beat is None or not desired.same_wish(self._desired):
             return
         self._kill_is_due = self._beating
         if not self._beating:

@@ -25,7 +25,7 @@ from txtopo import (
     Tuple,
 )
 from txtopo.collector import BatchOutputCollector
-from txtopo.errors import FencedError, TopologyChanged, TopologyKilled
+from txtopo.errors import FencedError, TooFewCores, TopologyChanged, TopologyKilled
 from txtopo.metadata import Json
 from txtopo.operations.ensemble import Ensemble
 from txtopo.runtime.handle import ReliableRun
@@ -359,6 +359,47 @@ def test_what_a_lost_session_has_opened_too_late_is_not_started() -> None:
     assert driver.ended.result(LIMIT_S) is None
     assert [each.started for each in terms] == [False, True]
     assert [each.epoch for each in changes.of(Leading)] == [2]
+
+
+def test_a_leader_waits_for_cores_and_answers_meanwhile() -> None:
+    """Those of a leader that has died may be free a little later than its place."""
+    ensemble, changes = MemoryEnsemble(), Changes()
+    free = threading.Event()
+
+    def open_driver(listeners: Sequence[TopologyListener], active: bool) -> TermDriver:
+        if not free.is_set():
+            raise TooFewCores("there are more slots than free cores", slots=1, free=0, cores=1)
+        return Term(listeners)
+
+    state, scheduler = MemoryTransactionalState("words", ensemble), ThreadScheduler("test")
+    driver = StandbyDriver("words", MEMORY, state, open_driver, [changes], scheduler)
+    driver.start()
+    wait_until(lambda: ensemble.nodes, "it has claimed an epoch")
+    ask(ensemble, "deactivate")
+    assert driver.status == "starting"
+    assert not changes.of(Leading)
+    free.set()
+    wait_until(lambda: driver.status == "deactivated", "it leads")
+    driver.post(driver.stop)
+
+    assert driver.ended.result(LIMIT_S) is None
+    assert [each.epoch for each in changes.of(Leading)] == [1]
+
+
+def test_a_topology_that_is_killed_before_its_slots_start_is_killed() -> None:
+    ensemble = MemoryEnsemble()
+
+    def open_driver(listeners: Sequence[TopologyListener], active: bool) -> TermDriver:
+        raise TooFewCores("there are more slots than free cores", slots=1, free=0, cores=1)
+
+    state = MemoryTransactionalState("words", ensemble)
+    driver = StandbyDriver("words", MEMORY, state, open_driver, [], ThreadScheduler("test"))
+    driver.start()
+    wait_until(lambda: ensemble.nodes, "it has claimed an epoch")
+    ask(ensemble, "kill", wait_s=0.0)
+
+    assert driver.ended.result(LIMIT_S) is None
+    assert driver.status == "killed"
 
 
 def test_a_session_that_is_lost_before_the_claim_opens_nothing() -> None:
