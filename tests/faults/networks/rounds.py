@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 LINKS = ("ensemble", "store", "executors")
 STORES = ("postgresql", "mariadb")
 KINDS: tuple[StateKind, ...] = ("opaque", "transactional")
-CARRIERS: tuple[Carrier, ...] = ("resident", "resident", "rdd")
+CARRIERS: tuple[Carrier, ...] = (*["resident"] * 4, "rdd")
 """On the first the sockets of slots have the fault, on the other the ports of Spark's driver."""
 DRIVER_HOST = "127.0.0.2"
 """The driver's address as executors know it: that of proxies, since Spark cannot name other ports
@@ -59,7 +59,7 @@ than those that it listens at."""
 
 SESSION_S = 1.0
 BATCH_S = 1.5
-SLOT_SILENCE_S, SPARK_BATCH_S = 2.0, 10.0
+SLOT_SILENCE_S, SPARK_BATCH_S = 2.0, 40.0
 SHORT_S = (0.1, 0.7)
 LONG_S = (1.2, 3.0)
 """Below and above the waits for a silent peer."""
@@ -72,12 +72,12 @@ LIMIT_S = 120.0
 SPARK = {
     "spark.driver.host": DRIVER_HOST,
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.executor.heartbeatInterval": "500ms",
+    "spark.executor.heartbeatInterval": "1s",
     "spark.executor.heartbeat.maxFailures": "4",
-    "spark.network.timeout": "3s",
+    "spark.network.timeout": "10s",
     "spark.network.timeoutInterval": "1s",
-    "spark.storage.blockManagerHeartbeatTimeoutMs": "3s",
-    "spark.rpc.askTimeout": "3s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "10s",
+    "spark.rpc.askTimeout": "30s",
     "spark.deploy.maxExecutorRetries": "-1",
 }
 """Short waits, and an application that outlives any number of executors."""
