@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -44,7 +45,13 @@ def test_a_topology_that_runs_is_listed_with_its_page(
 ) -> None:
     with started(words(tmp_path), on_page(), ensemble) as run:
         run.process_all_available()
-        (row,) = ask(page, API, token=TOKEN).json["topologies"]
+
+        def listed() -> dict[str, Any]:
+            (row,) = ask(page, API, token=TOKEN).json["topologies"]
+            return row  # type: ignore[no-any-return]
+
+        wait_until(lambda: listed()["txid"] == 3, "the summary is no earlier than the last commit")
+        row = listed()
         txids = ask(page, f"{API}/words/txids", token=TOKEN)
 
     assert (row["topology"], row["txid"], row["status"]) == ("words", 3, "running")
