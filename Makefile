@@ -12,7 +12,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar compose versitygw secrets kafka jars-try object-store services release versions licences simulate simulate-slots simulate-streams mutants fuzz faults rows pictures screenshots servers soak test-all format clean java
+.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar compose versitygw secrets kafka jars-try object-store services release versions licences simulate simulate-slots simulate-streams mutants fuzz faults rows networks pictures screenshots servers soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -151,6 +151,9 @@ pictures: $(READY)  ## make the pictures of docs/explanation; with ARGS=--record
 
 soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/reference/soak.md
 	$(PYTHON) -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
+
+networks: java services $(READY)  ## break links of a run, 200 rounds each, while it counts; writes docs/reference/networks.md
+	$(PYTHON) -m tests.faults.networks $(ARGS)
 
 docs: $(READY)  ## build the site of docs into docs/_build; warnings are errors
 	$(PYTHON) -m sphinx -q -W --keep-going -j auto docs docs/_build $(ARGS)

@@ -104,7 +104,8 @@ def page(rounds: Sequence[Round]) -> Iterator[str]:
     )
     yield from table(columns, (row(link, of(rounds, link)) for link in LINKS))
     yield ""
-    yield "The longest stall of each fault, in seconds, and how many rounds had it:"
+    yield "The longest stall of each fault, in seconds, and in how many rounds it came. A stall has"
+    yield "the fault in it, and what else the machine had to do:"
     yield ""
     cells = (
         (fault, *(cell(each for each in of(rounds, link) if each.fault == fault) for link in LINKS))
@@ -141,13 +142,14 @@ HEAD = """\
 # Networks
 
 `make networks ARGS="--rounds 200"` breaks one link of a run in each round, for 0.1 to 3 s: between
-driver and ensemble, driver and store (PostgreSQL, MariaDB), or driver and the slots of the carrier
-`resident` in Spark's executors. All traffic of the link goes through a proxy that delays, holds,
+driver and ensemble, driver and store (PostgreSQL, MariaDB), or driver and Spark's executors: the
+sockets of the slots of carrier `resident`, or in about every fifth round the ports of Spark's
+driver, with carrier `rdd`. All traffic of the link goes through a proxy that delays, holds,
 swallows, cuts and slows what it carries, loses packets, or leaves connections half-open: their
 other end is gone, and nobody tells. ZooKeeper, databases and Spark are real. The waits for a silent
-peer are short here (session 1 s, batch 1.5 s, connection to a store 1.5 s), so that faults are
-shorter and longer than they are. States and spouts are opaque and transactional, and in a part of
-the rounds a standby waits beside the leader.
+peer are short here (session 1 s, batch 1.5 s, connection to a store 1.5 s, slot 2 s), so that
+faults are shorter and longer than they are. States and spouts are opaque and transactional, and in
+a part of the rounds a standby waits beside the leader.
 
 An outside reader, whose connection to the store is not through the proxy, reads all the time: each
 reading must be the fold of the first numbers, none may go back, and after the fault all numbers
