@@ -3,18 +3,19 @@
 Four settings of ``Config`` pace a topology. ``min_batch_rows`` and ``max_batch_delay_s`` say when a
 batch is worth planning; ``max_rows_per_second`` and ``target_commit_s`` limit its rows.
 
+No I/O, clock, thread or random number is used here. Times come in, and equal calls give equal
+answers, so the simulator can replay them.
+
 Rules
 -----
-1. No I/O, clock, thread or random number is used here. Times come in, and equal calls give equal
-   answers, so the simulator can replay them.
-2. The driver asks :class:`Pacer` before it plans a batch, after the spout has said that it is
+1. The driver asks :class:`Pacer` before it plans a batch, after the spout has said that it is
    ready. The answer is a :class:`Grant`, or :class:`Held`: ask again later. A batch that is
    planned already is never asked for again.
-3. The limit of a batch is part of its planned metadata, ``{"rows_max": …}``, and so durable before
+2. The limit of a batch is part of its planned metadata, ``{"rows_max": …}``, and so durable before
    its commit work begins. A replay gets the limit of the first attempt. So a batch of a
    transactional spout is the same batch, and one of an opaque spout, which may be cut anew, has the
    same limit. Without ``max_rows_per_second`` and ``target_commit_s`` nothing is added.
-4. The spout learns the limit as the keyword argument ``rows_max``, which it may take: the
+3. The spout learns the limit as the keyword argument ``rows_max``, which it may take: the
    coordinator part that plans whole batches, in ``initialize_transaction``; the emitters of a
    partitioned spout, in the method that cuts a new batch. ``rows_max`` of 0 means: emit nothing,
    and return the position. One that does not take it is refused when the topology starts.

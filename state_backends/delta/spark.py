@@ -10,9 +10,10 @@ Rules
    of the same txid may have come in between, since its version is smaller. So each merge includes
    the undo, not only a redo. The merge itself reads the rows that *txid* wrote, from its own
    snapshot: Delta pins what a transaction reads of the table that it writes.
-3. The undo comes as rows of the source. Clauses for rows that are not in the source would make
-   Spark rewrite the whole table each time.
-4. The merge runs in a session of its own, so that no setting of the user's applies.
+3. The merge runs in a session of its own, so that no setting of the user's applies.
+
+The undo comes as rows of the source. Clauses for rows that are not in the source would make Spark
+rewrite the whole table each time.
 """
 
 from __future__ import annotations

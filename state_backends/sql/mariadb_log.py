@@ -8,8 +8,10 @@ is kept. There is no index by key, so each read, even of one key, scans the whol
 A reader gets its rows by one GROUP BY. It cannot read page by page, since each page would add up
 the whole log; so it fetches everything into memory first, some 250 bytes a key.
 
-Folds, beside the rules of ``log.py``
--------------------------------------
+Folds
+-----
+These hold beside the rules of ``log.py``:
+
 1. A fold adds rows of its span to the rows of their keys with the last txid, and makes those that
    are missing. Then it deletes the rows that it has added: two statements in one transaction. If
    the sum of a part does not fit its column, strict mode makes it an error, and nothing is folded.

@@ -1,13 +1,14 @@
 """The names of all that a state has in a database.
 
+Each database has one function that returns the names of a state. Code that makes, uses or looks for
+an object takes its name from there. The names follow from what the ledger keeps of a state, so the
+names of all other states in the database are known as well. The index of the range column is not in
+the ledger, and is found in the database itself.
+
 Rules
 -----
-1. Each database has one function that returns the names of a state. Code that makes, uses or looks
-   for an object takes its name from there.
-2. The names follow from what the ledger keeps of a state, so the names of all other states in the
-   database are known as well.
-   The index of the range column is not in the ledger, and is found in the database itself.
-3. The names are reserved. A clash is refused whichever came first: between two states of a topology
+1. Everything that a state has in a database has a name of this file.
+2. The names are reserved. A clash is refused whichever came first: between two states of a topology
    when the topology is built, with anything else before a table is made; see ``name_clashes.py``. A
    name that clashes with nothing is allowed: a state may be called ``counts_view`` as long as none
    is called ``counts``.

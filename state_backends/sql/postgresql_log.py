@@ -3,13 +3,15 @@
 There is no primary key, and one index, on txid, for the redo and the folds. A commit is one
 ``COPY`` and the ledger.
 
-Folds, beside the rules of ``log.py``
--------------------------------------
-1. A fold is one statement that deletes the rows and inserts their combination.
-2. Folds of a table follow each other, by an advisory lock of their own. A statement that begins
+Folds
+-----
+A fold is one statement that deletes the rows and inserts their combination. These hold beside the
+rules of ``log.py``:
+
+1. Folds of a table follow each other, by an advisory lock of their own. A statement that begins
    beside another one does not see the rows that it inserts: both would make rows of the same key
    and txid, whereas the bounds of sums expect one. (A lock of the table would end autovacuum.)
-3. A fold does not wait for the disk. PostgreSQL's log is in order: once a later commit is durable,
+2. A fold does not wait for the disk. PostgreSQL's log is in order: once a later commit is durable,
    so is the fold, and if the fold is lost before, its rows are still there. The setting is LOCAL,
    so it ends with the fold: the connection goes back to the pool, and a commit may take it.
 

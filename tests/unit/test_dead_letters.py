@@ -46,6 +46,7 @@ def test_a_record_that_is_text_is_kept_as_text(record: bytes) -> None:
 
 
 @pytest.mark.parametrize("record", [b"\xff", b"a\0b", b"\xed\xa0\x80"])
+@pytest.mark.rule("txtopo.dead_letters", "Rules", 5)
 def test_a_record_that_is_no_text_of_a_store_is_kept_as_base64(record: bytes) -> None:
     made = letter(record)
 
@@ -120,6 +121,7 @@ def test_a_lone_surrogate_becomes_an_escape() -> None:
     assert json.loads(made["place"]) == {"file": r"x\udcff.csv"}
 
 
+@pytest.mark.rule("txtopo.dead_letters", "Rules", 5)
 def test_a_message_is_bounded_and_hides_passwords() -> None:
     url = "postgresql://user:secret@host/db?sslpassword=hidden"
 
@@ -183,6 +185,7 @@ def test_the_order_does_not_follow_from_the_text_of_errors() -> None:
     assert records(["1", "2", "3"]) == records(["3", "1", "2"]) == ['["a"]', '["b"]', '["c"]']
 
 
+@pytest.mark.rule("txtopo.dead_letters", "Rules", 3)
 def test_what_has_no_text_of_its_own_is_the_same_in_every_process() -> None:
     """A row of a Python Data Source may have any object; its replay has another one."""
 

@@ -46,6 +46,7 @@ def rate(rows: float) -> Pacer:
     return pace
 
 
+@pytest.mark.rule("txtopo.pacing", "Rules", 2)
 def test_without_a_limit_nothing_is_stored() -> None:
     pace = Pacer(PaceSettings(min_batch_rows=5, max_batch_delay_s=1))
 
@@ -219,6 +220,7 @@ def test_a_spout_that_is_ready_without_rows_stores_a_position() -> None:
 # ---------------------------------------------------------------- min_batch_rows
 
 
+@pytest.mark.rule("txtopo.pacing", "Rules", 1)
 def test_a_batch_waits_for_rows_but_not_for_long() -> None:
     pace = Pacer(PaceSettings(min_batch_rows=10, max_batch_delay_s=2))
 

@@ -1,4 +1,20 @@
-"""Invariants: assertions that hold after every event. A breach is a bug in txtopo."""
+"""Invariants: assertions that hold after every event. A breach is a bug in txtopo.
+
+Invariants
+----------
+1. The transactions in flight begin with ``current``, and no txid is missing between them.
+2. All are in the window, and before the txid with which the topology ends.
+3. All attempts are of the epoch of this coordinator.
+4. Only a group commits that begins with ``current``.
+5. The metadata of a group is durable.
+6. A group has at most ``group_txids_max`` transactions. One that is pinned is committed whole, and
+   pinned until then.
+7. At most ``jobs_max`` runs are processed. Each has consecutive txids, and not too many.
+8. A transaction that must have a job of its own has one.
+9. Where batches are chained, cuts are known in txid order, and those of processed batches are
+   known.
+10. An opaque batch that is to be processed has no cut.
+"""
 
 from __future__ import annotations
 

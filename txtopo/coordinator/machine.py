@@ -3,7 +3,7 @@
 Rules
 -----
 1. Only this file changes the phase of a transaction, as the table in
-   :mod:`txtopo.coordinator.transactions` allows. The runtime never does.
+   :mod:`txtopo.coordinator.transactions` allows. What the runtime gets cannot be changed.
 2. No I/O, clock, thread or random number is used here. Events go in, actions come out, and equal
    events give equal actions. So a simulator can replay a failure from its seed.
 3. An event changes nothing if its attempt is not the current one of its txid, or if the phase does

@@ -1,12 +1,13 @@
 """What Avro and Protobuf share: their registry, and how records become columns and back.
 
+confluent-kafka's own serializers read and write the bytes. Here are only the columns, and what an
+error means.
+
 Rules
 -----
-1. confluent-kafka's own serializers read and write the bytes. Here are only the columns, and what
-   an error means.
-2. Each process has one client and one (de)serializer for equal formats, and asks the registry once
+1. Each process has one client and one (de)serializer for equal formats, and asks the registry once
    for each schema. What the registry does not know is asked for once in each reading.
-3. What goes wrong while a record is decoded is the record's fault, unless the registry was asked
+2. What goes wrong while a record is decoded is the record's fault, unless the registry was asked
    and did not answer as a registry does: that fails the attempt, which is tried again. So a replay
    decodes the same, as long as nobody deletes a schema: a registry gives an id away only once.
 """

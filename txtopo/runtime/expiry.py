@@ -22,7 +22,8 @@ Rules
    ends early when the term is over.
 5. A failure is logged, and tried again after a pause. It fails no txid. After a broken
    promise the state is left alone for the rest of the term.
-6. Bounds are kept in memory only. A takeover loses them; later txids bring later ones.
+
+Bounds are kept in memory only. A takeover loses them; later txids bring later ones.
 
 A streaming query (``foreach_batch``) has no coordinator, and deletes nothing.
 """

@@ -5,7 +5,7 @@ Rules
 1. Actions are done in the order given. An action that writes is durable before the next one starts.
    Until then the queue of actions waits; events are still handled.
 2. The transactional state gets one call at a time: a write waits for the beat of the leader, and
-   the beat for a write. Other actions do not wait for a beat.
+   the beat for a write.
 3. A write of transactional state that fails is tried again until it succeeds or the term is over.
    It never fails an attempt, because it records what has happened already.
 4. When a term is over, the outcomes of its work are ignored. Work that still runs can write to a

@@ -12,13 +12,13 @@ after a newline, and only their total number can be compared. Worse, a ``null`` 
 makes it write to memory that it does not own, and the process dies. So a block is checked before it
 is parsed:
 
-1. Every record begins with ``{`` and ends with ``}``; there is one newline between two records and
-   none inside. Arrow refuses a newline in a string. So all strings are closed at a newline, and an
-   object that went on after it would need a comma between ``}`` and ``{``. Hence none does: each
-   record holds one object or more, and nothing of an earlier record.
-2. Outside of strings, every ``}`` is followed by ``,``, ``}``, ``]`` or the end of the record. The
-   first three cannot follow an object at the top level, or Arrow refuses them. Hence nothing
-   follows the first object of a record.
+* Every record begins with ``{`` and ends with ``}``; there is one newline between two records and
+  none inside. Arrow refuses a newline in a string. So all strings are closed at a newline, and an
+  object that went on after it would need a comma between ``}`` and ``{``. Hence none does: each
+  record holds one object or more, and nothing of an earlier record.
+* Outside of strings, every ``}`` is followed by ``,``, ``}``, ``]`` or the end of the record. The
+  first three cannot follow an object at the top level, or Arrow refuses them. Hence nothing
+  follows the first object of a record.
 
 Both checks look at all records at once. Where something else follows a ``}``, it may be a space, or
 inside a string; a slower search that skips both then decides. Newlines between the values of a

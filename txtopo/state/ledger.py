@@ -1,27 +1,34 @@
 """The ledger: which (epoch, txid, attempt) a state holds, whose it is, and which epoch may write.
 
 Every write to a state happens in one store transaction that reads the ledger, asks
-:func:`standing` what the attempt may do, and writes the ledger together with the data. That rule
-gives the fence (a deposed coordinator changes nothing), the order (no gap, no step back) and the
-redo (a later attempt of the same txid replaces an earlier one).
+:func:`standing` what the attempt may do, and writes the ledger together with the data.
+
+Rules
+-----
+1. *The fence.* Only the epoch that claimed the state last may write, and no earlier epoch can claim
+   it any more. So a deposed coordinator changes nothing.
+2. *The order.* The write of a txid is let in if the state holds the txid before. So there is no gap
+   and no step back.
+3. *The redo.* A later attempt of the txid that the state holds replaces the earlier one. An earlier
+   attempt is refused, and the one that the state holds changes nothing.
+4. A claim changes neither the txid that a state holds nor the attempt that wrote it.
 
 Two coordinators that know nothing of each other
 ------------------------------------------------
 An attempt is identified by (epoch, txid, attempt), and each of these counts from 1 or 0. Two
 coordinators that count independently arrive at the same numbers, and each would take the other's
-writes for its own. Hence the ledger also names
+writes for its own. Hence the ledger also names its owner, and the ensemble of its epochs.
 
-1. its *owner*: topology, component and name of the state. Two URLs may lead to one table (another
+1. The *owner* is topology, component and name of the state. Two URLs may lead to one table (another
    host name, an additional parameter, a symbolic link), and no comparison of texts finds that. The
    ledger refuses the second state. The first claim decides.
-2. the *ensemble* of its epochs: a token that is drawn once for the nodes of a topology and kept in
-   ZooKeeper beside the epoch. Another token means that another ZooKeeper counts. Its claim is
-   refused, unless the state holds no txid yet: then nothing can be lost, the claim takes the state
-   over, and the earlier claimant is refused from then on.
-
-A commit is checked against both, since another claim may have taken the state over meanwhile. A
-claim that takes a state over on purpose names the ledger that it replaces. If the ledger has
-another owner or ensemble by then, the claim is refused.
+2. The *ensemble* is a token that is drawn once for the nodes of a topology and kept in ZooKeeper
+   beside the epoch. Another token means that another ZooKeeper counts. Its claim is refused, unless
+   the state holds no txid yet: then nothing can be lost, the claim takes the state over, and the
+   earlier claimant is refused from then on.
+3. A commit is checked against both, since another claim may have taken the state over meanwhile.
+4. A claim that takes a state over on purpose names the ledger that it replaces. If the ledger has
+   another owner or ensemble by then, the claim is refused.
 
 Ledgers of schema 1 have no owner, ensemble or members of a group. Their next claim adds them. Until
 then an empty text stands for an unknown owner or ensemble, and matches any.
@@ -29,17 +36,23 @@ then an empty text stands for an unknown owner or ensemble, and matches any.
 Groups
 ------
 A group of txids [t..L] is written like one txid L: its rows are tagged L, and what they were before
-is what they were before t. The ledger keeps t and the attempt numbers of all members. A redo has
-the same bounds. With others, what it undoes would not be what it does again, so it is refused.
+is what they were before t.
+
+1. The ledger keeps t and the attempt numbers of all members.
+2. A redo has the same bounds. With others, what it undoes would not be what it does again, so it is
+   refused.
 
 Adoption
 --------
 A crash between the write of the stores and the advance in ZooKeeper leaves a group that the stores
-hold but ZooKeeper does not know as committed. A new coordinator adopts it, see :func:`compared`,
-only if every ledger holds it from the same attempts, and the stored metadata of each member is of
-its attempt: the batch of another attempt may end elsewhere, and continuing from there would count
-twice. Otherwise the same group is undone and redone. Every ledger is read after its claim, so that
-the predecessor cannot write any more.
+hold but ZooKeeper does not know as committed.
+
+1. A new coordinator adopts it, see :func:`compared`, only if every ledger holds it from the same
+   attempts, and the stored metadata of each member is of its attempt: the batch of another attempt
+   may end elsewhere, and continuing from there would count twice.
+2. Otherwise the same group is undone and redone.
+
+Every ledger is read after its claim, so that the predecessor cannot write any more.
 
 A state that is added, or that comes back
 -----------------------------------------

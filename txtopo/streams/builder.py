@@ -1,19 +1,20 @@
 """StreamBuilder: puts a transactional topology together from operators on streams.
 
+Every operator becomes spouts, bolts, committers and states as they are, in
+:meth:`StreamBuilder.build_topology`. Nothing below this package knows it. So exactly once rests on
+what holds for every topology: attempts, ledgers, undo before redo.
+
 Rules
 -----
-1. Every operator becomes spouts, bolts, committers and states as they are, in
-   :meth:`StreamBuilder.build_topology`. Nothing below this package knows it. So exactly once rests
-   on what holds for every topology: attempts, ledgers, undo before redo.
-2. What is stateless (``map``, ``filter`` …) runs in the processing phase, unless it stands below a
+1. What is stateless (``map``, ``filter`` …) runs in the processing phase, unless it stands below a
    committer. What reads a state (``update``, ``query``, ``changes``) is a committer of one task. It
    reads its state as of the txid before, with what the txids before in its group have written, and
    its own writes.
-3. A bolt keeps nothing between two batches but what is in a state.
-4. What an operator may emit in a replay follows from the rows of the batch and the state as of the
+2. A bolt keeps nothing between two batches but what is in a state.
+3. What an operator may emit in a replay follows from the rows of the batch and the state as of the
    txid before. So an operator that emits what it reads takes opaque states only: a transactional
    state that holds the txid already would show what is after it.
-5. Ids are made from the names of sources and operators, in the order of the program. Neither ids
+4. Ids are made from the names of sources and operators, in the order of the program. Neither ids
    nor groupings nor what is fused depends on a parallelism, since a topology that has run is known
    by its components, and may be started again with another parallelism.
 

@@ -16,17 +16,18 @@ Rules
    one, so with these another row may be the first. That makes no difference to rows of a key that
    are copies, with equal times, or apart by ``within``: in any order, and in any cut, the first of
    the copies is let through, and no other.
-4. A replay has the rows in the same order, if the source repeats its order and the program runs
-   with the same numbers of tasks and slots. Otherwise another of two near rows may be let through,
-   as in a replay of an opaque source; so keep what follows in opaque states.
-5. A NULL or NaN equals nothing, so a row with one in a key column is never a duplicate, and is not
+4. A NULL or NaN equals nothing, so a row with one in a key column is never a duplicate, and is not
    remembered.
-6. A time is remembered until time + ``within`` <= W(T): no row that is on time after T differs
+5. A time is remembered until time + ``within`` <= W(T): no row that is on time after T differs
    from it by less. The state has a row for each key: ``time`` is the latest of its times,
    ``earlier`` the others that are remembered, NULL for none. So the row expires when ``time`` +
    ``within`` <= W(T), with all of its times, and whether it is deleted by then makes no difference.
    Most keys have one time. One with several has had a row on time that was older by ``within`` or
    more than another: parts of the source are far apart, or ``within`` is shorter than ``delay``.
+
+A replay has the rows in the same order, if the source repeats its order and the program runs with
+the same numbers of tasks and slots. Otherwise another of two near rows may be let through, as in a
+replay of an opaque source; so keep what follows in opaque states.
 
 A batch is one read of its keys and one write of those that are new. Its rows stay in Arrow.
 """

@@ -2,14 +2,18 @@
 
 :mod:`txtopo.transactional_state.nodes` says which nodes there are and what they hold.
 
-Order of durability: the metadata of a txid is stored before its commit begins. ``current`` advances
-after the last committer has written. Older metadata is deleted in the same write as ``current``.
+Order of durability
+-------------------
+What is written when is decided by :mod:`txtopo.coordinator.machine`. Here:
 
-A start that changes the topology stores its epoch, its fingerprint, and in ``/current`` the states
-that it adds, in one write, before it claims a ledger. So there are two cases after a crash: nothing
-of the change is stored, and the old topology goes on; or all of it is, and whoever leads next with
-the new topology goes on with the change, allowed or not. A coordinator of the old topology is
-deposed by the epoch, and refused by the fingerprint if it starts later.
+1. Every write checks the epoch. So a deposed coordinator writes nothing.
+2. The first claim writes ``/epoch`` and ``/current`` at once. So one without the other is damage.
+3. Older metadata is deleted in the same write in which ``current`` advances.
+4. A start that changes the topology stores its epoch, its fingerprint, and in ``/current`` the
+   states that it adds, in one write, before it claims a ledger. So there are two cases after a
+   crash: nothing of the change is stored, and the old topology goes on; or all of it is, and
+   whoever leads next with the new topology goes on with the change, allowed or not. A coordinator
+   of the old topology is deposed by the epoch, and refused by the fingerprint if it starts later.
 """
 
 from __future__ import annotations

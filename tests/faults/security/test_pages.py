@@ -70,6 +70,7 @@ def logged_in(page: str) -> str:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("token", [None, "", TOKEN[:-1], f"{TOKEN}x", TOKEN.upper(), "é" * 20])
+@pytest.mark.rule("txtopo.ui.pages.access", "Rules", 2)
 def test_without_the_token_nobody_sees_anything(
     closed_page: str, path: str, token: str | None
 ) -> None:
@@ -87,6 +88,7 @@ def test_who_has_no_token_may_see_that_the_process_lives_and_log_in(closed_page:
     assert all("payments" not in each.text for each in replies)
 
 
+@pytest.mark.rule("txtopo.ui.pages.access", "Rules", 4)
 def test_a_login_sets_a_cookie_that_is_not_the_token(closed_page: str) -> None:
     cookie = logged_in(closed_page)
 
@@ -104,6 +106,7 @@ def test_a_login_with_another_token_is_refused(closed_page: str, given: bytes) -
     assert "set-cookie" not in reply.headers
 
 
+@pytest.mark.rule("txtopo.ui.pages.access", "Rules", 4)
 def test_a_cookie_of_one_page_does_not_open_another(source: LiteralSource) -> None:
     with PageServer(source, token=TOKEN) as one, PageServer(source, token=TOKEN) as two:
         cookie = logged_in(one.url).partition(";")[0]
@@ -223,6 +226,7 @@ def test_a_command_that_is_none_is_refused(
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[", "", "10.0.0.1"]
 )
+@pytest.mark.rule("txtopo.ui.pages.access", "Rules", 1)
 def test_a_page_on_loopback_answers_to_no_other_name(open_page: str, host: str) -> None:
     """A stranger's site may have its name resolve to 127.0.0.1 (DNS rebinding)."""
     replies = [

@@ -137,6 +137,7 @@ def check(storage: Storage) -> None:
 
 @pytest.mark.parametrize("kind", ["opaque", "transactional"])
 @pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.rule("txtopo.dead_letters", "Rules", 1)
 def test_what_was_emitted_for_a_bad_record_is_dropped_on_each_stream(
     kind: Any, tasks: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -259,6 +260,7 @@ class FailsOnce(ThreadScheduler):
 
 
 @pytest.mark.parametrize("first", [8, 3, 0])
+@pytest.mark.rule("txtopo.dead_letters", "Rules", 2)
 def test_a_replay_with_other_records_leaves_no_dead_letter_of_the_dropped_attempt(
     first: int,
 ) -> None:
@@ -284,6 +286,7 @@ def test_a_replay_with_other_records_leaves_no_dead_letter_of_the_dropped_attemp
 
 
 @pytest.mark.parametrize("tasks", [1, 4])
+@pytest.mark.rule("txtopo.dead_letters", "Rules", 4)
 def test_a_batch_with_more_dead_letters_than_the_limit_ends_the_run(tasks: int) -> None:
     """The second batch has two; four tasks have one each."""
     storage = Storage.in_memory()
@@ -305,6 +308,7 @@ def test_a_batch_with_more_dead_letters_than_the_limit_ends_the_run(tasks: int) 
     check(storage)
 
 
+@pytest.mark.rule("txtopo.dead_letters", "Rules", 4)
 def test_a_task_stops_at_the_limit() -> None:
     """One task that gets a million bad records keeps no more of them than the limit."""
     storage = Storage.in_memory()

@@ -159,6 +159,7 @@ def test_old_rows_get_defaults_of_every_type_also_in_an_undo(url: str, kind: Any
 
 
 @pytest.mark.service("mariadb")
+@pytest.mark.rule("state_backends.sql.evolution", "Order", 3)
 def test_a_coordinator_that_is_deposed_while_it_changes_a_table_overwrites_nothing(
     mariadb: Any,
 ) -> None:
@@ -189,6 +190,8 @@ def test_a_coordinator_that_is_deposed_while_it_changes_a_table_overwrites_nothi
 
 
 @pytest.mark.parametrize("step", ["claimed", "columns", "rows", "declared"])
+@pytest.mark.rule("txtopo.state.evolution", "Rules", 5)
+@pytest.mark.rule("state_backends.sql.evolution", "Order", 4)
 def test_a_change_that_was_begun_is_done_again_whole(database: str, step: str) -> None:
     """In MariaDB a column that was added stays, without its defaults."""
     before = StateDriver(open_state(database, table="t", value=Fields("paid long")))

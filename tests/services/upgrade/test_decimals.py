@@ -82,6 +82,7 @@ def test_a_reader_finds_what_was_written(url: str) -> None:
 
 
 @each_schema
+@pytest.mark.rule("state_backends.sql.sqlite_decimals", "Rules", 4)
 def test_a_coordinator_goes_on_and_undoes_what_was_written(url: str) -> None:
     """The previous values are brought up as well."""
     prices, kept = decimals.prices(url), decimals.kept(url)
@@ -126,6 +127,7 @@ def test_views_indexes_and_triggers_are_those_of_the_new_table(
     assert plain.execute("SELECT * FROM seen").fetchall() == [("c",)]
 
 
+@pytest.mark.rule("state_backends.sql.sqlite_decimals", "Rules", 3)
 def test_a_version_that_would_take_hundredths_for_units_refuses_the_ledger(
     url: str, plain: sqlite3.Connection
 ) -> None:

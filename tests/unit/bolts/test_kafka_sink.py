@@ -136,6 +136,7 @@ def group(first: int, last: int, number: int = 0, epoch: int = 1) -> Transaction
     return group_of([attempt(txid, number, epoch) for txid in range(first, last + 1)])
 
 
+@pytest.mark.rule("txtopo.bolts.kafka", "Rules", 5)
 def test_a_group_is_one_transaction_and_is_never_written_again(kafka: KafkaBroker) -> None:
     """Neither by its own attempt, nor by a later one, nor by a successor."""
     log = Log(kafka, partitions=1)
@@ -172,6 +173,7 @@ def test_what_a_dead_coordinator_left_open_of_a_group_is_written_once(kafka: Kaf
     assert seen(log) == ["a", "b", "c"]
 
 
+@pytest.mark.rule("txtopo.bolts.kafka", "Rules", 1)
 def test_the_records_of_the_txids_of_a_group_are_all_written_in_order(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +252,7 @@ def test_a_zombie_that_claims_late_stops_and_its_successor_goes_on(kafka: KafkaB
         (claim_of("topology", 1), FencedError),
     ],
 )
+@pytest.mark.rule("txtopo.bolts.kafka", "Rules", 3)
 def test_a_claim_that_the_ledger_refuses_fences_nobody(
     kafka: KafkaBroker, claim: Claim, error: type[Exception]
 ) -> None:

@@ -100,6 +100,7 @@ def test_r11_results_that_are_gone_fail_their_batch_at_once() -> None:
     assert script.fail(2) == ["Cancel", "B2 10", "B3 10", "B4 10"]
 
 
+@pytest.mark.rule("txtopo.coordinator.machine", "Order of durability", 1)
 def test_a_repeatable_batch_is_durable_with_its_attempt_before_it_is_processed() -> None:
     script = Script(STORM, s=10)
     script.fail(2)
@@ -121,6 +122,7 @@ def test_an_opaque_batch_is_durable_with_its_attempt_before_its_commit() -> None
     assert script.phases()[1] is Phase.COMMITTING
 
 
+@pytest.mark.rule("txtopo.coordinator.machine", "Order of durability", 2)
 def test_batches_are_stored_in_order_though_they_are_processed_in_any() -> None:
     """A gap would mix two plans after a restart."""
     script = Script(replace(OPAQUE, chained=False, jobs_max=4), s=10)
@@ -275,6 +277,7 @@ def test_without_a_limit_a_batch_is_tried_again_for_ever() -> None:
     assert script.commit(1)[0] == "C1"
 
 
+@pytest.mark.rule("txtopo.coordinator.machine", "Order of durability", 2)
 def test_the_cut_is_durable_before_the_commit() -> None:
     script = Script(replace(STORM, chained=True), s=10)
     attempt = script.attempt(1)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.harness.chance import examples
 from tests.unit.coordinator.world import RECORDS, World
 from txtopo.coordinator import CoordinatorSettings
+from txtopo.coordinator.protocol import Action, Resumed
 
 SETTINGS = [
     CoordinatorSettings(
@@ -57,6 +58,40 @@ def test_each_record_is_committed_once_and_in_order(chosen: CoordinatorSettings,
     assert [begin for begin, _ in ranges] == [0, *[end for _, end in ranges[:-1]]]
     assert ranges[-1][1] == RECORDS
     assert world.coordinator.current == len(ranges) + 1
+
+
+class Noting(World):
+    """Keeps what the coordinators ask for."""
+
+    def __init__(self, settings: CoordinatorSettings, seed: int) -> None:
+        self.asked: list[Action] = []
+        super().__init__(settings, seed)
+
+    def perform(self, actions: list[Action]) -> None:
+        self.asked += actions
+        super().perform(actions)
+
+
+@pytest.mark.rule("txtopo.coordinator.machine", "Rules", 2)
+@pytest.mark.parametrize("chosen", SETTINGS[-4:], ids=name_of)
+def test_equal_events_lead_to_equal_actions(chosen: CoordinatorSettings) -> None:
+    first, second = Noting(chosen, seed=1), Noting(chosen, seed=1)
+    for _ in range(80):
+        first.step()
+    for _ in range(80):
+        second.step()
+
+    assert len(first.asked) > 80
+    assert str(first.asked) == str(second.asked)
+
+
+@pytest.mark.rule("txtopo.coordinator.machine", "Rules", 4)
+@pytest.mark.parametrize("chosen", [each for each in SETTINGS if each.jobs_max > 1], ids=name_of)
+def test_after_an_event_nothing_is_left_to_do(chosen: CoordinatorSettings) -> None:
+    world = World(chosen, seed=1)
+    for _ in range(80):
+        world.step()
+        assert world.coordinator.handle(Resumed(0)) == [], "no pause of txid 0 was asked for"
 
 
 def assert_something_is_under_way(world: World) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
 
 from tests.unit.coordinator.script import COUNTED, FATAL, INFRASTRUCTURE, OPAQUE, STORM, Script
 from txtopo.attempt import TransactionAttempt
@@ -58,6 +60,7 @@ def assert_no_effect(coordinator: Coordinator, *events: Event) -> None:
         assert state(coordinator) == before, event
 
 
+@pytest.mark.rule("txtopo.coordinator.machine", "Rules", 3)
 def test_an_event_of_another_attempt_changes_nothing() -> None:
     """Storm's W3: a late failure killed a healthy attempt."""
     script = in_all_phases()
@@ -74,6 +77,7 @@ def test_an_event_of_another_attempt_changes_nothing() -> None:
     assert_no_effect(coordinator, *events)
 
 
+@pytest.mark.rule("txtopo.coordinator.machine", "Rules", 3)
 def test_a_doubled_answer_changes_nothing() -> None:
     script = Script(replace(STORM, window_txids=1), s=None)
     asked = TransactionAttempt(1, 0, 1)
@@ -96,6 +100,7 @@ def test_a_commit_that_was_not_asked_for_changes_nothing() -> None:
     assert_no_effect(script.coordinator, Committed((script.attempt(2),)))
 
 
+@pytest.mark.rule("txtopo.coordinator.machine", "Rules", 1, 3)
 def test_a_batch_that_waits_for_a_job_cannot_fail_or_be_processed() -> None:
     script = Script(replace(STORM, jobs_max=1, window_txids=2), s=10)
     attempt = script.attempt(2)
@@ -108,7 +113,7 @@ def test_a_pause_that_was_not_asked_for_ends_without_effect() -> None:
 
 
 def test_a_late_tail_of_a_run_does_not_hide_its_head() -> None:
-    """Rule 4 holds for each attempt of a run."""
+    """The rule holds for each attempt of a run."""
     settings = replace(STORM, window_txids=6, run_txids_max=3, jobs_max=1)
     script = Script(settings, s=10)
     old = script.starts[0]
@@ -128,3 +133,11 @@ def test_an_opaque_end_of_an_abandoned_attempt_is_forgotten() -> None:
     late = Processed((old,), (BatchMetadata(10, {"0": 99}),))
 
     assert_no_effect(script.coordinator, late)
+
+
+@pytest.mark.rule("txtopo.coordinator.machine", "Rules", 1)
+def test_a_transaction_that_was_handed_out_cannot_be_changed() -> None:
+    (transaction, *_) = Script(STORM, s=10).coordinator.transactions
+
+    with pytest.raises(FrozenInstanceError):
+        transaction.phase = Phase.GONE  # type: ignore[misc]

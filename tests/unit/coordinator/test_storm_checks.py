@@ -53,6 +53,7 @@ def test_check_14_a_restart_reuses_what_was_planned() -> None:
     assert script.coordinator.current == 2
 
 
+@pytest.mark.rule("txtopo.coordinator.machine", "Order of durability", 3)
 def test_check_15_a_hundred_transactions_need_two_writes_each_and_leave_one_behind() -> None:
     script = Script(replace(STORM, window_txids=1), s=10)
     for txid in range(1, 101):
@@ -62,6 +63,7 @@ def test_check_15_a_hundred_transactions_need_two_writes_each_and_leave_one_behi
     assert sorted(script.stored) == [100, 101]
 
 
+@pytest.mark.rule("txtopo.coordinator.machine", "Order of durability", 3)
 def test_check_16_metadata_of_the_predecessor_is_kept_and_no_more() -> None:
     script = Script(STORM, s=10)
     for txid in (1, 2, 3):

@@ -30,6 +30,7 @@ def a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_format, "_kept", {})
 
 
+@pytest.mark.rule("txtopo.formats.schema_format", "Rules", 1)
 def test_a_process_asks_once_for_each_schema(registry: SchemaRegistry) -> None:
     """Not once for each record, each batch or each format that is equal."""
     ids = [
@@ -45,6 +46,7 @@ def test_a_process_asks_once_for_each_schema(registry: SchemaRegistry) -> None:
     assert sorted(registry.asked()) == [f"GET /schemas/ids/{id}?subject=words-value" for id in ids]
 
 
+@pytest.mark.rule("txtopo.formats.schema_format", "Rules", 1)
 def test_an_unknown_schema_is_asked_for_once_in_a_reading(registry: SchemaRegistry) -> None:
     """A later attempt asks again: the registry may have been behind."""
     format = Avro(SALE, registry=registry.url)
@@ -94,6 +96,7 @@ def test_a_schema_that_the_registry_refuses_is_refused_with_its_words(
         ("json", "JSON without a schema"),
     ],
 )
+@pytest.mark.rule("txtopo.formats.schema_format", "Rules", 2)
 def test_a_registry_in_trouble_fails_the_attempt_and_makes_no_dead_letter(
     registry: SchemaRegistry, how: str, said: str
 ) -> None:

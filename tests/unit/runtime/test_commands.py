@@ -100,6 +100,7 @@ def test_a_leader_that_finds_the_topology_deactivated_plans_nothing_until_it_is_
         assert stored(state) == (12, expected())
 
 
+@pytest.mark.rule("txtopo.transactional_state.commands", "Rules", 3)
 def test_a_run_that_is_killed_ends_without_an_error_and_no_process_may_run_it() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     with running(topology_of(state), ensemble) as run, running(topology_of(state), ensemble) as b:
@@ -149,6 +150,7 @@ def test_a_run_that_is_killed_or_finds_itself_killed_is_not_started_again() -> N
     assert len(leading.of(Leading)) == 1
 
 
+@pytest.mark.rule("txtopo.runtime.takeover", "Order", 1)
 def test_a_start_of_a_killed_topology_writes_nothing_even_if_it_may_change_it() -> None:
     """What is stored of the topology is what ran last, also for whoever revives it."""
     state, ensemble = memory_state(), MemoryEnsemble()
@@ -178,6 +180,7 @@ class KilledBeforeTheClaim(ThreadScheduler):
             self._ensemble.nodes = {**self._ensemble.nodes, f"/totals{DESIRED}": (value, 9)}
 
 
+@pytest.mark.rule("txtopo.runtime.takeover", "Order", 2)
 def test_a_kill_that_is_answered_just_before_the_claim_of_another_is_obeyed() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     scheduler = KilledBeforeTheClaim(ensemble)
@@ -371,6 +374,7 @@ class OneAtATime(MemoryTransactionalState):
             self.under_way.release()
 
 
+@pytest.mark.rule("txtopo.runtime.term", "Rules", 2)
 def test_the_transactional_state_gets_one_call_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plug-ins are promised that. Here one beat follows the other at once."""
     monkeypatch.setattr(term, "BEAT_S", 0.0)

@@ -141,10 +141,14 @@ class CuttingEmitter(OpaquePartitionedTransactionalEmitter):
 
 
 def topology_of(
-    spout: TransactionalSpout | OpaquePartitionedTransactionalSpout, state: State, tasks: int = 3
+    spout: TransactionalSpout | OpaquePartitionedTransactionalSpout,
+    state: State,
+    tasks: int = 3,
+    bolt: Total | None = None,
 ) -> Topology:
     builder = TransactionalTopologyBuilder("totals", "spout", spout, tasks)
-    builder.set_bolt("total", Total()).global_grouping("spout").with_state("totals", state)
+    declarer = builder.set_bolt("total", bolt or Total()).global_grouping("spout")
+    declarer.with_state("totals", state)
     return builder.build_topology()
 
 
@@ -166,6 +170,34 @@ def test_an_emitter_is_told_each_attempt_once_in_the_driver_though_three_tasks_e
     assert told(seen) == [planned(txid) for txid in range(1, BATCHES + 1)]
     assert {note for note in seen.notes if len(note) == 2} == {(os.getpid(), 0)}
     assert stored(state) == (BATCHES, 3 * sum(range(1, BATCHES + 1)))
+
+
+class Noting(Total):
+    """Notes the txid whose writes it makes."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+
+    def finish_batch(self) -> None:
+        self.seen.notes.append(("committer", self.attempt.txid, self.attempt.attempt))
+        super().finish_batch()
+
+
+@pytest.mark.rule("txtopo.runtime.commit_phase", "Order", 1)
+def test_an_emitter_is_told_of_a_batch_before_the_committers_run() -> None:
+    """So what it refuses never gets as far as them."""
+    seen = Seen()
+    topology = topology_of(Telling(seen, fails=((2, 0),)), memory_state(), bolt=Noting(seen))
+
+    with running(topology, MemoryEnsemble(), group_txids_max=1) as run:
+        run.process_all_available(LIMIT_S)
+
+    order = [note[:3] for note in seen.notes if len(note) > 2]
+    for txid in range(1, BATCHES + 1):
+        last = int(txid == 2)
+        told_at, made_at = order.index((1, txid, last)), order.index(("committer", txid, last))
+        assert told_at < made_at
+    assert ("committer", 2, 0) not in order
 
 
 def test_an_emitter_that_fails_an_attempt_is_told_the_next_one() -> None:

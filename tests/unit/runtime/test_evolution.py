@@ -267,6 +267,7 @@ CHANGE = ["claim.after-epoch", "change.rows:old.old", "change.declared:old.old",
 """Some steps of a takeover that changes a table; tests/services has all of them."""
 
 
+@pytest.mark.rule("state_backends.sql.evolution", "Order", 1)
 def test_a_column_that_is_added_begins_with_the_value_of_no_rows(url: str) -> None:
     world = Evolving(url)
     world.run(world.topology("old"))
@@ -399,6 +400,7 @@ def test_a_column_is_taken_away_wherever_the_driver_dies(sqlite: str, died: str,
     assert world.held("old") == of_batches(1, 6)
 
 
+@pytest.mark.rule("state_backends.sql.evolution", "Order", 2)
 def test_a_column_that_was_taken_away_stays_in_the_table_and_does_not_come_back(
     sqlite: str,
 ) -> None:

@@ -78,6 +78,7 @@ class Lane:
         return sorted(self.store.contents())
 
 
+@pytest.mark.rule("txtopo.runtime.expiry", "Rules", 1)
 def test_a_bound_is_used_when_current_is_past_the_group_after_its_own() -> None:
     lane = Lane()
     lane.expiry.committed(3, 4, {NAME: 5})
@@ -91,6 +92,7 @@ def test_a_bound_is_used_when_current_is_past_the_group_after_its_own() -> None:
     assert lane.left() == [6, 7, 8, 9]
 
 
+@pytest.mark.rule("txtopo.runtime.expiry", "Rules", 2)
 def test_only_what_was_written_before_the_group_after_is_deleted() -> None:
     lane = Lane()
     lane.store.puts(3, {1: 1})
@@ -103,6 +105,7 @@ def test_only_what_was_written_before_the_group_after_is_deleted() -> None:
     assert lane.left() == [2, 4, 5, 6, 7, 8, 9]
 
 
+@pytest.mark.rule("txtopo.runtime.expiry", "Rules", 4)
 def test_bounds_of_several_groups_are_used_in_one_work_after_a_pause() -> None:
     lane = Lane()
     for txid in range(3, 8):
@@ -117,6 +120,7 @@ def test_bounds_of_several_groups_are_used_in_one_work_after_a_pause() -> None:
     assert lane.thread.points[:3] == ["expire.before", "expire.after", "expire.before"]
 
 
+@pytest.mark.rule("txtopo.runtime.expiry", "Rules", 4)
 def test_after_the_end_of_a_term_nothing_is_deleted() -> None:
     lane = Lane()
     lane.expiry.committed(3, 3, {NAME: 5})
@@ -127,6 +131,7 @@ def test_after_the_end_of_a_term_nothing_is_deleted() -> None:
     assert lane.left() == list(range(1, 10))
 
 
+@pytest.mark.rule("txtopo.runtime.expiry", "Rules", 3, 5)
 def test_who_was_deposed_deletes_nothing_and_does_not_ask_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -236,6 +241,7 @@ def test_what_expired_is_deleted_while_a_topology_runs(
     assert all(up_to < before for up_to, before in Noted.calls)
 
 
+@pytest.mark.rule("txtopo.runtime.commit_phase", "Order", 2)
 def test_a_rewind_finds_what_the_txid_that_it_takes_back_needs(
     states: Mapping[str, State],
 ) -> None:
@@ -254,6 +260,7 @@ def test_a_rewind_finds_what_the_txid_that_it_takes_back_needs(
     assert held(states["seen"]) == {at: at for at in range(1, BATCHES + 1)}
 
 
+@pytest.mark.rule("txtopo.runtime.expiry", "Rules", 5)
 def test_a_failure_is_logged_and_tried_again_and_fails_no_txid(
     states: Mapping[str, State], caplog: pytest.LogCaptureFixture
 ) -> None:

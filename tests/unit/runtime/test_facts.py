@@ -93,6 +93,7 @@ def test_several_spouts_share_the_facts_of_their_txid() -> None:
 
 @pytest.mark.parametrize("kind", SPOUTS)
 @pytest.mark.parametrize("step", ["store-metadata.after", "turn.after", "advance.before"])
+@pytest.mark.rule("txtopo.runtime.facts", "Rules", 3)
 def test_a_batch_that_is_done_again_after_a_crash_has_the_time_of_its_plan(
     kind: str, step: str
 ) -> None:
@@ -188,6 +189,7 @@ def planner(table: Table, clocks: Clocks) -> FactsPlanner:
     return FactsPlanner(graph, clocks)
 
 
+@pytest.mark.rule("txtopo.runtime.facts", "Rules", 1)
 def test_the_time_of_a_txid_is_never_before_that_of_the_txid_before() -> None:
     clocks = Clocks()
     first = planner(Table(), clocks).planned(1, None)
@@ -199,6 +201,7 @@ def test_the_time_of_a_txid_is_never_before_that_of_the_txid_before() -> None:
     assert second == first
 
 
+@pytest.mark.rule("txtopo.runtime.facts", "Rules", 2)
 def test_a_newer_version_is_looked_for_after_the_refresh_only() -> None:
     clocks, table = Clocks(), Table(1)
     plans = planner(table, clocks)
@@ -213,6 +216,7 @@ def test_a_newer_version_is_looked_for_after_the_refresh_only() -> None:
 
 
 @pytest.mark.parametrize("error", [InfrastructureError, ConfigError, EmitError, SourceDataLost])
+@pytest.mark.rule("txtopo.runtime.facts", "Rules", 2)
 def test_a_table_that_cannot_be_used_keeps_its_version_and_one_without_a_version_is_an_error(
     error: type[TxtopoError], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -230,6 +234,7 @@ def test_a_table_that_cannot_be_used_keeps_its_version_and_one_without_a_version
         planner(table, clocks).planned(1, None)
 
 
+@pytest.mark.rule("txtopo.runtime.facts", "Rules", 3)
 def test_batches_that_were_planned_without_facts_get_them_at_a_takeover_and_no_others() -> None:
     clocks = Clocks()
     known: dict[str, Json] = {"time": 5_000_000, "tables": {"shops": 1}}
@@ -247,6 +252,7 @@ def test_batches_that_were_planned_without_facts_get_them_at_a_takeover_and_no_o
     assert facts == {3: None, 4: known, 5: made, 6: made}
 
 
+@pytest.mark.rule("txtopo.runtime.facts", "Rules", 4)
 def test_a_version_of_another_source_is_not_kept_and_is_refused_in_an_uncommitted_txid() -> None:
     clocks, table = Clocks(), Table(1)
     plans = planner(table, clocks)

@@ -130,6 +130,7 @@ def bounds(table: str = "totals") -> list[Bounds]:
     return [each for name, each in Watched.tried if name == table]
 
 
+@pytest.mark.rule("txtopo.runtime.commit_phase", "Order", 1)
 def test_txids_that_wait_are_committed_in_one_write(watched: State) -> None:
     changes = run_all(topology_of(watched))
 
@@ -194,6 +195,7 @@ def test_a_group_whose_answer_is_lost_is_written_again_with_the_same_bounds(
     assert stored(watched) == (12, expected())
 
 
+@pytest.mark.rule("txtopo.coordinator.machine", "Groups", 1)
 def test_a_group_that_was_cut_before_it_was_sent_is_written_again_as_it_was_sent(
     watched: State,
 ) -> None:
@@ -216,6 +218,7 @@ class SorryInARedo(Total):
         super().finish_batch()
 
 
+@pytest.mark.rule("txtopo.coordinator.machine", "Groups", 2)
 def test_nothing_of_a_group_that_is_written_again_is_committed_alone(watched: State) -> None:
     """Not even what comes before the batch that fails in the redo."""
     Watched.faults = {("totals", 1): raising(UnknownOutcomeError("lost"))}
@@ -227,6 +230,9 @@ def test_nothing_of_a_group_that_is_written_again_is_committed_alone(watched: St
 
 
 @pytest.mark.parametrize("away", [False, True])
+@pytest.mark.rule("txtopo.coordinator.machine", "Groups", 1)
+@pytest.mark.rule("txtopo.state.ledger", "Adoption", 2)
+@pytest.mark.rule("txtopo.runtime.commit_phase", "Order", 2)
 def test_a_group_that_one_of_two_states_holds_is_finished_by_the_next_leader(
     watched: State, away: bool
 ) -> None:
@@ -268,6 +274,7 @@ def test_a_group_that_all_states_hold_is_adopted_whole(watched: State) -> None:
     assert stored(watched) == (12, expected())
 
 
+@pytest.mark.rule("txtopo.coordinator.machine", "Groups", 3)
 def test_a_value_that_a_state_refuses_is_found_and_all_before_it_are_kept(
     watched: State,
 ) -> None:

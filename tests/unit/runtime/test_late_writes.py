@@ -48,6 +48,7 @@ class SlowThread(ThreadScheduler):
 
 
 @pytest.mark.row(52, 53)
+@pytest.mark.rule("txtopo.runtime.takeover", "Order", 3)
 def test_a_write_of_a_term_that_is_over_is_refused_though_the_same_process_leads_again() -> None:
     """It had begun, so nobody could call it back; it must not go on under the new epoch."""
     state, ensemble, slow = memory_state(), MemoryEnsemble(), SlowThread("advance.before")

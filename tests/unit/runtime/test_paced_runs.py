@@ -277,6 +277,7 @@ def test_a_spout_that_cannot_is_refused_at_the_start(
     assert error.value.facts["setting"] in settings
 
 
+@pytest.mark.rule("txtopo.pacing", "Rules", 3)
 def test_an_emitter_that_emits_more_than_its_limit_ends_the_run() -> None:
     run = topology(Opaque(EmitsTooMuch)).start(config=replace(LOCAL, max_rows_per_second=5))
 

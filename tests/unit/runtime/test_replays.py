@@ -75,6 +75,7 @@ def nodes(storage: Storage) -> dict[str, Any]:
 @pytest.mark.row(24)
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.rule("txtopo.stages.replays", "Rules", 4)
 def test_a_replay_that_is_another_batch_is_never_committed(kind: Any, change: str) -> None:
     storage = Storage.in_memory()
     again = topology(storage, kind(change), FailsOnce(FailedException))
@@ -126,6 +127,7 @@ def test_slots_and_runs_change_no_content(kind: Any, changes: dict[str, Any]) ->
     assert held(storage) == (TXIDS, {"total": TXIDS * SUM})
 
 
+@pytest.mark.rule("txtopo.stages.replays", "Rules", 1)
 def test_partitions_are_compared_whatever_the_parallelism() -> None:
     storage = Storage.in_memory()
     stopped_in_its_commit_phase(storage, Partitioned("another value"))
@@ -134,6 +136,7 @@ def test_partitions_are_compared_whatever_the_parallelism() -> None:
         run_to_end(topology(storage, Partitioned("another value"), tasks=2), storage)
 
 
+@pytest.mark.rule("txtopo.stages.replays", "Rules", 1)
 def test_another_parallelism_of_a_plain_spout_is_no_other_batch() -> None:
     """Its tasks share the batch in another way then."""
     storage = Storage.in_memory()
@@ -186,6 +189,7 @@ def test_a_record_of_a_version_that_kept_no_content_is_read(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
+@pytest.mark.rule("txtopo.stages.replays", "Rules", 3)
 def test_what_was_brought_is_durable_before_the_commit(kind: Any) -> None:
     """Else a commit that was half done could be finished by another batch."""
     storage = Storage.in_memory()

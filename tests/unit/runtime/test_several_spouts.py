@@ -62,6 +62,7 @@ def of_three(rows: int = 9) -> tuple[Source, Source, Source]:
     return Source("ranges", rows), Source("partitioned", rows - 2, 3), Source("opaque", rows - 4, 1)
 
 
+@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 2)
 def test_spouts_of_all_kinds_are_in_one_txid_each_with_its_own_parallelism() -> None:
     state, ensemble, changes = memory_state(), MemoryEnsemble(), Changes()
     sources = of_three()
@@ -77,6 +78,7 @@ def test_spouts_of_all_kinds_are_in_one_txid_each_with_its_own_parallelism() -> 
     assert lag == {"ranges/all": 0, "partitioned/0": 0, "opaque/0": 0}
 
 
+@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 1)
 def test_the_metadata_of_a_txid_is_one_node_with_the_spouts_in_its_keys() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     with running(built(state, *of_three(5)), ensemble) as run:
@@ -95,6 +97,7 @@ def test_the_metadata_of_a_txid_is_one_node_with_the_spouts_in_its_keys() -> Non
     assert list(last["value"]["content"]) == ["ranges/0"]
 
 
+@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 1, 2)
 def test_a_spout_that_has_nothing_is_absent_and_goes_on_where_it_was() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     sources = of_three(6)
@@ -107,6 +110,7 @@ def test_a_spout_that_has_nothing_is_absent_and_goes_on_where_it_was() -> None:
     assert counted(state) == all_of(*sources)
 
 
+@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 3)
 def test_a_source_out_of_reach_is_absent_with_one_warning_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -131,6 +135,7 @@ def test_a_source_out_of_reach_is_absent_with_one_warning_and_the_others_go_on(
     assert "is back" in told[1].getMessage()
 
 
+@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 3)
 def test_nobody_takes_a_topology_for_idle_while_a_source_is_out_of_reach() -> None:
     sources = Source("ranges", 1), Source("opaque", 4)
     sources[1].away = True
@@ -145,6 +150,7 @@ def test_nobody_takes_a_topology_for_idle_while_a_source_is_out_of_reach() -> No
     assert counted(state) == all_of(*sources)
 
 
+@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 4)
 def test_an_exception_while_planning_names_its_spout() -> None:
     source, bad = Source("ranges", 1), Source("opaque", 1)
     bad.batch_rows = "none"  # type: ignore[assignment]
@@ -213,6 +219,7 @@ def test_a_driver_that_dies_anywhere_loses_and_doubles_nothing(step: str, times:
     assert counted(state) == all_of(*sources)
 
 
+@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 5)
 def test_several_spouts_are_not_paced() -> None:
     topology = built(memory_state(), Source("ranges"), Source("opaque"))
 

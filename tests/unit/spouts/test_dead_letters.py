@@ -296,6 +296,7 @@ def wavering(changes: str, storage: Storage) -> Topology:
     return builder.build_topology()
 
 
+@pytest.mark.rule("txtopo.dead_letters", "Rules", 3)
 def test_a_replay_with_another_bad_record_is_another_batch() -> None:
     """Dead letters are a part of the batch."""
     storage = Storage.in_memory()

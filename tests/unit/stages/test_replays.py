@@ -53,6 +53,7 @@ def test_the_number_of_tuples_is_told() -> None:
 
 @pytest.mark.parametrize("sliced", [False, True])
 @pytest.mark.parametrize("cuts", [(1,), (2,), (1, 2, 3), (3,)])
+@pytest.mark.rule("txtopo.stages.replays", "Rules", 2)
 def test_how_tuples_are_shared_among_record_batches_does_not_count(
     cuts: tuple[int, ...], sliced: bool
 ) -> None:
@@ -89,13 +90,14 @@ def test_columns_and_streams_are_told_apart() -> None:
     assert content(ROWS, stream="other") != content(ROWS)
 
 
+@pytest.mark.rule("txtopo.stages.replays", "Rules", 2)
 def test_the_order_of_the_streams_does_not_count() -> None:
     one, other = Digest(), Digest()
     add(one, ROWS, stream="a")
     add(one, ROWS[:1], stream="b")
 
-    add(other, ROWS[:2], stream="a")
     add(other, ROWS[:1], stream="b")
+    add(other, ROWS[:2], stream="a")
     add(other, ROWS[2:], stream="a")
     assert one.take() == other.take()
 

@@ -25,6 +25,7 @@ def change(before: State, after: State) -> TableChange | None:
     return table_change(declaration(before.layout()), after.layout(), "state 't'")
 
 
+@pytest.mark.rule("txtopo.state.evolution", "Rules", 2)
 def test_a_row_gets_new_columns_by_name_in_whatever_order() -> None:
     after = state("refunds long, note json, paid long", defaults={"refunds": 0, "note": {"a": 1}})
 
@@ -49,6 +50,7 @@ def test_nothing_is_to_be_done_for_the_same_columns() -> None:
         (state("a long"), state("a long", key=Fields("k long")), "its key does not change"),
     ],
 )
+@pytest.mark.rule("txtopo.state.evolution", "Rules", 1, 4)
 def test_what_cannot_be_done_is_refused_with_the_way_on(
     before: State, after: State, why: str
 ) -> None:
@@ -81,11 +83,13 @@ def test_a_column_of_an_aggregate_begins_with_the_value_of_no_rows() -> None:
 
 
 @pytest.mark.parametrize("after", [aggregated(a=Max("n")), state("a long", key=Fields("k string"))])
+@pytest.mark.rule("txtopo.state.evolution", "Rules", 4)
 def test_the_aggregate_of_a_column_does_not_change(after: State) -> None:
     with pytest.raises(SchemaDrift, match="the aggregate of its column 'a' does not change"):
         change(aggregated(a=Sum("n")), after)
 
 
+@pytest.mark.rule("txtopo.state.evolution", "Rules", 3)
 def test_a_column_that_is_taken_away_is_remembered() -> None:
     found = change(state("a long, b long"), state("a long"))
 

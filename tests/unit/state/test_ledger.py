@@ -32,6 +32,7 @@ CLAIM = claim_of(epoch=3)
         (TransactionAttempt(7, 3, 3), Standing.REDO),
     ],
 )
+@pytest.mark.rule("txtopo.state.ledger", "Rules", 3)
 def test_the_ledger_says_what_to_do(attempt: TransactionAttempt, expected: Standing) -> None:
     assert standing(HELD, attempt, CLAIM) is expected
 
@@ -47,6 +48,7 @@ def test_the_ledger_says_what_to_do(attempt: TransactionAttempt, expected: Stand
     ],
 )
 @pytest.mark.row(29)
+@pytest.mark.rule("txtopo.state.ledger", "Rules", 1, 2, 3)
 def test_what_comes_too_late_or_too_early_is_refused(
     attempt: TransactionAttempt, error: type[Exception]
 ) -> None:
@@ -96,6 +98,7 @@ def test_the_ledger_says_what_to_do_with_a_group(
         (HELD, GroupAttempt(7, 9, 3, (9,)), GroupBoundsError),
     ],
 )
+@pytest.mark.rule("txtopo.state.ledger", "Groups", 2)
 def test_a_group_that_comes_too_late_or_early_or_with_other_bounds_is_refused(
     ledger: Ledger, attempt: TransactionAttempt, error: type[Exception]
 ) -> None:
@@ -109,6 +112,7 @@ def test_a_refusal_of_bounds_names_both_groups() -> None:
     assert caught.value.facts["holder"] == GROUP.writer
 
 
+@pytest.mark.rule("txtopo.state.ledger", "Groups", 1)
 def test_a_ledger_names_the_group_that_wrote_it() -> None:
     attempt = GroupAttempt(9, 6, 3, (5,))
     written = GROUP.written_by(attempt)
@@ -120,6 +124,7 @@ def test_a_ledger_names_the_group_that_wrote_it() -> None:
     assert claimed(written, claim_of(epoch=4)).writer == attempt
 
 
+@pytest.mark.rule("txtopo.state.ledger", "Rules", 4)
 def test_a_new_epoch_counts_its_attempts_from_nought() -> None:
     """(epoch, attempt) is the order: attempt 0 of epoch 4 comes after attempt 2 of epoch 3."""
     taken = claimed(HELD, claim_of(epoch=4))
@@ -129,6 +134,8 @@ def test_a_new_epoch_counts_its_attempts_from_nought() -> None:
 
 
 @pytest.mark.row(9, 29)
+@pytest.mark.rule("txtopo.state.ledger", "Two coordinators that know nothing of each other", 1)
+@pytest.mark.rule("txtopo.state.ledger", "Rules", 1)
 def test_a_claim_of_an_earlier_epoch_or_another_topology_is_refused() -> None:
     assert claimed(HELD, claim_of(epoch=3)) == HELD
     with pytest.raises(FencedError):
@@ -163,6 +170,7 @@ def test_a_second_state_of_the_topology_is_refused_by_name(txid: int) -> None:
     assert "'other'" in str(caught.value)
 
 
+@pytest.mark.rule("txtopo.state.ledger", "Two coordinators that know nothing of each other", 2)
 def test_another_ensemble_is_refused_once_a_txid_is_held() -> None:
     with pytest.raises(ForeignEnsembleError) as caught:
         claimed(HELD, claim_of(epoch=9, ensemble="second"))
@@ -180,6 +188,7 @@ def test_the_error_of_another_ensemble_says_what_a_beginner_has_done() -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, 3, 5])
+@pytest.mark.rule("txtopo.state.ledger", "Two coordinators that know nothing of each other", 2, 3)
 def test_another_ensemble_takes_an_empty_state_over_and_the_first_is_refused(epoch: int) -> None:
     """Its epochs count for nothing here: whichever claimed last may write."""
     empty = whole_ledger("topology", 3)
@@ -198,6 +207,7 @@ def test_the_attempt_of_another_ensemble_is_not_taken_for_ones_own() -> None:
         standing(HELD, HELD.writer, claim_of(epoch=3, component="other"))
 
 
+@pytest.mark.rule("txtopo.state.ledger", "Two coordinators that know nothing of each other", 4)
 def test_a_claim_replaces_what_it_names_and_nothing_else() -> None:
     claim = replace(claim_of(epoch=9, component="new", ensemble="second"), replaces=HELD)
 
@@ -248,6 +258,7 @@ def test_a_state_that_was_released_empty_may_be_claimed_by_any_epoch() -> None:
 BEGINS = replace(CLAIM, begins=7)
 
 
+@pytest.mark.rule("txtopo.state.ledger", "A state that is added, or that comes back", 1)
 def test_a_state_that_is_added_begins_after_the_txid_of_its_claim() -> None:
     """Nothing of the txid is in it, so it has no writer that could be adopted or redone."""
     for empty in (None, claimed(None, claim_of(epoch=2))):
@@ -261,6 +272,7 @@ def test_a_state_that_is_added_begins_after_the_txid_of_its_claim() -> None:
     assert claimed(begun, replace(CLAIM, epoch=4)) == replace(begun, epoch=4)
 
 
+@pytest.mark.rule("txtopo.state.ledger", "A state that is added, or that comes back", 1)
 def test_a_state_that_has_begun_and_taken_nothing_may_begin_later() -> None:
     """It was taken out of the topology before its first txid, and is added again."""
     begun = claimed(None, BEGINS)

@@ -120,6 +120,7 @@ KEYS_PUT_MAX = 20
 @pytest.mark.integration
 @each_map
 @pytest.mark.parametrize("first", range(KEYS_PUT_MAX))
+@pytest.mark.rule("txtopo.state.map_backend", "Rules", 1, 2, 3)
 def test_two_crashes_after_any_two_keys_are_taken_back(
     kind: StateKind, compares: bool, first: int
 ) -> None:
@@ -142,6 +143,7 @@ def test_two_crashes_after_any_two_keys_are_taken_back(
 @each_map
 @pytest.mark.integration
 @pytest.mark.parametrize("seed", range(times(60)))
+@pytest.mark.rule("txtopo.state.map_backend", "Rules", 4)
 def test_random_histories_of_crashes_end_as_the_oracle_says(
     kind: StateKind, compares: bool, seed: int
 ) -> None:

@@ -204,6 +204,7 @@ def test_a_lost_answer_is_found_in_the_ledger() -> None:
     assert commit_resolved(state, attempt(1), puts(a=1)) == whole_ledger("topology", 1, 1, 1, 0)
 
 
+@pytest.mark.rule("txtopo.state.map_backend", "Rules", 5)
 def test_a_write_that_is_still_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("txtopo.state.map_backend._WAIT_S", 0.01)
     state = OpaqueMap(DictMap({}), TABLE)

@@ -59,6 +59,7 @@ class LostConnectionSuite:
 
     @pytest.mark.row(36)
     @pytest.mark.parametrize("landed", [True, False])
+    @pytest.mark.rule("state_backends.redis.backend", "Rules", 3)
     def test_without_the_ledger_the_outcome_is_unknown(
         self, distant: StateDriver, proxy: TcpProxy, landed: bool
     ) -> None:

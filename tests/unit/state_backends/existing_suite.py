@@ -72,6 +72,7 @@ class ExistingSuite:
         assert store.run(1, adding(("ann", 1), ("bob", 1), ("new", 1))) == [11, 1, 1]
         assert store.contents() == {"ann": 11, "bob": 1, "new": 1}
 
+    @pytest.mark.rule("state_backends.sql.creation", "Rules for a user's own table", 1)
     def test_an_undo_takes_rows_from_before_back_to_what_they_were(
         self, accounts: State, engine: sa.Engine
     ) -> None:
@@ -223,6 +224,7 @@ class ExistingSuite:
             ),
         ],
     )
+    @pytest.mark.rule("state_backends.sql.creation", "Rules for a user's own table", 2, 3)
     def test_a_table_that_cannot_hold_the_state_is_refused_with_the_reason(
         self, url: str, engine: sa.Engine, columns: str, why: str
     ) -> None:
@@ -264,6 +266,9 @@ class ExistingSuite:
 
         with pytest.raises(SchemaDrift, match="'accounts_view', which is to be made"):
             StateDriver(accounts)
+
+        columns = sa.inspect(engine).get_columns("accounts")
+        assert [column["name"] for column in columns] == ["name", "balance", "note"]
 
     def test_a_table_that_the_user_refuses_a_value_for_keeps_its_rows(
         self, url: str, engine: sa.Engine

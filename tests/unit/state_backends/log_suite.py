@@ -151,6 +151,9 @@ class LogSuite(Patient):
             (((1, 5), (10, 20)), (5, 29), (3, 20)),
         ],
     )
+    @pytest.mark.rule("state_backends.sql.postgresql_log", "Folds", 1)
+    @pytest.mark.rule("state_backends.sql.log", "Folds", 2)
+    @pytest.mark.rule("state_backends.sql.mariadb_log", "Folds", 2)
     def test_two_folds_of_the_same_rows_add_them_up_once(
         self,
         log: State,
@@ -226,6 +229,7 @@ class LogSuite(Patient):
         backend.close()
         assert self.rows_of(log) == [("d", 3, 4), ("z", 1, 4), ("d", 1, 5)]
 
+    @pytest.mark.rule("state_backends.sql.log", "Folds", 3)
     def test_the_rows_of_a_log_are_counted_once(
         self, log: State, monkeypatch: pytest.MonkeyPatch
     ) -> None:

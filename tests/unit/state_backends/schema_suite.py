@@ -7,8 +7,9 @@ import sqlalchemy as sa
 
 from state_backends.sql.dialect import LEDGER_COLUMNS_2
 from tests.unit.testing.conformance.types_page import expected, seen
-from txtopo import Fields
+from txtopo import Fields, TransactionAttempt
 from txtopo.errors import SchemaDrift, SchemaVersionError, StateUsageError
+from txtopo.plugins.stores import Claim, Owner, Puts
 from txtopo.state import Count, Ledger, State, Sum, open_state
 from txtopo.testing.conformance.driver import StateDriver, whole_ledger
 
@@ -135,6 +136,20 @@ class SchemaSuite:
 
         with pytest.raises(SchemaDrift, match="other columns"):
             StateDriver(state)
+
+    @pytest.mark.rule("txtopo.state.backend", "Rules", 6)
+    @pytest.mark.rule("state_backends.sql.backend", "Rules", 4)
+    def test_neither_a_claim_nor_a_commit_makes_a_table(
+        self, state: State, engine: sa.Engine
+    ) -> None:
+        backend = state.open()
+        with pytest.raises(SchemaDrift):
+            backend.claim(Claim(Owner("topology"), 1))
+        with pytest.raises(SchemaDrift):
+            backend.commit(TransactionAttempt(1, 0, 1), Puts({("a",): (1,)}))
+        backend.close()
+
+        assert sa.inspect(engine).get_table_names() == []
 
     @pytest.mark.row(34)
     def test_a_change_during_the_run_writes_nothing(self, state: State, engine: sa.Engine) -> None:

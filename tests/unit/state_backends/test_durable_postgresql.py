@@ -108,6 +108,7 @@ def test_a_fold_does_not_wait_and_leaves_a_session_that_does(
     assert {waits for waits, _, main in at_commit if main} == {"on"}
 
 
+@pytest.mark.rule("state_backends.sql.postgresql_log", "Folds", 2)
 def test_a_session_that_folded_waits_for_the_disk_again(url: str) -> None:
     from state_backends.sql.backend import SqlBackend
     from state_backends.sql.postgresql_log import PostgresqlLogDialect
@@ -160,6 +161,7 @@ def test_ledger_and_rows_of_a_reading_are_of_one_instant(url: str) -> None:
         assert [row.visible() for _, row in snapshot.items()] == [(1,)]
 
 
+@pytest.mark.rule("state_backends.sql.backend", "Rules", 1)
 def test_a_write_locks_the_ledger_before_anything_else(url: str) -> None:
     """Two coordinators that read it beside each other would both take their turn."""
     store = StateDriver(open_state(url, table="counts"))

@@ -71,6 +71,7 @@ def test_a_replica_that_takes_writes_is_refused(redis_server: RedisServer) -> No
         assert StateDriver(open_state(replica.url(), table="more")).puts(1, {"a": 1}).txid == 1
 
 
+@pytest.mark.rule("state_backends.redis.backend", "Rules", 1)
 def test_a_claim_between_a_commits_reading_and_its_write_refuses_it(
     redis_server: RedisServer,
 ) -> None:

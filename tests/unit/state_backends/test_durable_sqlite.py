@@ -51,6 +51,7 @@ def test_each_connection_that_commits_waits_for_the_disk(
     assert [each for each in at_commit if each["fullfsync"] != 1] == []
 
 
+@pytest.mark.rule("state_backends.sql.backend", "Rules", 1)
 def test_a_write_takes_the_lock_before_it_reads_the_ledger(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def test_who_goes_on_reads_no_ledger_and_looks_for_no_tombstone(writer: StateDri
     assert writer.contents() == {"a": 3}
 
 
+@pytest.mark.rule("state_backends.sql.backend", "Rules", 1)
 def test_who_left_another_ledger_is_refused(state: State, writer: StateDriver) -> None:
     """Its epoch was deposed, or it is behind: the row is not what it left."""
     successor = StateDriver(state, epoch=2)
@@ -64,6 +65,7 @@ def test_who_left_another_ledger_is_refused(state: State, writer: StateDriver) -
     assert successor.contents() == {"a": 2, "b": 3}
 
 
+@pytest.mark.rule("state_backends.sql.backend", "Rules", 1)
 def test_who_left_the_ledger_of_another_owner_is_refused(state: State, writer: StateDriver) -> None:
     """An operator gave the state away within the epoch: nothing else differs."""
     meant = replace(claim_of(component="another"), replaces=writer.held())

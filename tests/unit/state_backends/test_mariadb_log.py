@@ -175,6 +175,7 @@ class Pieces:
         self.seen.append(self.store.contents())
 
 
+@pytest.mark.rule("state_backends.sql.mariadb_log", "Folds", 1, 4)
 def test_a_fold_goes_piece_by_piece_and_readers_see_the_same_after_each(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,7 @@ class TestCatalogue:
     """What is in the database, compared with what the function says."""
 
     @pytest.mark.parametrize("kind", ["opaque", "transactional"])
+    @pytest.mark.rule("state_backends.sql.names", "Rules", 1)
     def test_everything_beside_a_table_has_a_name_that_is_known(
         self, store: Store, kind: StateKind
     ) -> None:
@@ -333,6 +334,7 @@ class TestThingsOfUsers:
             yield f"CREATE TYPE {name} AS ENUM ('a')", f"DROP TYPE {name}"
 
     @pytest.mark.parametrize("options", [{}, {"create": False}, {"add_columns": True}])
+    @pytest.mark.rule("state_backends.sql.names", "Rules", 2)
     def test_whatever_has_a_reserved_name_is_named_and_nothing_is_made(
         self, store: Store, options: dict[str, Any]
     ) -> None:

@@ -124,6 +124,7 @@ def test_a_server_that_may_forget_is_refused(
         assert client.keys() == []
 
 
+@pytest.mark.rule("state_backends.redis.backend", "Rules", 2)
 def test_keys_of_another_program_are_not_written_over(state: State) -> None:
     store = StateDriver(state)
     store.puts(1, {"a": 1})
@@ -182,6 +183,7 @@ def test_anyone_reads_a_state_without_its_declaration(state: State) -> None:
             assert reader.table == state.layout()
 
 
+@pytest.mark.rule("state_backends.redis.backend", "Rules", 4)
 def test_a_commit_reads_and_writes_its_own_keys_alone(state: State) -> None:
     """The cost of a commit is that of its batch, whatever the state holds."""
     store = StateDriver(state)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from state_backends.redis import backend as redis_backend
+from state_backends.redis.backend import EXPIRY_TXIDS, RedisBackend
 from tests.harness.servers.redis import RedisServer
 from txtopo import Count, Fields
 from txtopo.errors import ValueRefusedError
 from txtopo.state import State, open_state
-from txtopo.testing.conformance.driver import StateDriver
+from txtopo.testing.conformance.driver import StateDriver, claim_of
 
 pytestmark = pytest.mark.service("redis")
 
@@ -81,3 +84,53 @@ def test_a_commit_leaves_the_collector_as_it_was(state: State, enabled: bool) ->
     assert refused.value.__notes__ == [
         "while a batch was combined with key ('a',) of state 'counts'"
     ]
+
+
+def ranged(state: State) -> StateDriver:
+    """Drive a state with the rows a to e of txid 1, which expire by their value, 1."""
+    store = StateDriver(state.with_columns(Fields("k string"), Fields("n long")).ranged("n"))
+    store.puts(1, dict.fromkeys("abcde", 1))
+    store.puts(2, {})
+    return store
+
+
+@pytest.mark.rule("state_backends.redis.backend", "Rules", 5)
+def test_a_row_that_is_written_while_others_are_looked_for_does_not_expire(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ranged(state)
+    look = RedisBackend._expired
+
+    def slow(self: RedisBackend, up_to: Any, txid: int) -> Iterator[str]:
+        found = list(look(self, up_to, txid))
+        store.puts(3, {"c": 9})
+        return iter(found)
+
+    monkeypatch.setattr(RedisBackend, "_expired", slow)
+
+    assert store.backend.expire(1, 2) == 4
+    assert store.contents() == {"c": 9}
+
+
+@pytest.mark.rule("state_backends.redis.backend", "Rules", 5)
+def test_rows_that_have_expired_are_looked_for_once_in_many_txids(state: State) -> None:
+    store = ranged(state)
+    assert store.backend.expire(0, 2) == 0
+
+    assert store.backend.expire(1, 1 + EXPIRY_TXIDS) == 0
+    assert store.backend.expire(1, 2 + EXPIRY_TXIDS) == 5
+
+
+@pytest.mark.rule("state_backends.redis.backend", "Rules", 6)
+def test_a_claim_that_adds_a_column_writes_every_row_again(state: State) -> None:
+    StateDriver(state.with_columns(Fields("k string"), Fields("n long"))).puts(1, {"a": 1, "b": 2})
+    columns = Fields("k string"), Fields("n long, m long")
+    backend = open_state(state.url, "opaque", "counts", *columns, defaults={"m": 7}).open()
+    backend.create()
+
+    backend.claim(replace(claim_of("topology", 2), changes_table=True))
+
+    with backend.snapshot() as snapshot:
+        rows = {key: row.current for key, row in snapshot.items()}
+    backend.close()
+    assert rows == {("a",): (1, 7), ("b",): (2, 7)}

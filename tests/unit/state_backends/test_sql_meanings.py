@@ -103,6 +103,7 @@ def test_an_sqlstate_becomes_what_the_table_says(state: str) -> None:
         ("XX001", StoreDamagedError),
     ],
 )
+@pytest.mark.rule("state_backends.sql.failures", "Rules", 1)
 def test_what_is_known_to_pass_or_to_last_is_sorted_so(state: str, kind: type[TxtopoError]) -> None:
     assert type(translated(Said(state), "state 's'")) is kind
 
@@ -131,6 +132,7 @@ def test_a_result_code_of_sqlite_becomes_what_the_table_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", sorted(TEXTS))
+@pytest.mark.rule("state_backends.sql.failures", "Rules", 2)
 def test_words_decide_where_there_is_no_code(text: str) -> None:
     error = sa.exc.OperationalError("SELECT", None, RuntimeError(f"so: {text} here"))
 
@@ -178,6 +180,8 @@ def test_classes_decide_last(name: str) -> None:
     assert meaning_of(kind("it says"), "it says") is CLASSES[name]
 
 
+@pytest.mark.rule("state_backends.sql.backend", "Rules", 2)
+@pytest.mark.rule("state_backends.sql.failures", "Rules", 3)
 def test_an_error_that_nothing_is_known_of_passes_and_leaves_a_commit_open() -> None:
     assert type(translated(RuntimeError("?"), "state 's'")) is StoreUnavailable
     found = translated(RuntimeError("?"), "state 's'", during_commit=True)
@@ -186,6 +190,7 @@ def test_an_error_that_nothing_is_known_of_passes_and_leaves_a_commit_open() -> 
     assert "the ledger tells at the next start" in str(lasting)
 
 
+@pytest.mark.rule("state_backends.sql.backend", "Rules", 3)
 def test_a_row_that_stays_in_the_way_ends_the_run_and_a_lock_does_not() -> None:
     """Who makes a row at the same time is seen at the next try; bookkeeping by hand is not."""
     assert type(stuck(Duplicate("a row of this key"), 3)) is PromiseError

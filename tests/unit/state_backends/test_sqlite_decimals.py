@@ -85,6 +85,7 @@ def test_a_decimal_without_a_fraction_is_a_whole_number_in_the_view(
     )
 
 
+@pytest.mark.rule("state_backends.sql.sqlite_decimals", "Rules", 2)
 def test_the_schema_tells_where_the_point_is(url: str, plain: sqlite3.Connection) -> None:
     filled(url, "decimal(10,2)", CENTS)
 
@@ -163,6 +164,7 @@ def test_sums_and_means_of_narrow_decimals_are_kept(url: str, plain: sqlite3.Con
         ("decimal(38,18)", Mean("amount"), "a sum with 18 of them behind the point for 'it_sum'"),
     ],
 )
+@pytest.mark.rule("state_backends.sql.sqlite_decimals", "Rules", 1)
 def test_wider_decimals_are_refused_when_the_topology_is_built(
     url: str, tmp_path: Path, kind: str, aggregate: Aggregate, got: str
 ) -> None:

@@ -268,6 +268,7 @@ def merged(world: Changing, builder: StreamBuilder) -> None:
     world.count(builder.merge(rows, others))
 
 
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 8)
 def test_a_source_that_is_merged_in_closes_nothing_again(world: Changing) -> None:
     world.run(plain, s=OLD)
     world.run(merged, s=NEW, t=LATER)
@@ -329,6 +330,7 @@ def timed(**declared: Any) -> Program:
 
 @pytest.mark.parametrize(("before", "after"), [({}, {"by": "key"}), ({"by": "key"}, {}),
                                            ({"by": "key"}, {"by": ("key", "n")})])  # fmt: skip
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 9)
 def test_other_parts_are_a_change_and_then_the_old_ones_do_not_count(
     world: Changing, before: Any, after: Any
 ) -> None:
@@ -422,6 +424,7 @@ JOINED = "key=key n=n ts=ts"
         pytest.param(columns(JOINED, "at=ts more=n"), id="a column more on the right"),
     ],
 )
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 9)
 def test_other_columns_of_a_join_in_the_same_table_are_refused(
     world: Changing, changed: Program
 ) -> None:

@@ -110,6 +110,7 @@ def test_what_is_below_a_committer_has_one_task() -> None:
     assert {each.parallelism for id, each in graph.components.items() if id != "sales"} == {1}
 
 
+@pytest.mark.rule("txtopo.streams.builder", "Rules", 4)
 def test_neither_parallelism_nor_another_start_changes_what_a_topology_is_known_by() -> None:
     prints = []
     for parallelism in (1, 4):

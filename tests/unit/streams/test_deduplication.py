@@ -26,6 +26,7 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'unique.db'}"
 
 
+@pytest.mark.rule("txtopo.streams.deduplication", "Rules", 2)
 def test_rows_of_a_key_are_duplicates_if_they_are_less_apart_than_within() -> None:
     unique = Unique(10)
 
@@ -42,6 +43,7 @@ def test_a_duplicate_does_not_prolong_what_it_repeats() -> None:
     assert [time for _, _, time in found] == [0, 12, 24]
 
 
+@pytest.mark.rule("txtopo.streams.deduplication", "Rules", 2, 3)
 def test_a_row_that_is_older_by_within_is_let_through_once() -> None:
     unique = Unique(10)
     unique.run([("a", 1, 100)], None)
@@ -52,6 +54,7 @@ def test_a_row_that_is_older_by_within_is_let_through_once() -> None:
     assert unique.held() == {"a": [80, 90, 100, 110]}
 
 
+@pytest.mark.rule("txtopo.streams.deduplication", "Rules", 5)
 def test_a_time_is_remembered_until_no_row_on_time_can_repeat_it() -> None:
     unique = Unique(10)
     unique.run([("a", 1, 100), ("a", 2, 50), ("a", 3, 70)], second(59.999999))
@@ -77,6 +80,7 @@ def test_the_first_row_that_came_is_let_through_in_one_batch_as_in_several(first
     assert [row for each in rows for row in cut.run([each], None)] == rows[:1]
 
 
+@pytest.mark.rule("txtopo.streams.deduplication", "Rules", 4)
 def test_a_row_without_a_key_is_never_a_duplicate() -> None:
     unique = Unique(10)
 
@@ -84,6 +88,7 @@ def test_a_row_without_a_key_is_never_a_duplicate() -> None:
     assert not unique.txids.held("seen")
 
 
+@pytest.mark.rule("txtopo.streams.deduplication", "Rules", 1)
 def test_a_row_at_the_watermark_is_on_time_and_one_before_is_late() -> None:
     """The watermark of the txid before counts, not that of its own."""
     unique = Unique(10)
@@ -101,6 +106,7 @@ def test_late_rows_are_numbered_in_the_order_of_their_columns() -> None:
     assert unique.late() == [("a", 3, 8), ("a", 7, 8), ("b", 2, 9), (None, 1, 3)]
 
 
+@pytest.mark.rule("txtopo.streams.deduplication", "Rules", 5)
 def test_a_key_expires_when_no_row_on_time_can_repeat_it() -> None:
     unique = Unique(10)
     unique.run([("a", 1, 50), ("b", 1, 51)], second(40))

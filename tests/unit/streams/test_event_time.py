@@ -42,6 +42,7 @@ def watermark(url: str) -> float | None:
     return marks_of(url, "timed_marks").get(("watermark", "counts", "", ""))
 
 
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 1)
 def test_the_watermark_is_the_latest_event_less_the_delay(url: str) -> None:
     tables_of(counting(url), events(("a", 7), ("a", 3)), url, delay="2 minutes")
 
@@ -59,6 +60,7 @@ def test_a_time_without_a_zone_is_one_of_utc(url: str) -> None:
     assert watermark(url) == 5
 
 
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 1)
 def test_the_slowest_part_holds_the_watermark_back(url: str) -> None:
     rows = events(("a", 7), ("b", 3), ("a", 9))
     tables_of(counting(url), rows, url, delay="2 minutes", by="key", take=3)
@@ -70,6 +72,7 @@ def test_the_slowest_part_holds_the_watermark_back(url: str) -> None:
     }
 
 
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 8)
 def test_a_part_that_appears_late_does_not_move_the_watermark_back(url: str) -> None:
     rows = events(("a", 20), ("b", 3))
     tables_of(counting(url), rows, url, by="key")
@@ -118,6 +121,7 @@ def test_of_several_sources_the_slowest_counts_with_its_own_delay(url: str) -> N
     assert watermark(url) == 9
 
 
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 4)
 def test_a_source_without_a_row_keeps_the_watermark_unknown(url: str) -> None:
     two_sources(url, events(("a", 10), ("a", 40), ("a", 1)), [])
 
@@ -156,6 +160,7 @@ def test_a_row_without_a_usable_time_is_a_dead_letter(url: str, bad: Any) -> Non
     assert watermark(url) == 8
 
 
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 7)
 def test_without_dead_letters_such_a_row_ends_the_run(url: str) -> None:
     told = "a row of source 'events' has no usable event time in column 'ts'; got NULL, in .*'e2'"
     with pytest.raises(RecordFailed, match=told):

@@ -35,6 +35,7 @@ def sums(url: str, value: str = "total long", **more: Any) -> Any:
     return write
 
 
+@pytest.mark.rule("txtopo.streams.expiring_values", "Rules", 2)
 def test_a_value_counts_as_none_after_that_time_without_a_row(url: str) -> None:
     """Ten minutes after a row its value is none; a microsecond earlier it is there."""
     rows = events(("a", 0), ("a", 9.99), ("b", 10), ("a", 19.99), ("b", 19.99))
@@ -61,6 +62,7 @@ def test_a_late_row_finds_no_value_that_the_watermark_has_passed(url: str) -> No
     assert kept["a"] == {"total": 3, "seen": at(1)}
 
 
+@pytest.mark.rule("txtopo.streams.expiring_values", "Rules", 1)
 def test_the_state_says_when_a_value_last_had_a_row(url: str) -> None:
     rows = events(("a", 3), ("a", 1), ("b", 5))
     (kept,) = tables_of(sums(url, expire_after="10 minutes"), rows, url, "sums")

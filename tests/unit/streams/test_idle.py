@@ -103,6 +103,7 @@ def test_a_silent_part_holds_the_watermark_back_for_ever_by_default() -> None:
     assert world.txid(100_000, ("left", "a", 50)) == (3, 3)
 
 
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 5, 6)
 def test_a_part_that_is_silent_for_long_does_not_count() -> None:
     world = Committed(5)
     world.txid(0, ("left", "a", 10), ("left", "b", 3))
@@ -153,6 +154,7 @@ def test_a_row_that_an_attempt_cut_out_takes_its_watermark_back() -> None:
     assert world.txid(2) == (20, 20)
 
 
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 5)
 def test_with_a_clock_time_goes_on_for_a_part_without_rows() -> None:
     world = Committed(None, clock=5)
     world.txid(0, ("left", "a", -10), ("left", "b", -20))

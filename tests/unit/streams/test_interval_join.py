@@ -28,6 +28,7 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'join.db'}"
 
 
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 1)
 def test_both_ends_of_the_interval_match() -> None:
     join = Join(-2, 5)
     found = join.run([("k", 10)], [("k", time) for time in (7.999999, 8, 15, 15.000001)], None)
@@ -35,6 +36,7 @@ def test_both_ends_of_the_interval_match() -> None:
     assert found == [("k", 10, 8), ("k", 10, 15)]
 
 
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 4)
 def test_a_match_at_the_end_of_the_interval_and_of_the_watermark_is_found() -> None:
     """The right row is just on time, and the left one not closed."""
     join = Join(0, 5, "left")
@@ -73,6 +75,7 @@ def test_the_same_with_an_interval_in_the_past() -> None:
     assert join.run([("a", 10)], [], second(10)) == [("a", 10, 8)]
 
 
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 4)
 def test_a_row_that_had_a_match_in_an_earlier_txid_does_not_leave_alone() -> None:
     join = Join(0, 5, "left")
     join.run([("k", 10)], [], second(10))
@@ -88,6 +91,7 @@ def test_a_row_with_a_match_in_the_txid_that_closes_it_does_not_leave_alone() ->
     assert join.run([], [("k", 12)], second(30)) == [("k", 10, 12)]
 
 
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 7)
 def test_rows_of_one_key_and_time_are_all_matched_and_all_leave() -> None:
     join = Join(0, 5, "left")
     assert join.run([("a", 1), ("a", 1)], [("a", 2)], None) == [("a", 1, 2)] * 2
@@ -103,6 +107,7 @@ def test_null_keys_match_nothing_and_left_ones_leave_at_once() -> None:
     assert Join(0, 5).run([(None, 1)], [(None, 1)], None) == []
 
 
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 2)
 def test_late_rows_match_nothing_and_are_kept_with_their_columns() -> None:
     join = Join(0, 5, "left")
     join.run([("a", 10)], [("a", 10)], second(10))
@@ -113,6 +118,7 @@ def test_late_rows_match_nothing_and_are_kept_with_their_columns() -> None:
     assert join.late() == [("left", "a", 9), ("right", "a", 9.999999)]
 
 
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 3)
 def test_rows_are_buffered_as_long_as_they_may_match_each_side_by_its_own_end() -> None:
     join = Join(-3, 5)
     join.run([("k", 10)], [("k", 10)], second(10))
@@ -125,6 +131,7 @@ def test_rows_are_buffered_as_long_as_they_may_match_each_side_by_its_own_end() 
     assert not join.buffered(LEFT)
 
 
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 7)
 def test_the_order_of_matches_depends_on_nothing_but_the_rows() -> None:
     chance = random.Random(1)
     left = [(chance.choice("abc"), float(chance.randrange(9))) for _ in range(40)]
@@ -159,6 +166,7 @@ def test_how_streams_are_cut_makes_no_difference_without_late_rows(how: Any) -> 
     assert sum(results[0].values()) >= len(told.emitted) > 50
 
 
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 5)
 def test_many_rows_leave_a_bounded_buffer() -> None:
     """100,000 rows at a fixed horizon."""
     join, most, found = Join(0, 100, "left"), 0, 0
@@ -224,6 +232,7 @@ def two(url: str, left: Any, right: Any, write: Any, **time: Any) -> None:
     run(builder.build_topology(), LOCAL)
 
 
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 6)
 def test_the_watermark_below_is_behind_by_what_a_left_row_may_wait(url: str) -> None:
     """Windows of the left row's time get matches that come an hour later, and late is nothing."""
 
@@ -360,6 +369,7 @@ def changed(join: Join, lower: float, upper: float, how: How = "inner") -> Join:
     return join
 
 
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 8)
 def test_a_row_that_has_left_does_not_leave_again_with_a_longer_interval() -> None:
     join = Join(0, 5, "left")
     join.run([("k", 10)], [], second(10))
@@ -379,6 +389,7 @@ def test_a_row_that_is_buffered_leaves_once_with_a_longer_interval() -> None:
     assert join.run([], [("k", 20)], second(99)) == []
 
 
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 8)
 def test_a_row_that_is_buffered_leaves_once_with_a_shorter_interval() -> None:
     join = Join(0, 20, "left")
     join.run([("k", 10)], [], second(10))

@@ -212,6 +212,7 @@ def bool_of(row: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.rule("txtopo.streams.builder", "Rules", 3)
 def test_a_mistake_is_told_where_it_stands(name: str) -> None:
     mistake, message = MISTAKES[name]
     _, sales = builder_and_sales()

@@ -65,6 +65,7 @@ def test_merge_has_the_rows_of_all_its_streams() -> None:
     assert_right(program, SEEDS)
 
 
+@pytest.mark.rule("txtopo.streams.builder", "Rules", 2)
 def test_an_aggregate_within_a_batch_forgets_the_batch_before() -> None:
     def program(builder: Any, sales: Any, state: Any) -> None:
         of_batch = sales.group_by("shop").aggregate(
@@ -96,6 +97,7 @@ def running(builder: Any, sales: Any, state: Any) -> None:
     booked.store(state("bookings"), key="id")
 
 
+@pytest.mark.rule("txtopo.streams.builder", "Rules", 1)
 def test_a_running_value_reads_what_was_before_and_its_own_writes() -> None:
     assert_right(running, SEEDS)
 

@@ -116,6 +116,7 @@ def test_a_row_extends_a_session_of_an_earlier_txid_in_both_directions(url: str)
     assert in_minutes(kept) == {("a", 5, 20): 10, ("b", 6, 11): 5}
 
 
+@pytest.mark.rule("txtopo.streams.sessions", "Rules", 2)
 def test_a_row_between_two_sessions_makes_one_of_them_and_leaves_no_other_row(url: str) -> None:
     rows = events(("a", 0), ("a", 9), ("a", 20), ("a", 4))
     (kept,) = tables_of(counted(url), rows, url, "sessions", delay=NEVER)
@@ -123,6 +124,7 @@ def test_a_row_between_two_sessions_makes_one_of_them_and_leaves_no_other_row(ur
     assert in_minutes(kept) == {("a", 0, 14): 7, ("a", 20, 25): 3}
 
 
+@pytest.mark.rule("txtopo.streams.sessions", "Rules", 1)
 def test_sessions_touch_if_rows_are_exactly_a_gap_apart(url: str) -> None:
     rows = events(("a", 0), ("a", 5), ("b", 0), ("b", 5.001))
     (kept,) = tables_of(counted(url), rows, url, "sessions", delay=NEVER)
@@ -130,6 +132,7 @@ def test_sessions_touch_if_rows_are_exactly_a_gap_apart(url: str) -> None:
     assert in_minutes(kept) == {("a", 0, 10): 3, ("b", 0, 5): 3, ("b", 5.001, 10.001): 4}
 
 
+@pytest.mark.rule("txtopo.streams.sessions", "Rules", 5)
 def test_a_session_closes_once_the_watermark_has_passed_its_end(url: str) -> None:
     """A row of the end itself would not be late, and is in it."""
     rows = events(("a", 0), ("a", 4), ("b", 9), ("b", 9.001), ("b", 14))
@@ -163,6 +166,7 @@ def test_a_row_exactly_a_gap_later_is_in_the_session_in_every_cut(
         assert not late
 
 
+@pytest.mark.rule("txtopo.streams.sessions", "Rules", 3)
 def test_a_row_is_late_if_its_own_session_has_ended_and_it_reaches_no_open_one(url: str) -> None:
     """W is 10: the session of 4.9 has ended, that of 5 has not; 6.1 and 4 reach an open one."""
     rows = events(("x", 10), ("a", 4.9), ("b", 5), ("b", 4), ("c", 6.1), ("c", 4))
@@ -183,6 +187,7 @@ def test_a_late_row_is_in_time_beside_one_of_its_batch_in_either_order(url: str)
         assert sum(row["n"] for row in kept.values()) == 4
 
 
+@pytest.mark.rule("txtopo.streams.sessions", "Rules", 4)
 def test_a_session_never_takes_the_key_of_a_closed_one(url: str) -> None:
     """[0, 5) is closed. A row of 5 opens [5, 10); one of 0 reaches it, but may not begin it."""
     rows = events(("a", 0), ("x", 5.5), ("a", 5), ("a", 0))
@@ -200,6 +205,7 @@ def test_a_session_never_takes_the_key_of_a_closed_one(url: str) -> None:
     assert total == 7
 
 
+@pytest.mark.rule("txtopo.streams.sessions", "Rules", 4)
 def test_a_closed_session_takes_no_row_though_it_is_near(url: str) -> None:
     rows = events(("a", 0), ("x", 5.5), ("a", 3))
     kept, late = tables_of(counted(url), rows, url, "sessions", "sessions_late")
@@ -226,6 +232,7 @@ def test_late_rows_can_be_dropped(url: str) -> None:
 @pytest.mark.parametrize(
     ("window", "kept"), [(session("5 minutes"), 3), (tumbling("5 minutes"), 1)]
 )
+@pytest.mark.rule("txtopo.streams.sessions", "Rules", 6)
 def test_late_rows_of_what_may_have_expired_are_dropped(window: Any, kept: int, url: str) -> None:
     """Whether their rows are still there depends on when they were deleted."""
 
@@ -302,6 +309,7 @@ def test_every_aggregate_is_combined_when_sessions_merge(url: str) -> None:
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.rule("txtopo.streams.sessions", "Rules", 7)
 def test_first_and_last_of_a_batch_go_by_their_order_and_not_by_tasks(tasks: int, url: str) -> None:
     """Two tasks have parts of one session; in the second txid they meet through a stored one."""
     fields = Fields("key string, place long, ts timestamp")

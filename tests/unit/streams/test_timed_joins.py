@@ -138,5 +138,6 @@ def test_interval_joins_are_right_whatever_crashes(how: str, config: Config | No
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=["one by one", "groups"])
+@pytest.mark.rule("txtopo.streams.expiring_values", "Rules", 3)
 def test_expiring_values_are_right_whatever_crashes(config: Config | None) -> None:
     assert_right(sums, plain_sums, one, range(20), delay=DELAY, config=config)

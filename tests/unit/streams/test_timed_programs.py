@@ -44,6 +44,7 @@ def nothing_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 200, 10))
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 2)
 def test_random_programs_with_event_time_are_right_whatever_crashes(first: int) -> None:
     """Every second one commits txids in groups."""
     for seed in range(first, first + 10):

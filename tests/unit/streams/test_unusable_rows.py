@@ -48,6 +48,7 @@ def test_a_row_without_a_usable_time_is_kept_and_moves_nothing(url: str, bad: An
     assert marks_of(url, "timed_marks")["mark", "events", '["ts"]', ""] == 8
 
 
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 7)
 def test_a_row_too_far_ahead_of_its_planned_time_is_kept(url: str) -> None:
     rows = events(("a", 7), ("b", 8))
     rows[1][3] = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=2)

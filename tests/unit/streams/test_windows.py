@@ -66,6 +66,7 @@ def test_rows_in_very_many_windows_are_made_a_few_at_a_time() -> None:
     assert [time for _, _, time in found] == [time for time in times for _ in range(10_000)]
 
 
+@pytest.mark.rule("txtopo.streams.windows", "Rules", 1)
 def test_windows_can_be_moved_by_an_offset() -> None:
     day = assigned(tumbling("1 day", offset="22 hours"), [NOON])
 
@@ -139,6 +140,7 @@ def test_a_row_is_late_once_its_window_has_closed_and_not_before(url: str) -> No
     assert in_minutes(late) == {(0, "a"): 6}
 
 
+@pytest.mark.rule("txtopo.streams.windows", "Rules", 2)
 def test_a_window_whose_end_is_the_watermark_is_closed(url: str) -> None:
     """The watermark is exactly 5: [0, 5) closes in that txid, and a row is late after it."""
     rows = events(("a", 1), ("a", 5), ("a", 4))
@@ -149,6 +151,8 @@ def test_a_window_whose_end_is_the_watermark_is_closed(url: str) -> None:
     assert in_minutes(late) == {(0, "a"): 3}
 
 
+@pytest.mark.rule("txtopo.streams.windows", "Rules", 2)
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 3)
 def test_rows_of_the_txid_that_closes_their_window_are_in_time(url: str) -> None:
     rows = events(("a", 1), ("a", 30), ("a", 2))
     program = counted(url, tumbling("5 minutes"))
@@ -158,6 +162,7 @@ def test_rows_of_the_txid_that_closes_their_window_are_in_time(url: str) -> None
     assert not late
 
 
+@pytest.mark.rule("txtopo.streams.windows", "Rules", 3)
 def test_closed_windows_are_emitted_as_they_are_in_the_table(url: str) -> None:
     program = counted(url, tumbling("5 minutes"))
     kept, closed = tables_of(program, ROWS, url, "counts", "closed", delay="2 minutes")
@@ -372,6 +377,7 @@ def test_a_topology_with_other_windows_is_another_topology(url: str) -> None:
 
 
 @pytest.mark.parametrize("window", [tumbling("5 minutes"), session("5 minutes")])
+@pytest.mark.rule("txtopo.streams.windows", "Rules", 4)
 def test_a_query_finds_no_window_that_may_have_been_deleted(
     window: Window | Session, url: str
 ) -> None:

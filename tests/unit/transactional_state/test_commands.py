@@ -114,6 +114,7 @@ def test_a_topology_of_which_nobody_asked_anything_is_to_run(state: Transactiona
     assert state.get(DESIRED) is None
 
 
+@pytest.mark.rule("txtopo.transactional_state.commands", "Rules", 2)
 def test_a_deposed_leader_answers_nothing(connect: Connect) -> None:
     """It has read the command, and is deposed before it answers."""
     mine, others = connect(), connect()
@@ -146,16 +147,20 @@ def test_a_command_with_an_answer_is_never_done_again(connect: Connect) -> None:
     assert answer_in(second, 1)["epoch"] == 2
 
 
+@pytest.mark.rule("txtopo.transactional_state.commands", "Rules", 5)
 def test_commands_are_answered_in_the_order_of_their_numbers(state: TransactionalState) -> None:
     for number, verb in ((2, "activate"), (10, "deactivate"), (1, "kill")):
         write(state, number, verb)
 
     desk_of(state).serve()
 
+    statuses = [answer_in(state, number).get("status") for number in (1, 2, 10)]
+    assert statuses == ["killed", "running", "deactivated"]
     assert desired_in(state).status == "deactivated"
     assert desired_in(state).command == 10
 
 
+@pytest.mark.rule("txtopo.transactional_state.commands", "Rules", 5)
 def test_a_number_that_was_answered_is_refused_though_its_node_was_deleted(
     state: TransactionalState,
 ) -> None:
@@ -177,6 +182,7 @@ def test_a_number_that_was_answered_is_refused_though_its_node_was_deleted(
     assert desired_in(state).command == 2
 
 
+@pytest.mark.rule("txtopo.transactional_state.commands", "Rules", 6)
 def test_an_answer_stays_for_a_while_counted_by_whoever_leads(connect: Connect) -> None:
     first, second = connect(), connect()
     write(first, 1)
@@ -197,6 +203,7 @@ def test_an_answer_stays_for_a_while_counted_by_whoever_leads(connect: Connect) 
 
 
 @pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.rule("txtopo.transactional_state.commands", "Rules", 3, 4)
 def test_after_a_lost_answer_of_the_ensemble_the_leader_obeys_what_is_stored(landed: bool) -> None:
     ensemble = MemoryEnsemble()
     state = MemoryTransactionalState("t", ensemble)
@@ -228,6 +235,7 @@ def test_after_a_lost_answer_of_the_ensemble_the_leader_obeys_what_is_stored(lan
         7,
     ],
 )
+@pytest.mark.rule("txtopo.transactional_state.commands", "Rules", 8)
 def test_what_cannot_be_read_is_refused_and_changes_nothing(
     state: TransactionalState, command: Json
 ) -> None:
@@ -274,6 +282,7 @@ def test_a_desired_status_that_cannot_be_read_is_not_taken_for_none(value: Json)
         desk_of(state).serve()
 
 
+@pytest.mark.rule("txtopo.transactional_state.commands", "Rules", 7)
 def test_without_a_leader_the_client_answers_what_was_asked_before_and_its_own(
     connect: Connect,
 ) -> None:
@@ -379,6 +388,7 @@ class LosesAnAnswer(MemoryTransactionalState):
             super().apply(steps)
 
 
+@pytest.mark.rule("txtopo.transactional_state.commands", "Rules", 1)
 def test_a_client_that_lost_its_connection_while_it_asked_has_asked_once() -> None:
     """Another operator revives the topology in between. A second kill would end it."""
     ensemble = MemoryEnsemble()

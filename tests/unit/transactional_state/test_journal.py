@@ -119,6 +119,8 @@ def kill_after(state: TransactionalState, writes: int) -> None:
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
+@pytest.mark.rule("txtopo.transactional_state.journal", "Order of durability", 3)
+@pytest.mark.rule("txtopo.coordinator.machine", "Order of durability", 3)
 def test_a_death_during_an_advance_leaves_all_of_it_or_nothing(
     connect: Connect, writes: int
 ) -> None:
@@ -136,6 +138,7 @@ def test_a_death_during_an_advance_leaves_all_of_it_or_nothing(
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
+@pytest.mark.rule("txtopo.transactional_state.journal", "Order of durability", 2)
 def test_a_death_during_the_first_claim_leaves_all_of_it_or_nothing(
     connect: Connect, writes: int
 ) -> None:
@@ -162,6 +165,8 @@ def test_a_successor_prunes_what_its_predecessor_left(connect: Connect) -> None:
 
 
 @pytest.mark.row(47)
+@pytest.mark.rule("txtopo.transactional_state.journal", "Order of durability", 1)
+@pytest.mark.rule("txtopo.runtime.takeover", "Order", 2)
 def test_a_deposed_coordinator_writes_nothing_and_names_its_successor(
     connect: Connect,
 ) -> None:
@@ -327,6 +332,8 @@ def adding(known: object) -> list[str]:
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
+@pytest.mark.rule("txtopo.transactional_state.journal", "Order of durability", 4)
+@pytest.mark.rule("txtopo.runtime.takeover", "Order", 2)
 def test_a_death_while_a_state_is_added_leaves_all_of_the_change_or_nothing(
     connect: Connect, writes: int
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_batch_without_a_limit_is_stored_as_ever() -> None:
 
 
 @pytest.mark.parametrize("rows_max", [0, 7, [3, 0, 4]])
+@pytest.mark.rule("txtopo.pacing", "Rules", 2)
 def test_a_limit_is_stored_and_comes_back(rows_max: Json) -> None:
     metadata = BatchMetadata(3, None, pace={"rows_max": rows_max, "credit": 0.5, "at_s": 9.25})
 

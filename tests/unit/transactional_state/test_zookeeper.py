@@ -86,6 +86,7 @@ def test_a_step_that_touches_a_forbidden_node_is_refused(
 
 
 @pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.rule("txtopo.transactional_state.commands", "Rules", 8)
 def test_a_command_of_a_stranger_is_passed_over_and_named_and_the_next_is_answered(
     opened: Open,
     kazoo: KazooClient,

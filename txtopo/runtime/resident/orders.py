@@ -1,12 +1,13 @@
 """StageOrders: decides which slot computes which stage, and what a lost slot fails.
 
+No I/O, clock, thread or random number is used here; see
+:mod:`txtopo.runtime.resident.supervisor`, some of whose actions are events here.
+
 Rules
 -----
 1. Only this file changes what a slot has to do, as the table :data:`AFTER` allows.
-2. No I/O, clock, thread or random number is used here; see
-   :mod:`txtopo.runtime.resident.supervisor`, some of whose actions are events here.
-3. An answer to another order than the one that a slot is doing changes nothing.
-4. A level is told as done once, with one answer of each slot, or as failed once. Nothing is told of
+2. An answer to another order than the one that a slot is doing changes nothing.
+3. A level is told as done once, with one answer of each slot, or as failed once. Nothing is told of
    a level afterwards.
 
 Theory of operation

@@ -1,17 +1,18 @@
 """UncommittedOffsets: which offset of a partition may be committed, whatever the order of acks.
 
+No I/O, clock, thread or random number is used here.
+
 Rules
 -----
-1. No I/O, clock, thread or random number is used here.
-2. The offset that may be committed is that of the lowest record that is not acked, or the offset
+1. The offset that may be committed is that of the lowest record that is not acked, or the offset
    after all records that were taken if each is acked. So a committed offset never passes a record
-   that is not acked.
-3. Nothing is concluded from numbers that follow each other. Compaction, aborted transactions and
+   that is not acked. A record that failed is one that is not acked.
+2. Nothing is concluded from numbers that follow each other. Compaction, aborted transactions and
    markers of transactions leave offsets without a record, which nobody would ever ack. They are
    passed together with the records around them.
-4. A failure changes nothing: a record that failed is one that is not acked.
-5. What was committed once stays true: below it everything is processed. So a commit that comes too
-   late, or twice, may set a group back, but never makes it pass a record.
+
+What was committed once stays true: below it everything is processed. So a commit that comes too
+late, or twice, may set a group back, but never makes it pass a record.
 
 One object belongs to one assignment of a partition to one task. When the partition is assigned
 again, a new one begins at the committed offset.

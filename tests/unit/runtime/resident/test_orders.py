@@ -58,6 +58,7 @@ def lost(error: RunLostError, *, job_ended: bool, unready_jobs: int = 0) -> Life
     return LifeLost(0, 1, error, job_ended, unready_jobs)
 
 
+@pytest.mark.rule("txtopo.runtime.resident.orders", "Rules", 3)
 def test_a_level_is_done_when_all_slots_have_answered() -> None:
     two = Ordered(2)
 
@@ -81,6 +82,7 @@ def test_orders_wait_for_a_slot() -> None:
     assert one.tell(SlotReady(0)) == [GiveOrder(0, 1, FIRST)]
 
 
+@pytest.mark.rule("txtopo.runtime.resident.orders", "Rules", 2)
 def test_an_answer_that_comes_twice_or_late_changes_nothing() -> None:
     one = Ordered()
     one.order(FIRST, SECOND)
@@ -129,6 +131,7 @@ def test_what_waits_fails_uncounted_when_two_jobs_bring_none() -> None:
     assert failed.error.facts["counted"] is False
 
 
+@pytest.mark.rule("txtopo.runtime.resident.orders", "Rules", 3)
 def test_a_cancelled_chain_ends_at_once_and_is_not_begun_again() -> None:
     one = Ordered()
     one.order(FIRST, SECOND)
@@ -203,6 +206,7 @@ def test_after_the_end_everything_fails_with_the_first_reason() -> None:
 
 
 @pytest.mark.parametrize("phase", list(QueuePhase))
+@pytest.mark.rule("txtopo.runtime.resident.orders", "Rules", 1)
 def test_what_the_table_does_not_have_changes_nothing(phase: QueuePhase) -> None:
     one = Ordered(ready=phase is not QueuePhase.AWAY)
     if phase in (QueuePhase.BUSY, QueuePhase.ABANDONED, QueuePhase.LOST):

@@ -96,6 +96,7 @@ def one() -> Supervised:
     return Supervised()
 
 
+@pytest.mark.rule("txtopo.runtime.resident.supervisor", "Rules", 4)
 def test_each_slot_is_given_a_job_at_once() -> None:
     assert Supervised(2).first == [SubmitJob(0, 1), SubmitJob(1, 1)]
 
@@ -106,6 +107,7 @@ def test_a_task_is_told_its_life_and_then_given_work(one: Supervised) -> None:
     assert one.tell(TaskSaid(0, FIRST, 1, (b"done",))) == [SlotSaid(0, 1, (b"done",))]
 
 
+@pytest.mark.rule("txtopo.runtime.resident.supervisor", "Rules", 3)
 def test_the_newest_task_has_the_slot_and_the_other_one_stays(one: Supervised) -> None:
     one.bring(SlotPhase.READY)
 
@@ -119,6 +121,7 @@ def test_the_newest_task_has_the_slot_and_the_other_one_stays(one: Supervised) -
     assert one.greet(FIRST) == [CutOffTask(FIRST, dormant=True)]
 
 
+@pytest.mark.rule("txtopo.runtime.resident.supervisor", "Rules", 3)
 def test_a_task_of_an_earlier_job_is_sent_home(one: Supervised) -> None:
     one.bring(SlotPhase.READY)
 
@@ -254,6 +257,7 @@ EVENTS: tuple[Event, ...] = (
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 @pytest.mark.parametrize("phase", [each for each in SlotPhase if each is not SlotPhase.ENDED])
+@pytest.mark.rule("txtopo.runtime.resident.supervisor", "Rules", 1)
 def test_what_the_table_does_not_have_changes_nothing(phase: SlotPhase, event: Event) -> None:
     """Also what a task says twice: the owner is not its own second copy."""
     one = Supervised()
@@ -300,6 +304,7 @@ def test_a_run_can_end_in_every_phase(phase: SlotPhase, end: JobLost | JobFailed
     assert actions[-1] == Close()
 
 
+@pytest.mark.rule("txtopo.runtime.resident.supervisor", "Rules", 2)
 def test_equal_events_give_equal_actions() -> None:
     def story() -> list[Action]:
         one = Supervised(2)

@@ -24,6 +24,7 @@ def taken(start: int, *offsets: int) -> UncommittedOffsets[str]:
 
 
 @pytest.mark.parametrize("log", [FOUR, WITH_GAPS])
+@pytest.mark.rule("txtopo.spouts.kafka.uncommitted", "Rules", 1, 2)
 def test_no_order_of_acks_has_a_record_passed_that_is_not_acked(log: tuple[int, ...]) -> None:
     for order in permutations(log):
         uncommitted, open_now = taken(0, *log), set(log)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -11,8 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from state_backends.delta import durability
+from state_backends.delta import backend, durability
 from state_backends.delta.failures import translated
+from state_backends.delta.merging import delete_rows
 from state_backends.delta.tables import ledger_of, packed, unpacked
 from tests.unit.state_backends.delta.tables import COUNTED, log_of, seen, table_of
 from txtopo import Fields, TransactionAttempt
@@ -33,6 +35,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("mode", ["table", "log"])
+@pytest.mark.rule("state_backends.delta.backend", "Rules", 2, 6)
 def test_every_version_of_the_table_is_the_fold_of_the_batches_of_its_ledger(
     url: str, mode: str
 ) -> None:
@@ -63,6 +66,7 @@ def test_every_version_of_the_table_is_the_fold_of_the_batches_of_its_ledger(
 
 
 @pytest.mark.row(40)
+@pytest.mark.rule("state_backends.delta.backend", "Rules", 1)
 def test_a_zombie_that_read_before_the_claim_changes_nothing(counts: State) -> None:
     zombie = StateDriver(counts, epoch=1)
     zombie.merge(1, [("a", 1)])
@@ -89,6 +93,7 @@ def test_a_commit_that_another_backend_made_is_seen(counts: State) -> None:
 
 
 @pytest.mark.row(38)
+@pytest.mark.rule("state_backends.delta.backend", "Rules", 4)
 def test_a_commit_that_cannot_be_synced_is_read_back(
     counts: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,12 +112,52 @@ def test_a_commit_that_cannot_be_synced_is_read_back(
     assert store.contents() == {"a": 2}
 
 
+@pytest.mark.rule("state_backends.delta.backend", "Rules", 3)
 def test_a_claim_moves_nothing_and_remembers_who_wrote(counts: State) -> None:
     StateDriver(counts, epoch=3).merge(1, [("a", 1)], attempt=2)
 
     claimed = StateDriver(counts, epoch=5).ledger
 
     assert claimed == whole_ledger("topology", 5, txid=1, writer_epoch=3, attempt=2)
+    with counts.reader() as reader:
+        assert reader.ledger == claimed
+
+
+def ranged(url: str) -> StateDriver:
+    """Drive a state with the rows a to c of txid 1, which expire by their value, 1."""
+    state = open_state(url, table="ranged").with_columns(Fields("k string"), Fields("n long"))
+    store = StateDriver(state.ranged("n"))
+    store.puts(1, dict.fromkeys("abc", 1))
+    store.puts(2, {})
+    return store
+
+
+@pytest.mark.rule("state_backends.delta.backend", "Rules", 5)
+def test_who_is_deposed_while_it_deletes_what_has_expired_deletes_nothing(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ranged(url)
+    successors: list[StateDriver] = []
+
+    def late(*arguments: Any) -> None:
+        successors.append(StateDriver(store.state, epoch=2))
+        delete_rows(*arguments)
+
+    monkeypatch.setattr(backend, "delete_rows", late)
+    with pytest.raises(FencedError):
+        store.backend.expire(1, 2)
+
+    assert len(successors) == 1
+    assert store.contents() == dict.fromkeys("abc", 1)
+
+
+@pytest.mark.rule("state_backends.delta.backend", "Rules", 5)
+def test_rows_that_have_expired_are_looked_for_once_in_many_txids(url: str) -> None:
+    store = ranged(url)
+    assert store.backend.expire(0, 2) == 0
+
+    assert store.backend.expire(1, 1 + backend.EXPIRY_TXIDS) == 0
+    assert store.backend.expire(1, 2 + backend.EXPIRY_TXIDS) == 3
 
 
 @pytest.mark.row(41)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +59,20 @@ def test_a_version_is_noted_only_when_it_is_durable(monkeypatch: pytest.MonkeyPa
     log.sync()
     log.sync()
     assert done == ["flushed", "flushed", "noted"]
+
+
+@pytest.mark.rule("state_backends.delta.durability", "Rules", 2)
+def test_data_files_come_first_and_the_folders_that_name_them_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the power cut may leave an entry of the log without what it names."""
+    table = tmp_path / "table"
+    (table / "_delta_log").mkdir(parents=True)
+    entry = table / "_delta_log" / f"{0:020}.json"
+    entry.write_text('{"add": {"path": "rows.parquet"}}\n')
+    synced: list[Path] = []
+    monkeypatch.setattr(durability, "_sync", synced.append)
+
+    durability.sync_versions(str(table), 0, 0)
+
+    assert synced == [table / "rows.parquet", entry, entry.parent, table, tmp_path]

@@ -38,6 +38,7 @@ def counted(tmp_path: Path, mode: StateMode = "table") -> State:
 
 
 @pytest.mark.parametrize("mode", ["table", "log"])
+@pytest.mark.rule("state_backends.delta.durability", "Rules", 1)
 def test_a_commit_that_has_returned_survives_a_power_cut(
     tmp_path: Path, disk: ForgetfulDisk, mode: StateMode
 ) -> None:
@@ -84,6 +85,7 @@ def test_what_a_predecessor_had_not_flushed_is_durable_before_it_is_believed(
     assert StateDriver(counted(tmp_path), epoch=3).contents() == {"a": 2}
 
 
+@pytest.mark.rule("state_backends.delta.durability", "Rules", 4)
 def test_what_an_error_left_open_is_durable_before_it_is_believed(
     tmp_path: Path, disk: ForgetfulDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +133,7 @@ def test_folds_between_commits_survive_with_the_commit_after_them(
     assert again.contents() == {"a": 4, "k1": 1, "k2": 1, "k3": 1}
 
 
+@pytest.mark.rule("state_backends.delta.durability", "Rules", 3)
 def test_a_checkpoint_survives_with_the_commit_after_it(
     tmp_path: Path, disk: ForgetfulDisk
 ) -> None:

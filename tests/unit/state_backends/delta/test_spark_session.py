@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
+from state_backends.delta.layout import Layout
+from state_backends.delta.spark import SparkMerger
 from state_backends.delta.spark_session import JARS, check_session, session_conf
+from state_backends.delta.tables import transaction
+from txtopo import Fields
 from txtopo.errors import ConfigError, TopologyError
+from txtopo.plugins.stores import StateTable
 from txtopo.state import State, open_state
-from txtopo.testing.conformance.driver import Drive, StoreFixtures
+from txtopo.testing.conformance.driver import Drive, StoreFixtures, whole_ledger
 
 pytestmark = pytest.mark.integration
 
@@ -24,6 +29,38 @@ class Settings:
 
     def get(self, name: str, default: str) -> str:
         return self._settings.get(name, default)
+
+
+class Session(Settings):
+    """A session that notes what is set in it, and in the sessions that are made of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Session] = []
+
+    def newSession(self) -> Session:
+        self.made.append(Session())
+        return self.made[-1]
+
+    def set(self, name: str, value: str) -> None:
+        self._settings[name] = value
+
+
+@pytest.mark.rule("state_backends.delta.spark", "Rules", 1, 3)
+def test_a_merge_has_a_session_of_its_own_with_the_transaction_of_its_ledger() -> None:
+    """Delta for Spark has no other way to say which one; delta-rs writes the same."""
+    layout = Layout(StateTable("counts", "opaque", Fields("k string"), Fields("n long")))
+    ledger = whole_ledger("words", 3, 7, 3, 1)
+    theirs: Any = Session()
+
+    SparkMerger(layout, "/nowhere")._session(theirs, ledger)
+
+    (ours,) = theirs.made
+    (expected,) = transaction(ledger, "counts").app_transactions or []
+    prefix = "spark.databricks.delta.write.txn"
+    assert ours.get(f"{prefix}AppId", "") == expected.app_id == "words/counts"
+    assert ours.get(f"{prefix}Version", "") == str(expected.version)
+    assert theirs._settings == {}
 
 
 def test_the_error_names_the_command_that_fetches_the_jars(
