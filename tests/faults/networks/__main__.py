@@ -153,7 +153,7 @@ a part of the rounds a standby waits beside the leader.
 
 An outside reader, whose connection to the store is not through the proxy, reads all the time: each
 reading must be the fold of the first numbers, none may go back, and after the fault all numbers
-must be counted, without help, in 120 s."""
+must be counted, without help, in 240 s, which only what hangs takes."""
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ LONG_S = (1.2, 3.0)
 """Below and above the waits for a silent peer."""
 RATE_PER_S = 300
 TICK_S = 0.02
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 """In this time after the end of a fault all is counted, or the run hangs."""
 
 

@@ -14,7 +14,7 @@ from txtopo.config import Carrier
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.kills
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(600)]
 Case = tuple[Literal["ensemble", "store"], str, str, int]
 CASES: tuple[Case, ...] = (
     # Longer than the session, so that it expires while the standby asks who leads.
