@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 LINKS = ("ensemble", "store", "executors")
 STORES = ("postgresql", "mariadb")
 KINDS: tuple[StateKind, ...] = ("opaque", "transactional")
-CARRIERS: tuple[Carrier, ...] = (*["resident"] * 4, "rdd")
+CARRIERS: tuple[Carrier, ...] = ("resident", "resident", "resident", "resident", "rdd")
 """On the first the sockets of slots have the fault, on the other the ports of Spark's driver."""
 DRIVER_HOST = "127.0.0.2"
 """The driver's address as executors know it: that of proxies, since Spark cannot name other ports
