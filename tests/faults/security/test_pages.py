@@ -164,6 +164,7 @@ def test_a_command_needs_the_token(closed_page: str, source: LiteralSource) -> N
     assert source.commands == [("payments", "kill", 5.0)]
 
 
+@pytest.mark.rule("txtopo.ui.pages.access", "Rules", 3)
 def test_a_command_from_another_page_is_refused(closed_page: str, source: LiteralSource) -> None:
     cookie = logged_in(closed_page).partition(";")[0]
     other = f"http://127.0.0.1:{(urlsplit(closed_page).port or 0) - 1}"

@@ -228,6 +228,7 @@ def test_a_zombie_is_fenced_in_the_middle_of_its_transaction(kafka: KafkaBroker)
 
 
 @pytest.mark.row(26)
+@pytest.mark.rule("txtopo.bolts.kafka", "Rules", 4)
 def test_a_zombie_that_claims_late_stops_and_its_successor_goes_on(kafka: KafkaBroker) -> None:
     """It read the visible ledger before its successor claimed, and took the id after that."""
     log = Log(kafka, partitions=1)

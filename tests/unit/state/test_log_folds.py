@@ -67,6 +67,7 @@ def _last(piece: Piece) -> int:
     return piece.last_txid
 
 
+@pytest.mark.rule("state_backends.sql.log", "Folds", 1)
 def test_the_newest_txid_and_few_segments_are_left_alone() -> None:
     log = [Piece(at, at, frozenset([at])) for at in range(1, SEGMENTS_OF_A_TIER + 1)]
 

@@ -259,6 +259,7 @@ class ExistingSuite:
         with pytest.raises(SchemaDrift, match="does not know the table"):
             StateDriver(self.state(url, create=False))
 
+    @pytest.mark.rule("state_backends.sql.creation", "Rules for a user's own table", 4)
     def test_names_that_are_taken_are_refused(
         self, url: str, accounts: State, engine: sa.Engine
     ) -> None:

@@ -195,6 +195,7 @@ class LogSuite(Patient):
         assert self.rows_of(log) == before
         assert fold(log, 1, 4) == 5
 
+    @pytest.mark.rule("state_backends.sql.mariadb_log", "Folds", 3)
     def test_no_commit_waits_for_a_fold(self, log: State) -> None:
         """Nor does the redo of the txid that follows its span, with smaller and larger keys."""
         store = StateDriver(log)

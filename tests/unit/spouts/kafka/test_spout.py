@@ -53,6 +53,7 @@ def ids(driven: Driven) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 1)
 def test_every_record_is_processed_and_then_committed(kafka: KafkaBroker, tasks: int) -> None:
     """Also past the offsets of transactions, which have no record."""
     log, seen = Log(kafka), Seen()
@@ -72,6 +73,7 @@ def test_every_record_is_processed_and_then_committed(kafka: KafkaBroker, tasks:
     assert group.committed() == {0: 55, 1: 55}
 
 
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 2)
 def test_a_commit_passes_no_record_that_is_not_acked(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     group = Group(log)
@@ -110,6 +112,7 @@ def test_what_is_acked_is_committed_while_the_run_goes_on(kafka: KafkaBroker) ->
     driven.spout.close()
 
 
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 6)
 def test_what_fails_comes_again_first_and_is_not_committed_before(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     group = Group(log)
@@ -151,6 +154,7 @@ def test_a_record_that_always_fails_holds_up_no_other(kafka: KafkaBroker) -> Non
     assert group.committed() == {0: 0}
 
 
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 5)
 def test_acks_from_before_a_partition_was_given_again_are_ignored(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +179,7 @@ def test_acks_from_before_a_partition_was_given_again_are_ignored(
     assert group.committed() == {0: 0, 1: 0}
 
 
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 5)
 def test_a_partition_that_moves_begins_at_what_was_acked(kafka: KafkaBroker) -> None:
     """What one driver acks is not seen by the other, and what it has not acked is."""
     log = Log(kafka, partitions=4)
@@ -261,6 +266,7 @@ def test_two_runs_share_the_records_while_one_comes_and_goes(kafka: KafkaBroker)
     assert group.committed() == dict.fromkeys(range(4), len(words) // 4)
 
 
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 7)
 def test_no_more_than_the_limit_follow_a_record_that_is_not_acked(kafka: KafkaBroker) -> None:
     log = Log(kafka)
     group = Group(log)
@@ -287,6 +293,7 @@ def test_no_more_than_the_limit_follow_a_record_that_is_not_acked(kafka: KafkaBr
     assert group.committed() == {0: 100, 1: 100}
 
 
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 8)
 def test_a_deactivated_run_leaves_the_group_when_its_last_tuple_has_ended(
     kafka: KafkaBroker,
 ) -> None:
@@ -320,6 +327,7 @@ def test_without_ackers_a_record_is_acked_when_it_is_emitted(kafka: KafkaBroker)
 
 
 @pytest.mark.parametrize("start", ["latest", {}])
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 4)
 def test_a_start_that_was_chosen_once_holds_for_the_runs_that_follow(
     kafka: KafkaBroker, start: Any
 ) -> None:
@@ -339,6 +347,7 @@ def test_a_start_that_was_chosen_once_holds_for_the_runs_that_follow(
     assert (values(first), values(second)) == (["new"], ["new"])
 
 
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 4)
 def test_a_partition_that_is_added_begins_at_its_first_record(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     group = Group(log)

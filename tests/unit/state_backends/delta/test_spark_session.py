@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ class Settings:
 class Session(Settings):
     """A session that notes what is set in it, and in the sessions that are made of it."""
 
+    read: Frame
+
     def __init__(self) -> None:
         super().__init__()
         self.made: list[Session] = []
@@ -61,6 +64,35 @@ def test_a_merge_has_a_session_of_its_own_with_the_transaction_of_its_ledger() -
     assert ours.get(f"{prefix}AppId", "") == expected.app_id == "words/counts"
     assert ours.get(f"{prefix}Version", "") == str(expected.version)
     assert theirs._settings == {}
+
+
+class Frame:
+    """A frame that notes what it was made by."""
+
+    def __init__(self, *made: tuple[str, tuple[Any, ...]]) -> None:
+        self.made = made
+
+    def __getattr__(self, name: str) -> Callable[..., Frame]:
+        return lambda *given: Frame(*self.made, (name, given))
+
+
+@pytest.mark.rule("state_backends.delta.spark", "Rules", 2)
+def test_each_merge_takes_back_what_its_txid_has_written_by_then() -> None:
+    """Also the first attempt that a backend knows of: another may have come in between."""
+    layout = Layout(StateTable("counts", "opaque", Fields("k string"), Fields("n long")))
+    merger, session = SparkMerger(layout, "/nowhere"), Session()
+    rows: Any = Frame()
+    session.read = Frame()
+
+    source: Any = merger._with_undo(session, rows, 7, tombstones=False)  # type: ignore[arg-type]
+
+    ((union, (undone,)),) = source.made
+    assert union == "unionByName"
+    assert undone.made[:3] == (
+        ("format", ("delta",)),
+        ("load", ("/nowhere",)),
+        ("where", ("txid = 7",)),
+    )
 
 
 def test_the_error_names_the_command_that_fetches_the_jars(
