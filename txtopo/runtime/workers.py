@@ -176,7 +176,8 @@ def _advice(missing: frozenset[str] = frozenset(), *, remote: bool) -> str:
         f"{here}, if the executors have this path; else install the driver's packages there with "
         f"{install}, or ship them: venv-pack -o environment.tar.gz, "
         "spark.archives=environment.tar.gz#environment "
-        "and PYSPARK_PYTHON=./environment/bin/python (spark.pyspark.python with spark-submit); "
+        "and PYSPARK_PYTHON=./environment/bin/python (with spark-submit --archives, and "
+        "PYSPARK_DRIVER_PYTHON=python as well); "
         "--py-files cannot ship wheels with compiled code"
     )
 

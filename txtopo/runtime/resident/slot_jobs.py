@@ -194,16 +194,18 @@ class SlotJobs:
         return 0 if local else EXECUTORS_WAIT_MS
 
     def cores(self) -> Cores:
-        """Return how many tasks the executors can run at the same time."""
+        """Return how many tasks the executors can run at the same time.
+
+        Those that Spark has excluded (``spark.excludeOnFailure.enabled``) get no more tasks.
+        """
         scala = self._context._jsc.sc()
-        executors = scala.statusStore().executorList(True)
-        all = sum(executors.apply(at).maxTasks() for at in range(executors.size()))
+        listed = scala.statusStore().executorList(True)
+        executors = [listed.apply(at) for at in range(listed.size())]
+        tasks = {each.id(): each.maxTasks() for each in executors if not each.isExcluded()}
         # The status store says it too, but up to ten seconds late.
-        running = scala.taskScheduler().runningTasksByExecutors().values().iterator()
-        busy = 0
-        while running.hasNext():
-            busy += running.next()
-        return Cores(all, all - busy)
+        running = scala.taskScheduler().runningTasksByExecutors()
+        busy = sum(running.apply(id) for id in tasks if running.contains(id))
+        return Cores(sum(tasks.values()), sum(tasks.values()) - busy)
 
     def _grows(self) -> bool:
         return self._setting("spark.dynamicAllocation.enabled", "false").lower() == "true"
