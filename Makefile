@@ -12,7 +12,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar compose versitygw secrets kafka jars-try object-store services release versions licences simulate simulate-slots simulate-streams mutants fuzz faults rows networks pictures screenshots servers soak test-all format clean java
+.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar cluster compose versitygw secrets kafka jars-try object-store services release versions licences simulate simulate-slots simulate-streams mutants fuzz faults rows networks pictures screenshots servers soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -154,6 +154,9 @@ soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults o
 
 networks: java services $(READY)  ## break links of a run, 200 rounds each, while it counts; writes docs/reference/networks.md
 	$(PYTHON) -m tests.faults.networks $(ARGS)
+
+cluster: java services kafka $(READY)  ## works on Spark standalone, whose machines die, hang, come and go; writes docs/reference/cluster.md
+	$(PYTHON) -m tests.services.cluster $(ARGS)
 
 docs: $(READY)  ## build the site of docs into docs/_build; warnings are errors
 	$(PYTHON) -m sphinx -q -W --keep-going -j auto docs docs/_build $(ARGS)

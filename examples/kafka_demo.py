@@ -127,7 +127,7 @@ class KafkaDemo:
         self.broker.start()
 
 
-def reported(servers: str, words: int) -> list[tuple[int, int]]:
+def reported(servers: str, words: int, topic: str = REPORTS) -> list[tuple[int, int]]:
     """Return txid and words of each report, as a consumer of committed records sees them.
 
     The broker says that a transaction is committed before everybody can read it; so the end of the
@@ -143,7 +143,7 @@ def reported(servers: str, words: int) -> list[tuple[int, int]]:
             "enable.partition.eof": True,
         }
     )
-    consumer.assign([TopicPartition(REPORTS, 0, 0)])
+    consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[tuple[int, int]] = []
     deadline_s, done = time.monotonic() + READ_S_MAX, False
     while not done and time.monotonic() < deadline_s:

@@ -55,8 +55,13 @@ class CountBatch(BatchBolt):
         self.collector.emit([self.attempt.txid, self.words])
 
 
-def word_count(servers: str, state: str, batch_records_max: int = BATCH_RECORDS_MAX) -> Topology:
-    """Return the topology: topic ``words`` into table ``counts`` and topic ``reports``."""
+def word_count(
+    servers: str,
+    state: str,
+    batch_records_max: int = BATCH_RECORDS_MAX,
+    reports: str = REPORTS,
+) -> Topology:
+    """Return the topology: topic ``words`` into table ``counts`` and the topic of the reports."""
     spout = KafkaTransactionalSpout(
         servers,
         WORDS,
@@ -66,11 +71,11 @@ def word_count(servers: str, state: str, batch_records_max: int = BATCH_RECORDS_
         timeout_s=5.0,
     )
     counts = PersistentAggregate(open_state(state, table="counts"), "value", Count())
-    reports = KafkaSink(servers, REPORTS, value=("txid", "words"), timeout_s=5.0)
+    sink = KafkaSink(servers, reports, value=("txid", "words"), timeout_s=5.0)
     builder = TransactionalTopologyBuilder("kafka-word-count", "words", spout, 2)
     builder.set_bolt("counts", counts, 2).shuffle_grouping("words")
     builder.set_bolt("batch", CountBatch()).global_grouping("words")
-    builder.set_bolt("reports", reports).global_grouping("batch")
+    builder.set_bolt("reports", sink).global_grouping("batch")
     return builder.build_topology()
 
 

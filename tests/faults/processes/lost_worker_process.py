@@ -66,7 +66,7 @@ class Telling(TopologyListener):
         if isinstance(change, BatchCommitted):
             tell("committed", txid=change.progress.txid)
             if change.progress.txid == LOST_AFTER:
-                self._cluster.lose(HOSTS[1])
+                self._cluster.kill_worker(HOSTS[1])
                 tell("lost")
 
 

@@ -1,0 +1,1 @@
+"""Topologies on a private Spark cluster, whose machines die, hang, come and go."""
