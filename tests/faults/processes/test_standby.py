@@ -18,6 +18,7 @@ import pytest
 
 from tests.harness.polling import wait_until
 from tests.harness.processes import Child
+from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
@@ -176,6 +177,33 @@ def test_a_frozen_leader_ends_deposed_when_it_wakes_up_and_nothing_is_lost(
         assert second.wait_for("leading")["epoch"] == 2
         drivers.wait_for_some(second)
         first.signal(signal.SIGCONT)
+        first.end_with(3)
+        drivers.running.remove(first)
+        drivers.finish()
+
+    (error,) = first.events("error")
+    assert error["kind"] == "FencedError"
+    assert error["leader"]["pid"] == second.pid
+
+
+def test_a_leader_that_is_cut_off_goes_on_until_it_is_back_and_nothing_is_lost(
+    tmp_path: Path, zookeeper: ZooKeeperProcess
+) -> None:
+    """It cannot know whether another one leads, or nobody does because ZooKeeper is away."""
+    chroot = uuid4().hex
+    hosts = f"{zookeeper.hosts}/{chroot}"
+    with (
+        TcpProxy(zookeeper.port) as proxy,
+        Drivers(tmp_path, 4000, "--zookeeper", hosts, "--session-s", "2") as drivers,
+    ):
+        first = drivers.start("--zookeeper", f"127.0.0.1:{proxy.port}/{chroot}")
+        first.wait_for("leading")
+        second = drivers.start()
+        second.wait_for("standby")
+        proxy.cut()
+        second.wait_for("leading")
+        drivers.wait_for_some(first, len(drivers.of(first)) + SOME)
+        proxy.mend()
         first.end_with(3)
         drivers.running.remove(first)
         drivers.finish()
