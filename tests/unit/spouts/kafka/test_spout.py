@@ -112,6 +112,24 @@ def test_what_is_acked_is_committed_while_the_run_goes_on(kafka: KafkaBroker) ->
     driven.spout.close()
 
 
+def test_what_is_acked_is_committed_while_no_more_may_be_emitted(
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spout with as many pending trees as it may have is not called for records."""
+    monkeypatch.setattr(spout, "COMMIT_S", 0.0)
+    log = Log(kafka, partitions=1)
+    group = Group(log)
+    log.write(range(3), partitions=1)
+    driven = group.driven()
+    driven.next(3)
+
+    driven.spout.ack(ids(driven)["0"])
+
+    found = group.committed
+    wait_until(lambda: found() == {0: 1}, lambda: f"offset 1 is committed; got {found()}")
+    driven.spout.close()
+
+
 @pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 6)
 def test_what_fails_comes_again_first_and_is_not_committed_before(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
