@@ -14,6 +14,7 @@ from txtopo.config import Carrier
 pytestmark = [pytest.mark.kills, pytest.mark.spark, pytest.mark.timeout(1_800)]
 
 
+@pytest.mark.slow
 @pytest.mark.row(18, 20)
 def test_with_executors_that_come_and_go_copies_and_a_killed_worker_all_carriers_are_right() -> (
     None
