@@ -84,7 +84,8 @@ DYNAMIC_ALLOCATION = {
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.timeout": "1s",
-    "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    # With 1 s, executors come and go between two jobs on a busy machine, and little else is done.
+    "spark.dynamicAllocation.executorIdleTimeout": "5s",
 }
 SPECULATION = {
     "spark.speculation": "true",
@@ -129,6 +130,6 @@ SITUATIONS = (
 QUICK = Situation(
     "quick",
     "dynamic allocation and speculation; a worker is killed and started again",
-    conf=DYNAMIC_ALLOCATION | SPECULATION,
+    conf=DYNAMIC_ALLOCATION | SPECULATION | {"spark.dynamicAllocation.executorIdleTimeout": "30s"},
     strikes={5: kill_a_worker},
 )
