@@ -330,12 +330,12 @@ class CommitPhase:
             return writes
         component, _ = name
         if component in self._context.program.aggregations:
-            records = [
-                record
+            records = (
+                (each.result.attempt.txid, record)
                 for each in group
                 for part in (each.result.outcome.partials, each.outcome.partials)
                 for record in part.get(component, ())
-            ]
+            )
             return Merges(merge_partials(self._context.program, component, records))
         found = [each.outcome.writes.get(name, Puts({})) for each in group]
         return Puts(merged_rows([puts.rows for puts in found]))

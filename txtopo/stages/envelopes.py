@@ -4,6 +4,11 @@ An *envelope* has a small header and an Arrow record batch. It holds tuples of o
 edge, from one slot to another. The tuples are in *segments*: consecutive tuples from one sending
 task to one receiving task. So the receiver takes a slice for each segment, instead of sorting.
 
+An envelope with *partial aggregates* goes to the driver, and holds those of all attempts of a run.
+Its segments name the txid instead of the receiving task, and its header the first attempt. The
+driver opens one envelope of each slot for a group of txids, and not one for each of them: that was
+the larger part of what a slot cost it.
+
 The record batch is an IPC message without its schema, because both sides know the schema from the
 program. Without it, reading 100,000 words takes 3 µs instead of 9, and writing them takes 65 µs
 instead of 106.
@@ -52,7 +57,10 @@ _HEADER = struct.Struct("<BBHHHIIIqqqq")
 
 
 class Segment(NamedTuple):
-    """A number of consecutive tuples of an envelope, from one task to another."""
+    """A number of consecutive tuples of an envelope, from one task to another.
+
+    For partial aggregates, *receiver* is the txid.
+    """
 
     sender: int
     receiver: int
@@ -68,7 +76,7 @@ class Envelope:
         number: Number of the envelope among all envelopes of its producer.
         to_slot: Slot of the receiving tasks.
         edge: Number of the edge.
-        identity: (epoch, txid, attempt) of the attempt.
+        identity: (epoch, txid, attempt) of the attempt; of partial aggregates, of the first one.
         segments: The segments, in the order of the tuples.
         record: The whole envelope, as it travels.
         start: Position of the record batch in *record*.
@@ -85,8 +93,13 @@ class Envelope:
 
     @property
     def txid(self) -> int:
-        """The txid of the batch that it belongs to."""
+        """The txid of the batch that it belongs to; of partial aggregates, the first one."""
         return self.identity[1]
+
+    @property
+    def txids(self) -> set[int]:
+        """The txids of an envelope with partial aggregates."""
+        return {segment.receiver for segment in self.segments}
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return the tuples, without copying them."""

@@ -42,8 +42,9 @@ from txtopo.stages.stage_context import DRIVER, ChainLevel, Record, StageContext
 
 @dataclass(slots=True)
 class _Parcel:
-    """Tuples that wait to be sealed into one envelope."""
+    """Tuples that wait to be sealed into one envelope, the first of them of this attempt."""
 
+    attempt: TransactionAttempt
     segments: list[Segment] = field(default_factory=list)
     batches: list[pa.RecordBatch] = field(default_factory=list)
     nbytes: int = 0
@@ -52,8 +53,8 @@ class _Parcel:
 class Outbox:
     """Makes the envelopes and manifests that a stage sends, one attempt after the other.
 
-    Envelopes become ready when they are large enough and when their attempt ends. The stage
-    function takes them with :meth:`ready`.
+    Envelopes become ready when they are large enough and when their attempt ends; those with
+    partial aggregates, when the run ends. The stage function takes them with :meth:`ready`.
     """
 
     def __init__(self, stage: StageContext) -> None:
@@ -67,13 +68,24 @@ class Outbox:
 
     def begin(self, attempt: TransactionAttempt) -> None:
         """Begin an attempt. The attempt before it must have ended."""
-        assert not self._parcels
+        assert not self._of_attempt()
         self._attempt = attempt
 
     def end(self) -> None:
-        """End the attempt: seal all tuples that still wait."""
+        """End the attempt: seal all tuples that still wait, except partial aggregates."""
+        for key in self._of_attempt():
+            self._seal(key)
+
+    def end_run(self) -> None:
+        """Drop the tuples of an attempt that failed, and seal all partial aggregates."""
+        for key in self._of_attempt():
+            del self._parcels[key]
         for key in list(self._parcels):
             self._seal(key)
+
+    def _of_attempt(self) -> list[tuple[int, int]]:
+        edges = self._stage.program.edges
+        return [key for key in self._parcels if edges[key[0]].chain is not None]
 
     @property
     def has_ready(self) -> bool:
@@ -116,14 +128,27 @@ class Outbox:
         """
         for piece in pieces(batch, segments):
             check_size(edge.source, edge.stream, piece.batch)
-            parcel = self._parcels.setdefault((edge.index, to_slot), _Parcel())
-            nbytes = piece.batch.nbytes
+            key, nbytes = (edge.index, to_slot), piece.batch.nbytes
+            parcel = self._parcels.setdefault(key, _Parcel(self._attempt))
             if parcel.batches and parcel.nbytes + nbytes > CHUNK_BYTES_MAX:
-                self._seal((edge.index, to_slot))
-                parcel = self._parcels.setdefault((edge.index, to_slot), _Parcel())
+                self._seal(key)
+                parcel = self._parcels.setdefault(key, _Parcel(self._attempt))
             parcel.segments += piece.segments
             parcel.batches.append(piece.batch)
             parcel.nbytes += nbytes
+
+    def put_partials(self, edge: PlannedEdge, sender: int, batch: pa.RecordBatch) -> None:
+        """Add partial aggregates of the attempt.
+
+        Raises:
+            EmitError: A row is too large to be moved.
+        """
+        self.put(
+            edge,
+            self._stage.slot,
+            [Segment(sender, self._attempt.txid, batch.num_rows)],
+            batch,
+        )
 
     def manifests(
         self, control: Control, *, failed_txid: int | None, fault: tuple[bool, str] | None
@@ -177,7 +202,7 @@ class Outbox:
 
     def _seal(self, key: tuple[int, int]) -> None:
         parcel, (edge_index, to_slot) = self._parcels.pop(key), key
-        batches, attempt = parcel.batches, self._attempt
+        batches, attempt = parcel.batches, parcel.attempt
         record = seal(
             self._stage.producer,
             self._number,

@@ -65,7 +65,8 @@ class BatchOutcome:
         attempt: The attempt at the batch.
         metadata: The complete metadata of the batch.
         cut: The envelopes for a commit phase in the driver.
-        partials: The envelopes with partial aggregates, by id of the ``PersistentAggregate``.
+        partials: The envelopes with partial aggregates, by id of the ``PersistentAggregate``. They
+            have those of other batches of the run, too.
         tuples: Number of emitted tuples.
         bytes_by_stream: Bytes of the batch that wait in the driver, by ``component/stream``.
         producers: The producers of all records of the batch.
@@ -129,7 +130,9 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
     failure = _first_failure(run, control.failures)
     by_txid: dict[int, list[Envelope]] = {attempt.txid: [] for attempt in run.attempts}
     for envelope in read.envelopes:
-        by_txid[envelope.txid].append(envelope)
+        partial = program.edges[envelope.edge].chain is None
+        for txid in envelope.txids if partial else (envelope.txid,):
+            by_txid[txid].append(envelope)
     processed = []
     for attempt, metadata in zip(run.attempts, _metadata(program, run, control), strict=True):
         if failure is not None and attempt.txid >= failure.attempt.txid:
@@ -147,7 +150,7 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
             cut=tuple(e.record for e in envelopes if program.edges[e.edge].chain is not None),
             partials=_partials(program, envelopes),
             tuples=_tuples(control, attempt.txid),
-            bytes_by_stream=_by_stream(program, ((e.edge, len(e.record)) for e in envelopes)),
+            bytes_by_stream=_by_stream(program, _sizes(program, envelopes, attempt.txid)),
             producers=producers,
             kept_bytes_by_stream=_by_stream(program, _kept(control, attempt.txid)),
         )
@@ -271,12 +274,23 @@ def _in_order(parts: Mapping[int, Json]) -> dict[str, Json]:
 
 
 def _partials(program: Program, envelopes: Iterable[Envelope]) -> dict[str, tuple[bytes, ...]]:
-    partials: dict[str, tuple[bytes, ...]] = dict.fromkeys(program.aggregations, ())
+    partials: dict[str, list[bytes]] = {id: [] for id in program.aggregations}
     for envelope in envelopes:
         edge = program.edges[envelope.edge]
         if edge.chain is None:
-            partials[edge.target] += (envelope.record,)
-    return partials
+            partials[edge.target].append(envelope.record)
+    return {id: tuple(records) for id, records in partials.items()}
+
+
+def _sizes(program: Program, envelopes: Iterable[Envelope], txid: int) -> Iterator[tuple[int, int]]:
+    """Yield (edge, bytes of the batch) for each envelope. Its batches share one by their rows."""
+    for envelope in envelopes:
+        size = len(envelope.record)
+        if program.edges[envelope.edge].chain is None and len(envelope.segments) > 1:
+            rows = sum(each.tuples for each in envelope.segments)
+            mine = sum(each.tuples for each in envelope.segments if each.receiver == txid)
+            size = size * mine // rows
+        yield envelope.edge, size
 
 
 def _kept(control: Control, of_txid: int) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,7 @@ task, so that the number of slots changes no result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from txtopo.errors import ValueRefusedError
 from txtopo.stages.aggregation import Aggregation
-from txtopo.stages.envelopes import Envelope, Segment, open_envelope
+from txtopo.stages.envelopes import Envelope, open_envelope
 from txtopo.stages.mailboxes import Outbox
 from txtopo.stages.program import PlannedEdge, Program
 from txtopo.stages.routing import EveryTask, Route, TaskEach
@@ -78,7 +78,7 @@ class Partials:
             waiting.rows = waiting.nbytes = 0
 
     def send(self, outbox: Outbox) -> None:
-        """Send the partial aggregates of the attempt, and begin anew.
+        """Give the partial aggregates of the attempt to the outbox, and begin anew.
 
         Raises:
             AggregateFailed: Rows could not be combined.
@@ -88,8 +88,7 @@ class Partials:
             try:
                 combined = self._combine(edge, waiting)
                 if combined.num_rows:
-                    segment = Segment(sender, 0, combined.num_rows)
-                    outbox.put(edge, self._stage.slot, [segment], combined)
+                    outbox.put_partials(edge, sender, combined)
             except Exception as error:
                 raise AggregateFailed(edge.target, error) from error
         self._waiting.clear()
@@ -99,22 +98,29 @@ class Partials:
             return self._stage.program.aggregations[edge.target].combine(waiting.batches)
 
 
-def merge_partials(program: Program, component: str, records: Sequence[bytes]) -> pa.Table:
+def merge_partials(
+    program: Program, component: str, records: Iterable[tuple[int, bytes]]
+) -> pa.Table:
     """Merge the partial aggregates of a group of txids into one row for each key.
 
     Args:
         program: The topology.
         component: Id of the ``PersistentAggregate``.
-        records: The envelopes for it, from both phases, in any order.
+        records: Each txid of the group with each envelope for it, from both phases, in any order.
+            An envelope may have other txids of the group, too, of attempts that were given up: it
+            counts only for the txids that it is given for.
 
     Raises:
         ValueRefusedError: A sum does not fit its column.
     """
     aggregation: Aggregation = program.aggregations[component]
-    envelopes = [open_envelope(record) for record in records]
-    envelopes.sort(key=lambda each: (each.txid, each.edge, each.producer.slot, each.number))
-    parts = [(each.txid, *part) for each in envelopes for part in _parts(each, aggregation)]
-    # The order must not depend on slots, so the parts are sorted by sending task.
+    wanted: dict[int, tuple[bytes, set[int]]] = {}
+    for txid, record in records:
+        wanted.setdefault(id(record), (record, set()))[1].add(txid)
+    envelopes = [(open_envelope(record), txids) for record, txids in wanted.values()]
+    envelopes.sort(key=lambda each: _order(each[0]))
+    parts = [part for each, txids in envelopes for part in _parts(each, aggregation, txids)]
+    # The order must not depend on slots, so the parts are sorted by txid and sending task.
     parts.sort(key=lambda part: part[:3])
     batches = [batch for *_, batch in parts]
     with _blaming(component):
@@ -136,14 +142,22 @@ def _blaming(component: str) -> Iterator[None]:
         raise
 
 
+def _order(envelope: Envelope) -> tuple[int, int, int, int]:
+    return envelope.txid, envelope.edge, envelope.producer.slot, envelope.number
+
+
 def _parts(
-    envelope: Envelope, aggregation: Aggregation
-) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """Yield (edge, sender, partial aggregates)."""
+    envelope: Envelope, aggregation: Aggregation, txids: Collection[int]
+) -> Iterator[tuple[int, int, int, pa.RecordBatch]]:
+    """Yield (txid, edge, sender, partial aggregates) of the txids."""
     batch, start = envelope.batch(aggregation.schema), 0
-    for segment in envelope.segments:
-        yield envelope.edge, segment.sender, batch.slice(start, segment.tuples)
-        start += segment.tuples
+    if not aggregation.ordered and envelope.txids.issubset(txids):
+        yield envelope.txid, envelope.edge, 0, batch
+        return
+    for sender, txid, rows in envelope.segments:
+        if txid in txids:
+            yield txid, envelope.edge, sender, batch.slice(start, rows)
+        start += rows
 
 
 def _delivered(edge: PlannedEdge, batch: pa.RecordBatch, route: Route) -> Iterator[pa.RecordBatch]:

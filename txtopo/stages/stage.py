@@ -93,6 +93,8 @@ class _Stage:
             fault = fault_of(error)
         else:
             yield from self._batches(inbox)
+            self._channel.outbox.end_run()
+            yield from self._channel.outbox.ready()
         for spout in self._spouts.values():
             spout.close()
         yield from self._manifests(fault)

@@ -106,7 +106,7 @@ def outcome(carrier: Carrier, program: Program) -> str:
         return f"lost {type(error).__name__} counted={error.facts.get('counted', False)}"
     finally:
         carrier.close()
-    partials = judged.processed[0].partials["cuts"]
+    partials = [(1, record) for record in judged.processed[0].partials["cuts"]]
     rows = merge_partials(program, "cuts", partials).to_pylist()
     whole = len(rows) == SLOTS and all(row["count"] == ROWS for row in rows)
     return "whole" if whole else f"mixed {rows}"

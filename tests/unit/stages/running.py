@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
@@ -170,9 +172,14 @@ class Topology:
                 committed(ran, len(ran.commits) - 1)
         return ran
 
+    def merged_of(self, component: str, records: Mapping[int, Iterable[bytes]]) -> pa.Table:
+        """Merge partial aggregates: the envelopes of each txid."""
+        pairs = ((txid, record) for txid, each in records.items() for record in each)
+        return merge_partials(self.program, component, pairs)
+
     def merged(self, component: str, batch: BatchOutcome, commit: CommitOutcome) -> list[Any]:
         records = [*batch.partials[component], *commit.partials.get(component, ())]
-        table = merge_partials(self.program, component, records)
+        table = self.merged_of(component, {batch.attempt.txid: records})
         return [tuple(row.values()) for row in table.to_pylist()]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import combinations
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +34,7 @@ from txtopo.groupings import (
     Grouping,
     ShuffleGrouping,
 )
-from txtopo.stages import partials
+from txtopo.stages import mailboxes, partials
 from txtopo.stages.aggregation import Aggregation
 from txtopo.state.aggregates import Aggregate, Count, Max, Min, Sum
 
@@ -232,3 +234,76 @@ def test_nan_alone_is_the_largest_and_the_smallest_number_beside_keys_of_null() 
         "null": "(None, None)",
         "nan": "(nan, nan)",
     }
+
+
+BATCHES = [[["a", 1], ["b", 2]], [["a", 4]], [], [["b", 8], ["a", 16]]]
+FLOATS = [[["a", 1e16], ["a", 1.0]], [["a", -1e16]], [["b", 1.0]], [["a", 1.0], ["a", 3.0]]]
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize(("batches", "kind"), [(BATCHES, "long"), (FLOATS, "double")])
+def test_a_group_takes_its_txids_from_the_envelopes_of_a_run(
+    batches: list[list[Row]], kind: str, slots: int
+) -> None:
+    topology = counting(batches, kind, slots)
+    processed = topology.run(run_of(len(batches))).outcome.processed
+    everything = {record for batch in processed for record in batch.partials["total"]}
+
+    assert len(everything) == slots  # one of each slot, for all txids
+
+    for first, last in combinations(range(len(batches) + 1), 2):
+        group = {b.attempt.txid: b.partials["total"] for b in processed[first:last]}
+        merged = topology.merged_of("total", group)
+        expected = Counter[str]()
+        for rows in batches[first:last]:
+            for key, number in rows:
+                expected[key] += number
+        assert {row["key"]: row["sum"] for row in merged.to_pylist()} == expected
+
+
+def test_a_batch_that_fails_leaves_those_before_it_their_partial_aggregates() -> None:
+    batches: list[list[Row]] = [[["a", 1]], [["a", 2]], [["a", "three"]], [["a", 4]]]
+    topology = counting(batches, "long", 1)
+    outcome = topology.run(run_of(len(batches))).outcome
+
+    assert [batch.attempt.txid for batch in outcome.processed] == [1, 2]
+    for batch, number in zip(outcome.processed, (1, 2), strict=True):
+        merged = topology.merged_of("total", {batch.attempt.txid: batch.partials["total"]})
+        assert merged.to_pylist() == [{"key": "a", "sum": number}]
+
+
+def test_a_txid_that_was_tried_again_counts_once_beside_the_others_of_its_first_run() -> None:
+    topology = counting(BATCHES, "long", 1)
+    first = topology.run(run_of(4)).outcome.processed
+    [again] = topology.run(run_of(1)).outcome.processed
+    group = {batch.attempt.txid: batch.partials["total"] for batch in (again, *first[1:])}
+
+    totals = {row["key"]: row["sum"] for row in topology.merged_of("total", group).to_pylist()}
+    assert totals == {"a": 21, "b": 10}
+
+
+def test_batches_share_the_bytes_of_their_envelopes_by_rows() -> None:
+    batches: list[list[Row]] = [[["a", 1]], [[key, 1] for key in "abc"]]
+    processed = counting(batches, "long", 1).run(run_of(2)).outcome.processed
+    [record] = processed[0].partials["total"]
+    one, three = (batch.bytes_by_stream["spout/default"] for batch in processed)
+
+    assert (one, three) == (len(record) // 4, len(record) * 3 // 4)
+
+
+def test_partial_aggregates_leave_before_the_end_of_a_run_if_they_are_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mailboxes, "CHUNK_BYTES_MAX", 100)
+    batches: list[list[Row]] = [[[key * 30, 1] for key in "abc"] for _ in range(4)]
+    processed = counting(batches, "long", 1).run(run_of(4)).outcome.processed
+
+    assert len({record for batch in processed for record in batch.partials["total"]}) == 4
+
+
+def counting(batches: list[list[Row]], kind: str, slots: int) -> Topology:
+    return Topology(
+        spout(RowsSpout(batches, f"key string, number {kind}"), slots),
+        aggregate("total", "key", {"sum": Sum("number")}, grouped(ShuffleGrouping())),
+        slots=slots,
+    )

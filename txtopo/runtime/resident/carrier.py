@@ -64,7 +64,7 @@ from txtopo.runtime.resident.supervisor import (
     TimePassed,
 )
 from txtopo.runtime.resident.transport import DriverSocket, SlotLoop
-from txtopo.runtime.resident.wire import StageOrder, unpack_answer
+from txtopo.runtime.resident.wire import pack_order, unpack_answer
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.stages.pickling import pack
 from txtopo.stages.program import Chain, Program, Run
@@ -217,7 +217,7 @@ class ResidentCarrier:
         assert self._program is not None
         for part in self._program.divided_levels(chain):
             levels = tuple(RunLevel(chain, run, level) for level in part)
-            request = StageRequest(tag, levels, records)
+            request = StageRequest(tag, levels, pack(levels), records)
             records = by_address(itertools.chain.from_iterable(self._answers(request)))
         return records
 
@@ -237,11 +237,13 @@ class StageRequest:
     Attributes:
         tag: Tag of their chain.
         levels: The levels, in order.
+        packed_levels: The levels as they travel.
         records: The records for each slot.
     """
 
     tag: str
     levels: tuple[RunLevel, ...]
+    packed_levels: bytes
     records: Mapping[int, Sequence[bytes]]
 
     @property
@@ -365,9 +367,9 @@ class StageSlots:
         match action:
             case GiveOrder(slot, order, level):
                 request, _ = self._requests[level]
-                told = StageOrder(order, request.levels)
                 records = request.records.get(slot, ())
-                self._runner.send(slot, wire.STAGE, pack(told), *records)
+                frames = pack_order(order, request.packed_levels, records)
+                self._runner.send(slot, wire.STAGE, *frames)
             case LevelDone(level, answers):
                 _, done = self._requests.pop(level)
                 done.set_result([*answers])  # type: ignore[list-item]

@@ -27,7 +27,7 @@ from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.in_flight import DRIVER
 from txtopo.runtime.resident.sockets import listening
 from txtopo.runtime.resident.transport import Peers, TaskSocket
-from txtopo.runtime.resident.wire import Said, StageOrder, pack_answer
+from txtopo.runtime.resident.wire import Said, StageOrder, pack_answer, unpack_order
 from txtopo.runtime.scheduler import Beat, this_thread
 from txtopo.stages.anchoring.envelope import SlotReport, tuples_in
 from txtopo.stages.anchoring.slot import Outcome, Slot
@@ -238,8 +238,8 @@ class StageHost:
         if kind == wire.WELCOME:
             self.link.say(wire.READY)
         elif kind == wire.STAGE:
-            order: StageOrder = loads(frames[0])
-            sent = self._computed(order, frames[1:])
+            order, records = unpack_order(frames)
+            sent = self._computed(order, records)
             self.link.say(wire.ANSWER, *pack_answer(order.number, sent))
 
     def _computed(self, order: StageOrder, received: list[bytes]) -> list[Record]:

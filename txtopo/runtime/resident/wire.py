@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from txtopo.stages.anchoring.envelope import Complaint, SlotReport
@@ -18,7 +19,7 @@ from txtopo.stages.user_errors import pickled_error, traceback_of, unpickled_err
 # Bye: a Said of its cleanup, answered by END.
 HELLO, READY, REPORT, ANSWER, BYE = b"h", b"r", b"p", b"a", b"b"
 # To a slot. Welcome: the number of its life. Directory: one Neighbour for each slot. Stage: a
-# StageOrder, then records. Cut off: DORMANT or RETURN.
+# number, levels, then records. Cut off: DORMANT or RETURN.
 WELCOME, DIRECTORY, ENVELOPES, STAGE = b"w", b"d", b"e", b"s"
 PING, CUT_OFF, END = b"i", b"c", b"x"
 # Another task of the same job has the slot: if this one returned, Spark would stop the other.
@@ -32,6 +33,7 @@ Sent = dict[tuple[int, int], int]
 
 _SLOT = struct.Struct("<i")
 _LIVES = struct.Struct("<qq")
+_NUMBER = struct.Struct("<q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,17 @@ class StageOrder:
 
     number: int
     levels: tuple[RunLevel, ...]
+
+
+def pack_order(number: int, levels: bytes, records: Sequence[bytes]) -> list[bytes]:
+    """Pack an order. Its levels are packed already: once, and not for each slot that gets them."""
+    return [_NUMBER.pack(number), levels, *records]
+
+
+def unpack_order(frames: Sequence[bytes]) -> tuple[StageOrder, list[bytes]]:
+    """Read (order, records) from what :func:`pack_order` made."""
+    [number] = _NUMBER.unpack(frames[0])
+    return StageOrder(number, loads(frames[1])), list(frames[2:])
 
 
 def pack_answer(number: int, records: list[Record]) -> list[bytes]:

@@ -262,7 +262,7 @@ class SlotCluster:
         elif kind == wire.END:
             self.tell("told to end", **task.names)
         elif kind == wire.STAGE:
-            order: wire.StageOrder = loads(frames[1])
+            order, _ = wire.unpack_order(frames[1:])
             first = order.levels[0]
             facts = {"order": order.number, "tag": first.run.tag, "level": first.level}
             self.tell("given", **task.names, **facts)
@@ -475,7 +475,7 @@ class SlotTaskRun:
         if kind == wire.WELCOME:
             self._welcomed(loads(frames[0]))
         elif kind == wire.STAGE:
-            self._work(loads(frames[0]))
+            self._work(wire.unpack_order(frames)[0])
         elif kind == wire.END or (kind == wire.CUT_OFF and frames[0] == wire.RETURN):
             self.cluster.returned(self)
 

@@ -26,6 +26,7 @@ from txtopo.runtime.resident.carrier import Answers, StageRequest, StageSlots
 from txtopo.runtime.resident.slot_runner import LIMITS
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.supervisor import LifeLost, SlotReady, SlotSaid
+from txtopo.stages.pickling import pack
 from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stage_context import RunLevel
 from txtopo.testing.checkers.evidence import Violation
@@ -285,7 +286,8 @@ class SlotWorld:
         attempt = TransactionAttempt(txid, self._under_way[txid], 1)
         run = Run(f"{txid}:{attempt.attempt}:{chain}", (attempt,), (BatchMetadata(),), None)
         self._chains[txid] = chain
-        request = StageRequest(run.tag, (RunLevel(chain, run, level),), {})
+        levels = (RunLevel(chain, run, level),)
+        request = StageRequest(run.tag, levels, pack(levels), {})
         done: Future[Answers] = Future()
         done.add_done_callback(partial(self._answered, txid, request))
         self.tell("ordered", tag=run.tag, level=level, note=request.urgency)
