@@ -26,7 +26,8 @@ def no_facts() -> Facts:
     return None
 
 
-def _no_states(name: str) -> StateHandle:
+def no_states(name: str) -> StateHandle:
+    """Refuse to open a state, where there are none."""
     raise StateUsageError(
         f"state {name!r} is not open here; only committers have states; give the bolt the marker "
         f"Committer and declare it with .with_state({name!r}, open_state(…))"
@@ -88,7 +89,7 @@ class TaskContext:
     component_id: str
     task_index: int
     tasks: int
-    states: Callable[[str], StateHandle] = field(default=_no_states, repr=False, compare=False)
+    states: Callable[[str], StateHandle] = field(default=no_states, repr=False, compare=False)
     parallelism: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
     facts: Callable[[], Facts] = field(default=no_facts, repr=False, compare=False)
 

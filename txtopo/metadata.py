@@ -142,8 +142,11 @@ def json_copy(value: object) -> Json:
         return value  # type: ignore[return-value]
     if kind is list and _ATOMS.issuperset(map(type, value)):  # type: ignore[call-overload]
         return value[:]  # type: ignore[index,no-any-return]
-    if kind is dict and _is_flat(value):  # type: ignore[arg-type]
-        return value.copy()  # type: ignore[attr-defined,no-any-return]
+    if kind is dict and _TEXT.issuperset(map(type, value)):  # type: ignore[call-overload]
+        if _ATOMS.issuperset(map(type, value.values())):  # type: ignore[attr-defined]
+            return value.copy()  # type: ignore[attr-defined,no-any-return]
+        if all(_is_list_of_atoms(each) for each in value.values()):  # type: ignore[attr-defined]
+            return {key: each[:] for key, each in value.items()}  # type: ignore[attr-defined]
     return _there_and_back(value)[1]
 
 
@@ -162,8 +165,8 @@ _ATOMS = frozenset({type(None), bool, int, str})
 _TEXT = frozenset({str})
 
 
-def _is_flat(value: dict[object, object]) -> bool:
-    return _TEXT.issuperset(map(type, value)) and _ATOMS.issuperset(map(type, value.values()))
+def _is_list_of_atoms(value: object) -> bool:
+    return type(value) is list and _ATOMS.issuperset(map(type, value))
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

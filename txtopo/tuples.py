@@ -14,6 +14,7 @@ import decimal
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import FieldsError, nearest, similar
@@ -102,6 +103,10 @@ class Field:
 
     name: str
     type: str
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        """Return how it is pickled; each task of each batch reads some with its user's object."""
+        return Field, (self.name, self.type)
 
 
 class Fields:
@@ -358,6 +363,7 @@ def _from_struct_type(declaration: object) -> list[Field]:
     return [Field(c.name, _type_name(c.name, c.dataType.simpleString())) for c in columns]
 
 
+@cache
 def _arrow_type(kind: str) -> pa.DataType:
     import pyarrow as pa
 

@@ -161,6 +161,7 @@ def open_driver(
     candidate: Json,
     meter: ProgressMeter | None = None,
     summary: Summary | None = None,
+    program: Program | None = None,
 ) -> TopologyDriver:
     """Return a driver that is ready to start. A simulator calls it with its own carrier and time.
 
@@ -174,13 +175,14 @@ def open_driver(
         candidate: Describes this process to other candidates.
         meter: Counts commits; that of the driver before, if the run is started again.
         summary: Returns what others shall see of the run while it leads.
+        program: The topology, if it is compiled already, for these settings and as many slots.
     """
     graph = topology.graph
     _refuse_stream_spout(graph)
     slots = config.slots or useful_slots(carrier.default_slots(), graph.slots_max)
     if graph.spout.role.frame and not carrier.carries_frames:
         check_frame_carrier(graph, "local")
-    program = compile_program(graph, config, slots)
+    program = program or compile_program(graph, config, slots)
     check_states(graph, config, commit_in_driver=program.commit_in_driver)
     context = _open_parts(graph, program, config, carrier, open_state, scheduler)
     return TopologyDriver(context, candidate, listeners, meter, summary)

@@ -70,11 +70,11 @@ class Emission:
 
     def _collector(self) -> BatchOutputCollector:
         component, rule = self._component, self.dead_letters
-        # Only the framework emits dead letters.
-        streams = {n: s for n, s in component.streams.items() if rule is None or n != STREAM}
         sinks = self._take_rows, self._take_batch
         if rule is None:
-            return BatchOutputCollector(component.id, streams, *sinks)
+            return BatchOutputCollector(component.id, component.streams, *sinks)
+        # Only the framework emits dead letters.
+        streams = {name: each for name, each in component.streams.items() if name != STREAM}
         limit = rule.batch_records_max
         if component.role is Role.BASIC_BOLT:
             return RevocableOutputCollector(component.id, streams, *sinks, limit)

@@ -29,8 +29,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
@@ -38,6 +37,7 @@ import pyarrow as pa
 
 from txtopo.errors import InfrastructureError, RecomputedError, RunLostError
 from txtopo.metadata import Json
+from txtopo.stages.columns import nbytes_of
 from txtopo.stages.pickling import loads, pack
 from txtopo.stages.program import Chain
 from txtopo.state.backend import Puts
@@ -172,7 +172,7 @@ def open_envelope(record: bytes) -> Envelope:
 
 def pieces(batch: pa.RecordBatch, segments: Sequence[Segment]) -> list[Piece]:
     """Divide a batch into pieces of at most ``CHUNK_BYTES_MAX`` bytes, or of a single tuple."""
-    if batch.nbytes <= CHUNK_BYTES_MAX or batch.num_rows <= 1:
+    if nbytes_of(batch) <= CHUNK_BYTES_MAX or batch.num_rows <= 1:
         return [Piece(batch, tuple(segments))]
     half = batch.num_rows // 2
     left, right = _split(segments, half)
@@ -272,7 +272,19 @@ class Control:
     consumed: set[Producer] = field(default_factory=set)
     tuples: dict[tuple[int, str, str], int] = field(default_factory=dict)
     writes: list[WriteSet] = field(default_factory=list)
-    kept: Counter[tuple[int, int]] = field(default_factory=Counter)
+    kept: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[type[Control], tuple[object, ...]]:
+        """Return how it is pickled: faster than a dataclass does it by itself."""
+        return Control, (
+            self.failures,
+            self.cuts,
+            self.contents,
+            self.consumed,
+            self.tuples,
+            self.writes,
+            self.kept,
+        )
 
     def add(self, other: Control) -> None:
         """Add the facts that another stage gathered."""
@@ -284,7 +296,12 @@ class Control:
         for key, count in other.tuples.items():
             self.tuples[key] = self.tuples.get(key, 0) + count
         self.writes += other.writes
-        self.kept.update(other.kept)
+        self.keep(other.kept)
+
+    def keep(self, kept: Mapping[tuple[int, int], int]) -> None:
+        """Add bytes that the carrier keeps."""
+        for key, nbytes in kept.items():
+            self.kept[key] = self.kept.get(key, 0) + nbytes
 
     def count(self, txid: int, component: str, stream: str, tuples: int) -> None:
         """Count emitted tuples."""
@@ -292,9 +309,8 @@ class Control:
         self.tuples[key] = self.tuples.get(key, 0) + tuples
 
 
-@dataclass(frozen=True, slots=True)
-class StageManifest:
-    """What one stage sent to one address.
+class StageManifest(NamedTuple):
+    """What one stage sent to one address. A plain tuple, as there are many.
 
     Attributes:
         run: Tag of the job.

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
-from txtopo.stages.columns import check_size
+from txtopo.stages.columns import check_size, nbytes_of
 from txtopo.stages.envelopes import (
     CHUNK_BYTES_MAX,
     ENVELOPE,
@@ -60,8 +60,8 @@ class Outbox:
     def __init__(self, stage: StageContext) -> None:
         self._stage = stage
         self._ready: list[Record] = []
-        self._promised: Counter[int] = Counter()
-        self._kept: Counter[tuple[int, int]] = Counter()
+        self._promised: dict[int, int] = {}
+        self._kept: dict[tuple[int, int], int] = {}
         self._parcels: dict[tuple[int, int], _Parcel] = {}
         self._number = 0
         self._attempt = stage.run.attempts[0]
@@ -95,15 +95,16 @@ class Outbox:
     def ready(self) -> Iterator[Record]:
         """Yield the envelopes that are ready, and count them as sent."""
         ready, self._ready = self._ready, []
+        promised = self._promised
         for address, record in ready:
-            self._promised[address] += 1
+            promised[address] = promised.get(address, 0) + 1
             yield address, record
 
     def relay(self, envelope: Envelope) -> Record:
         """Return an envelope for a later level with its next address, and count it as sent."""
         edge = self._stage.program.edges[envelope.edge]
         address = self._stage.address_of(edge, envelope.to_slot, envelope.txid)
-        self._promised[address] += 1
+        self._promised[address] = self._promised.get(address, 0) + 1
         self._weigh(edge, address, envelope.txid, envelope.record)
         return address, envelope.record
 
@@ -128,7 +129,7 @@ class Outbox:
         """
         for piece in pieces(batch, segments):
             check_size(edge.source, edge.stream, piece.batch)
-            key, nbytes = (edge.index, to_slot), piece.batch.nbytes
+            key, nbytes = (edge.index, to_slot), nbytes_of(piece.batch)
             parcel = self._parcels.setdefault(key, _Parcel(self._attempt))
             if parcel.batches and parcel.nbytes + nbytes > CHUNK_BYTES_MAX:
                 self._seal(key)
@@ -162,17 +163,18 @@ class Outbox:
             fault: Why the whole run is lost, if it is.
         """
         stage = self._stage
-        control.kept.update(self._kept)
-        for address in stage.addresses:
+        control.keep(self._kept)
+        tag, producer, addresses = stage.tag, stage.producer, stage.addresses
+        for address in addresses:
             yield (
                 address,
                 StageManifest(
-                    run=stage.tag,
-                    producer=stage.producer,
-                    promised=self._promised[address],
+                    run=tag,
+                    producer=producer,
+                    promised=self._promised.get(address, 0),
                     failed_txid=failed_txid,
                     fault=fault,
-                    control=control if address == stage.addresses[0] else None,
+                    control=control if address == addresses[0] else None,
                 ).seal(),
             )
 
@@ -221,7 +223,8 @@ class Outbox:
     def _weigh(self, edge: PlannedEdge, address: int, txid: int, record: bytes) -> None:
         """Count the bytes that the carrier keeps for the commit phase; the driver sees the rest."""
         if self._stage.sends_cut and address != DRIVER:
-            self._kept[txid, edge.index] += len(record)
+            key = (txid, edge.index)
+            self._kept[key] = self._kept.get(key, 0) + len(record)
 
 
 NOWHERE = -1

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from txtopo.errors import ValueRefusedError
 from txtopo.stages.aggregation import Aggregation
+from txtopo.stages.columns import nbytes_of
 from txtopo.stages.envelopes import Envelope, open_envelope
 from txtopo.stages.mailboxes import Outbox
 from txtopo.stages.program import PlannedEdge, Program
@@ -71,7 +72,7 @@ class Partials:
                 rows = aggregation.inputs_of(part)
             waiting.batches.append(rows)
             waiting.rows += rows.num_rows
-            waiting.nbytes += rows.nbytes
+            waiting.nbytes += nbytes_of(rows)
         if waiting.rows >= WAITING_ROWS_MAX or waiting.nbytes >= WAITING_BYTES_MAX:
             # Combined rows do not count: their number is that of the distinct keys.
             waiting.batches = [self._combine(edge, waiting)]

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.config import Config
-from txtopo.context import Facts, TaskContext, no_facts
+from txtopo.context import Facts, TaskContext, no_facts, no_states
 from txtopo.dead_letters import DeadLetterRule
 from txtopo.groupings import CustomGrouping, Grouping, LocalOrShuffleGrouping
 from txtopo.metadata import BatchMetadata
@@ -42,6 +42,7 @@ from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from txtopo.state.transaction import StateHandle
     from txtopo.topology.graph import Edge
 
 Chain = Literal["processing", "commit"]
@@ -188,20 +189,26 @@ class Program:
         return self.spouts[0] if len(self.spouts) == 1 else None
 
     def context(
-        self, component: PlannedComponent, task: int, facts: Callable[[], Facts] = no_facts
+        self,
+        component: PlannedComponent,
+        task: int,
+        facts: Callable[[], Facts] = no_facts,
+        states: Callable[[str], StateHandle] = no_states,
     ) -> TaskContext:
-        """Return what a task is told about itself, without states.
+        """Return what a task is told about itself.
 
         Args:
             component: The component.
             task: The number of the task.
             facts: Returns the facts of the batch that it works on.
+            states: Opens its states.
         """
         return TaskContext(
             self.topology_id,
             component.id,
             task,
             component.tasks,
+            states=states,
             parallelism=self.parallelism,
             facts=facts,
         )

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.context import Facts
+from txtopo.context import Facts, no_states
 from txtopo.errors import RecomputedError, RunLostError, StateUsageError
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.emission import Channel, Emission
@@ -196,9 +195,8 @@ class _Stage:
         program = self._stage.program
         emission = Emission(self._channel, component, txid=attempt.txid, task=task)
         states = TaskStates(self._states, component.id, attempt)
-        context = program.context(component, task, lambda: facts)
-        if self._stage.chain == "commit":
-            context = replace(context, states=states.state)
+        opens = states.state if self._stage.chain == "commit" else no_states
+        context = program.context(component, task, lambda: facts, opens)
         bolt = loads(component.prototype)
         yield from run_bolt(bolt, program.config, context, attempt, arrivals, emission)
         self._writes += states.write_sets(task)

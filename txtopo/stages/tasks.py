@@ -33,7 +33,7 @@ from txtopo.spouts.spout import (
     TransactionalEmitter,
     takes_rows_max,
 )
-from txtopo.stages.columns import BATCH_BYTES_MAX
+from txtopo.stages.columns import BATCH_BYTES_MAX, nbytes_of
 from txtopo.stages.emission import Channel, Emission
 from txtopo.stages.envelopes import WriteSet
 from txtopo.stages.mailboxes import Arrival
@@ -323,7 +323,7 @@ def _batches(arrivals: Sequence[Arrival]) -> Iterator[pa.RecordBatch]:
     waiting: list[Arrival] = []
     tuples = nbytes = 0
     for arrival in arrivals:
-        size = arrival.batch.nbytes
+        size = nbytes_of(arrival.batch)
         full = tuples + arrival.batch.num_rows > BATCH_TUPLES_MAX
         full |= nbytes + size > BATCH_BYTES_MAX
         if waiting and (full or arrival.edge is not waiting[0].edge):

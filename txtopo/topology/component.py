@@ -140,18 +140,23 @@ class Role(Enum):
     @property
     def spout(self) -> bool:
         """Whether it is a spout."""
-        others = (Role.PARTITIONED_SPOUT, Role.OPAQUE_SPOUT, Role.SPOUT)
-        return self.plans_batches or self in others
+        return self in _SPOUT_ROLES
 
     @property
     def plans_batches(self) -> bool:
         """Whether it is a spout whose batches are planned in the driver, not by its tasks."""
-        return self in (Role.TRANSACTIONAL_SPOUT, Role.DATAFRAME_SPOUT, Role.STREAM_SPOUT)
+        return self in _PLANNING_ROLES
 
     @property
     def frame(self) -> bool:
         """Whether Spark runs it as a plan, without tasks."""
-        return self in (Role.DATAFRAME_SPOUT, Role.DATAFRAME_BOLT)
+        return self in _FRAME_ROLES
+
+
+# Every task of every batch asks for them; naming them there took longer than the search.
+_PLANNING_ROLES = (Role.TRANSACTIONAL_SPOUT, Role.DATAFRAME_SPOUT, Role.STREAM_SPOUT)
+_SPOUT_ROLES = (*_PLANNING_ROLES, Role.PARTITIONED_SPOUT, Role.OPAQUE_SPOUT, Role.SPOUT)
+_FRAME_ROLES = (Role.DATAFRAME_SPOUT, Role.DATAFRAME_BOLT)
 
 
 def declared_streams(prototype: Any) -> dict[str, Stream]:

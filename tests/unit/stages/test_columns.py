@@ -23,10 +23,14 @@ class Level(enum.IntEnum):
 
 
 def column(kind: str, *values: Any) -> list[Any]:
+    """Return what is stored: at once, as a few tuples are, and column by column."""
     fields = Fields(f"x {kind}")
-    rows = [[value] for value in values]
-    (batch,) = to_batches("bolt", "default", fields, fields.arrow_schema(), rows)
-    return list(batch.column(0).to_pylist())
+    schema = fields.arrow_schema()
+    (at_once,) = to_batches("bolt", "default", fields, schema, [(value,) for value in values])
+    (apart,) = to_batches("bolt", "default", fields, schema, [[value] for value in values])
+    assert at_once.equals(apart)
+    assert at_once.schema.equals(schema, check_metadata=True)
+    return list(at_once.column(0).to_pylist())
 
 
 @pytest.mark.parametrize(

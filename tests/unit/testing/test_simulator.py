@@ -147,6 +147,33 @@ def test_what_is_due_together_keeps_its_order() -> None:
     assert timeline.now_s == 2.0
 
 
+@pytest.mark.parametrize(("other_s", "next_"), [(2.0, True), (1.0, True), (0.5, False)])
+def test_a_wait_that_ends_next_needs_no_switch(other_s: float, next_: bool) -> None:
+    timeline = Timeline()
+    seen: list[bool | str] = []
+
+    def work() -> None:
+        event = timeline.after(1.0, lambda: seen.append("called"))
+        timeline.after(other_s, lambda: None)
+        seen.append(timeline.begins_with(event))
+
+    timeline.after(0.0, work)
+    timeline.run(lambda: bool(seen), until_s=5.0)
+
+    assert seen == [next_]
+    assert timeline.now_s == (1.0 if next_ else 0.0)
+
+
+def test_no_wait_ends_after_the_time_is_up() -> None:
+    timeline, seen = Timeline(), []
+    timeline.after(0.0, lambda: seen.append(timeline.begins_with(timeline.after(3.0, seen.clear))))
+
+    timeline.run(lambda: False, until_s=2.0)
+
+    assert seen == [False]
+    assert timeline.now_s == 2.0
+
+
 def test_the_command_runs_one_seed_and_says_how_to_run_it_again() -> None:
     done = CliRunner().invoke(main, ["--seed", "3", "--without", "crash", "--set", "records=2"])
 

@@ -50,10 +50,14 @@ class Evidence:
     limited: bool = False
     rows_per_second: float | None = None
     spouts: Sequence[str] = ()
+    _store_writes: list[StoreWrite] | None = None
 
     def store_writes(self) -> list[StoreWrite]:
         """Return every version of every table, in order."""
-        return [write for write in self.history.writes if isinstance(write, StoreWrite)]
+        if self._store_writes is None:
+            writes = self.history.writes
+            self._store_writes = [each for each in writes if isinstance(each, StoreWrite)]
+        return self._store_writes
 
     def versions(self, table: str) -> list[tuple[StoreWrite, Rows]]:
         """Return every version of a table, with the rows that have expired before.

@@ -18,7 +18,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from txtopo.runtime.scheduler import Callback, Done, Timer, settled
@@ -154,15 +154,14 @@ class EventOwner(Protocol):
         ...
 
 
-@dataclass(order=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Event:
     """A call at a moment of virtual time."""
 
     due_s: float
-    order: int
-    callback: Callable[[], None] = field(compare=False)
-    owner: EventOwner | None = field(compare=False, default=None)
-    cancelled: bool = field(compare=False, default=False)
+    callback: Callable[[], None]
+    owner: EventOwner | None = None
+    cancelled: bool = False
 
     def cancel(self) -> None:
         """Do not make the call."""
@@ -175,7 +174,9 @@ class Timeline:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.events = 0
-        self._heap: list[Event] = []
+        self._done: Callable[[], bool] | None = None
+        self._until_s = 0.0
+        self._heap: list[tuple[float, int, Event]] = []
         self._order = 0
 
     def after(
@@ -183,8 +184,8 @@ class Timeline:
     ) -> Event:
         """Call *callback* after a delay."""
         self._order += 1
-        event = Event(self.now_s + delay_s, self._order, callback, owner)
-        heapq.heappush(self._heap, event)
+        event = Event(self.now_s + delay_s, callback, owner)
+        heapq.heappush(self._heap, (event.due_s, self._order, event))
         return event
 
     def put_back(self, event: Event) -> None:
@@ -192,16 +193,34 @@ class Timeline:
         if not event.cancelled:
             self.after(0.0, event.callback, event.owner)
 
+    def begins_with(self, event: Event) -> bool:
+        """Let time pass to an event if it is the next one; return whether it is. It is not called.
+
+        A work that waits for it goes on, without a switch to another thread and back.
+        """
+        if self._done is None or self._done():
+            return False
+        due_s, _, first = self._heap[0]
+        if first is not event or due_s > self._until_s:
+            return False
+        heapq.heappop(self._heap)
+        self.now_s = max(self.now_s, due_s)
+        self.events += 1
+        return True
+
     def run(self, done: Callable[[], bool], *, until_s: float) -> bool:
         """Let time pass until *done* is true; return whether it was by *until_s*."""
+        heap = self._heap
+        self._done, self._until_s = done, until_s
         while not done():
-            if not self._heap or self._heap[0].due_s > until_s:
+            if not heap or heap[0][0] > until_s:
                 self.now_s = max(self.now_s, until_s)
                 return False
-            event = heapq.heappop(self._heap)
+            due_s, _, event = heapq.heappop(heap)
             if event.cancelled:
                 continue
-            self.now_s = max(self.now_s, event.due_s)
+            if due_s > self.now_s:
+                self.now_s = due_s
             if event.owner is None or event.owner.takes(event):
                 self.events += 1
                 event.callback()

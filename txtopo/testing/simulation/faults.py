@@ -226,8 +226,13 @@ AWAY_S = (0.1, 5.0)
 
 CLOCK_JUMP_S = 3600.0
 
+AT_CHECKPOINTS = ("crash", "clock", "expire", "freeze", "stop", "pause", "command", "switch")
+"""What may happen to a process between any two actions, in the order in which it is drawn."""
+
+ONCE_A_TERM = frozenset({"crash", "expire", "freeze"})
+
 ONCE_A_TERM_TIMES = 10
-"""Factor for the checkpoints of a takeover. It passes a few; later transactions pass hundreds."""
+"""Factor of these kinds at the checkpoints of a takeover, of which there are few."""
 
 
 class Chaos:
@@ -254,6 +259,13 @@ class Chaos:
         self._chance = chance
         self._tell = tell
         self._rates = {kind: rate for kind, rate in asdict(faults).items() if rate}
+        self._rates_at = [
+            (kind, self._rates[kind]) for kind in AT_CHECKPOINTS if kind in self._rates
+        ]
+        self._rates_of_claims = [
+            (kind, rate * (ONCE_A_TERM_TIMES if kind in ONCE_A_TERM else 1))
+            for kind, rate in self._rates_at
+        ]
         self._passed: Counter[str] = Counter()
 
     def happens(self, kind: str, times: int = 1) -> bool:
@@ -290,21 +302,35 @@ class Chaos:
         Returns:
             How long its work has to wait there; None if it goes on at once.
         """
-        times = ONCE_A_TERM_TIMES if checkpoint.startswith("claim.") else 1
-        if self.passes(checkpoint) or self.happens("crash", times):
+        if self.passes(checkpoint):
             process.kill()
             return None
-        if self.happens("clock"):
-            process.clock_error_s += self.between(-CLOCK_JUMP_S, CLOCK_JUMP_S)
-        if self.happens("expire", times):
-            process.world.ensemble.expire(process)
-        if self.happens("freeze", times):
-            process.freeze(self.between(*FROZEN_S))
-            return 0.0
-        if self.happens("stop"):
-            process.ask_to_stop()
-        if self.happens("pause"):
-            process.pause(self.between(*AWAY_S))
-        if self.happens("command"):
-            process.world.operators.act()
-        return self.latency_s() if self.happens("switch") else None
+        if self.healed:
+            return None
+        # Processes pass here all the time, so only the kinds that this seed has are looked at.
+        claims = checkpoint.startswith("claim.")
+        for kind, rate in self._rates_of_claims if claims else self._rates_at:
+            if self._chance.random() >= rate:
+                continue
+            self.counts[kind] += 1
+            self._tell(kind)
+            match kind:
+                case "crash":
+                    process.kill()
+                    return None
+                case "clock":
+                    process.clock_error_s += self.between(-CLOCK_JUMP_S, CLOCK_JUMP_S)
+                case "expire":
+                    process.world.ensemble.expire(process)
+                case "freeze":
+                    process.freeze(self.between(*FROZEN_S))
+                    return 0.0
+                case "stop":
+                    process.ask_to_stop()
+                case "pause":
+                    process.pause(self.between(*AWAY_S))
+                case "command":
+                    process.world.operators.act()
+                case "switch":
+                    return self.latency_s()
+        return None

@@ -184,11 +184,12 @@ class SimulatedSource:
     @property
     def is_complete(self) -> bool:
         """Whether all records are there."""
-        return self._ends == [self.records] * self.partitions
+        return self._complete
 
     def complete(self) -> None:
         """Make all records appear."""
         self._ends = [self.records] * self.partitions
+        self._complete = True
 
     def _grow(self) -> None:
         chaos = self._world.chaos
@@ -199,7 +200,8 @@ class SimulatedSource:
             if chaos.happens("source_shrinks"):
                 more = -more  # as on a replica that is behind
             self._ends[partition] = max(0, min(self.records, end + more))
-        if not self.is_complete:
+        self._complete = self._ends == [self.records] * self.partitions
+        if not self._complete:
             delay_s = chaos.between(0.0, 2 * GROWTH_PERIOD_S)
             self._world.timeline.after(delay_s, self._grow)
 

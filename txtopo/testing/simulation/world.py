@@ -29,6 +29,7 @@ from txtopo.config import Config
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.progress import Leading, TopologyEvent, TopologyListener
 from txtopo.runtime.start import open_driver
+from txtopo.stages.program import Program, compile_program
 from txtopo.state.backend import StateBackend, StateTable
 from txtopo.testing.simulation.clock import (
     BlockingWork,
@@ -102,6 +103,7 @@ class World:
         self.ensemble = SimulatedEnsemble(self)
         self.leftovers = Leftovers()
         self.topology: Topology | None = None
+        self._compiled: tuple[Topology | None, Program | None] = (None, None)
         self.source: SimulatedSource | None = None
         self.further_sources: list[SimulatedSource] = []
         """The sources of the second spout and those after it."""
@@ -151,14 +153,20 @@ class World:
     def open_driver(self, process: SimulatedProcess) -> TopologyDriver:
         """Open the driver of the topology in a process. Blocks in virtual time."""
         assert self.topology is not None
+        slots = self._config.slots or 1
+        topology, program = self._compiled
+        if topology is not self.topology:  # not for each process: most are there to be killed
+            program = compile_program(self.topology.graph, self._config, slots)
+            self._compiled = (self.topology, program)
         return open_driver(
             self.topology,
             self._config,
             [process],
-            SimulatedCarrier(process, self._config.slots or 1),
+            SimulatedCarrier(process, slots),
             lambda: MemoryTransactionalState(self.topology_id, self.ensemble_of(process)),
             process.scheduler,
             {"process": process.name},
+            program=program,
         )
 
     def ensemble_of(self, process: SimulatedProcess) -> SimulatedEnsemble:
@@ -210,16 +218,21 @@ class World:
 
     def _until_processed(self, limit_s: float) -> bool:
         """Let time pass until a run reports that nothing is left."""
+        sources = self.sources
         said: set[SimulatedProcess] = set()
         asked: set[SimulatedProcess] = set()
 
         def processed() -> bool:
-            if not all(source.is_complete for source in self.sources):
-                return False
+            for source in sources:
+                if not source.is_complete:
+                    return False
             if said:
                 return True
-            for process in self.processes():
-                if process not in asked:
+            for supervisor in self.supervisors:
+                process = supervisor.process
+                if process is None or process in asked:
+                    continue
+                if process.alive and process.driver is not None:
                     asked.add(process)
                     self._ask_for_rest(process, said, asked)
             return False
@@ -324,16 +337,14 @@ class SimulatedProcess(TopologyListener):
         """Return whether an event of this process may happen now; keep it if frozen."""
         if self.frozen and self.alive:
             self._kept.append(event)
-        return self.alive and not self.frozen
+        if not self.alive or self.frozen:
+            return False
+        self.world.current = self
+        return True
 
     def after(self, delay_s: float, callback: Callable[[], None]) -> Event:
         """Call *callback* in this process after a delay."""
-
-        def happen() -> None:
-            self.world.current = self
-            callback()
-
-        return self.world.timeline.after(delay_s, happen, self)
+        return self.world.timeline.after(delay_s, callback, self)
 
     def begin(self, run: Callable[[], None]) -> None:
         """Begin blocking work after a random delay."""
@@ -349,14 +360,15 @@ class SimulatedProcess(TopologyListener):
         """
         if not self.alive:
             raise Crashed
-        self.world.history.note(self.world.timeline.now_s, self.name, name)
-        if self.world.handoff.running is None:
+        world = self.world
+        world.history.note(world.timeline.now_s, self.name, name)
+        if world.handoff.running is None:
             # Nothing can overtake the loop. It only crashes, where a test has ordered it.
-            if self.world.chaos.passes(name):
+            if world.chaos.passes(name):
                 self.kill()
                 raise Crashed
             return
-        pause_s = self.world.chaos.at(self, name)
+        pause_s = world.chaos.at(self, name)
         if not self.alive:
             raise Crashed
         if pause_s is not None:
@@ -366,8 +378,9 @@ class SimulatedProcess(TopologyListener):
         """Make the work that runs wait."""
         work = self.world.handoff.running
         assert work is not None, "only blocking work sleeps"
-        self.after(delay_s, lambda: self._go_on(work))
-        self.world.handoff.park()
+        event = self.after(delay_s, lambda: self._go_on(work))
+        if self.frozen or not self.world.timeline.begins_with(event):
+            self.world.handoff.park()
 
     def kill(self) -> None:
         """Kill it at once (SIGKILL)."""
