@@ -12,7 +12,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar cluster compose versitygw secrets kafka jars-try object-store services release versions licences simulate simulate-slots simulate-streams mutants fuzz faults rows networks pictures screenshots servers soak test-all format clean java
+.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar cluster compose versitygw secrets kafka jars-try object-store services release versions licences simulate simulate-all simulate-slots simulate-streams mutants fuzz faults rows networks pictures screenshots servers soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -114,6 +114,11 @@ simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults, and PROGRA
 simulate-slots: $(READY)  ## the same of resident slots: SEEDS=10000 runs, or SEED=7
 	$(PYTHON) -m txtopo.testing.simulation.slot_command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
 		--processes $(CORES)) $(ARGS)
+
+simulate-all: $(READY)  ## 100,000 seeds: plain, groups, spouts, slots; hours, and goes on where it was (build/seeds.jsonl)
+	@mkdir -p build
+	$(PYTHON) -m tests.faults.simulated.proof --results build/seeds.jsonl --processes $(CORES) $(ARGS)
+	$(PYTHON) -m tests.faults.simulated.proof --results build/seeds.jsonl --page
 
 simulate-streams: $(READY)  ## the same of random programs of streams: PROGRAMS=2000 seeds, two programs each
 	$(PYTHON) -m tests.unit.streams --seeds $(PROGRAMS) --processes $(CORES) --report docs/reference/simulation.md

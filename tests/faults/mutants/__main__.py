@@ -10,19 +10,30 @@ import argparse
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 
 from tests.faults.mutants.patches import Patch, PatchError, load_patches
-from tests.faults.mutants.report import SIMULATOR_ALONE_MIN, page, summary, verdict_of
+from tests.faults.mutants.report import (
+    SIMULATOR_ALONE_MIN,
+    how_soon,
+    page,
+    seeds_of,
+    summary,
+    verdict_of,
+)
 from tests.faults.mutants.trial import SIMULATOR, Cores, Outcome, try_patch
 from tests.harness.report_page import DOCS, write_page
 
 PROCESSES = 2
+PAGE = DOCS / "reference" / "mutants.md"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status."""
     options = parsed(arguments)
+    if options.simulator:
+        return compare_seeds(options.seeds)
     patches = [patch for patch in load_patches() if options.only in (None, patch.name)]
     if not patches:
         print(f"no patch is named {options.only!r}; look into {Path(__file__).parent}")
@@ -33,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     print(f"\n{summary(outcomes, options.seeds)}")
     if options.only is None:
-        write_page(DOCS / "reference" / "mutants.md", page(outcomes, options.seeds))
+        write_page(PAGE, page(outcomes, options.seeds))
         alone = sum(outcome.seed is not None for outcome in outcomes)
         if alone < SIMULATOR_ALONE_MIN:
             print(f"expected {SIMULATOR_ALONE_MIN} caught by the simulator alone")
@@ -45,8 +56,28 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the options."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.mutants", description=__doc__)
     parser.add_argument("--only", metavar="NAME", help="plant this one; no report is written")
+    parser.add_argument(
+        "--simulator",
+        action="store_true",
+        help="plant what the simulator catches, says the page; run no test, and compare the seeds",
+    )
     parser.add_argument("--seeds", type=int, default=1000, help="most seeds for each (1000)")
     return parser.parse_args(arguments)
+
+
+def compare_seeds(seeds: int) -> int:
+    """Have the simulator catch again what it has caught, and say how soon it does."""
+    known = seeds_of(PAGE.read_text())
+    patches = [replace(each, test=SIMULATOR) for each in load_patches() if each.name in known]
+    outcomes = try_all([nothing(patches), *patches], seeds)
+    if outcomes is None:
+        return 1
+    found = {each.patch.name: each.seed for each in outcomes if each.seed is not None}
+    print(f"\non the page: {how_soon(known.values())}\nnow:         {how_soon(found.values())}")
+    for name, seed in sorted(known.items()):
+        if found.get(name) != seed:
+            print(f"{name}: seed {seed} on the page, now {found.get(name, 'none')}")
+    return int(found.keys() != known.keys())
 
 
 def nothing(patches: Sequence[Patch]) -> Patch:

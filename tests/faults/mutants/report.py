@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import re
+from collections.abc import Collection, Iterator, Sequence
+from statistics import median_high
 
 from tests.faults.mutants.trial import Outcome
 from tests.harness.report_page import table
@@ -38,6 +41,22 @@ def verdict_of(outcome: Outcome) -> str:
     return f"test `{outcome.test}`" if outcome.test else "**SURVIVED**"
 
 
+def seeds_of(page: str) -> dict[str, int]:
+    """Return the seed that caught each bug that the simulator caught, as a page says."""
+    found = re.findall(r"^\| `(.+?)` \| .+ \| simulator, seed (\d+):", page, re.MULTILINE)
+    return {name: int(seed) for name, seed in found}
+
+
+def how_soon(seeds: Collection[int]) -> str:
+    """Say within how many seeds, from seed 0 on, bugs were found."""
+    needed = sorted(seed + 1 for seed in seeds)
+    nine_tenths = needed[math.ceil(0.9 * len(needed)) - 1]
+    return (
+        f"It found them within {sum(needed) / len(needed):.0f} seeds on average: half of them "
+        f"within {median_high(needed)}, nine tenths within {nine_tenths}, all within {needed[-1]}."
+    )
+
+
 def summary(outcomes: Sequence[Outcome], seeds: int) -> str:
     """Say how many were caught by what."""
     alone = sum(outcome.seed is not None for outcome in outcomes)
@@ -53,6 +72,7 @@ def page(outcomes: Sequence[Outcome], seeds: int) -> Iterator[str]:
     yield from INTRODUCTION.splitlines()
     yield ""
     yield summary(outcomes, seeds)
+    yield how_soon([outcome.seed for outcome in outcomes if outcome.seed is not None])
     yield "With nothing planted none of these seeds and tests fails."
     yield ""
     ordered = sorted(outcomes, key=lambda each: each.patch.name)

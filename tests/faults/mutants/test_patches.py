@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.mutants.patches import FOLDER, Hunk, Patch, PatchError, load_patches, read_patch
+from tests.faults.mutants.report import how_soon, seeds_of
 from tests.faults.mutants.trial import ROOT, SIMULATOR
 from tests.harness.report_page import DOCS
 
@@ -87,3 +88,12 @@ def test_the_page_has_a_row_for_each_patch_and_counts_them() -> None:
 
     assert [(name, rule) for name, rule, _ in rows] == [(each.name, each.rule) for each in PATCHES]
     assert f"{len(rows)} bugs planted, {len(rows)} caught, {alone} of them by the simulator" in page
+    assert len(seeds_of(page)) == alone
+    assert how_soon(seeds_of(page).values()) in page
+
+
+def test_how_soon_bugs_are_found_counts_from_seed_0() -> None:
+    assert how_soon([0, 0, 1, 4, 9, 9, 9, 9, 19, 99]) == (
+        "It found them within 17 seeds on average: half of them within 10, nine tenths within 20, "
+        "all within 100."
+    )
