@@ -204,6 +204,7 @@ def rare_collections() -> Iterator[None]:
     no cycles. Searching it again and again took an eighth of the time.
     """
     thresholds = gc.get_threshold()
+    gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_OBJECTS, *thresholds[1:])
     try:
