@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from tests.faults.simulated.named_seeds import GROUPS
@@ -68,7 +69,7 @@ PARTS = {
     "groups": Part(
         "Groups of txids",
         "Batches of one record, many at a time, and states that take groups, so that most txids "
-        "are committed\ntogether:",
+        "are committed together:",
         100_000,
         25_000,
         GROUPS,
@@ -76,7 +77,7 @@ PARTS = {
     "spouts": Part(
         "Several spouts",
         "Three spouts in each txid, the first of any kind, the others an opaque and a "
-        "transactional one. Each is out\nof reach at times; then it is absent from the txids that "
+        "transactional one. Each is out of reach at times; then it is absent from the txids that "
         "are planned meanwhile:",
         200_000,
         10_000,
@@ -85,8 +86,8 @@ PARTS = {
     "slots": Part(
         "Resident slots",
         "The slots of the carrier `resident`: supervisor, orders, transport and runner are real; "
-        "Spark, its tasks\nand the connections are simulated. S0 to S10 judged each seed twice: "
-        "with stages, and with bolts of a\ntopology without batches:",
+        "Spark, its tasks and the connections are simulated. S0 to S10 judged each seed twice: "
+        "with stages, and with bolts of a topology without batches:",
         0,
         5_000,
         None,
@@ -146,7 +147,8 @@ def results_of(path: Path) -> dict[str, CampaignReport]:
 def lines_of(name: str, report: CampaignReport) -> list[str]:
     """Return the section of a part."""
     part = PARTS[name]
-    command = part.command.format(seeds=report.seeds)
+    glued = part.command.format(seeds=report.seeds).replace("--set ", "--set=")
+    command = [each.replace("--set=", "--set ") for each in wrap(glued, 92)]
     text = report.lines()
     if name == "slots":
         hours, minutes = report.virtual_s / 3600, report.processor_s / 60
@@ -159,7 +161,8 @@ def lines_of(name: str, report: CampaignReport) -> list[str]:
     else:
         text = text[: text.index("")]
     verdict = "No promise was broken." if not report.failures else "Promises were broken."
-    return [*part.text.splitlines(), "", f"    {command}", "", verdict, "", *text]
+    shown = " \\\n        ".join(command)
+    return [*wrap(part.text, 100), "", f"    {shown}", "", verdict, "", *text]
 
 
 def with_results(page: str, reports: Mapping[str, CampaignReport]) -> str:
