@@ -85,7 +85,7 @@ class JsonProgress(TopologyListener):
     """Prints what the parent process wants to know, one JSON object a line."""
 
     def on_change(self, change: TopologyEvent) -> None:
-        if isinstance(change, Leading):
+        if isinstance(change, Leading) and change.current is not None:
             self.say("leading", epoch=change.epoch, txid=change.current - 1)
         elif isinstance(change, ProcessingStarted):
             self.say("started", attempts=len(change.attempts))

@@ -236,8 +236,13 @@ def test_nan_alone_is_the_largest_and_the_smallest_number_beside_keys_of_null() 
     }
 
 
-BATCHES = [[["a", 1], ["b", 2]], [["a", 4]], [], [["b", 8], ["a", 16]]]
-FLOATS = [[["a", 1e16], ["a", 1.0]], [["a", -1e16]], [["b", 1.0]], [["a", 1.0], ["a", 3.0]]]
+BATCHES: list[list[Row]] = [[["a", 1], ["b", 2]], [["a", 4]], [], [["b", 8], ["a", 16]]]
+FLOATS: list[list[Row]] = [
+    [["a", 1e16], ["a", 1.0]],
+    [["a", -1e16]],
+    [["b", 1.0]],
+    [["a", 1.0], ["a", 3.0]],
+]
 
 
 @pytest.mark.parametrize("slots", [1, 2])
