@@ -1,8 +1,9 @@
 """``python -m benchmarks.reliable``: sentences split and counted at least once, and their latency.
 
-All ways take turns on one session of two slots: bolts that ack by themselves and by hand, with
-ackers and without. The processor time of driver, workers and JVM is measured beside the wall time:
-on a machine that has something else to do it says more.
+All ways take turns on one session of two cores: bolts that ack by themselves and by hand, with
+ackers and without, in one slot and in two, with a core each, and with as many spout tasks. The
+processor time of driver, workers and JVM is measured beside the wall time: on a machine that has
+something else to do it says more. ``--wire`` counts the bytes of acks instead, without Spark.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import os
 import random
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
@@ -35,7 +40,8 @@ from txtopo import (
     open_session,
 )
 from txtopo.spouts import MemorySpout
-from txtopo.testing import Shared
+from txtopo.stages.anchoring.answers import TreeAnswers
+from txtopo.stages.anchoring.sending import Sealed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,25 +103,19 @@ class CountByHand(Bolt):
         self.collector.ack(tuple)
 
 
-class Latencies(Shared):
-    """Seconds from emit to ack, as the spout sees them."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-
-
 class Paced(Spout):
     """Emits so many sentences a second."""
 
     output_fields = SENTENCE
 
-    def __init__(self, rows: list[tuple[str]], latencies: Latencies) -> None:
-        self.rows, self.latencies = rows, latencies
+    def __init__(self, rows: list[tuple[str]], path: str) -> None:
+        self.rows, self.path = rows, path
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         self.collector, self.next = collector, 0
         self.began_s = time.monotonic()
         self.emitted_s: dict[int, float] = {}
+        self.file = open(self.path, "w", buffering=1)  # noqa: SIM115 - as long as the task
 
     def next_tuple(self) -> None:
         now_s = time.monotonic()
@@ -128,51 +128,85 @@ class Paced(Spout):
     def ack(self, message_id: Any) -> None:
         seconds = time.monotonic() - self.emitted_s.pop(message_id)
         if message_id >= WARM_UP_S * RATE:
-            self.latencies.seconds.append(seconds)
+            self.file.write(f"{seconds}\n")
 
     def fail(self, message_id: Any) -> None:
         raise RuntimeError("nothing fails here")
+
+    def close(self) -> None:
+        self.file.close()
 
 
 def main() -> None:
     """Measure and print."""
     arguments = _arguments()
     rows = sentences()
+    if arguments.wire:
+        wire(rows)
+        return
     spark, _ = open_session(master="local[2]", app_name="txtopo-benchmarks")
     print(f"{machine()}; load {os.getloadavg()[0]:.1f}; {arguments.sentences:,} sentences")
-    walls: dict[tuple[str, int], list[float]] = defaultdict(list)
+    measured: dict[Way, list[Measured]] = defaultdict(list)
+    ways = [Way(*each) for each in product((1, 2), ("basic", "by hand"), (True, False))]
     try:
-        measure(spark, rows, len(rows), by_hand=False, ackers=1)
+        measure(spark, rows, len(rows), ways[0])
         for number in range(arguments.runs):
-            for kind in ("basic", "by hand"):
-                for ackers in (1, 0):
-                    wall_s, cpu = measure(
-                        spark, rows, arguments.sentences, by_hand=kind != "basic", ackers=ackers
-                    )
-                    walls[kind, ackers].append(wall_s)
-                    print(
-                        f"run {number + 1} {kind}, ackers={ackers}: {wall_s:.1f} s, "
-                        f"{arguments.sentences / wall_s:,.0f}/s; processor time {cpu}",
-                        flush=True,
-                    )
-        for kind in ("basic", "by hand"):
-            cost = median(a / b for a, b in zip(walls[kind, 1], walls[kind, 0], strict=True)) - 1
-            rate = arguments.sentences / median(walls[kind, 1])
-            print(f"{kind}: {rate:,.0f} sentences/s acked; acking costs {cost:.0%}")
+            for way in ways:
+                took = measure(spark, rows, arguments.sentences, way)
+                measured[way].append(took)
+                print(f"run {number + 1} {way.name}: {took.text}", flush=True)
+        for way in ways:
+            rate, driver, all_ = (median(each) for each in zip(*measured[way], strict=True))
+            print(
+                f"{way.name}: {rate:,.0f} sentences/s; processor time a sentence: driver "
+                f"{driver:.2f} µs, driver and workers {all_:.1f} µs"
+            )
         latency(spark, rows)
     finally:
         spark.stop()
 
 
-def measure(
-    spark: SparkSession, rows: list[tuple[str]], count: int, *, by_hand: bool, ackers: int
-) -> tuple[float, str]:
-    """Split and count so many sentences; return seconds, and processor seconds by process."""
+class Way(NamedTuple):
+    """A way to process the sentences."""
+
+    slots: int
+    kind: str
+    acked: bool
+
+    @property
+    def name(self) -> str:
+        """It as text."""
+        return f"slots={self.slots} {self.kind}, {'acked' if self.acked else 'not acked'}"
+
+
+class Measured(NamedTuple):
+    """What a run took: sentences a second, and µs of processor time a sentence."""
+
+    rate: float
+    driver_us: float
+    all_us: float
+
+    @property
+    def text(self) -> str:
+        """It as text."""
+        return (
+            f"{self.rate:,.0f}/s; processor time a sentence: driver {self.driver_us:.2f} µs, "
+            f"driver and workers {self.all_us:.1f} µs"
+        )
+
+
+def measure(spark: SparkSession, rows: list[tuple[str]], count: int, way: Way) -> Measured:
+    """Split and count so many sentences."""
     spout = MemorySpout(rows, SENTENCE, count // len(rows))
     config = Config(
-        carrier="resident", max_spout_pending=PENDING_MAX, ackers=ackers, message_timeout_s=600
+        carrier="resident",
+        slots=way.slots,
+        max_spout_pending=PENDING_MAX // way.slots,
+        ackers=None if way.acked else 0,
+        message_timeout_s=600,
     )
-    with topology(spout, by_hand=by_hand).start(spark, config) as run:
+    made = topology(spout, by_hand=way.kind != "basic", spouts=way.slots)
+    with made.start(spark, config) as run:
         while run.status == "starting":
             time.sleep(0.01)
         started_s, before = time.monotonic(), processor_s()
@@ -181,25 +215,59 @@ def measure(
         progress = run.last_progress
     assert progress is not None
     assert progress.executed == {"split": count, "count": count * SENTENCE_WORDS}
-    spent = ", ".join(f"{name} {after[name] - before.get(name, 0):.1f}" for name in sorted(after))
-    return wall_s, spent
+    spent = {name: (after[name] - before.get(name, 0)) / count * 1e6 for name in after}
+    return Measured(count / wall_s, spent["driver"], spent["driver"] + spent["workers"])
 
 
 def latency(spark: SparkSession, rows: list[tuple[str]]) -> None:
     """Print how long a sentence takes from emit to ack at a fixed rate."""
-    latencies = Latencies()
-    config = Config(carrier="resident")
-    with topology(Paced(rows, latencies), by_hand=False).start(spark, config) as run:
-        while len(latencies.seconds) < (LATENCY_S - WARM_UP_S) * RATE and run.is_active:
-            time.sleep(0.1)
-    p50, p99 = np.percentile(latencies.seconds, (50, 99)) * 1000
+    wanted = (LATENCY_S - WARM_UP_S) * RATE
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "seconds"
+        made = topology(Paced(rows, str(path)), by_hand=False, spouts=1)
+        with made.start(spark, Config(carrier="resident", slots=2)) as run:
+            while len(seconds := _lines(path)) < wanted and run.is_active:
+                time.sleep(0.5)
+    p50, p99 = np.percentile(seconds, (50, 99)) * 1000
     print(f"latency at {RATE:,}/s: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
 
 
-def topology(spout: Spout, *, by_hand: bool) -> ReliableTopology:
-    """Return the word count."""
+def _lines(path: Path) -> list[float]:
+    return list(map(float, path.read_text().split("\n")[:-1])) if path.exists() else []
+
+
+def wire(rows: list[tuple[str]]) -> None:
+    """Print how many bytes of acks go from slot to slot, for each tree and each edge of it.
+
+    The slots are in this process. Their records are those of Spark, but for the 16 bytes with the
+    lives of both slots that go before each.
+    """
+    seal, sizes = TreeAnswers.seal, list[int]()
+
+    def counted(answers: TreeAnswers, slots: int) -> Iterator[Sealed]:
+        for each in seal(answers, slots):
+            sizes.append(len(each.record) + 16)
+            yield each
+
+    with patch.object(TreeAnswers, "seal", counted):
+        for kind in ("basic", "by hand"):
+            sizes.clear()
+            made = topology(MemorySpout(rows, SENTENCE, 10), by_hand=kind != "basic", spouts=2)
+            with made.start(None, Config(carrier="local", slots=2)) as run:
+                run.process_all_available()
+                progress = run.last_progress
+            assert progress is not None
+            edges = sum(progress.acked_by.values())
+            print(
+                f"{kind}: {progress.acked:,} trees, {edges:,} edges, {len(sizes):,} messages; "
+                f"{sum(sizes) / edges:.1f} bytes an edge, those within a slot included"
+            )
+
+
+def topology(spout: Spout, *, by_hand: bool, spouts: int) -> ReliableTopology:
+    """Return the word count, with so many spout tasks."""
     builder = TopologyBuilder("sentences")
-    builder.set_spout("sentences", spout)
+    builder.set_spout("sentences", spout, spouts)
     split = builder.set_bolt("split", SplitByHand() if by_hand else Split(), 2)
     split.shuffle_grouping("sentences")
     count = builder.set_bolt("count", CountByHand() if by_hand else Count(), 2)
@@ -237,6 +305,7 @@ def processor_s() -> dict[str, float]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliable", description=__doc__)
+    parser.add_argument("--wire", action="store_true", help="count the bytes of acks")
     parser.add_argument("--runs", type=int, default=3, help="runs of each; default 3")
     parser.add_argument("--sentences", type=int, default=1_000_000, help="default 1,000,000")
     return parser.parse_args()

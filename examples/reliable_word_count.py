@@ -1,8 +1,9 @@
 """Words counted at least once: Storm's reliability API, with bolts that fail and forget.
 
 Run it with ``python examples/reliable_word_count.py``: no Spark, no service. Or with ``python
-examples/reliable_word_count.py resident``: its bolts then live in Spark tasks. It shows how many
-trees of tuples were acked and failed, how many sentences were replayed, and how many are pending.
+examples/reliable_word_count.py resident``: spout and bolts then live in Spark tasks. It shows how
+many trees of tuples were acked and failed, how many sentences were replayed, and how many trees are
+pending.
 A sentence that fails in the middle is counted twice in part: at least once is not exactly once.
 """
 

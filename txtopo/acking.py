@@ -25,8 +25,11 @@ Rules
 3. ``rotate`` is called once every message timeout. :class:`PendingTrees` times out a tree between
    one and two timeouts after it was begun or given more time. An :class:`Acker` keeps trees for one
    timeout more, then forgets them without a word. Acks give a tree no more time.
-4. The ackers share the trees by *root mod number of ackers*. The loss of an acker loses what it
-   knew; its trees time out.
+4. Each slot with spouts has an acker, for the trees that its own spouts begin: their roots are
+   drawn so that *root mod number of slots* is the slot (:meth:`Ids.draw_roots`). So every slot
+   knows where to send an ack, and a tree begins and ends in one process. Who loses the slot loses
+   acker, spouts and list of pending trees together; the sources bring their messages again. Of an
+   acker that is lost alone, the trees time out.
 """
 
 from __future__ import annotations
@@ -74,21 +77,20 @@ _SHIFT = np.uint64(32)
 
 
 class PendingTrees:
-    """All pending trees of a topology, with the ackers that tell when they end. One thread uses it.
+    """The pending trees of some spout tasks, with the acker that tells when they end.
+
+    Used by one thread.
 
     Args:
         owners: The number of spout tasks; a tree is owned by the task that emitted its root.
-        ackers: The number of ackers.
         ended: Called with the trees that were completed and the trees that failed.
     """
 
-    def __init__(
-        self, owners: int, ackers: int, ended: Callable[[EndedTrees, EndedTrees], None]
-    ) -> None:
+    def __init__(self, owners: int, ended: Callable[[EndedTrees, EndedTrees], None]) -> None:
         self._pending = RotatingMap(
             SPOUT_BUCKETS, {"owner": np.int32, "message": object, "started_s": np.float64}
         )
-        self._ackers = [Acker() for _ in range(ackers)]
+        self.acker = Acker()
         self._ended = ended
         self.by_owner: npt.NDArray[np.int64] = np.zeros(owners, dtype=np.int64)
         """The number of pending trees of each owner."""
@@ -99,7 +101,7 @@ class PendingTrees:
     @property
     def nbytes(self) -> int:
         """The size of the trees in bytes, without the message ids themselves."""
-        return self._pending.nbytes + sum(acker.nbytes for acker in self._ackers)
+        return self._pending.nbytes + self.acker.nbytes
 
     def begin(self, owner: int, begun: Xors, messages: Sequence[Any], now_s: float) -> None:
         """Begin trees of an owner."""
@@ -109,41 +111,30 @@ class PendingTrees:
         self._column("message")[places] = np.fromiter(messages, object, len(messages))
         self._column("started_s")[places] = now_s
         self.by_owner[owner] += len(places)
-        for acker, (roots, values) in self._shared(*begun):
-            self._end(acker.init(Xors(roots, values)))
+        self._end(self.acker.init(begun))
 
     def ack(self, acked: Xors) -> None:
         """Process acks, one XOR per root."""
-        for acker, (roots, values) in self._shared(*acked):
-            self._end(acker.ack(Xors(roots, values)))
+        self._end(self.acker.ack(acked))
 
     def fail(self, roots: Column) -> None:
         """Fail trees."""
-        for acker, (failed,) in self._shared(roots):
-            self._end(acker.fail(failed))
+        self._end(self.acker.fail(roots))
 
     def renew(self, roots: Column) -> None:
         """Give trees that are still pending a new timeout."""
-        for acker, (renewed,) in self._shared(roots):
-            acker.reset(renewed)
+        self.acker.reset(roots)
         wanted = np.unique(roots)
         self._pending.put(wanted[self._pending.find(wanted) >= 0])
 
     def rotate(self) -> EndedTrees:
         """Advance by one timeout; return the trees that timed out."""
-        for acker in self._ackers:
-            acker.rotate()
+        self.acker.rotate()
         return self._take(self._pending.rotate())
 
-    def forget(self, owner: int) -> int:
-        """Forget the trees of a lost owner; return how many there were."""
-        roots = np.array(list(self._pending), dtype=np.uint64)
-        places = self._pending.find(roots)
-        return len(self._take(places[self._column("owner")[places] == owner]))
-
-    def lose_acker(self, acker: int) -> None:
-        """Replace an acker by one that knows nothing."""
-        self._ackers[acker] = Acker()
+    def lose_acker(self) -> None:
+        """Replace the acker by one that knows nothing."""
+        self.acker = Acker()
 
     def _end(self, ended: Ended) -> None:
         if len(ended.completed) or len(ended.failed):
@@ -160,20 +151,6 @@ class PendingTrees:
         self.by_owner -= np.bincount(owners, minlength=len(self.by_owner))
         self._pending.remove(places)
         return taken
-
-    def _shared(self, roots: Column, *more: Column) -> list[tuple[Acker, tuple[Column, ...]]]:
-        """Return the share of each acker in some columns, the roots first."""
-        if not len(roots):
-            return []
-        if len(self._ackers) == 1:
-            return [(self._ackers[0], (roots, *more))]
-        which = roots % np.uint64(len(self._ackers))
-        shares = []
-        for at, acker in enumerate(self._ackers):
-            mine = which == at
-            if mine.any():
-                shares.append((acker, tuple(column[mine] for column in (roots, *more))))
-        return shares
 
     def _column(self, name: str) -> npt.NDArray[Any]:
         return cast("npt.NDArray[Any]", self._pending.column(name))
@@ -206,6 +183,10 @@ class Acker:
     def __len__(self) -> int:
         """Return how many trees it keeps."""
         return len(self._trees)
+
+    def roots(self) -> list[int]:
+        """Return the roots of the trees that it keeps."""
+        return list(self._trees)
 
     @property
     def nbytes(self) -> int:
@@ -460,6 +441,11 @@ class Ids:
         ids: Column = self._generator.integers(0, 1 << 64, count, dtype=np.uint64)
         ids[ids == 0] = 1
         return ids
+
+    def draw_roots(self, count: int, slot: int, slots: int) -> Column:
+        """Return so many ids of roots of trees that the acker of a slot follows."""
+        drawn: Column = self._generator.integers(0, (1 << 64) // slots, count, dtype=np.uint64)
+        return drawn * np.uint64(slots) + np.uint64(slot)
 
 
 def merged(roots: Column, values: Column) -> Xors:

@@ -30,6 +30,7 @@ OTHER: dict[str, Any] = {
     "zookeeper_tls": {"ca": "ca.pem"},
     "lost_slot": "rdd",
     "keep_processed": False,
+    "ackers": 0,
     "allow_change": True,
     "check_replays": False,
     "ui_host": "localhost",

@@ -61,9 +61,9 @@ class ReliableTopology:
         """Run the topology.
 
         Args:
-            spark: The session whose tasks host the bolts; by default the active session. If there
-                is none, the topology runs in this process, except on the carrier ``resident``,
-                which builds a session.
+            spark: The session whose tasks host spouts and bolts; by default the active session. If
+                there is none, the topology runs in this process, except on the carrier
+                ``resident``, which builds a session.
             config: The settings; default ``Config()``.
             listeners: Called with each event of the run.
             active: Whether to open spouts and bolts and to emit at once; if False, only after

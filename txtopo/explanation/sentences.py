@@ -203,10 +203,9 @@ def advice_on(
 
 
 def _ackers(config: Config) -> str:
-    count = 1 if config.ackers is None else config.ackers
-    if count == 0:
+    if config.ackers == 0:
         return "no acker tracks them"
-    return f"{count:,} {'acker tracks' if count == 1 else 'ackers track'} them, in the driver"
+    return "the acker of the task's slot tracks them"
 
 
 def _ordinal(number: int) -> str:

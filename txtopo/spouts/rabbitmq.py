@@ -96,7 +96,7 @@ class QueueSpout(Spout):
             after a ``?``, such as ``heartbeat``.
         queue: Name of the queue, which must exist.
         fields: The fields of its tuples.
-        decode: Makes the values of a tuple from a message, in the driver; picklable. None skips
+        decode: Makes the values of a tuple from a message, in the task; picklable. None skips
             the message: it is acked. ``FailedException`` rejects it. Any other exception ends the
             run. By default a message is text in UTF-8, one value.
         prefetch: How many messages a task may hold that are not acked; by default
@@ -109,6 +109,8 @@ class QueueSpout(Spout):
         InfrastructureError: The server cannot be reached, when the run starts.
         FieldsError: A message is no text in UTF-8; give *decode*. It ends the run.
     """
+
+    client_modules = ("pika",)
 
     def __init__(
         self,

@@ -554,22 +554,28 @@ class Spout(ABC):
     message again. Only messages that the source keeps until they are acked survive the loss of the
     spout's task.
 
-    Who calls it: the framework, in the driver, all methods of a task on one thread that never
-    changes. Each task has a copy of the prototype, which must be picklable; connect in ``open``.
+    Who calls it: the framework, in the slot of the task, all methods on one thread that never
+    changes: with the carrier ``resident`` in a Spark task, with ``local`` in the driver. Each task
+    has a copy of the prototype, which must be picklable; connect in ``open``. A task whose slot is
+    lost is made anew, and ``open`` is called on another copy, perhaps while the first one still
+    runs: what it was not told to be acked, the source must bring again.
     ``next_tuple`` is called again and again, except while ``Config.max_spout_pending`` trees of
     the task are pending, while the run is deactivated, and while the bolts are overloaded. ``ack``
     and ``fail`` are called in between, in any order, so none of them may block for long.
 
     An exception of any method ends the run, except one of ``close``, which listeners get
-    (``ErrorReported``). Not guaranteed: that ``close`` is called when the driver is killed, or
-    when ``open`` has failed.
+    (``ErrorReported``). Not guaranteed: that ``close`` is called when the slot or the driver is
+    killed, or when ``open`` has failed.
 
     Prove it with :class:`txtopo.testing.SimulatedCluster`, which loses and delays tuples.
 
     Attributes:
         output_fields: The fields of the default stream.
         output_streams: The other streams, by name.
+        client_modules: The modules that its tasks import; see ``TransactionalSpout``.
     """
+
+    client_modules: Sequence[str] = ()
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}

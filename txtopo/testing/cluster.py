@@ -104,6 +104,7 @@ class SimulatedCluster:
         """
         driver = self._live().driver
         asked = driver.asks
+        driver.post(driver.ask_all)
         self.run_until(lambda: driver.at_rest and driver.dry_ask > asked, timeout_s)
 
     def stop(self) -> None:
@@ -116,7 +117,7 @@ class SimulatedCluster:
     def progress(self) -> ReliableProgress:
         """The progress of the run at this moment."""
         driver = self._live().driver
-        return driver.meter.progress(len(driver.trees), driver.backlog)
+        return driver.meter.progress(driver.pending, driver.backlog)
 
     @property
     def slots(self) -> int:
@@ -124,26 +125,21 @@ class SimulatedCluster:
         return self._live().driver.slots
 
     @property
-    def ackers(self) -> int:
-        """How many ackers there are."""
-        return self._live().driver.ackers
-
-    @property
-    def spouts(self) -> int:
-        """How many spout tasks there are."""
-        return self._live().driver.spouts
+    def spout_slots(self) -> int:
+        """How many slots have spouts and an acker for their trees; they are the first ones."""
+        return self._live().driver.spout_slots
 
     def kill_slot(self, slot: int) -> None:
-        """Kill a slot, with the memory of its bolts. It is started again half a second later."""
+        """Kill a slot, with the memory of its bolts, its spouts and the acker of their trees.
+
+        It is started again half a second later, with new spouts and bolts.
+        """
         self._live().slots.kill(slot)
 
-    def lose_acker(self, acker: int = 0) -> None:
-        """Erase what an acker knows."""
-        self._live().driver.trees.lose_acker(acker)
-
-    def lose_spout(self, task: int = 0) -> None:
-        """Kill a spout task, counted over all spouts. A new one is opened half a second later."""
-        self._live().driver.lose_spout(task)
+    def lose_acker(self, slot: int = 0) -> None:
+        """Erase what the acker of a slot knows; its trees time out. On Spark only all of a slot
+        can be lost."""
+        self._live().slots.lose_acker(slot)
 
     def _live(self) -> Opened:
         if self._opened is None:

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 class FeederSpout(Spout):
     """Emits the tuples that a test feeds it, and lists which were acked and which failed.
 
+    It works in the process of the test only: with the carrier ``local``, or in a
+    :class:`~txtopo.testing.SimulatedCluster`.
+
     It never replays a tuple by itself; feed it again. All its tasks share the tuples. The methods
     for tests may be called from any thread.
 
@@ -523,6 +526,8 @@ def _found(number: int) -> Shared:
     found = _objects.get(number)
     if found is None:
         raise LookupError(
-            "a Shared object was unpickled in another process, or after its test had ended"
+            "an object that a test shares with its topology, such as a FeederSpout, is not there; "
+            "got another process, or a test that has ended; expected the process of the test; use "
+            "Config(carrier='local')"
         )
     return found

@@ -112,7 +112,7 @@ failed_total | counter | cause | tuple trees that failed; cause is failed or tim
 replayed_tuples_total | counter | | tuples that a spout emitted again after a failure
 executed_total | counter | component | tuples that a bolt was given
 ack_seconds | histogram | | time from emit to ack of a tuple tree
-slots_lost_total | counter | | slots that were lost with the memory of their bolts
+slots_lost_total | counter | | slots that were lost with their spouts and the memory of their bolts
 errors_reported_total | counter | component | errors that a spout or bolt reported
 """)
 """All metrics, by their names without the prefix."""

@@ -69,7 +69,11 @@ def test_known_settings_are_taken_as_they_were() -> None:
             "attempts_max must be a whole number of at least 1; got inf",
         ),
         ("batch_timeout_s", "10 s", "batch_timeout_s must be a finite number above 0; got '10 s'"),
-        ("ackers", -1, "ackers must be a whole number of at least 0; got -1"),
+        (
+            "ackers",
+            -1,
+            "ackers is wrong; got -1; expected None, since each slot with spouts has one",
+        ),
         ("history_txids", True, "history_txids must be a whole number of at least 0; got True"),
         ("backoff_s", float("nan"), "backoff_s must be a finite number above 0; got nan"),
     ],

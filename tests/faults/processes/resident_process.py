@@ -54,8 +54,9 @@ def kill_an_executor(folder: Path, number: int, enough: int) -> None:
     """Kill the executor of one of the two workers once *enough* numbers are acked."""
     limit_s = 2 * LIMIT_S
     wait_until(lambda: len(acked(folder)) >= enough, "enough numbers are acked", limit_s)
-    # The worker may still be away after the kill before.
-    task = number % 2
+    # The worker may still be away after the kill before. That of task 0 has the spout, whose trees
+    # are lost with it, so it is not the first: what the other one had times out and is replayed.
+    task = (number + 1) % 2
     wait_until(lambda: is_alive(process_of(folder, task)), "the worker is back", limit_s)
     # A worker is forked by PySpark's daemon, which the executor has started.
     os.kill(parent_of(parent_of(process_of(folder, task))), signal.SIGKILL)

@@ -20,8 +20,8 @@ TIMEOUT_S = 10
 class Owner:
     """Begins trees of one edge each, and writes down how they end."""
 
-    def __init__(self, owners: int = 1, ackers: int = 1) -> None:
-        self.trees = PendingTrees(owners, ackers, self._note)
+    def __init__(self, owners: int = 1) -> None:
+        self.trees = PendingTrees(owners, self._note)
         self.ends: list[tuple[Any, str]] = []
         self._ids = Ids(1)
         self.told: dict[Any, Xors] = {}
@@ -46,11 +46,11 @@ STEPS = st.lists(
 
 
 @examples(100)
-@given(STEPS, st.integers(1, 3))
+@given(STEPS)
 def test_each_tree_ends_once_and_times_out_between_one_and_two_timeouts(
-    steps: list[tuple[str, int]], ackers: int
+    steps: list[tuple[str, int]],
 ) -> None:
-    owner, second = Owner(1, ackers), 0
+    owner, second = Owner(), 0
     since: dict[int, int] = {}
     for step, number in steps:
         before = len(owner.ends)
@@ -97,7 +97,7 @@ def test_renewing_what_has_ended_begins_nothing() -> None:
 @pytest.mark.parametrize("message", [(1, 2), [1, 2], {"a": 1}, "word", 0])
 def test_a_message_id_is_any_object(message: Any) -> None:
     ends: list[Any] = []
-    trees = PendingTrees(1, 1, lambda completed, _: ends.extend(completed.messages))
+    trees = PendingTrees(1, lambda completed, _: ends.extend(completed.messages))
     told = Xors(Ids(1).draw(2), Ids(2).draw(2))
 
     trees.begin(0, told, [message, message], 0.0)
@@ -106,24 +106,30 @@ def test_a_message_id_is_any_object(message: Any) -> None:
     assert ends == [message, message]
 
 
-def test_an_owner_that_is_lost_is_told_of_nothing() -> None:
+def test_each_owner_has_its_own_trees() -> None:
     owner = Owner(2)
     owner.begin("mine", 0)
     owner.begin("theirs", 1)
+    assert owner.trees.by_owner.tolist() == [1, 1]
 
-    assert owner.trees.forget(0) == 1
+    owner.trees.ack(owner.told["theirs"])
 
-    for message in ("mine", "theirs"):
-        owner.trees.ack(owner.told[message])
-    assert owner.ends == [("theirs", "acked")]
-    assert owner.trees.by_owner.tolist() == [0, 0]
+    assert owner.trees.by_owner.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 7])
+def test_a_root_tells_the_slot_of_its_acker(slots: int) -> None:
+    for slot in range(slots):
+        roots = Ids(slot).draw_roots(1_000, slot, slots)
+        assert set((roots % np.uint64(slots)).tolist()) == {slot}
+        assert len(set(roots.tolist())) == 1_000
 
 
 @pytest.mark.row(58)
 def test_a_lost_acker_leaves_its_trees_to_the_timeout() -> None:
     owner = Owner()
     owner.begin("a")
-    owner.trees.lose_acker(0)
+    owner.trees.lose_acker()
     owner.trees.ack(owner.told["a"])
     assert owner.ends == []
 
@@ -135,7 +141,7 @@ def test_a_lost_acker_leaves_its_trees_to_the_timeout() -> None:
 
 @pytest.mark.integration
 def test_a_million_pending_trees_take_at_most_200_bytes_each() -> None:
-    trees, ids, count = PendingTrees(1, 1, lambda *_: None), Ids(1), 1_000_000
+    trees, ids, count = PendingTrees(1, lambda *_: None), Ids(1), 1_000_000
     for start in range(0, count, 10_000):
         messages = list(range(start, start + 10_000))
         trees.begin(0, Xors(ids.draw(10_000), ids.draw(10_000)), messages, 0.0)

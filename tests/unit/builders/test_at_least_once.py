@@ -119,7 +119,9 @@ def test_a_bolt_of_batches_gets_no_ticks() -> None:
         builder.set_bolt("a", bolt)
 
 
-@pytest.mark.parametrize("setting", [{"message_timeout_s": 0}, {"ackers": -1}, {"ackers": 1.5}])
+@pytest.mark.parametrize(
+    "setting", [{"message_timeout_s": 0}, {"ackers": -1}, {"ackers": 1}, {"ackers": False}]
+)
 def test_a_wrong_setting_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(setting))):
         Config(**setting)

@@ -136,7 +136,7 @@ def test_options_of_all_verbs_may_stand_before_and_after_the_verb(
         (["run", "counting_here:topolgy"], "did you mean 'topology'?"),
         (["run", "counting_here:counts"], "is no topology"),
         (["run", "counting_here", "--master", "local[1]", *LOCAL], "uses no Spark"),
-        (["run", "counting_here", "--set", "ackers=1", *LOCAL], "does not use all settings"),
+        (["run", "counting_here", "--set", "ackers=0", *LOCAL], "does not use all settings"),
         (["explain", "counting_here", "--svg", "--mermaid"], "expected one"),
         (["explain", "counting_here", "--svg", "--json"], "expected one"),
         (["completion", "tcsh"], "'tcsh' is not one of"),

@@ -1,1 +1,1 @@
-"""The runtime of at-least-once topologies: the driver with its spouts and ackers, and its slots."""
+"""The runtime of at-least-once topologies: the driver, and its slots with spouts and ackers."""

@@ -1,33 +1,38 @@
-"""SlotCarrier: hosts the slots of an at-least-once topology, and moves envelopes to them.
+"""SlotCarrier: hosts the slots of an at-least-once topology, and moves records between them.
 
-The driver knows slots by number. The carrier starts each slot, moves envelopes to it from the
-driver and from other slots, and reports to the driver. A *life* of a slot begins with
-``slot_ready`` and ends with ``slot_lost``; its number grows. Every carrier promises:
+The driver knows slots by number. The carrier starts each slot, with its bolts and its spouts, moves
+envelopes and answers from slot to slot, grants from the driver to slots, and reports from slots to
+the driver. A *life* of a slot begins with ``slot_ready`` and ends with ``slot_lost``; its number
+grows. Every carrier promises:
 
 1. The driver makes all calls on its loop, and they return at once. All calls of the listener are
    made on that loop, too.
 2. A call of ``Slot.work`` takes as long as its bolts take. Its results leave in parts meanwhile:
-   the carrier beats the slot's pulse, and hands on each part at once, first its envelopes and then
-   its report. The driver gets the reports of a slot in the order in which they were made, and only
-   those of its current life. When a slot is started again, because it died or seemed to be dead,
-   reports of its earlier lives are dropped. (An envelope that an earlier life sent may still
-   arrive. That is harmless.)
-3. An envelope arrives once or not at all. One that was sent to a slot before ``slot_lost`` was told
-   may be dropped. One that is sent later arrives in the next life. Nobody here notices that an
-   envelope was lost: its trees time out.
-4. ``send`` accepts every envelope and never waits. The driver limits the backlog, see
+   the carrier beats the slot's pulse, and hands on each part at once, first its records and then
+   its report. What the spouts of the slot have done leaves with the parts, or at once if no bolt
+   works. The driver gets the reports of a slot in the order in which they were made, and only those
+   of its current life. When a slot is started again, because it died or seemed to be dead, reports
+   of its earlier lives are dropped. (A record that an earlier life sent may still arrive. That is
+   harmless.)
+3. A record arrives once or not at all. One that was sent to a slot before ``slot_lost`` was told
+   may be dropped. One that is sent later arrives in the next life. Nobody here notices that a
+   record was lost: its trees time out.
+4. Slots never wait for each other. The driver limits the backlog, see
    :mod:`txtopo.stages.anchoring`. It computes the backlog of a slot from the consumed and sent
    tuples in reports. When a slot is lost its backlog becomes zero, and it never becomes negative.
    So a carrier must not report tuples as *sent* that it knows to be lost, because they were for an
    earlier life of their receiver: spouts would wait for them forever.
-5. An exception of user code is a *crash* in a report, and ends the topology. If a slot cannot be
+5. A grant that is sent to a slot between ``slot_ready`` and ``slot_lost`` arrives, in order.
+6. An exception of user code is a *crash* in a report, and ends the topology. If a slot cannot be
    started, ``slot_lost`` is told again and again.
-6. A slot runs on one thread from ``prepare`` to ``cleanup``. Its ticks come from its own clock.
+7. The bolts of a slot run on one thread from ``prepare`` to ``cleanup``, and each spout task has
+   one from ``open`` to ``close``. Ticks and timeouts come from the slot's own clock.
 
-:class:`LocalSlots` is the carrier ``local``. Its slots live in this process, with a thread each.
-Envelopes that arrive for a slot while it works are all given to its next call of ``work``. So the
-more there is to do, the cheaper each tuple is. Envelopes between slots pass through the loop in
-order, and so do the parts of a work. A timer beats the pulse of a slot while it works.
+:class:`LocalSlots` is the carrier ``local``. Its slots live in this process, with a thread for the
+bolts of each, and their spouts are hosted on the loop. Envelopes that arrive for a slot while it
+works are all given to its next call of ``work``. So the more there is to do, the cheaper each tuple
+is. Records between slots pass through the loop in order, and so do the parts of a work. A timer
+beats the pulse of a slot while it works.
 """
 
 from __future__ import annotations
@@ -39,8 +44,10 @@ from functools import partial
 from typing import Protocol
 
 from txtopo.collector import BEAT_S, Pulse
+from txtopo.runtime.reliable.spout_host import SpoutHost
 from txtopo.runtime.scheduler import ExecutorScheduler, SerialExecutor, Timer, this_thread
-from txtopo.stages.anchoring.envelope import SlotReport
+from txtopo.stages.anchoring.answers import has_answers
+from txtopo.stages.anchoring.envelope import SlotReport, SpoutGrant
 from txtopo.stages.anchoring.sending import Sealed
 from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.program import Program
@@ -50,7 +57,7 @@ class SlotListener(Protocol):
     """Is told what happens to slots. The driver implements it."""
 
     def slot_ready(self, slot: int) -> None:
-        """Handle the start of a slot's life. Its bolts are prepared."""
+        """Handle the start of a slot's life. Its bolts are prepared, and its spouts opened."""
         ...
 
     def slot_reported(self, slot: int, report: SlotReport) -> None:
@@ -58,7 +65,7 @@ class SlotListener(Protocol):
         ...
 
     def slot_lost(self, slot: int, reason: str) -> None:
-        """Handle the loss of a slot and its bolts' memory. The slot will be started again."""
+        """Handle the loss of a slot with all that was in it. The slot will be started again."""
         ...
 
 
@@ -69,14 +76,14 @@ class SlotCarrier(Protocol):
         """Start all slots."""
         ...
 
-    def send(self, sealed: list[Sealed]) -> None:
-        """Send envelopes from the driver to their slots."""
+    def grant(self, slot: int, grant: SpoutGrant) -> None:
+        """Send a grant to the spouts of a slot that is ready."""
         ...
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Clean up the bolts and end the slots, then call *done*.
+        """Close the spouts, clean up the bolts and end the slots, then call *done*.
 
-        The listener is told nothing more, except the report of each ``cleanup``.
+        The listener is told nothing more, except what ``close`` and ``cleanup`` raise.
         """
         ...
 
@@ -91,6 +98,7 @@ class _Life:
 
     Attributes:
         slot: The slot, which is used on its own thread.
+        spouts: The slot's spouts, which are used on the loop.
         executor: Runs calls on that thread.
         number: Number of the life.
         pulse: Says when a part of a work is due to leave.
@@ -103,6 +111,7 @@ class _Life:
     """
 
     slot: Slot
+    spouts: SpoutHost
     executor: SerialExecutor
     number: int
     pulse: Pulse
@@ -130,44 +139,61 @@ class LocalSlots:
         for slot in range(program.slots):
             self._revive(slot, 1)
 
-    def send(self, sealed: list[Sealed]) -> None:
-        """Put envelopes into the inboxes of their slots."""
-        for each in sealed:
-            self._inboxes[each.to_slot].append(each.record)
-        for slot in {each.to_slot for each in sealed}:
-            self._work(slot)
+    def grant(self, slot: int, grant: SpoutGrant) -> None:
+        """Have the spouts of a slot take a grant."""
+        life = self._lives[slot]
+
+        def take() -> None:
+            if not self._gone(slot, life):
+                life.spouts.grant(grant)
+
+        self._scheduler.post(take)
+
+    def lose_acker(self, slot: int) -> None:
+        """Erase what the acker of a slot knows, for tests and simulations."""
+        life = self._lives.get(slot)
+        if life is not None:
+            life.spouts.trees.lose_acker()
 
     def kill(self, slot: int) -> None:
         """Simulate the crash of a slot's worker, for tests and simulations.
 
-        The bolts' memory and all envelopes on their way to the slot are lost. The slot is started
-        again after ``REVIVE_S``.
+        The memory of its bolts and spouts, their pending trees and all records on their way to the
+        slot are lost. The slot is started again after ``REVIVE_S``.
         """
         life = self._lives.pop(slot, None)
         if life is None or self._stopping:
             return
         self._end(life)
+        life.spouts.die()
         self._inboxes[slot].clear()
         self._listener.slot_lost(slot, "it was killed")
         self._scheduler.call_later(REVIVE_S, partial(self._revive, slot, life.number + 1))
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Clean up the bolts, each on its own thread, then call *done*."""
+        """Close the spouts and clean up the bolts, each on its own thread, then call *done*."""
         self._stopping = True
-        waiting = set(self._lives)
+        waiting = 1 + 2 * len(self._lives)
 
-        def cleaned(slot: int, future: Future[SlotReport]) -> None:
-            waiting.discard(slot)
-            if future.exception() is None:
-                self._listener.slot_reported(slot, future.result())
+        def ended(slot: int, report: SlotReport | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if report is not None:
+                self._listener.slot_reported(slot, report)
             if not waiting:
                 done()
 
-        if not waiting:
-            done()
+        def cleaned(slot: int, future: Future[SlotReport]) -> None:
+            ended(slot, None if future.exception() else future.result())
+
+        def closed(slot: int, spouts: SpoutHost) -> None:
+            ended(slot, spouts.take())
+
         for slot, life in self._lives.items():
             life.executor.submit(life.slot.cleanup, partial(cleaned, slot))
+            life.spouts.close(partial(closed, slot, life.spouts))
             self._end(life)
+        ended(0, None)
 
     def _revive(self, slot: int, number: int) -> None:
         if self._stopping:
@@ -177,10 +203,29 @@ class LocalSlots:
         def leave(part: Outcome) -> None:
             self._scheduler.post(partial(self._left, slot, life, part))
 
+        def changed() -> None:
+            report = None if self._gone(slot, life) else life.spouts.take()
+            if report is not None:
+                self._listener.slot_reported(slot, report)
+
         made = Slot(self._program, slot, self._scheduler.seed(), pulse, leave, thread=this_thread)
-        life = _Life(made, self._scheduler.serial_executor(f"slot-{slot}"), number, pulse)
-        self._lives[slot] = life
+        spouts = SpoutHost(self._program, slot, self._scheduler, self._send, changed)
+        executor = self._scheduler.serial_executor(f"slot-{slot}")
+        self._lives[slot] = life = _Life(made, spouts, executor, number, pulse)
         life.executor.submit(made.prepare, partial(self._prepared, slot, life))
+        spouts.open()
+
+    def _send(self, sealed: list[Sealed]) -> None:
+        """Put envelopes into the inboxes of their slots, and give answers to their ackers."""
+        for each in sealed:
+            if not has_answers(each.record):
+                self._inboxes[each.to_slot].append(each.record)
+            elif (life := self._lives.get(each.to_slot)) is not None:
+                life.spouts.answer(each.record)
+        for slot in dict.fromkeys(each.to_slot for each in sealed):
+            self._work(slot)
+            if (life := self._lives.get(slot)) is not None:
+                life.spouts.go_on()
 
     def _prepared(self, slot: int, life: _Life, future: Future[SlotReport]) -> None:
         if self._gone(slot, life):
@@ -234,7 +279,7 @@ class LocalSlots:
 
     def _left(self, slot: int, life: _Life, part: Outcome) -> None:
         if not self._gone(slot, life):
-            self.send(part.sealed)
+            self._send(part.sealed)
             self._listener.slot_reported(slot, part.report)
 
     def _worked(self, slot: int, life: _Life, future: Future[Outcome]) -> None:
@@ -242,7 +287,7 @@ class LocalSlots:
             return
         life.working, life.worked_s = False, self._scheduler.now()
         outcome = future.result()
-        self.send(outcome.sealed)
+        self._send(outcome.sealed)
         self._listener.slot_reported(slot, outcome.report)
         self._work(slot)
 

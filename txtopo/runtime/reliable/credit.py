@@ -12,7 +12,7 @@ tuples to consume.
   recently consumed. So a bolt that needs seconds for a tuple is not given hundreds before that is
   known, and a fast bolt gets as many as it can take after some milliseconds. A slot that was lost
   begins anew.
-* **A spout's turn** may emit as many tuples as fit the credit of all slots. The recent turns show
+* **A grant** lets a spout emit as many tuples as fit the credit of all slots. Recent reports show
   how many tuples each slot gets for one tuple of a spout. So a slow slot that gets one tuple in a
   hundred does not slow the others down. A slot below its limit takes at least a quarter of its
   credit, because small envelopes are expensive.
@@ -66,7 +66,7 @@ class Credit:
         self._paces[slot] = _Pace()
 
     def emitted(self, tuples: int, sent: Counter[int]) -> None:
-        """Record the tuples that a spout's turn emitted and sent to the slots."""
+        """Record the tuples that spouts emitted and sent to the slots."""
         for slot, weight in enumerate(self._weights):
             self._weights[slot] = max(_LEAST, (weight + sent[slot] / tuples) / 2)
 

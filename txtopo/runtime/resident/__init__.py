@@ -1,6 +1,6 @@
 """The carrier ``resident``: slots that live in Spark tasks, and envelopes over ZeroMQ.
 
-Two kinds of topologies use them. At-least-once topologies host their bolts there
+Two kinds of topologies use them. At-least-once topologies host their bolts and spouts there
 (:mod:`~txtopo.runtime.resident.bolt_slots`); transactional topologies have them compute the stages
 of their runs (:mod:`~txtopo.runtime.resident.carrier`). What runs in the tasks is in
 :mod:`~txtopo.runtime.resident.hosts`.
@@ -13,12 +13,12 @@ of their runs (:mod:`~txtopo.runtime.resident.carrier`). What runs in the tasks 
   computes next. :mod:`~txtopo.runtime.resident.slot_runner` and the carrier do what they say, and a
   simulator runs them from seeds.
 * **The driver** has one ROUTER socket. Each task opens a DEALER socket to it. A task with bolts
-  opens a PULL socket of its own too, on which the other slots push envelopes to it.
+  opens a PULL socket of its own too, on which the other slots push envelopes and acks to it.
 * **Lives.** A task says *hello* to the driver and is told the number of its life; then it prepares
-  its bolts, says *ready*, and only then is given envelopes. The newest task owns a slot, and its
-  predecessor is cut off: the driver does not hear it any more, and its envelopes name a life that
-  nobody has. So a copy that Spark runs speculatively, or a task on an executor that was given up
-  too early, can do no harm.
+  its bolts, says *ready*, and only then are its spouts granted turns. The newest task owns a slot,
+  and its predecessor is cut off: the driver does not hear it any more, and its envelopes name a
+  life that nobody has. So a copy that Spark runs speculatively, or a task on an executor that was
+  given up too early, can do no harm.
 * **The directory** tells each slot where the others listen and which life they are in. What is sent
   to a slot between two lives is kept until the next one is there.
 * **Bounds.** No socket has a high-water mark: slots never wait for each other (two that are full

@@ -14,8 +14,7 @@ from txtopo.runtime.resident.slot_runner import LIMITS, OpenSocket, SlotLimits, 
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.supervisor import LifeLost, SlotFailed, SlotReady, SlotSaid, SlotState
 from txtopo.runtime.resident.transport import DriverSocket, SlotLoop
-from txtopo.stages.anchoring.envelope import Complaint, SlotReport
-from txtopo.stages.anchoring.sending import Sealed
+from txtopo.stages.anchoring.envelope import Complaint, SlotReport, SpoutGrant
 from txtopo.stages.pickling import pack
 from txtopo.stages.program import Program
 
@@ -34,8 +33,6 @@ class BoltSlots:
     ) -> None:
         self._runner = SlotRunner(jobs, keys, config, loop, limits, open_socket)
         self._in_flight = InFlightCounts()
-        # Envelopes for lives that are not ready yet.
-        self._kept: list[list[bytes]] = []
 
     @property
     def slots(self) -> Sequence[SlotState]:
@@ -45,31 +42,20 @@ class BoltSlots:
     def start(self, program: Program, listener: SlotListener) -> None:
         """Listen, and submit a job for each slot."""
         self._listener = listener
-        self._kept = [[] for _ in range(program.slots)]
         self._runner.start(program, self)
         for state in self.slots:
             self._in_flight.begin(state.life)
 
-    def send(self, sealed: list[Sealed]) -> None:
-        """Send envelopes to the slots that are ready, and keep those for the other slots."""
-        by_slot: dict[int, list[bytes]] = {}
-        for each in sealed:
-            by_slot.setdefault(each.to_slot, []).append(each.record)
-        for slot, records in by_slot.items():
-            if self.slots[slot].ready:
-                self._runner.send(slot, wire.ENVELOPES, *records)
-            else:
-                self._kept[slot] += records
+    def grant(self, slot: int, grant: SpoutGrant) -> None:
+        """Send a grant to the task that has a slot."""
+        self._runner.send(slot, wire.GRANT, pack(grant))
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Let the bolts clean up and the tasks end; cancel the jobs of those that do not."""
+        """Let the tasks close their spouts and end; cancel the jobs of those that do not."""
         self._runner.stop(done)
 
     def slot_ready(self, ready: SlotReady) -> None:
-        """Send the envelopes that were kept for the slot."""
-        kept, self._kept[ready.slot] = self._kept[ready.slot], []
-        if kept:
-            self._runner.send(ready.slot, wire.ENVELOPES, *kept)
+        """Tell the driver that a slot takes grants."""
         self._listener.slot_ready(ready.slot)
 
     def slot_said(self, said: SlotSaid) -> None:
@@ -89,7 +75,6 @@ class BoltSlots:
     def slot_lost(self, lost: LifeLost) -> None:
         """Forget the tuples that were on their way to the slot and from it."""
         in_vain = self._in_flight.end(lost.ended)
-        self._kept[lost.slot].clear()
         self._in_flight.begin(self.slots[lost.slot].life)
         self._listener.slot_lost(lost.slot, str(lost.error))
         for state in self.slots:

@@ -1,4 +1,4 @@
-"""InFlightCounts: how many tuples are on their way from one slot to another. Pure.
+"""InFlightCounts: how many tuples are on their way from one slot to another, or to itself. Pure.
 
 One slot reports the tuples that it sent, another one those that it consumed. The two reports come
 over different connections, in any order. The driver adds both up; its sum must not get below zero,
@@ -13,8 +13,6 @@ from collections import Counter
 
 Pair = tuple[int, int]
 """(life of the sender, life of the receiver)."""
-DRIVER = 0
-"""Stands for the life of the driver, which counts what it sends by itself."""
 
 
 class InFlightCounts:
@@ -40,8 +38,6 @@ class InFlightCounts:
 
     def consumed(self, sender: int, receiver: int, tuples: int) -> int:
         """Count consumed tuples; return how many of them the driver is told."""
-        if sender == DRIVER:
-            return tuples
         if sender not in self._living:
             return 0
         known = min(tuples, self._under_way[sender, receiver])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Work = Literal["bolts", "stages"]
-"""What slots do: host the bolts of an at-least-once topology, or compute the stages of runs."""
+"""What slots do: host the bolts and spouts of an at-least-once topology, or compute stages."""
 # Ten pings. Long enough for a driver that collects garbage, short enough not to keep a core from
 # others for nothing.
 SILENCE_S = 10.0

@@ -274,8 +274,8 @@ class SlotRunner:
             elif kind == wire.READY:
                 self._take(TaskReady(slot, identity, submission))
             else:
-                leaves = kind == wire.BYE
-                self._take(TaskSaid(slot, identity, submission, tuple(frames), leaves))
+                leaves, works = kind == wire.BYE, kind != wire.NEWS
+                self._take(TaskSaid(slot, identity, submission, tuple(frames), leaves, works))
 
     def _unreachable(self, identity: bytes) -> None:
         self._take(ConnectionLost(identity))

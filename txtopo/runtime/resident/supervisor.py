@@ -125,6 +125,8 @@ class TaskSaid:
         submission: The job that it belongs to.
         frames: What it said.
         leaves: Whether it said goodbye, and waits to be told that it was heard.
+        works: Whether it has done something of its work; otherwise it has only news of its spouts,
+            which says nothing about whether it will die of what it is given.
     """
 
     slot: int
@@ -132,6 +134,7 @@ class TaskSaid:
     submission: int
     frames: tuple[bytes, ...]
     leaves: bool = False
+    works: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,7 +567,7 @@ class SlotSupervisor:
         state = self._slots[event.slot]
         if event.identity != state.owner:
             return self._cut_off(event)
-        if state.fruitless_jobs:
+        if state.fruitless_jobs and event.works:
             self._put(replace(state, fruitless_jobs=0))
         said = SlotSaid(state.slot, state.life, event.frames)
         return [EndTask(event.identity), said] if event.leaves else [said]

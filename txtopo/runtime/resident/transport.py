@@ -205,9 +205,10 @@ class TaskSocket:
         self.slot = slot
         self.keys = keys
         self.now = now
+        self.silence_s = silence_s
+        """After so many seconds without a message the driver is taken for gone."""
         self.context: Context = zmq.Context()
         """ZeroMQ's context of the task; its other sockets are made in it too."""
-        self._silence_s = silence_s
         self.socket = connected(
             self.context, zmq.DEALER, keys, driver, wire.new_identity(submission)
         )
@@ -222,12 +223,12 @@ class TaskSocket:
     def gone(self) -> bool:
         """Whether no message came for too long, or none can be sent any more. Ask only when all
         messages that have come were read: user code may have taken longer than that."""
-        return self._lost or self.now() - self._heard_s > self._silence_s
+        return self._lost or self.now() - self._heard_s > self.silence_s
 
     @property
     def gone_s(self) -> float:
         """When the driver is taken for gone, if no message comes until then."""
-        return self._heard_s + self._silence_s
+        return self._heard_s + self.silence_s
 
     def say(self, kind: bytes, *frames: bytes) -> None:
         """Send to the driver without waiting."""
@@ -246,7 +247,7 @@ class TaskSocket:
         waited for longer than one that is gone.
         """
         self.say(wire.BYE, *frames)
-        until_s = self.now() + self._silence_s
+        until_s = self.now() + self.silence_s
         while not self._lost:
             while (heard := self.hear()) is not None:
                 if heard[0] in (wire.END, wire.CUT_OFF):
@@ -279,7 +280,7 @@ class _Peer:
     Attributes:
         life: The life that it is in, or will be in next.
         socket: The way to it; None between two lives.
-        kept: Envelopes for a life that has not begun yet.
+        kept: Envelopes and answers for a life that has not begun yet.
     """
 
     life: int
@@ -304,7 +305,7 @@ class Peers:
                 self._peers.append(_Peer(life))
             peer = self._peers[slot]
             if peer.life != life:
-                # Envelopes for the earlier life are lost with it.
+                # What is for the earlier life is lost with it.
                 self._hang_up(peer)
                 self._peers[slot] = peer = _Peer(life)
             if endpoint is not None and peer.socket is None and life != own_life:
@@ -314,11 +315,12 @@ class Peers:
                 peer.kept = []
 
     def send(self, sealed: Sequence[Sealed]) -> Sent:
-        """Send envelopes; return how many tuples went to which (slot, life)."""
+        """Send envelopes and answers; return how many tuples went to which (slot, life)."""
         sent: Counter[tuple[int, int]] = Counter()
         for each in sealed:
             peer = self._peers[each.to_slot]
-            sent[each.to_slot, peer.life] += each.tuples
+            if each.tuples:
+                sent[each.to_slot, peer.life] += each.tuples
             if peer.socket is None:
                 peer.kept.append(each.record)
             else:
@@ -326,7 +328,7 @@ class Peers:
         return dict(sent)
 
     def close(self) -> None:
-        """Close all sockets. Envelopes that were not sent are dropped."""
+        """Close all sockets. What was not sent is dropped."""
         for peer in self._peers:
             self._hang_up(peer)
 

@@ -10,17 +10,17 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from txtopo.stages.anchoring.envelope import Complaint, SlotReport
+from txtopo.stages.anchoring.envelope import Complaint, FailedTrees, SlotReport
 from txtopo.stages.pickling import loads, pack
 from txtopo.stages.stage_context import Record, RunLevel
 from txtopo.stages.user_errors import pickled_error, traceback_of, unpickled_error
 
-# From a slot. Hello: where it listens. Report: a Said. Answer: number and addresses, then records.
-# Bye: a Said of its cleanup, answered by END.
-HELLO, READY, REPORT, ANSWER, BYE = b"h", b"r", b"p", b"a", b"b"
-# To a slot. Welcome: the number of its life. Directory: one Neighbour for each slot. Stage: a
-# number, levels, then records. Cut off: DORMANT or RETURN.
-WELCOME, DIRECTORY, ENVELOPES, STAGE = b"w", b"d", b"e", b"s"
+# From a slot. Hello: where it listens. Report: a Said of its work. News: a Said of its spouts only.
+# Answer: number and addresses, then records. Bye: a Said of its cleanup, answered by END.
+HELLO, READY, REPORT, NEWS, ANSWER, BYE = b"h", b"r", b"p", b"n", b"a", b"b"
+# To a slot. Welcome: the number of its life. Directory: a Neighbour for each slot. Grant: what its
+# spouts may do. Stage: a number, levels, then records. Cut off: DORMANT or RETURN.
+WELCOME, DIRECTORY, GRANT, STAGE = b"w", b"d", b"g", b"s"
 PING, CUT_OFF, END = b"i", b"c", b"x"
 # Another task of the same job has the slot: if this one returned, Spark would stop the other.
 DORMANT = b"1"
@@ -74,7 +74,7 @@ def slot_of(frame: bytes) -> int:
 
 
 def lives_frame(receiver: int, sender: int) -> bytes:
-    """Return the frame with the lives of both slots, which goes before an envelope."""
+    """Return the frame with the lives of both slots, which goes before an envelope or answers."""
     return _LIVES.pack(receiver, sender)
 
 
@@ -85,11 +85,13 @@ def lives_of(frame: bytes) -> tuple[int, int]:
 
 
 def pack_said(said: Said) -> bytes:
-    """Pack a report. Errors that cannot be pickled keep their text."""
+    """Pack a report. Errors and message ids that cannot be pickled keep their text."""
     report = said.report
     complaints = [_packed(each) for each in report.complaints]
     crash = None if report.crash is None else _packed(report.crash)
     plain = replace(report, complaints=[], crash=None)
+    if plain.spouts is not None:
+        plain.spouts.failed = [_picklable(trees) for trees in plain.spouts.failed]
     return pack((plain, complaints, crash, said.sent, said.consumed))
 
 
@@ -99,6 +101,14 @@ def unpack_said(packed: bytes) -> Said:
     report.complaints = [_unpacked(each) for each in complaints]
     report.crash = None if crash is None else _unpacked(crash)
     return Said(report, sent, consumed)
+
+
+def _picklable(trees: FailedTrees) -> FailedTrees:
+    try:
+        pack(trees.messages)
+    except Exception:  # noqa: BLE001 - a message id is any object of the user
+        return trees._replace(messages=[repr(each) for each in trees.messages])
+    return trees
 
 
 _Packed = tuple[str, int, bytes, str]

@@ -187,6 +187,8 @@ class KafkaSpout(Spout):
         EmitError: A record cannot be decoded. It ends the run, unless *on_bad_record* says else.
     """
 
+    client_modules: Sequence[str] = ("confluent_kafka",)
+
     def __init__(
         self,
         servers: str,
@@ -230,6 +232,7 @@ class KafkaSpout(Spout):
         self._stops = on_bad_record == "stop"
         self._uncommitted_max = uncommitted_max
         self.output_fields = self._records.fields()
+        self.client_modules = self._records.client_modules
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         """Look at the topics; the class lists the errors."""

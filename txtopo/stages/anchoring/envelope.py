@@ -1,4 +1,4 @@
-"""Envelopes and reports of at-least-once topologies: tuples, their links to trees, and acks.
+"""Envelopes, grants and reports of at-least-once topologies.
 
 An envelope has segments and an Arrow message without its schema, as in
 :mod:`txtopo.stages.envelopes`. Between them are the links: 16 bytes for each tuple if each is in
@@ -12,18 +12,16 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from txtopo.acking import NONE, Column, Rows, Xors, spans
 from txtopo.stages.envelopes import Segment
 
 ANCHORED = 0x52
-
-DRIVER_SLOT = -1
-"""The slot number of spout tasks, which live in the driver."""
 
 # kind, to_slot, edge, segments, tuples, links, starts
 _HEADER = struct.Struct("<Iiiiiiii")
@@ -195,26 +193,86 @@ class Complaint:
     error: Exception
 
 
-@dataclass(slots=True)
-class SlotReport:
-    """What a slot reports to the driver with each part of its work. Picklable.
+@dataclass(frozen=True, slots=True)
+class SpoutGrant:
+    """What the driver lets the spouts of a slot do. The last one holds, and replaces earlier ones.
 
     Attributes:
-        acked: One XOR for each root of which a tuple was acked.
-        failed: Roots that were failed. A root may occur twice.
-        renewed: Roots that were given a new timeout. A root may occur twice.
-        consumed: Number of tuples from other slots or the driver that are done.
-        sent: Number of tuples that were sent to each other slot.
-        counts: Number of tuples that each component emitted, executed, acked and failed.
-        complaints: Errors that bolts reported.
-        crash: An exception that a bolt raised. It ends the topology.
+        number: Its number; they grow, over all slots.
+        tuples: How many tuples each spout task may emit, in one turn.
+        active: Whether the topology is activated.
     """
 
-    acked: Xors = field(default_factory=Xors)
-    failed: Column = field(default_factory=lambda: NONE)
-    renewed: Column = field(default_factory=lambda: NONE)
+    number: int
+    tuples: int
+    active: bool
+
+
+class FailedTrees(NamedTuple):
+    """Trees of one spout task that failed.
+
+    Attributes:
+        component: Id of the spout.
+        task: Index of its task.
+        messages: Their message ids.
+        timed_out: Whether their time was up; otherwise a bolt failed them.
+    """
+
+    component: str
+    task: int
+    messages: list[Any]
+    timed_out: bool
+
+
+_NO_SECONDS: npt.NDArray[np.float32] = np.empty(0, np.float32)
+
+
+@dataclass(slots=True)
+class SpoutReport:
+    """What the spouts of a slot have done since their last report, and how they stand now.
+
+    Attributes:
+        granted: Number of the last grant that has come.
+        used: Number of the last grant under which a task has emitted.
+        dry: The lowest number of a grant since which a task has had nothing to emit; 0 if one of
+            them may have something.
+        pending: Number of trees whose end their spout was not told yet.
+        active: Whether a task is activated.
+        emitted: Number of tuples that were emitted.
+        sent: Number of those that go to each slot.
+        latencies_s: How long each tree took that was completed.
+        failed: The trees that failed.
+        replays: Number of trees that have begun and whose message id had failed.
+    """
+
+    granted: int = 0
+    used: int = 0
+    dry: int = 0
+    pending: int = 0
+    active: bool = False
+    emitted: int = 0
+    sent: Counter[int] = field(default_factory=Counter)
+    latencies_s: npt.NDArray[np.float32] = field(default_factory=lambda: _NO_SECONDS)
+    failed: list[FailedTrees] = field(default_factory=list)
+    replays: int = 0
+
+
+@dataclass(slots=True)
+class SlotReport:
+    """What a slot reports to the driver: with each part of its work, and of its spouts. Picklable.
+
+    Attributes:
+        consumed: Number of tuples from spouts or other slots that are done.
+        sent: Number of tuples that were sent to each slot.
+        counts: Number of tuples that each component emitted, executed, acked and failed.
+        complaints: Errors that spouts and bolts reported.
+        crash: An exception that a spout or bolt raised. It ends the topology.
+        spouts: What its spouts have done; None if there is nothing new.
+    """
+
     consumed: int = 0
     sent: Counter[int] = field(default_factory=Counter)
     counts: Counter[Count] = field(default_factory=Counter)
     complaints: list[Complaint] = field(default_factory=list)
     crash: Complaint | None = None
+    spouts: SpoutReport | None = None

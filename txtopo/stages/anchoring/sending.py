@@ -27,7 +27,7 @@ _NO_TXID = 0
 
 
 class Sealed(NamedTuple):
-    """A sealed envelope, with its receiver and its number of tuples."""
+    """A record for a slot: an envelope with its number of tuples, or answers, which have none."""
 
     to_slot: int
     record: bytes
@@ -162,7 +162,8 @@ def sent(sealed: Sequence[Sealed]) -> Counter[int]:
     """Return the number of tuples that go to each slot."""
     tuples: Counter[int] = Counter()
     for each in sealed:
-        tuples[each.to_slot] += each.tuples
+        if each.tuples:
+            tuples[each.to_slot] += each.tuples
     return tuples
 
 

@@ -9,9 +9,9 @@ made on the thread of the bolts.
    of all tuples that were anchored to the inputs by then. Acks and envelopes may overtake each
    other on their way, because an edge keeps its tree open until it is acked itself.
 2. Each tuple, ack, fail and count is in exactly one part. Parts leave in order.
-3. A part says how many tuples from other slots or the driver are done, less one. Only the last part
-   of a work counts that one. For tuples that the slot sent to itself may still wait, and a slot
-   that works must not seem idle.
+3. A part says how many tuples from spouts or other slots are done, less one. Only the last part of
+   a work counts that one. For tuples that the bolts sent to their own slot may still wait, and a
+   slot that works must not seem idle.
 4. A carrier hands on all parts of a life up to some point, and no part after it. If a part with an
    ack is lost, the tree times out.
 """
@@ -39,6 +39,7 @@ from txtopo.collector import (
     input_tuples,
 )
 from txtopo.errors import FailedException
+from txtopo.stages.anchoring.answers import TreeAnswers
 from txtopo.stages.anchoring.envelope import Complaint, Links, SlotReport, TreeInputs, open_envelope
 from txtopo.stages.anchoring.sending import AnchoredRows, Sealed, Sending, sent
 from txtopo.stages.pickling import loads
@@ -48,9 +49,20 @@ from txtopo.tuples import TICK, Origin
 
 
 class Outcome(NamedTuple):
-    """A part of a work. Send its envelopes first, then its report."""
+    """A part of a work: records for slots, also for this one, and a report. Send the report last.
+
+    The records are envelopes for other slots, then the answers for each acker.
+    """
 
     sealed: list[Sealed]
+    report: SlotReport
+
+
+class Flushed(NamedTuple):
+    """What a task has done since it was flushed last."""
+
+    sealed: list[Sealed]
+    answers: TreeAnswers
     report: SlotReport
 
 
@@ -88,9 +100,10 @@ class Slot:
         self._thread = thread
         self._working: int | None = None
         self._outcome = Outcome([], SlotReport())
+        self._answers = TreeAnswers()
         self._waiting: deque[bytes] = deque()
-        # Of the tuples from other slots or the driver: the task that executes some of them, the
-        # number of those that are done, and the number that was reported as done.
+        # Of the tuples from spouts or other slots: the task that executes some of them, the number
+        # of those that are done, and the number that was reported as done.
         self._executing: BoltTask | None = None
         self._done = self._told = 0
         self._origins = [Origin(None, edge.source, edge.stream, edge.fields) for edge in edges]
@@ -178,6 +191,8 @@ class Slot:
         self._pulse.left()
         outcome, self._outcome = self._outcome, Outcome([], SlotReport())
         outcome.report.sent = sent(outcome.sealed)
+        outcome.sealed.extend(self._answers.seal(self._program.slots))
+        self._answers = TreeAnswers()
         outcome.report.consumed, self._told = done - self._told, done
         return outcome
 
@@ -213,23 +228,23 @@ class Slot:
         return envelope.tuples
 
     def _flush(self) -> None:
-        """Collect the envelopes and reports of all tasks, and queue envelopes for this slot."""
-        outcome, reports = self._outcome, []
+        """Collect what all tasks have done, and queue envelopes for this slot."""
+        outcome, flushed = self._outcome, list[Flushed]()
         for task in self._tasks.values():
-            flushed: list[tuple[list[Sealed], SlotReport]] = []
             if not self._call(task, partial(_flush, task, flushed)):
                 return
-            sealed, report = flushed[0]
+            sealed = flushed[-1].sealed
             self._waiting.extend(each.record for each in sealed if each.to_slot == self._slot)
             outcome.sealed.extend(each for each in sealed if each.to_slot != self._slot)
-            reports.append(report)
-        total = outcome.report
-        total.acked = joined([total.acked, *(each.acked for each in reports)])
-        total.failed = np.concatenate([total.failed, *(each.failed for each in reports)])
-        total.renewed = np.concatenate([total.renewed, *(each.renewed for each in reports)])
-        for report in reports:
-            total.counts.update(report.counts)
-            total.complaints += report.complaints
+        answers = [self._answers, *(each.answers for each in flushed)]
+        self._answers = TreeAnswers(
+            joined([each.acked for each in answers]),
+            np.concatenate([each.failed for each in answers]),
+            np.concatenate([each.renewed for each in answers]),
+        )
+        for each in flushed:
+            outcome.report.counts.update(each.report.counts)
+            outcome.report.complaints += each.report.complaints
 
     def _call(self, task: BoltTask, call: Callable[[], None]) -> bool:
         """Call user code. The first exception becomes the crash of the outcome."""
@@ -244,7 +259,7 @@ class Slot:
         return [task for (component, _), task in self._tasks.items() if component == id]
 
 
-def _flush(task: BoltTask, flushed: list[tuple[list[Sealed], SlotReport]]) -> None:
+def _flush(task: BoltTask, flushed: list[Flushed]) -> None:
     flushed.append(task.flush())
 
 
@@ -311,8 +326,9 @@ class BoltTask:
 
     @property
     def emitted(self) -> bool:
-        """Whether there are emitted tuples that are not sealed yet."""
-        return any(emitted.rows for emitted in self._collector.emitted.values())
+        """Whether there are emitted tuples that have not left."""
+        waiting = any(emitted.rows for emitted in self._collector.emitted.values())
+        return waiting or bool(self._sealed)
 
     def prepare(self) -> None:
         """Prepare the bolt."""
@@ -342,7 +358,7 @@ class BoltTask:
         self._run(input_tuples([(self.tick_interval_s,)], TICK, 0, inputs), inputs, None)
         inputs.done[0] = 1
 
-    def flush(self) -> tuple[list[Sealed], SlotReport]:
+    def flush(self) -> Flushed:
         """Seal the emitted tuples, then compute the acks.
 
         The order matters, because an ack contains the ids of all tuples that were anchored to its
@@ -352,8 +368,8 @@ class BoltTask:
         for stream in self._component.streams:
             self._send(stream)
         collector, report = self._collector, self._report
-        report.acked = merged(*self._acked(collector.answered, report))
-        report.failed, report.renewed = (
+        answers = TreeAnswers(
+            merged(*self._acked(collector.answered, report)),
             self._roots(collector.failed),
             self._roots(collector.renewed),
         )
@@ -362,7 +378,7 @@ class BoltTask:
         for listed in (collector.answered, collector.failed, collector.renewed, collector.errors):
             listed.clear()
         sealed, self._sealed, self._report = self._sealed, [], SlotReport()
-        return sealed, report
+        return Flushed(sealed, answers, report)
 
     def complaint(self, error: Exception) -> Complaint:
         """Return an error as a complaint of this task."""

@@ -12,7 +12,7 @@ import numpy as np
 from txtopo.acking import NONE, Column, Ids, Xors
 from txtopo.collector import SpoutOutputCollector
 from txtopo.spouts.spout import Spout
-from txtopo.stages.anchoring.envelope import DRIVER_SLOT, Complaint, Count, Links
+from txtopo.stages.anchoring.envelope import Complaint, Count, Links
 from txtopo.stages.anchoring.sending import Sealed, Sending
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import PlannedComponent, Program
@@ -79,8 +79,8 @@ class ReliableSpoutTask:
         program: The topology.
         component: The spout.
         task: Index of the task.
+        slot: The slot that it lives in, whose acker follows its trees.
         seed: Seed of the ids of tuples.
-        tracked: Whether there are ackers.
         now: Returns the time in seconds.
     """
 
@@ -89,19 +89,20 @@ class ReliableSpoutTask:
         program: Program,
         component: PlannedComponent,
         task: int,
+        slot: int,
         seed: int,
-        *,
-        tracked: bool,
         now: Callable[[], float],
     ) -> None:
         self._program = program
         self._component = component
         self._task = task
+        self._slot = slot
         self._now = now
         self._ids = Ids(seed)
-        self._sending = Sending(program, component, task, DRIVER_SLOT, self._ids)
+        self._sending = Sending(program, component, task, slot, self._ids)
         self._spout: Spout = loads(component.prototype)
         self._turn = Turn()
+        tracked = program.config.ackers != 0
         self._collector = SpoutOutputCollector(
             component.id, component.streams, self._send, None if tracked else self._spout.ack
         )
@@ -183,7 +184,7 @@ class ReliableSpoutTask:
         rows, messages, targets = emitted.rows, emitted.marks, emitted.targets
         emitted.rows, emitted.marks, emitted.targets = [], [], []
         tracked = [message for message in messages if message is not None]
-        roots = self._ids.draw(len(tracked))
+        roots = self._ids.draw_roots(len(tracked), self._slot, self._program.slots)
         direct = self._component.streams[stream].direct
         sealed, made = self._sending.seal(
             stream, rows, targets if direct else None, _links(messages, roots)

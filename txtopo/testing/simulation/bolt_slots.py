@@ -1,9 +1,10 @@
 """Resident slots with bolts in virtual time, from one seed: who is heard, and what is under way.
 
 As :mod:`txtopo.testing.simulation.slots`, with the slots of at-least-once topologies as the user of
-the supervisor. Tasks send tuples on to each other, and the driver adds up what reports
-say. The sum of a slot must never get below zero, and must be zero when nothing is under way.
-Messages arrive once, as ZeroMQ has it: a report that came twice would be counted twice.
+the supervisor. The driver grants slots turns, in which their spouts send tuples to any slot, also
+their own. Tasks send tuples on to each other, and the driver adds up what reports say. The sum of
+a slot must never get below zero, and must be zero when nothing is under way. Messages arrive once,
+as ZeroMQ has it: a report that came twice would be counted twice.
 """
 
 from __future__ import annotations
@@ -15,10 +16,8 @@ from typing import cast
 
 from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.bolt_slots import BoltSlots
-from txtopo.runtime.resident.in_flight import DRIVER
 from txtopo.runtime.resident.slot_runner import LIMITS
-from txtopo.stages.anchoring.envelope import SlotReport
-from txtopo.stages.anchoring.sending import Sealed
+from txtopo.stages.anchoring.envelope import SlotReport, SpoutGrant
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import Program
 from txtopo.testing.checkers.evidence import Violation
@@ -70,7 +69,7 @@ class BoltWorld(SlotWorld):
         self._numbers = 0
 
     def run(self) -> None:
-        """Send tuples until the faults have stopped, and wait until all are consumed."""
+        """Have tuples sent until the faults have stopped, and wait until all are consumed."""
         program = ProgramShape("simulated", self.scenario.slots)
         self.bolts.start(cast("Program", program), self)
         self.timeline.after(TURN_S, self._turn)
@@ -84,13 +83,14 @@ class BoltWorld(SlotWorld):
             self._object("a slot is not ready, and there is a core for it")
 
     def _turn(self) -> None:
-        """Send some tuples, as the turn of a spout does."""
+        """SpoutGrant a turn to the spouts of a slot, if it is ready."""
         if self.chaos.healed:
             return
         slot = self.chaos.below(self.scenario.slots)
         tuples = 1 + self.chaos.below(TUPLES_MAX)
-        self._backlog[slot] += tuples
-        self.bolts.send([Sealed(slot, str(tuples).encode(), tuples)])
+        if self.bolts.slots[slot].ready:
+            self._numbers += 1
+            self.bolts.grant(slot, SpoutGrant(self._numbers, tuples, active=True))
         self.timeline.after(TURN_S, self._turn)
 
     def _stop(self, why: str) -> None:
@@ -134,8 +134,8 @@ class BoltTaskRun(SlotTaskRun):
 
     def obey(self, kind: bytes, frames: list[bytes]) -> None:
         """Do what a message of the driver says."""
-        if kind == wire.ENVELOPES:
-            self._take(DRIVER, sum(map(int, frames)))
+        if kind == wire.GRANT:
+            self._emit(loads(frames[0]))
         elif kind == wire.DIRECTORY:
             self._neighbours = loads(frames[0])
             self._send_kept()
@@ -146,6 +146,21 @@ class BoltTaskRun(SlotTaskRun):
         """Take tuples of another slot; they may be for the life that was here before."""
         if self.alive and receiver == self.life:
             self._take(sender, tuples)
+
+    def _emit(self, grant: SpoutGrant) -> None:
+        """Have a turn: send so many tuples to one slot."""
+        slot = self.chaos.below(len(self._neighbours))
+        sent = self._send(slot, grant.tuples)
+        self.say(wire.NEWS, wire.pack_said(wire.Said(SlotReport(), sent, {})))
+
+    def _send(self, slot: int, tuples: int) -> wire.Sent:
+        life = self._neighbours[slot][0]
+        if slot == self.job.slot:
+            self._take(life, tuples)
+        else:
+            self._kept[slot, life] += tuples
+            self._send_kept()
+        return {(slot, life): tuples}
 
     def _take(self, sender: int, tuples: int) -> None:
         self._tuples[sender] += tuples
@@ -173,10 +188,7 @@ class BoltTaskRun(SlotTaskRun):
         others = [each for each in enumerate(self._neighbours) if each[0] != self.job.slot]
         sent: wire.Sent = {}
         if tuples and others:
-            slot, (life, _) = others[self.chaos.below(len(others))]
-            sent[slot, life] = tuples
-            self._kept[slot, life] += tuples
-            self._send_kept()
+            sent = self._send(others[self.chaos.below(len(others))][0], tuples)
         said = wire.Said(SlotReport(consumed=sum(work.values())), sent, dict(work))
         self.say(wire.REPORT, wire.pack_said(said))
         self.turn()

@@ -539,6 +539,8 @@ class Link:
     def __init__(self, cluster: SlotCluster) -> None:
         self._timeline, self._chaos = cluster.timeline, cluster.chaos
         self._last_s = 0.0
+        # Times that are equal but for rounding must not change the order.
+        self._waiting: deque[Callback] = deque()
 
     def carry(self, arrive: Callback) -> None:
         """Bring a message; what is on its way arrives, even if its sender is gone."""
@@ -546,10 +548,14 @@ class Link:
         if self._chaos.happens("message_late"):
             delay_s += self._chaos.between(*LATE_S)
         self._last_s = max(self._last_s, self._timeline.now_s + delay_s)
-        self._timeline.after(self._last_s - self._timeline.now_s, arrive)
+        self._waiting.append(arrive)
+        self._timeline.after(self._last_s - self._timeline.now_s, self._arrive)
         if self._chaos.happens("message_doubled"):
             again_s = self._last_s - self._timeline.now_s + self._chaos.between(0.0, 1.0)
             self._timeline.after(again_s, arrive)
+
+    def _arrive(self) -> None:
+        self._waiting.popleft()()
 
 
 def _cancelled() -> RunLostError:

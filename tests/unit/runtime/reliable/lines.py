@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.unit.runtime.reliable.bolts import WORD
 from txtopo import BasicBolt, Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
+from txtopo.spouts import MemorySpout
 from txtopo.testing import FeederSpout, SimulatedCluster
 
 CONFIG = Config(message_timeout_s=10)
@@ -20,12 +21,21 @@ class Hold(Bolt):
 
 
 def started(
-    *bolts: Bolt | BasicBolt, config: Config = CONFIG, parallelism: int = 1
+    *bolts: Bolt | BasicBolt,
+    config: Config = CONFIG,
+    parallelism: int = 1,
+    spouts: int = 1,
+    apart: bool = False,
 ) -> tuple[FeederSpout, SimulatedCluster]:
-    """Start a line of bolts, each fed by the one before."""
+    """Start a line of bolts, each fed by the one before.
+
+    With *apart* the spout is in slot 1, and each bolt, which has one task, in slot 0.
+    """
     feeder = FeederSpout(WORD)
     builder = TopologyBuilder()
-    builder.set_spout("words", feeder)
+    if apart:
+        builder.set_spout("idle", MemorySpout([], WORD))
+    builder.set_spout("words", feeder, spouts)
     source = "words"
     for number, bolt in enumerate(bolts):
         builder.set_bolt(f"bolt-{number}", bolt, parallelism).shuffle_grouping(source)

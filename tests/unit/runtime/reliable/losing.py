@@ -136,7 +136,9 @@ class Result:
 Fault = Callable[[SimulatedCluster, random.Random], None]
 
 
-def run(seed: int, fault: Fault | None, forgets: float = 0.0) -> Result:
+def run(
+    seed: int, fault: Fault | None, forgets: float = 0.0, slots: tuple[int, int] = (1, 3)
+) -> Result:
     """Process all messages of a queue while things are lost."""
     chance = random.Random(seed)
     queue, processed = Queue(), Processed()
@@ -146,8 +148,7 @@ def run(seed: int, fault: Fault | None, forgets: float = 0.0) -> Result:
     builder.set_bolt("process", Process(processed), 3).fields_grouping("split", "word")
     config = Config(
         message_timeout_s=TIMEOUT_S,
-        slots=chance.randint(1, 3),
-        ackers=chance.randint(1, 2),
+        slots=chance.randint(*slots),
         max_spout_pending=chance.choice([None, 5]),
     )
     cluster = SimulatedCluster(seed)
@@ -177,18 +178,23 @@ def kill_slot(cluster: SimulatedCluster, chance: random.Random) -> None:
     cluster.kill_slot(chance.randrange(cluster.slots))
 
 
-def lose_acker(cluster: SimulatedCluster, chance: random.Random) -> None:
+def kill_bolts(cluster: SimulatedCluster, chance: random.Random) -> None:
+    """A worker process without spouts is killed."""
+    cluster.kill_slot(chance.randrange(cluster.spout_slots, cluster.slots))
+
+
+def lose_ackers(cluster: SimulatedCluster, chance: random.Random) -> None:
     """All that the ackers knew is gone."""
-    for acker in range(cluster.ackers):
-        cluster.lose_acker(acker)
+    for slot in range(cluster.spout_slots):
+        cluster.lose_acker(slot)
 
 
-def lose_spout(cluster: SimulatedCluster, chance: random.Random) -> None:
-    """The spouts' tasks die with what they knew."""
-    for task in range(cluster.spouts):
-        cluster.lose_spout(task)
+def kill_spouts(cluster: SimulatedCluster, chance: random.Random) -> None:
+    """All worker processes with spouts are killed, and the ackers with them."""
+    for slot in range(cluster.spout_slots):
+        cluster.kill_slot(slot)
 
 
 def all_at_once(cluster: SimulatedCluster, chance: random.Random) -> None:
     """Anything of these."""
-    chance.choice([kill_slot, lose_acker, lose_spout])(cluster, chance)
+    chance.choice([kill_slot, lose_ackers, kill_spouts])(cluster, chance)

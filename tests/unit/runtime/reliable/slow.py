@@ -13,6 +13,7 @@ from txtopo import (
     Tuple,
 )
 from txtopo.collector import BatchOutputCollector, Pulse
+from txtopo.spouts import MemorySpout
 from txtopo.testing import FeederSpout, Shared, SimulatedCluster
 
 WORD = Fields("word string")
@@ -60,8 +61,9 @@ class World(Shared):
         self.acked_before.append(len(self.feeder.acked))
 
     def start(self, bolts: dict[str, tuple[Bolt | BasicBolt, int]], config: Config) -> None:
-        """Start a line of bolts with so many tasks each."""
+        """Start a line of bolts with so many tasks each. With two slots the spout is in slot 1."""
         builder = TopologyBuilder()
+        builder.set_spout("idle", MemorySpout([], WORD))
         builder.set_spout("words", self.feeder)
         source = "words"
         for id, (bolt, tasks) in bolts.items():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.unit.runtime.reliable.bolts import Seen
-from tests.unit.runtime.reliable.lines import started
+from tests.unit.runtime.reliable.bolts import Forward, Seen
+from tests.unit.runtime.reliable.lines import Hold, started
 from txtopo import BasicBolt, Tuple
 from txtopo.collector import BatchOutputCollector
 
@@ -21,14 +21,42 @@ class Noting(BasicBolt):
 def test_what_a_dead_slot_has_acked_is_not_heard() -> None:
     """Its bolts' memory is gone, and with it perhaps what the tuple did there."""
     seen = Seen()
-    feeder, cluster = started(Noting(seen))
+    feeder, cluster = started(Noting(seen), apart=True)
     feeder.feed(["a"], 1)
     cluster.run_until(lambda: seen.notes == ["a"])
     assert cluster.progress.executed == {}
 
-    for slot in range(cluster.slots):
-        cluster.kill_slot(slot)
+    cluster.kill_slot(0)
     cluster.advance(25)
 
     assert (feeder.acked, feeder.failed) == ([], [1])
     assert cluster.progress.executed == {}
+
+
+def test_a_dead_slot_takes_its_spouts_and_their_trees_along() -> None:
+    """Only a source that keeps its messages brings them again; nobody else is told of them."""
+    feeder, cluster = started(Hold(), apart=True)
+    feeder.feed(["a"], 1)
+    cluster.advance(1)
+    assert (cluster.progress.pending, feeder.opened) == (1, 1)
+
+    cluster.kill_slot(1)
+    assert cluster.progress.pending == 0
+    cluster.advance(25)
+    feeder.feed(["b"], 2)
+    cluster.advance(1)
+
+    assert (feeder.acked, feeder.failed, feeder.opened) == ([], [], 2)
+    assert cluster.progress.pending == 1
+
+
+def test_there_is_no_rest_before_the_next_life_of_a_slot_has_spoken() -> None:
+    feeder, cluster = started(Forward(), apart=True)
+    cluster.process_all_available()
+
+    cluster.kill_slot(1)
+    assert not cluster._live().driver.at_rest
+    feeder.feed(["a"], 1)
+    cluster.process_all_available()
+
+    assert feeder.acked == [1]

@@ -12,10 +12,11 @@ from tests.unit.runtime.reliable.bolts import WORD, ByHand, Forward, Seen, rows
 from tests.unit.runtime.reliable.losing import all_at_once, run
 from tests.unit.runtime.reliable.slow import Always, BetweenTuples, Slow, SlowBasic, World
 from txtopo import BasicBolt, Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
-from txtopo.acking import Acker, Xors
+from txtopo.acking import Acker, Xors, joined
 from txtopo.collector import BatchOutputCollector, Pulse
 from txtopo.runtime.reliable import carrier
 from txtopo.spouts import MemorySpout
+from txtopo.stages.anchoring.answers import has_answers, open_answers
 from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room
 from txtopo.stages.program import Program, compile_program
@@ -133,7 +134,7 @@ class Dies(Bolt):
 def test_a_slot_that_dies_after_its_first_acks_loses_nothing(seed: int) -> None:
     world = World(seed)
     # It gets 1, 3 and 9 tuples; the tenth is in the middle of the last.
-    world.start({"dies": (Dies(world, 10), 1)}, Config(message_timeout_s=30, slots=1))
+    world.start({"dies": (Dies(world, 10), 1)}, Config(message_timeout_s=30, slots=2))
     world.feed(20)
     world.cluster.run_until(lambda: bool(world.dead))
     assert len(world.feeder.acked) >= 7
@@ -177,9 +178,7 @@ def split_slot(pulse: Pulse, parts: list[Outcome], words: int) -> tuple[Acker, l
 
 
 def spout_records(program: Program, acker: Acker) -> list[bytes]:
-    spout = ReliableSpoutTask(
-        program, program.components["words"], 0, 1, tracked=True, now=lambda: 0.0
-    )
+    spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
     turn = spout.turn(Ends(), active=True, room=Room())
     assert not len(acker.init(turn.begun).completed)
@@ -195,8 +194,20 @@ def worked(words: int, pulse: type[Pulse] = Always) -> tuple[Acker, list[Outcome
     program = slot._program
     other = Slot(program, 1, 4, pulse(), others.append, thread=lambda: 0)
     other.prepare()
-    others.append(other.work([each.record for part in parts for each in part.sealed]))
+    others.append(other.work(envelopes(parts)))
     return acker, parts, others
+
+
+def envelopes(parts: list[Outcome]) -> list[bytes]:
+    sealed = [each for part in parts for each in part.sealed]
+    return [each.record for each in sealed if not has_answers(each.record)]
+
+
+def acks(part: Outcome) -> Xors:
+    """Return the acks of a part; all trees are those of slot 0."""
+    found = [each for each in part.sealed if has_answers(each.record)]
+    assert {each.to_slot for each in found} <= {0}
+    return joined([open_answers(each.record).acked for each in found])
 
 
 def test_every_tuple_is_in_one_part() -> None:
@@ -219,7 +230,7 @@ def test_parts_in_any_order_complete_each_tree_with_the_last_edge(
 ) -> None:
     """An ack holds what was emitted before it left: so no tree is complete while an edge is out."""
     acker, parts, others = worked(20, pulse)
-    told = [part.report.acked for part in parts + others]
+    told = [acks(part) for part in parts + others]
     random.Random(seed).shuffle(told)
     missing: dict[int, int] = {}
 
@@ -237,12 +248,12 @@ def count(told: list[Xors], root: int) -> int:
 
 def test_a_part_that_is_lost_leaves_its_trees_open() -> None:
     acker, parts, others = worked(20)
-    lost = next(part for part in parts if len(part.report.acked.roots))
+    lost = next(part for part in parts if len(acks(part).roots))
     rest = [part for part in parts + others if part is not lost]
 
-    completed = sum(len(acker.ack(part.report.acked).completed) for part in rest)
+    completed = sum(len(acker.ack(acks(part)).completed) for part in rest)
 
-    assert completed == 20 - len(lost.report.acked.roots)
+    assert completed == 20 - len(acks(lost).roots)
 
 
 def test_nothing_leaves_from_another_thread() -> None:
@@ -259,6 +270,37 @@ def test_nothing_leaves_from_another_thread() -> None:
     last = slot.work(spout_records(program, Acker()))
 
     assert (parts, last.report.consumed) == ([], 2)
+
+
+class Greets(Bolt):
+    """Emits before it was given anything."""
+
+    output_fields = WORD
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        collector.emit(["hello"])
+
+    def execute(self, tuple: Tuple) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("pulse", [Pulse, Always])
+def test_what_prepare_emits_leaves_also_if_prepare_takes_long(pulse: type[Pulse]) -> None:
+    """It is sealed then, because a part is due, but nothing leaves before the first work."""
+    parts: list[Outcome] = []
+    builder = TopologyBuilder()
+    builder.set_spout("words", MemorySpout([], WORD))
+    builder.set_bolt("greets", Greets()).shuffle_grouping("words")
+    builder.set_bolt("end", Forward(), 2).all_grouping("greets")
+    program = compile_program(builder.build_topology().graph, Config(), 2)
+    slot = Slot(program, 0, 3, pulse(), parts.append, thread=lambda: 0)
+
+    slot.prepare()
+    assert (slot.emitted, parts) == (True, [])
+    parts.append(slot.work([]))
+
+    assert sum(part.report.sent[1] for part in parts) == 1
+    assert not slot.emitted
 
 
 def test_bad_values_of_another_task_end_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

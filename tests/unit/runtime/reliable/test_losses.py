@@ -8,9 +8,9 @@ from tests.harness.chance import times
 from tests.unit.runtime.reliable.losing import (
     Fault,
     all_at_once,
-    kill_slot,
-    lose_acker,
-    lose_spout,
+    kill_bolts,
+    kill_spouts,
+    lose_ackers,
     run,
 )
 
@@ -18,9 +18,9 @@ SEEDS = 100
 
 CASES: dict[str, tuple[Fault | None, float]] = {
     "a bolt forgets to ack": (None, 0.2),
-    "a bolt's slot dies": (kill_slot, 0.0),
-    "the acker's state is lost": (lose_acker, 0.0),
-    "the spout's task dies": (lose_spout, 0.0),
+    "a slot without spouts dies": (kill_bolts, 0.0),
+    "the acker's state is lost": (lose_ackers, 0.0),
+    "the slots of the spouts die": (kill_spouts, 0.0),
     "anything": (all_at_once, 0.1),
 }
 
@@ -33,7 +33,8 @@ def test_nothing_is_lost_and_some_come_twice(case: str) -> None:
 
     seeds = SEEDS if case != "anything" else SEEDS // 3
 
-    results = {seed: run(seed, fault, forgets) for seed in range(times(seeds))}
+    slots = (3, 3) if fault is kill_bolts else (1, 3)
+    results = {seed: run(seed, fault, forgets, slots) for seed in range(times(seeds))}
 
     assert {seed: each.lost for seed, each in results.items() if each.lost} == {}
     assert {seed: each.unacked for seed, each in results.items() if each.unacked} == {}
@@ -41,7 +42,7 @@ def test_nothing_is_lost_and_some_come_twice(case: str) -> None:
     doubled = sum(each.doubled for each in results.values())
     print(f"{case}: {doubled} words came again in {len(results)} runs")
     assert doubled > len(results)
-    if case != "the spout's task dies":
+    if case != "the slots of the spouts die":
         assert sum(each.failed for each in results.values()) > len(results)
 
 

@@ -204,9 +204,10 @@ def test_answers_after_the_timeout_change_nothing_and_leave_nothing_behind() -> 
         feeder.feed([f"word {id}"], id)
     cluster.advance(30)
 
-    trees = cluster._live().driver.trees
+    lives = cluster._live().slots._lives.values()
     assert (feeder.acked, sorted(feeder.failed)) == ([], [1, 1, 2])
-    assert (len(trees), sum(map(len, trees._ackers))) == (0, 0)
+    for trees in (life.spouts.trees for life in lives):
+        assert (len(trees), len(trees.acker)) == (0, 0)
 
 
 class Talks(MemorySpout):

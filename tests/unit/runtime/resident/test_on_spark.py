@@ -20,6 +20,7 @@ from txtopo.errors import TooFewCores
 from txtopo.runtime.handle import ReliableRun
 from txtopo.runtime.resident.slot_jobs import SlotJobs
 from txtopo.spouts import MemorySpout
+from txtopo.testing import FeederSpout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,12 +28,22 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 # A first worker takes half a minute on a busy machine.
 SPARK_S = 2 * LIMIT_S
+# Of the two slots only the first has spouts, and an acker.
+SPOUTS, BOLTS = 0, 1
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "slots",
+    [
+        pytest.param((SPOUTS,), id="spouts"),
+        pytest.param((BOLTS,), id="bolts"),
+        pytest.param((BOLTS, SPOUTS, BOLTS), id="one after the other", marks=pytest.mark.slow),
+    ],
+)
 def test_nothing_is_lost_when_python_workers_are_killed(
-    kills: int, spark: SparkSession, tmp_path: Path
+    slots: tuple[int, ...], spark: SparkSession, tmp_path: Path
 ) -> None:
+    kills = len(slots)
     count = 1000 * (kills + 1)
     for number in range(kills):
         held(tmp_path, number).touch()
@@ -40,10 +51,10 @@ def test_nothing_is_lost_when_python_workers_are_killed(
     # What waits here until it is killed does not time out again and again meanwhile.
     config, began_s = replace(CONFIG, message_timeout_s=6), time.monotonic()
     with recorded(tmp_path, count).start(spark, config) as run:
-        for number in range(kills):
+        for number, slot in enumerate(slots):
             enough = 1000 * number + 300
             wait_until(lambda: len(acked(tmp_path)) >= enough, "enough numbers are acked", SPARK_S)  # noqa: B023
-            os.kill(process_of(tmp_path, number % 2), signal.SIGKILL)
+            os.kill(process_of(tmp_path, slot), signal.SIGKILL)
             wait_until(lambda: lost(run) > number, "a slot is lost", SPARK_S)  # noqa: B023
             held(tmp_path, number).unlink()
         run.process_all_available(SPARK_S)
@@ -51,10 +62,15 @@ def test_nothing_is_lost_when_python_workers_are_killed(
 
     assert progress is not None
     assert progress.slots_lost >= kills
-    print(f"{judge(tmp_path, count)} of {count} numbers came twice")
+    twice = judge(tmp_path, count)
+    print(f"{twice} of {count} numbers came twice, {progress.replays} trees were replayed")
     # What was lost came again, and not everything: what waits does so once in a timeout at most.
     timeouts = (time.monotonic() - began_s) / config.message_timeout_s
-    assert 0 < progress.replays <= (config.max_spout_pending or 0) * (1 + timeouts)
+    assert progress.replays <= (config.max_spout_pending or 0) * (1 + timeouts)
+    if BOLTS in slots:
+        assert progress.replays > 0
+    else:  # the trees are lost with the spout; its source brings all of them again
+        assert twice <= (config.max_spout_pending or 0) * (1 + timeouts)
 
 
 def lost(run: ReliableRun) -> int:
@@ -79,6 +95,19 @@ def test_more_slots_than_free_cores_are_refused_before_anything_runs(
         run.process_all_available(SPARK_S)
         with pytest.raises(TooFewCores, match="got slots=1 with 0 free of 2 cores"):
             recorded(tmp_path, 10).start(spark, CONFIG)
+
+
+def test_a_spout_that_shares_memory_with_a_test_is_refused_with_a_way_out(
+    spark: SparkSession,
+) -> None:
+    builder = TopologyBuilder("shared")
+    feeder = FeederSpout(WORD)
+    builder.set_spout("words", feeder)
+    builder.set_bolt("forward", Forward()).shuffle_grouping("words")
+
+    run = builder.build_topology().start(spark, Config(carrier="resident", slots=1))
+    with pytest.raises(LookupError, match=r"use Config\(carrier='local'\)"):
+        run.await_termination(SPARK_S)
 
 
 class Broken(BasicBolt):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import pytest
 import zmq
 
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.reliable.bolts import WORD, Forward, Seen
-from tests.unit.runtime.resident.threads import HOST, Resident
+from tests.unit.runtime.reliable.test_handle import Kept
+from tests.unit.runtime.resident.threads import HOST, Resident, rotate_out
 from txtopo import (
     BasicBolt,
     Bolt,
@@ -18,14 +21,18 @@ from txtopo import (
     Fields,
     OutputCollector,
     ReliableTopology,
+    SpoutOutputCollector,
+    Stream,
     TaskContext,
     TopologyBuilder,
     Tuple,
     is_tick,
 )
 from txtopo.collector import BatchOutputCollector
+from txtopo.runtime import ErrorReported
 from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.sockets import Keys, connected
+from txtopo.spouts import MemorySpout
 from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room
 from txtopo.stages.program import compile_program
 from txtopo.testing import FeederSpout, Shared
@@ -61,10 +68,17 @@ class Gate(Shared):
 
     def __init__(self) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
+        self.enter: Callable[[], object] = int
+        """Called by the bolt when it is at the gate."""
 
 
-def noting(feeder: FeederSpout, seen: Seen, gate: Gate | None = None) -> ReliableTopology:
+def noting(
+    feeder: FeederSpout, seen: Seen, gate: Gate | None = None, *, apart: bool = False
+) -> ReliableTopology:
+    """Return a topology of one bolt; with *apart* and two slots its spout is in slot 1."""
     builder = TopologyBuilder()
+    if apart:
+        builder.set_spout("idle", MemorySpout([], WORD))
     builder.set_spout("words", feeder)
     builder.set_bolt("note", Note(seen, gate)).shuffle_grouping("words")
     return builder.build_topology()
@@ -98,7 +112,7 @@ class Greets(Bolt):
 def test_what_prepare_emits_is_sent_without_waiting_for_an_input() -> None:
     seen = Seen()
     builder = TopologyBuilder()
-    builder.set_spout("words", FeederSpout(WORD))
+    builder.set_spout("words", MemorySpout([], WORD))
     builder.set_bolt("greets", Greets()).shuffle_grouping("words")
     builder.set_bolt("note", Note(seen)).shuffle_grouping("greets")
 
@@ -127,26 +141,32 @@ def test_tuples_go_from_slot_to_slot() -> None:
     assert progress.executed == {"first": 500, "second": 500, "third": 500}
 
 
-def test_the_newest_task_has_the_slot_and_the_earlier_one_is_not_heard() -> None:
+@pytest.mark.parametrize("apart", [True, False])
+def test_the_newest_task_has_the_slot_and_the_earlier_one_is_not_heard(apart: bool) -> None:
+    """Its tuple times out at a spout in another slot; a spout of its own is lost with it."""
     feeder, seen, gate = FeederSpout(WORD), Seen(), Gate()
     feeder.feed(["lost"], 1)
 
-    with Resident(noting(feeder, seen, gate), Config()) as resident:
+    topology = noting(feeder, seen, gate, apart=apart)
+    with Resident(topology, Config(), slots=2 if apart else 1) as resident:
         assert gate.reached.wait(LIMIT_S)
         resident.jobs.copy(0, submission=1)
         wait_until(lambda: resident.driver.meter.slots_lost == 1, "a slot is lost")
+        earlier = next(each for each in resident.jobs.hosts if each.link.slot == 0)
+        wait_until(lambda: earlier.link.socket.poll(0) > 0, "it can know that it was cut off")
         gate.opened.set()  # now the first one acks
         # It cleans up, but does not end: Spark would then stop the other one.
         wait_until(lambda: ("cleaned up", "first") in seen.notes, "the bolt is cleaned up")
         feeder.feed(["found"], 2)
         feeder.wait_until_acked(2)
-        assert not resident.jobs.hosts[0].link.over
-        resident.time_out()
-        wait_until(lambda: feeder.failed == [1], "the tuple has failed")
+        assert not earlier.link.over
+        if apart:
+            resident.time_out(slot=1)
+            wait_until(lambda: feeder.failed == [1], "the tuple has failed")
 
     assert feeder.acked == [2]
     assert ("found", "later") in seen.notes
-    assert resident.jobs.hosts[0].link.over
+    assert earlier.link.over
 
 
 def test_a_task_of_an_earlier_job_is_sent_away() -> None:
@@ -167,11 +187,9 @@ def test_a_task_of_an_earlier_job_is_sent_away() -> None:
 def test_an_envelope_for_another_life_is_not_worked_on() -> None:
     """The port of a slot that is gone may be given to its successor."""
     feeder, seen = FeederSpout(WORD), Seen()
-    program = compile_program(noting(feeder, seen).graph, Config(), 1)
+    program = compile_program(noting(feeder, seen).graph, Config(ackers=0), 1)
     feeder.feed(["a"])
-    spout = ReliableSpoutTask(
-        program, program.components["words"], 0, 1, tracked=False, now=lambda: 0.0
-    )
+    spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
     record = spout.turn(Ends(), active=True, room=Room()).sealed[0].record
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -250,6 +268,162 @@ def test_an_exception_of_a_bolt_ends_the_run_with_what_and_where() -> None:
     with pytest.raises(Exception, match="UnpicklableError") as raised:
         resident.run.await_termination(LIMIT_S)
     assert "in task 0 of 'broken'" in raised.value.__notes__[0]
+
+
+class BreaksAt(MemorySpout):
+    """Raises in a method."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__([["a"]], WORD)
+        self._method = method
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+        super().open(config, context, collector)
+        self._break("open")
+
+    def next_tuple(self) -> None:
+        super().next_tuple()
+        self._break("next_tuple")
+
+    def ack(self, message_id: object) -> None:
+        self._break("ack")
+
+    def _break(self, method: str) -> None:
+        if method == self._method:
+            raise ZeroDivisionError(f"in {method}")
+
+
+@pytest.mark.parametrize("method", ["open", "next_tuple", "ack"])
+def test_an_exception_of_a_spout_ends_the_run_with_what_and_where(method: str) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("idle", MemorySpout([], WORD))
+    builder.set_spout("breaks", BreaksAt(method))
+    builder.set_bolt("forward", Forward(), 2).shuffle_grouping("breaks")
+
+    resident = Resident(builder.build_topology(), Config(), slots=2)
+    with pytest.raises(ZeroDivisionError, match=f"in {method}") as raised:
+        resident.run.await_termination(LIMIT_S)
+
+    note = raised.value.__notes__[0]
+    assert "in task 0 of 'breaks'" in note
+    assert f'self._break("{method}")' in note
+
+
+class Blocks(MemorySpout):
+    """Does not return from its first call until the gate opens."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__([], WORD)
+        self._gate = gate
+
+    def next_tuple(self) -> None:
+        self._gate.reached.set()
+        self._gate.opened.wait(LIMIT_S)
+
+
+def test_a_spout_that_blocks_holds_up_neither_bolts_nor_other_spouts() -> None:
+    feeder, gate = FeederSpout(WORD), Gate()
+    builder = TopologyBuilder()
+    builder.set_spout("blocks", Blocks(gate))
+    builder.set_spout("words", feeder)
+    builder.set_bolt("forward", Forward()).shuffle_grouping("words")
+
+    with Resident(builder.build_topology(), Config()) as resident:
+        assert gate.reached.wait(LIMIT_S)
+        for id in range(5):
+            feeder.feed([f"word {id}"], id)
+            feeder.wait_until_acked(id)
+        gate.opened.set()
+        resident.run.process_all_available(LIMIT_S)
+
+    assert feeder.acked == list(range(5))
+
+
+class Busy(Bolt):
+    """Acks at once, but for one word that the gate holds up."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        self._collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        if tuple["word"] == "busy":
+            self._gate.enter()
+            self._gate.reached.set()
+            self._gate.opened.wait(LIMIT_S)
+        self._collector.ack(tuple)
+
+
+def test_a_tree_whose_ack_has_come_does_not_time_out() -> None:
+    """The timeout passes while a bolt keeps the slot from reading the ack."""
+    words, busy, gate = FeederSpout(WORD), FeederSpout(WORD), Gate()
+    builder = TopologyBuilder()
+    builder.set_spout("words", words)
+    builder.set_spout("idle", MemorySpout([], WORD))  # in slot 1, the others are in slot 0
+    builder.set_spout("busy", busy)
+    # The second task of the bolt is in slot 1, and gets all words.
+    builder.set_bolt("forward", ToTheSecond(), 1).shuffle_grouping("words")
+    builder.set_bolt("quick", Forward(), 2).direct_grouping("forward", stream="words")
+    builder.set_bolt("busy bolt", Busy(gate)).shuffle_grouping("busy")
+
+    config = Config(message_timeout_s=600)
+    with Resident(builder.build_topology(), config, slots=2) as resident:
+        for id in range(10):  # so that the slots are given more than one tuple at a time
+            words.feed(["a"], id)
+        words.wait_until_acked(*range(10))
+        resident.run.process_all_available(LIMIT_S)
+        host, other = resident.host(0), resident.host(1)
+        other_gate = threading.Event()
+        other.loop.post(lambda: void(other_gate.wait(LIMIT_S)))
+        words.feed(["a"], 10)
+        wait_until(lambda: resident.driver.meter.emitted == 11, "the word is on its way")
+        wait_until(lambda: resident.driver._backlog == [0, 1], "it waits for the other slot")
+        gate.enter = partial(host.loop.call_later, 0.0, partial(rotate_out, host))
+        busy.feed(["busy"])
+        assert gate.reached.wait(LIMIT_S)
+        other_gate.set()
+        wait_until(lambda: host._inbox.poll(0) > 0, "the ack has come")
+        gate.opened.set()
+        wait_until(lambda: len(words.acked + words.failed) == 11, "the tree has ended")
+
+    assert words.failed == []
+
+
+class ToTheSecond(BasicBolt):
+    """Sends each word to the second task."""
+
+    output_streams: Mapping[str, Stream | Fields] = {"words": Stream(WORD, direct=True)}
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        collector.emit_direct(1, [tuple["word"]], stream="words")
+
+
+def void(_: object) -> None:
+    """Take a value that nobody needs."""
+
+
+class Closes(MemorySpout):
+    """Cannot be closed."""
+
+    def close(self) -> None:
+        raise ZeroDivisionError("close")
+
+
+def test_what_close_of_a_spout_raises_is_told() -> None:
+    kept = Kept()
+    builder = TopologyBuilder()
+    builder.set_spout("closes", Closes([], WORD), 3)
+    builder.set_bolt("forward", Forward()).shuffle_grouping("closes")
+
+    with Resident(builder.build_topology(), Config(), slots=2, listeners=[kept]) as resident:
+        resident.run.process_all_available(LIMIT_S)
+
+    told = [change for change in kept.changes if isinstance(change, ErrorReported)]
+    assert sorted((each.component, each.task, str(each.error)) for each in told) == [
+        ("closes", task, "close") for task in range(3)
+    ]
 
 
 class TickCounter(Bolt):

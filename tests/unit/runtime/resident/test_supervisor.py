@@ -178,6 +178,17 @@ def test_pauses_grow_until_a_task_says_something_of_its_work(one: Supervised) ->
     assert SubmitJob(0, 5) in one.tell(JobLost(0, 4, DIED))
 
 
+def test_news_of_spouts_do_not_end_the_growth_of_pauses(one: Supervised) -> None:
+    one.tell(JobLost(0, 1, DIED))
+    one.greet(FIRST, 2)
+    one.tell(TaskReady(0, FIRST, 2))
+    one.tell(TaskSaid(0, FIRST, 2, (), works=False))
+
+    lost = one.tell(JobLost(0, 2, DIED))
+
+    assert [each.pause_s for each in lost if isinstance(each, JobRetried)] == [10.0]
+
+
 def test_a_job_that_no_other_one_could_mend_is_the_last(one: Supervised) -> None:
     error = TxtopoError("no module there")
 

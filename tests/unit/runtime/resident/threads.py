@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 from tests.harness.polling import LIMIT_S
 from txtopo import Config, ReliableTopology
@@ -108,6 +109,14 @@ class Clock(Shared):
         assert host.link.socket.poll(int(1000 * LIMIT_S))
 
 
+def rotate_out(host: BoltHost) -> None:
+    """Have the time of all trees of a slot be up; on its loop."""
+    assert host.spouts is not None
+    for _ in range(2):
+        host.spouts._failed(host.spouts.trees.rotate(), timed_out=True)
+    host.spouts.go_on()
+
+
 class Resident:
     """A topology whose slots are threads."""
 
@@ -132,15 +141,16 @@ class Resident:
         board = Board(topology.id, "at-least-once", topology.graph)
         self.run = ReliableRun(topology.id, self.driver, recent, board)
 
-    def time_out(self) -> None:
-        """Have the time of all that is pending be up."""
+    def host(self, slot: int) -> BoltHost:
+        """Return the newest task of a slot."""
+        host = [each for each in self.jobs.hosts if each.link.slot == slot][-1]
+        assert isinstance(host, BoltHost)
+        return host
 
-        def rotate_out() -> None:
-            for _ in range(2):
-                self.driver._failed(self.driver.trees.rotate(), timed_out=True)
-            self.driver._go_on()
-
-        self.driver.post(rotate_out)
+    def time_out(self, slot: int) -> None:
+        """Have the time of all trees of a slot be up."""
+        host = self.host(slot)
+        host.loop.post(partial(rotate_out, host))
 
     def __enter__(self) -> Resident:
         return self

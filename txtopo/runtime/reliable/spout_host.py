@@ -1,0 +1,435 @@
+"""SpoutHost: the spout tasks of one slot, with the acker of their trees.
+
+A slot hosts the spout tasks with *number among all spout tasks mod slots = slot*, as long as it
+lives. Its spouts, the list of their pending trees and the acker are born together and lost
+together. So a tree begins and ends in calls within one process, and only the answers of bolts in
+other slots travel.
+
+1. Each spout task has a thread of its own, on which it has one *turn* after the other. A spout that
+   blocks holds up no bolt and no other spout. All else happens on the thread of the host, the
+   *loop*.
+2. A task is told of ended trees at any time. It emits only under a *grant* of the driver, in one
+   turn for each grant and task, and no more than the grant says. The last grant holds until the
+   next one comes, and a turn without a tuple does not use it. So a task that has nothing to emit is
+   asked again after a pause, and one that has as many pending trees as it may have later; an idle
+   slot tells the driver nothing.
+3. When a turn ends, its trees are begun first, then its envelopes are sent, then what has changed
+   is told. Trees that end are told with the turn in which the spout is told of them. So
+   ``pending`` becomes 0 only when all spouts have been told.
+4. A task is *dry* since the grant of its last turn, if ``next_tuple`` emitted nothing at its end. A
+   task that was told of ended trees without being asked for more is not dry: it may have something
+   to emit again.
+5. Timeouts are those of the slot's own clock.
+
+The carrier runs the host: in this process on the loop of the driver, on Spark on the thread of the
+task, between two works of the bolts and whenever a part of a work leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from txtopo.acking import EndedTrees, PendingTrees
+from txtopo.runtime.scheduler import Callback, SerialExecutor, Timer
+from txtopo.stages.anchoring.answers import open_answers
+from txtopo.stages.anchoring.envelope import (
+    Complaint,
+    FailedTrees,
+    SlotReport,
+    SpoutGrant,
+    SpoutReport,
+)
+from txtopo.stages.anchoring.sending import Sealed, sent
+from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room, Turn
+from txtopo.stages.program import PlannedComponent, Program
+
+# The limit keeps a spout that never replays from filling the memory.
+_FAILED_IDS_MAX = 100_000
+
+
+class HostLoop(Protocol):
+    """Time, timers and threads of the loop that a host is used on."""
+
+    def now(self) -> float:
+        """Return seconds on a clock that only goes forward."""
+        ...
+
+    def call_later(self, delay_s: float, callback: Callback) -> Timer:
+        """Call *callback* on the loop after a delay."""
+        ...
+
+    def serial_executor(self, name: str) -> SerialExecutor:
+        """Return a new thread that runs calls in order."""
+        ...
+
+    def seed(self) -> int:
+        """Return a random number of 64 bits."""
+        ...
+
+
+def spout_tasks(program: Program) -> list[tuple[PlannedComponent, int]]:
+    """Return all spout tasks; number i lives in slot *i mod slots*."""
+    spouts = [each for each in program.components.values() if each.role.spout]
+    return [(spout, task) for spout in spouts for task in range(spout.tasks)]
+
+
+class SpoutHost:
+    """Hosts the spouts and the acker of one slot for as long as it lives. Used on the loop.
+
+    Args:
+        program: The topology.
+        slot: Number of the slot.
+        loop: Time and threads.
+        send: Called with envelopes for slots, also for this one.
+        changed: Called when :meth:`take` has something to tell.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        slot: int,
+        loop: HostLoop,
+        send: Callable[[list[Sealed]], None],
+        changed: Callback,
+    ) -> None:
+        config = program.config
+        self._program, self._slot, self._loop = program, slot, loop
+        self._send, self._changed = send, changed
+        self._pending_max = config.max_spout_pending
+        self._timeout_s = config.message_timeout_s
+        self._pause_max_s = config.poll_interval_s
+        self._grant = SpoutGrant(0, 0, active=False)
+        self._report, self._spouts = SlotReport(), SpoutReport()
+        self._told = True
+        self._standing: tuple[int, int, int, bool] | None = None
+        self._runners: list[SpoutRunner] = []
+        self._closed = False
+        self.trees = PendingTrees(0, self._ended)
+        """The pending trees of the slot's spouts."""
+
+    def open(self) -> None:
+        """Make the spout tasks of the slot, and open them."""
+        mine = spout_tasks(self._program)[self._slot :: self._program.slots]
+        self.trees = PendingTrees(len(mine), self._ended)
+        for component, task in mine:
+            try:
+                self._runners.append(self._runner(component, task))
+            except Exception as error:  # noqa: BLE001 - user code that cannot be unpickled here
+                self._fail((component.id, task), error)
+                return
+        for runner in self._runners:
+            runner.open(self.go_on)
+        if self._runners:
+            self._loop.call_later(self._timeout_s, self._rotate)
+
+    def grant(self, grant: SpoutGrant) -> None:
+        """Let the spouts do what a grant says, until the next one comes."""
+        self._grant = grant
+        self.go_on()
+        if not grant.active and not self._active:
+            self._tell()
+
+    def answer(self, record: bytes) -> None:
+        """Take in answers for trees of this slot. Call :meth:`go_on` after all that have come."""
+        answers = open_answers(record)
+        if len(answers.acked.roots):
+            self.trees.ack(answers.acked)
+        if len(answers.failed):
+            self.trees.fail(answers.failed)
+        if len(answers.renewed):
+            self.trees.renew(answers.renewed)
+
+    def go_on(self) -> None:
+        """Give each spout task that has something to do its next turn."""
+        if self._closed:
+            return
+        for owner, runner in enumerate(self._runners):
+            limit = self._pending_max
+            trees = None if limit is None else max(0, limit - int(self.trees.by_owner[owner]))
+            runner.wake(self._grant, trees)
+
+    def take(self) -> SlotReport | None:
+        """Return what has changed since the last call; None if nothing has."""
+        if self._told:
+            return None
+        report, spouts = self._report, self._spouts
+        self._report, self._spouts, self._told = SlotReport(), SpoutReport(), True
+        self._standing = self._stands()
+        spouts.granted = self._grant.number
+        spouts.used, spouts.dry, spouts.pending, spouts.active = self._standing
+        report.spouts = spouts
+        return report
+
+    def close(self, closed: Callback) -> None:
+        """Close the spouts when their turns have ended, then call *closed*.
+
+        What they raise is told as complaints.
+        """
+        waiting = 1 + len(self._runners)
+        self._closed = True
+
+        def done(complaint: Complaint | None = None) -> None:
+            nonlocal waiting
+            if complaint is not None:
+                self._report.complaints.append(complaint)
+                self._told = False
+            waiting -= 1
+            if not waiting:
+                closed()
+
+        for runner in self._runners:
+            runner.close(done)
+        done()
+
+    def die(self) -> None:
+        """Drop the tasks. Results of turns that still run are ignored."""
+        self._closed = True
+        for runner in self._runners:
+            runner.die()
+
+    @property
+    def _active(self) -> bool:
+        return any(each.active for each in self._runners)
+
+    def _stands(self) -> tuple[int, int, int, bool]:
+        """Return (used, dry, pending, active) of the next report."""
+        used = max((each.used for each in self._runners), default=0)
+        dry = min((each.dry for each in self._runners), default=0)
+        pending = len(self.trees) + sum(each.untold for each in self._runners)
+        return used, dry, pending, self._active
+
+    def _runner(self, component: PlannedComponent, task: int) -> SpoutRunner:
+        loop = self._loop
+        made = ReliableSpoutTask(
+            self._program, component, task, self._slot, loop.seed(), now=loop.now
+        )
+        owner = len(self._runners)
+        return SpoutRunner(
+            made,
+            loop,
+            self._pause_max_s,
+            self.go_on,
+            partial(self._turned, owner),
+            partial(self._fail, made.name),
+        )
+
+    def _turned(self, owner: int, turn: Turn) -> None:
+        report, spouts = self._report, self._spouts
+        report.counts.update(turn.counts)
+        report.complaints += turn.complaints
+        if turn.messages:
+            spouts.replays += self._runners[owner].begun(turn.messages)
+            self.trees.begin(owner, turn.begun, turn.messages, self._loop.now())
+        if turn.emitted:
+            tuples = sent(turn.sealed)
+            spouts.emitted += turn.emitted
+            spouts.sent.update(tuples)
+            report.sent.update(tuples)
+            self._send(turn.sealed)
+        if turn.emitted or turn.complaints or self._stands() != self._standing:
+            self._tell()
+        self.go_on()
+
+    def _ended(self, completed: EndedTrees, failed: EndedTrees) -> None:
+        if len(completed):
+            spouts = self._spouts
+            took = (self._loop.now() - completed.started_s).astype(np.float32)
+            spouts.latencies_s = np.concatenate((spouts.latencies_s, took))
+            for owner, message in zip(completed.owners.tolist(), completed.messages, strict=True):
+                self._runners[owner].ends.acked.append(message)
+        self._failed(failed, timed_out=False)
+
+    def _failed(self, trees: EndedTrees, *, timed_out: bool) -> None:
+        by_owner: dict[int, list[Any]] = {}
+        for owner, message in zip(trees.owners.tolist(), trees.messages, strict=True):
+            by_owner.setdefault(owner, []).append(message)
+        for owner, messages in by_owner.items():
+            runner = self._runners[owner]
+            runner.failed(messages)
+            self._spouts.failed.append(FailedTrees(*runner.name, messages, timed_out))
+
+    def _rotate(self) -> None:
+        if not self._closed:
+            self._failed(self.trees.rotate(), timed_out=True)
+            self._loop.call_later(self._timeout_s, self._rotate)
+            self.go_on()
+
+    def _fail(self, name: tuple[str, int], error: BaseException) -> None:
+        raised = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        self._report.crash = self._report.crash or Complaint(*name, raised)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._told = False
+        self._changed()
+
+
+# A spout that emitted nothing has its next turn after this pause, which is Storm's. The pause then
+# doubles each time, up to Config.poll_interval_s, so that an idle topology costs next to nothing.
+PAUSE_S = 0.001
+
+
+class SpoutRunner:
+    """Gives one spout task its turns, one at a time, all on one thread. Used on the loop.
+
+    Args:
+        task: The task.
+        loop: Time and threads.
+        pause_max_s: Longest pause after a turn in which the spout emitted nothing.
+        ring: Called when a pause has ended.
+        made: Called with the result of each turn.
+        fail: Called with an exception that the spout raised.
+    """
+
+    def __init__(
+        self,
+        task: ReliableSpoutTask,
+        loop: HostLoop,
+        pause_max_s: float,
+        ring: Callback,
+        made: Callable[[Turn], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.name = task.name
+        self.ends = Ends()
+        """Acks and fails that the spout has not been told yet."""
+        self.used = 0
+        """Number of the grant of the last turn in which it has emitted."""
+        self.dry = 0
+        """Number of the grant under which it had nothing to emit at the end of its last turn; 0 if
+        it may have something."""
+        self.active = False
+        """Whether it was activated, or is being activated or deactivated."""
+        self._task = task
+        self._loop = loop
+        self._executor: SerialExecutor = loop.serial_executor("-".join(map(str, task.name)))
+        self._pause_max_s = pause_max_s
+        self._ring = ring
+        self._made = made
+        self._fail = fail
+        self._pause_s = PAUSE_S
+        self._timer: Timer | None = None
+        self._telling = 0
+        self._active = self._dead = False
+        self._busy = True
+        self._failed_ids: dict[Any, None] = {}
+
+    @property
+    def untold(self) -> int:
+        """Number of ended trees that the spout has not been told of to the end."""
+        return self._telling + len(self.ends.acked) + len(self.ends.failed)
+
+    def open(self, opened: Callback) -> None:
+        """Open the spout, then call *opened*."""
+
+        def done(future: Future[None]) -> None:
+            self._busy = False
+            if self._heard(future):
+                opened()
+
+        self._executor.submit(self._task.open, done)
+
+    def wake(self, grant: SpoutGrant, trees: int | None) -> None:
+        """Start a turn if there is something to do.
+
+        Args:
+            grant: The grant that holds.
+            trees: How many more trees may be pending; None for any number.
+        """
+        if self._busy or self._dead:
+            return
+        tuples = grant.tuples if grant.active and grant.number > self.used else 0
+        room = Room(trees=trees, tuples=tuples)
+        wants = bool(room) and self._timer is None
+        if not self.ends and not wants and grant.active == self._active:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._busy, self._active, self.active = True, grant.active, True
+        ends, self.ends = self.ends, Ends()
+        self._telling = len(ends.acked) + len(ends.failed)
+        work = partial(self._task.turn, ends, active=grant.active, room=room)
+        self._executor.submit(work, partial(self._turned, grant.number if room else 0))
+
+    def begun(self, messages: Sequence[Any]) -> int:
+        """Return how many of the trees that begin are replays: their message id had failed."""
+        failed, replays = self._failed_ids, 0
+        if failed:
+            for message in messages:
+                if _hashable(message) and message in failed:
+                    del failed[message]
+                    replays += 1
+        return replays
+
+    def failed(self, messages: Sequence[Any]) -> None:
+        """Have the spout told that trees have failed."""
+        self.ends.failed += messages
+        for message in messages:
+            if _hashable(message) and len(self._failed_ids) < _FAILED_IDS_MAX:
+                self._failed_ids[message] = None
+
+    def die(self) -> None:
+        """Drop the task. Results of a turn that still runs are ignored."""
+        self._dead = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._executor.close()
+
+    def close(self, closed: Callable[[Complaint | None], None]) -> None:
+        """Close the spout when its current turn has ended, then call *closed*, with its error."""
+
+        def done(future: Future[None]) -> None:
+            error = future.exception()
+            if error is None:
+                closed(None)
+            else:
+                raised = error if isinstance(error, Exception) else RuntimeError(repr(error))
+                closed(Complaint(*self.name, raised))
+
+        self._executor.submit(self._task.close, done)
+        self.die()
+
+    def _turned(self, asked: int, future: Future[Turn]) -> None:
+        told, self._telling = self._telling, 0
+        self._busy, self.active = False, self._active
+        if not self._heard(future):
+            return
+        turn = future.result()
+        if asked:
+            self.dry = asked if turn.dry else 0
+        elif told:
+            self.dry = 0
+        if turn.emitted:
+            self.used = max(self.used, asked)
+            self._pause_s = PAUSE_S
+        elif turn.dry:
+            self._timer = self._loop.call_later(self._pause_s, self._rung)
+            self._pause_s = min(2 * self._pause_s, self._pause_max_s)
+        self._made(turn)
+
+    def _rung(self) -> None:
+        self._timer = None
+        self._ring()
+
+    def _heard(self, future: Future[None] | Future[Turn]) -> bool:
+        if self._dead:
+            return False
+        error = future.exception()
+        if error is not None:
+            self._dead = True  # it ends the topology; until then the spout is not called again
+            self._fail(error)
+        return error is None
+
+
+def _hashable(message: Any) -> bool:
+    try:
+        hash(message)
+    except TypeError:
+        return False
+    return True
