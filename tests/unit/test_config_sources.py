@@ -193,7 +193,7 @@ def test_an_unknown_setting_of_code_has_a_hint() -> None:
 
 
 def test_a_topology_takes_a_shared_file_with_settings_that_it_does_not_use(folder: Path) -> None:
-    (folder / "txtopo.toml").write_text('zookeeper = "zk1:2181"\ncarrier = "local"')
+    (folder / "txtopo.toml").write_text('attempts_max = 3\ncarrier = "local"')
     builder = TopologyBuilder("shouting")
     builder.set_spout("words", MemorySpout([["a"]], Fields("word string")))
 
