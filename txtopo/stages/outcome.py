@@ -128,11 +128,10 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
     """
     read, control, producers = _read(program, "processing", run, records)
     failure = _first_failure(run, control.failures)
-    by_txid: dict[int, list[Envelope]] = {attempt.txid: [] for attempt in run.attempts}
+    by_txid: dict[int, list[tuple[Envelope, int]]] = {each.txid: [] for each in run.attempts}
     for envelope in read.envelopes:
-        partial = program.edges[envelope.edge].chain is None
-        for txid in envelope.txids if partial else (envelope.txid,):
-            by_txid[txid].append(envelope)
+        for txid, nbytes in _shares(program, envelope):
+            by_txid[txid].append((envelope, nbytes))
     processed = []
     for attempt, metadata in zip(run.attempts, _metadata(program, run, control), strict=True):
         if failure is not None and attempt.txid >= failure.attempt.txid:
@@ -143,14 +142,15 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
         except NonRepeatableBatch as error:
             failure = FailedBatch(attempt, error, str(error.facts["component"]))
             break
-        envelopes = by_txid[attempt.txid]
+        shares = by_txid[attempt.txid]
+        envelopes = [envelope for envelope, _ in shares]
         outcome = BatchOutcome(
             attempt=attempt,
             metadata=replace(metadata, content=content) if content else metadata,
             cut=tuple(e.record for e in envelopes if program.edges[e.edge].chain is not None),
             partials=_partials(program, envelopes),
             tuples=_tuples(control, attempt.txid),
-            bytes_by_stream=_by_stream(program, _sizes(program, envelopes, attempt.txid)),
+            bytes_by_stream=_by_stream(program, ((e.edge, nbytes) for e, nbytes in shares)),
             producers=producers,
             kept_bytes_by_stream=_by_stream(program, _kept(control, attempt.txid)),
         )
@@ -282,15 +282,18 @@ def _partials(program: Program, envelopes: Iterable[Envelope]) -> dict[str, tupl
     return {id: tuple(records) for id, records in partials.items()}
 
 
-def _sizes(program: Program, envelopes: Iterable[Envelope], txid: int) -> Iterator[tuple[int, int]]:
-    """Yield (edge, bytes of the batch) for each envelope. Its batches share one by their rows."""
-    for envelope in envelopes:
-        size = len(envelope.record)
-        if program.edges[envelope.edge].chain is None and len(envelope.segments) > 1:
-            rows = sum(each.tuples for each in envelope.segments)
-            mine = sum(each.tuples for each in envelope.segments if each.receiver == txid)
-            size = size * mine // rows
-        yield envelope.edge, size
+def _shares(program: Program, envelope: Envelope) -> Iterator[tuple[int, int]]:
+    """Yield (txid, bytes) for each txid of an envelope. They share its bytes by their rows."""
+    size = len(envelope.record)
+    if program.edges[envelope.edge].chain is not None:
+        yield envelope.txid, size
+        return
+    rows: dict[int, int] = {}
+    for _, txid, tuples in envelope.segments:
+        rows[txid] = rows.get(txid, 0) + tuples
+    total = sum(rows.values())
+    for txid, mine in rows.items():
+        yield txid, size * mine // total
 
 
 def _kept(control: Control, of_txid: int) -> Iterator[tuple[int, int]]:
