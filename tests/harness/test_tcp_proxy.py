@@ -156,7 +156,8 @@ def test_a_cut_lets_half_a_message_through(
 
     wait_until(lambda: echo.left == 1, "the server has seen the end")
     assert echo.heard == (b"hellomess" if way == "requests" else b"hellomessage!")
-    assert found == (b"" if way == "requests" else b"mess")
+    # The echo of half a request may come back before the cut reaches the client, or not.
+    assert found in ([b"", b"mess"] if way == "requests" else [b"mess"])
     proxy.mend()
     assert exchanged(connected(proxy), b"again") == b"again"
 
