@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -69,7 +70,8 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
     It runs until ^C or SIGTERM, and continues where it stopped. MODULE:ATTRIBUTE, or
     file.py:attribute, names a topology, or a function that returns one. The attribute may be left
     out where there is exactly one. A YAML file is named without one. SIGTERM and ^C finish the
-    commit in hand; a second one drops it. Needs the module, its stores and its source.
+    commit in hand; a second one drops it. An at-least-once topology closes its spouts and bolts;
+    what was not acked comes again. Needs the module, its stores and its source.
 
     \b
     Example:
@@ -127,10 +129,11 @@ def _session(
 
 
 def _wait(started: TopologyRun | ReliableRun, *, available_now: bool) -> int:
-    """Wait for the end, and return the exit code; a signal lets the commit in hand finish."""
+    """Wait for the end, and return the exit code; a signal stops the run in order."""
     # Spark's own handler of ^C, which cancels the commit in hand, is among those of before.
+    asked, dropped = _REPLIES[started.board.kind]
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
+        signal.signal(number, partial(_interrupt, asked, dropped))
     try:
         if available_now:
             started.process_all_available()
@@ -146,17 +149,30 @@ def _wait(started: TopologyRun | ReliableRun, *, available_now: bool) -> int:
     return 0
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+# What the first signal does, and what the second one has done.
+_REPLIES = {
+    "transactional": (
+        "the commit in hand is finished; a second one drops it",
+        "the commit in hand is dropped; the next start does it again",
+    ),
+    "at-least-once": (
+        "spouts and bolts are closed; a second one ends the process at once",
+        "ended at once; what was not acked comes again",
+    ),
+}
+
+
+def _interrupt(asked: str, dropped: str, number: int, frame: FrameType | None) -> None:
     for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, _drop)
+        signal.signal(each, partial(_drop, dropped))
     name = "SIGTERM" if number == signal.SIGTERM else "^C"
-    _write(f"{name}: the commit in hand is finished; a second one drops it\n")
+    _write(f"{name}: {asked}\n")
     raise Interrupted(number)
 
 
-def _drop(number: int, frame: FrameType | None) -> None:
+def _drop(dropped: str, number: int, frame: FrameType | None) -> None:
     shown = "\x1b[?25h" if os.isatty(2) else ""  # the bar has hidden the cursor
-    _write(f"{shown}the commit in hand is dropped; the next start does it again\n")
+    _write(f"{shown}{dropped}\n")
     os._exit(INTERRUPTED)  # what hangs would hold up every other way to end
 
 

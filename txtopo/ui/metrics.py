@@ -68,7 +68,7 @@ def _described(table: str) -> dict[str, Described]:
 
 METRICS = _described("""
 status | gauge | status | 1 for the status that the run has, 0 for all others
-leading | gauge | | 1 if this process leads the topology, else 0
+leading | gauge | | 1 if this process leads the topology, or runs it without ZooKeeper, else 0
 epoch | gauge | | number of the coordinator; 0 until one has led
 started_timestamp_seconds | gauge | | when the run was started, in seconds since 1970
 terms_total | counter | | how often this run began to lead; each after the first follows a lost
@@ -163,6 +163,8 @@ def samples(board: Board) -> Iterator[Sample]:
         yield "status", (status,), facts["status"] == status
     yield "started_timestamp_seconds", (), facts["started_at_s"]
     yield "restarts_total", (), counters["restarts"]
+    finishes = facts["status"] == "killed" and bool(facts["phases"])
+    yield "leading", (), facts["status"] in _LEADING or finishes
     for each in facts["components"]:
         yield "rows_total", (each["component"],), each["tuples_total"]
     if facts["kind"] == "transactional":
@@ -175,8 +177,6 @@ def samples(board: Board) -> Iterator[Sample]:
 def _of_batches(
     facts: dict[str, Any], counters: dict[str, Any], histograms: dict[str, Histogram]
 ) -> Iterator[Sample]:
-    finishes = facts["status"] == "killed" and bool(facts["phases"])
-    yield "leading", (), facts["status"] in _LEADING or finishes
     yield "epoch", (), facts["epoch"] or 0
     yield "terms_total", (), counters["terms"]
     yield "committed_txid", (), facts["txid"] or 0

@@ -186,6 +186,65 @@ def test_a_second_interrupt_drops_the_commit_in_hand(words: Words) -> None:
     assert words.status().current == 1
 
 
+SLOW = """
+import time
+
+from txtopo import BasicBolt, Fields, TopologyBuilder
+from txtopo.spouts import MemorySpout
+
+
+class Slow(BasicBolt):
+    def execute(self, tuple, collector):
+        print("executing", flush=True)
+        while True:
+            time.sleep(0.01)
+
+    def cleanup(self):
+        print("cleaned up", flush=True)
+
+
+words = MemorySpout([["a"]], Fields("word string"))
+builder = TopologyBuilder("slow")
+builder.set_spout("words", words)
+builder.set_bolt("slow", Slow()).shuffle_grouping("words")
+topology = builder.build_topology()
+"""
+QUICK = SLOW.replace("while True:", "for _ in range(50):")
+
+
+@pytest.mark.parametrize("program", [QUICK, SLOW], ids=["that ends", "that does not end"])
+def test_a_signal_closes_the_bolts_of_an_at_least_once_topology(
+    program: str, tmp_path: Path
+) -> None:
+    """It has no commit; a bolt that never returns needs a second signal."""
+    (tmp_path / "slow.py").write_text(program)
+    command = [sys.executable, "-m", "txtopo", "run", "slow.py", "--set", "carrier=local"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "executing\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr is not None
+            for line in process.stderr:
+                assert "commit" not in line
+                if "SIGTERM: spouts and bolts are closed" in line:
+                    break
+            if program is SLOW:
+                process.send_signal(signal.SIGTERM)
+            out, errors = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+
+    if program is SLOW:
+        assert process.returncode == 130
+        assert "ended at once; what was not acked comes again" in errors
+    else:
+        assert process.returncode == 0, errors
+        assert "cleaned up" in out
+
+
 def test_a_killed_topology_ends_with_3_until_it_is_activated(words: Words, call: Call) -> None:
     words.let_go()
     with words.running() as process:

@@ -15,10 +15,11 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import memory_state, running, topology_of
 from tests.unit.test_layout import ROOT
+from txtopo import Config, Fields, TopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.runtime.board import Board
 from txtopo.runtime.figures import Histogram
-from txtopo.runtime.handle import TopologyRun
+from txtopo.runtime.handle import ReliableRun, TopologyRun
 from txtopo.runtime.progress import (
     BatchCommitted,
     BatchFailed,
@@ -31,6 +32,8 @@ from txtopo.runtime.progress import (
     SlotLost,
     Stopped,
 )
+from txtopo.runtime.reliable.start import start_reliable
+from txtopo.spouts import MemorySpout
 from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.ui import metrics
 from txtopo.ui.metrics import METRICS
@@ -131,6 +134,36 @@ def test_a_run_that_is_killed_leads_until_it_has_finished() -> None:
     board.attach(lambda: "killed")
     before = values(read(board)["txtopo_leading"])
     board.on_change(Stopped("totals", None))
+
+    assert before == {(): 1}
+    assert values(read(board)["txtopo_leading"]) == {(): 0}
+
+
+def test_of_two_drivers_of_an_at_least_once_topology_one_leads() -> None:
+    builder = TopologyBuilder("clicks")
+    builder.set_spout("clicks", MemorySpout([], Fields("click string")))
+    ensemble = MemoryEnsemble()
+    config = Config(carrier="local", zookeeper="memory")
+    graph = builder.build_topology().graph
+
+    def leads(run: ReliableRun) -> bool:
+        return values(read(run.board)["txtopo_leading"]) == {(): 1}
+
+    with start_reliable(graph, None, config, ensemble=ensemble) as first:
+        wait_until(lambda: leads(first), "the first one leads")
+        with start_reliable(graph, None, config, ensemble=ensemble) as second:
+            wait_until(lambda: second.status == "standby", "the second one waits")
+            assert not leads(second)
+            first.stop()
+            assert not leads(first)
+            wait_until(lambda: leads(second), "the second one leads")
+
+
+def test_who_runs_a_topology_without_zookeeper_leads_until_the_end() -> None:
+    board = trees_board()
+    board.attach(lambda: "running")
+    before = values(read(board)["txtopo_leading"])
+    board.attach(lambda: "failed")
 
     assert before == {(): 1}
     assert values(read(board)["txtopo_leading"]) == {(): 0}
