@@ -2,7 +2,7 @@
 
 ``python -m tests.faults.processes.group_process SERVERS TOPIC GROUP FILE`` appends partition and
 offset of each record to the file before it acks it. It holds some records, and acks them in random
-order.
+order. With ``ZOOKEEPER`` as a fifth argument it reads while it leads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import os
 import random
 import sys
 import time
+from typing import Any
 
+from tests.faults.processes.standby_process import Telling
 from txtopo import Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple, is_tick
 from txtopo.spouts import KafkaSpout
 
@@ -47,15 +49,16 @@ class Append(Bolt):
             self._collector.ack(done)
 
 
-def main(servers: str, topic: str, group: str, path: str) -> None:
+def main(servers: str, topic: str, group: str, path: str, zookeeper: str = "") -> None:
     """Read until killed."""
     columns, settings = ("partition", "offset"), {"session.timeout.ms": SESSION_MS}
     spout = KafkaSpout(servers, topic, group, columns=columns, settings=settings)
     builder = TopologyBuilder("killed")
     builder.set_spout("records", spout)
     builder.set_bolt("append", Append(path)).shuffle_grouping("records")
-    config = Config(carrier="local", slots=1, max_spout_pending=200)
-    builder.build_topology().start(None, config).await_termination()
+    named: dict[str, Any] = {"zookeeper": zookeeper} if zookeeper else {}
+    config = Config(carrier="local", slots=1, max_spout_pending=200, **named)
+    builder.build_topology().start(None, config, [Telling()]).await_termination()
 
 
 if __name__ == "__main__":

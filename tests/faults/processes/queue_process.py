@@ -1,14 +1,16 @@
 """Read a queue at least once, until the process is killed.
 
 ``python -m tests.faults.processes.queue_process URL QUEUE FILE`` appends each word to the file, and
-acks two of three.
+acks two of three. With ``ZOOKEEPER`` as a fourth argument it reads while it leads.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
+from tests.faults.processes.standby_process import Telling
 from txtopo import Bolt, Config, Fields, OutputCollector, TaskContext, TopologyBuilder, Tuple
 from txtopo.spouts import QueueSpout
 
@@ -30,13 +32,14 @@ class Append(Bolt):
             self._collector.ack(tuple)
 
 
-def main(url: str, queue: str, path: str) -> None:
+def main(url: str, queue: str, path: str, zookeeper: str = "") -> None:
     """Read until killed."""
     builder = TopologyBuilder("killed")
     builder.set_spout("queue", QueueSpout(url, queue, Fields("word string")))
     builder.set_bolt("append", Append(path)).shuffle_grouping("queue")
-    config = Config(carrier="local", slots=1, max_spout_pending=60)
-    builder.build_topology().start(None, config).await_termination()
+    named: dict[str, Any] = {"zookeeper": zookeeper} if zookeeper else {}
+    config = Config(carrier="local", slots=1, max_spout_pending=60, **named)
+    builder.build_topology().start(None, config, [Telling()]).await_termination()
 
 
 if __name__ == "__main__":

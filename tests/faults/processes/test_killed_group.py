@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.processes import Child
 from tests.harness.servers.kafka import KafkaBroker
+from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.unit.runtime.reliable.bolts import Seen
 from tests.unit.spouts.kafka.groups import Group
 from tests.unit.spouts.kafka.logs import Log
@@ -68,6 +70,43 @@ def test_a_killed_driver_has_passed_nothing_that_it_has_not_processed(
 
         wait_until(is_over, lambda: f"all is committed; got {group.committed()}")
     assert set(processed(path)) == every
+
+
+@pytest.mark.kills
+@pytest.mark.service("kafka")
+def test_a_standby_reads_what_a_killed_leader_has_not_committed(
+    kafka: KafkaBroker, zookeeper: ZooKeeperProcess, tmp_path: Path
+) -> None:
+    """It waits outside the group, and joins it when it leads."""
+    log, path, records = Log(kafka), tmp_path / "records", 8_000
+    group = Group(log)
+    log.write(range(records))
+    hosts = f"{zookeeper.hosts}/{uuid4().hex}"
+    arguments = (kafka.servers, log.name, group.name, str(path), hosts)
+
+    with Child(READER, *arguments) as leader:
+        leader.wait_for("leading")
+        with Child(READER, *arguments) as standby:
+            standby.wait_for("standby")
+
+            def has_committed() -> bool:
+                assert leader.runs, leader.story()
+                return any(group.committed().values())
+
+            wait_until(has_committed, "the leader has committed")
+            assert group.members() == 1
+            leader.kill()
+            before = processed(path)
+            assert len(before) < records
+            assert_nothing_is_passed(group, set(before))
+            standby.wait_for("leading")
+
+            def is_over() -> bool:
+                assert standby.runs, standby.story()
+                return sum(group.committed().values()) == records
+
+            wait_until(is_over, lambda: f"all is committed; got {group.committed()}")
+    assert set(processed(path)) == {(partition, n) for partition in (0, 1) for n in range(4_000)}
 
 
 class Note(BasicBolt):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from tests.harness.polling import wait_until
 from tests.harness.processes import Child
 from tests.harness.servers.rabbitmq import RabbitServer
+from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.unit.runtime.reliable.bolts import ByHand, Seen
 from tests.unit.spouts.queues import TestQueue
 from txtopo import Config, Fields, OutputCollector, TopologyBuilder, Tuple
@@ -66,6 +68,34 @@ def test_what_a_killed_driver_has_not_acked_comes_again(
 
         wait_until(are_noted, "all words have come")
     assert len(processed(path)) + len(seen.notes) > len(WORDS)
+
+
+@pytest.mark.kills
+@pytest.mark.service("rabbitmq")
+def test_a_standby_gets_what_a_killed_leader_had_not_acked(
+    rabbitmq: RabbitServer, zookeeper: ZooKeeperProcess, tmp_path: Path
+) -> None:
+    queue, path = TestQueue(rabbitmq), tmp_path / "words"
+    hosts = f"{zookeeper.hosts}/{uuid4().hex}"
+    # Each of the two holds every third message, and may hold 60.
+    some, words = 90, WORDS[:150]
+    arguments = (rabbitmq.url(), queue.name, str(path), hosts)
+
+    with Child(READER, *arguments) as leader:
+        leader.wait_for("leading")
+        with Child(READER, *arguments) as standby:
+            standby.wait_for("standby")
+            queue.put(*words[:some])
+            wait_until(partial(are_processed, leader, path, some), "the leader has all")
+            leader.kill()
+            queue.put(*words[some:])
+            standby.wait_for("leading")
+
+            def all_came() -> bool:
+                assert standby.runs, standby.story()
+                return set(processed(path)[some:]) >= {*words[2:some:3], *words[some:]}
+
+            wait_until(all_came, lambda: f"all came; got {processed(path)[some:]}")
 
 
 @pytest.mark.slow
