@@ -544,6 +544,7 @@ def _trees_of(progress: ReliableProgress) -> dict[str, Any]:
         "latency_p50_s": progress.latency_p50_s,
         "latency_p99_s": progress.latency_p99_s,
         "slots_lost": progress.slots_lost,
+        "trees_lost": progress.trees_lost,
         "bolts": [
             {
                 "component": id,

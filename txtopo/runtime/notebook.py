@@ -92,6 +92,7 @@ def reliable_progress_html(progress: ReliableProgress) -> str:
                 ("pending", progress.pending),
                 ("failed", progress.failed),
                 ("timed out", progress.timed_out),
+                ("lost with their slot", progress.trees_lost),
                 ("latency p50, s", progress.latency_p50_s),
                 ("latency p99, s", progress.latency_p99_s),
             ]
@@ -146,8 +147,8 @@ def _milliseconds(begin_s: float | None, end_s: float | None) -> float | None:
 
 
 def _trees(trees: dict[str, Any]) -> Iterator[str]:
-    names = ("pending", "acked", "failed", "timed_out", "acked_per_second", "slots_lost")
-    yield markup.facts((name.replace("_", " "), trees[name]) for name in names)
+    names = ("pending", "acked", "failed", "timed_out", "trees_lost", "acked_per_second")
+    yield markup.facts((name.replace("_", " "), trees[name]) for name in (*names, "slots_lost"))
     columns = ("component", "executed", "emitted", "acked", "failed")
     yield markup.table(columns, [[each[name] for name in columns] for each in trees["bolts"]])
 

@@ -337,6 +337,8 @@ class ReliableProgress:
         acked_by: Number of tuples that each bolt acked, ticks included.
         failed_by: Number of tuples that each bolt failed.
         latencies: How many trees took how long from emit to ack; None if nothing counted them.
+        trees_lost: Number of trees that were pending in slots that were lost, as those had last
+            told. Their spouts are not told of them; the sources bring their messages again.
     """
 
     timestamp_s: float
@@ -356,6 +358,7 @@ class ReliableProgress:
     acked_by: Mapping[str, int] = field(default_factory=dict)
     failed_by: Mapping[str, int] = field(default_factory=dict)
     latencies: Histogram | None = None
+    trees_lost: int = 0
 
     def _repr_html_(self) -> str:
         return reliable_progress_html(self)

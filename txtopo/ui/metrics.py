@@ -113,6 +113,8 @@ replayed_tuples_total | counter | | tuples that a spout emitted again after a fa
 executed_total | counter | component | tuples that a bolt was given
 ack_seconds | histogram | | time from emit to ack of a tuple tree
 slots_lost_total | counter | | slots that were lost with their spouts and the memory of their bolts
+trees_lost_total | counter | | tuple trees that were pending in slots that were lost, as those had
+    last told; the sources bring their messages again
 errors_reported_total | counter | component | errors that a spout or bolt reported
 """)
 """All metrics, by their names without the prefix."""
@@ -239,6 +241,7 @@ def _of_trees(
     yield "acked_total", (), trees["acked"]
     yield "failed_total", ("failed",), trees["failed"]
     yield "failed_total", ("timed out",), trees["timed_out"]
+    yield "trees_lost_total", (), trees["trees_lost"]
     yield "replayed_tuples_total", (), trees["replays"]
     for bolt in trees["bolts"]:
         yield "executed_total", (bolt["component"],), bolt["executed"]

@@ -548,6 +548,7 @@ def test_an_at_least_once_topology_has_trees_and_no_txids() -> None:
         emitted_by={"words": 500, "count": 95},
         acked_by={"count": 90},
         failed_by={"count": 4},
+        trees_lost=7,
     )
     world.board.on_change(Progressed(progress))
     world.clock.now_s += 15.0
@@ -564,6 +565,7 @@ def test_an_at_least_once_topology_has_trees_and_no_txids() -> None:
         "latency_p50_s": 0.1,
         "latency_p99_s": 0.2,
         "slots_lost": 1,
+        "trees_lost": 7,
         "bolts": [{"component": "count", "executed": 95, "emitted": 95, "acked": 90, "failed": 4}],
     }
     assert facts["rows_total"] == 500

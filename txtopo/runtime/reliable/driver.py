@@ -3,19 +3,25 @@
 Spouts, ackers and bolts are in slots. The driver hears their reports, and grants their spouts what
 they may emit:
 
+Rules
+-----
 1. A slot with spouts has one *grant*, the last one that it was sent. The next one follows when a
    report says that a spout has emitted under it, when the topology is activated or deactivated, and
    when somebody waits for rest.
-2. A grant says how many tuples each spout may emit. That is what the slots have room for, by their
-   backlog and :mod:`~txtopo.runtime.reliable.credit`, divided by the number of spouts. No grant is
-   sent while there is no room, or before all slots have become ready for the first time.
+2. Nothing may be emitted before all slots have become ready for the first time, or while the slots
+   have no room for more.
 3. The topology is *at rest* when the backlog is 0, and each slot with spouts has said that no tree
-   is pending, and that its spouts are active as the driver wants them. Who waits for rest wants
-   more: each spout must have had a turn without a tuple, under a grant that was sent after the
-   waiting began. Reports come in order, and a tuple that was emitted is told no later than its tree
-   or the turn in which it was. So what a slot has said holds for all that it had emitted by then.
-4. A slot that is lost takes its spouts and their pending trees along. It counts as not at rest
-   until its next life has reported. Its sources bring again what was pending.
+   is pending, and that its spouts are active as the driver wants them, since it last wanted another
+   thing.
+4. Who waits for rest waits until each spout has had a turn without a tuple, under a grant that was
+   sent after the waiting began.
+5. A slot that is lost takes its spouts and their pending trees along. It counts as not at rest
+   until its next life has reported.
+
+A grant says how many tuples each spout may emit: what the slots have room for, by their backlog and
+:mod:`~txtopo.runtime.reliable.credit`, divided by the number of spouts. Reports come in order, and
+a tuple that was emitted is told no later than its tree or the turn in which it was. So what a slot
+has said holds for all that it had emitted by then.
 
 The work here is per report, not per tuple. Nothing survives the process. Messages that were not
 acked are still at their sources.
@@ -247,6 +253,8 @@ class ReliableDriver:
         """Forget what was known of a slot, and tell the listeners that it is lost."""
         self._backlog[slot] = 0
         if slot < self.spout_slots:
+            said = self._spout_slots[slot].said
+            self.meter.trees_lost += said.pending if said else 0
             self._spout_slots[slot] = _SpoutSlot()
         self._credit.lost(slot)
         self.meter.slots_lost += 1
@@ -348,7 +356,7 @@ class Meter:
         self._took_s = 0.0
         self._since_s = now()
         self.acked = self.failed = self.timed_out = self.replays = 0
-        self.emitted = self.slots_lost = 0
+        self.emitted = self.slots_lost = self.trees_lost = 0
 
     def count(self, counts: Counter[Count]) -> None:
         """Add the counts of tasks."""
@@ -395,6 +403,7 @@ class Meter:
             acked_by=self._by("acked"),
             failed_by=self._by("failed"),
             latencies=Histogram(BUCKETS_S, self._took.tolist(), self._took_s),
+            trees_lost=self.trees_lost,
         )
 
     def begin_window(self) -> None:

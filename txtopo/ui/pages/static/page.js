@@ -1245,6 +1245,7 @@
         ["replays", number(trees.replays)], ["backlog", number(trees.backlog)],
         ["emit to ack, p50", duration(trees.latency_p50_s)], ["p99", duration(trees.latency_p99_s)],
         ["slots lost", number(trees.slots_lost), "", trees.slots_lost > 0],
+        ["lost with them", number(trees.trees_lost), "", trees.trees_lost > 0],
       ]);
       fill(find("#bolts"), BOLT_COLUMNS, Array.isArray(trees.bolts) ? trees.bolts.filter(Boolean) : []);
     }
