@@ -31,9 +31,13 @@ FACES = [
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as ``make docs`` does. A warning, such as of a page in no toctree, fails."""
+    """The site, built as ``make docs`` does. A warning, such as of a page in no toctree, fails.
+
+    Of the session's scope: the test with a browser runs long after the others, behind the tests of
+    other modules, and would build it again.
+    """
     built = tmp_path_factory.mktemp("site")
     options = ["-q", "-W", "--keep-going", "-j", "auto", "-d", str(built / "doctrees")]
     done = subprocess.run(

@@ -79,8 +79,17 @@ class PostgresServer(PrivateServer):
 
     def create_database(self, name: str) -> str:
         """Make a database of its own for a test and return its URL."""
-        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", self.user, name)
+        self._execute(f'CREATE DATABASE "{name}"')
         return self.url_of(name)
+
+    def create_schema(self, name: str) -> str:
+        """Make a schema of its own for a test and return a URL that leads there.
+
+        To a topology it is as good as a database of its own, and a database is 300 files, which
+        are copied, flushed and at the end deleted.
+        """
+        self._execute(f'CREATE SCHEMA "{name}"')
+        return f"{self.url}?options=-csearch_path%3D{name}"
 
     def own(self, folder: Path) -> None:
         """Give a folder to the account that the server runs as."""
@@ -146,6 +155,14 @@ class PostgresServer(PrivateServer):
         settings = self._settings | {"port": str(self.port), "unix_socket_directories": ""}
         with (self.folder / "data" / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+
+    def _execute(self, statement: str) -> None:
+        import sqlalchemy as sa
+
+        engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.exec_driver_sql(statement)
+        engine.dispose()
 
     def _run(self, program: str, *arguments: str) -> None:
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PGPASSWORD": self.password}

@@ -37,6 +37,9 @@ def url_of(request: pytest.FixtureRequest, folder: Any) -> str:
             server = request.getfixturevalue("redis_server")
             server.empty()
             return str(server.url())
+        case "postgresql":
+            server = request.getfixturevalue("postgresql")
+            return str(server.create_schema(f"evolving{next(_numbers)}"))
         case name:
             server = request.getfixturevalue(name)
             return str(server.create_database(f"evolving{next(_numbers)}"))

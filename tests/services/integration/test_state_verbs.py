@@ -77,8 +77,11 @@ def store_url(request: pytest.FixtureRequest, store: str, folder: Path) -> str:
             return f"sqlite:///{folder}/states.db"
         case "delta":
             return f"delta://{folder}/states"
-        case "postgresql" | "mariadb":
-            server = request.getfixturevalue(store)
+        case "postgresql":
+            server = request.getfixturevalue("postgresql")
+            return str(server.create_schema(f"verbs{next(_numbers)}"))
+        case "mariadb":
+            server = request.getfixturevalue("mariadb")
             return str(server.create_database(f"verbs{next(_numbers)}"))
         case _:
             server = request.getfixturevalue("redis_server")

@@ -43,7 +43,7 @@ def maker(request: pytest.FixtureRequest, folder: Path, where: str) -> Make:
         if where == "memory":
             urls = ["memory:", "memory:"]
         if where == "postgresql":
-            urls = [request.getfixturevalue("postgresql").create_database(f"verbs_{id}")] * 2
+            urls = [request.getfixturevalue("postgresql").create_schema(f"verbs_{id}")] * 2
         first, second = (open_state(url, kind) for url in urls)
         deployment = Deployment((first, second), opaque=opaque, id=id, group=group)
         if where != "memory":
