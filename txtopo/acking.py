@@ -17,19 +17,21 @@ costs more than counting a word does.
 
 Rules
 -----
-1. Messages may overtake each other: a tree may be acked or failed before its ``init``. It is known
-   then, but ends only after its ``init``.
-2. A tree ends once: *completed* when its value is 0 (even if it was failed as well, as in Storm),
-   else *failed* when a bolt failed it. The acker forgets it then. A message that comes later makes
-   an entry without an ``init``, which never ends and expires.
-3. ``rotate`` is called once every message timeout. :class:`PendingTrees` times out a tree between
-   one and two timeouts after it was begun or given more time. An :class:`Acker` keeps trees for one
-   timeout more, then forgets them without a word. Acks give a tree no more time.
-4. Each slot with spouts has an acker, for the trees that its own spouts begin: their roots are
-   drawn so that *root mod number of slots* is the slot (:meth:`Ids.draw_roots`). So every slot
-   knows where to send an ack, and a tree begins and ends in one process. Who loses the slot loses
-   acker, spouts and list of pending trees together; the sources bring their messages again. Of an
-   acker that is lost alone, the trees time out.
+1. A tree ends only after its ``init``, though acks and fails may come before it.
+2. A tree ends once: *completed* when its value is 0, even if it was failed as well, else *failed*
+   when a bolt failed it.
+3. A tree times out between one and two timeouts after it was begun or given more time. Acks give it
+   no more time.
+4. An acker forgets a tree that is given no more time, whether it was begun or not. So messages that
+   come after the end of a tree do not fill the memory.
+5. The acker of a tree is in the slot *root mod number of slots*, which is that of its spout.
+
+So every slot knows where to send an ack, and a tree begins and ends in one process. Who loses the
+slot loses acker, spouts and list of pending trees together; the sources bring their messages again.
+Of an acker that is lost alone, the trees time out.
+
+``rotate`` is called once every message timeout. :class:`PendingTrees` has two buckets, and an
+:class:`Acker` three, as in Storm.
 """
 
 from __future__ import annotations

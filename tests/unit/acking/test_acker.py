@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def test_check_71_an_ack_before_its_init_ends_the_tree_at_the_init() -> None:
     assert len(acker) == 0
 
 
+@pytest.mark.rule("txtopo.acking", "Rules", 1)
 def test_check_71_a_fail_before_its_init_ends_the_tree_at_the_init() -> None:
     acker = Acker()
 
@@ -61,6 +63,7 @@ def test_a_spout_tuple_that_reaches_no_task_is_complete_at_once() -> None:
     assert shown(Acker().init(Xors(roots(ROOT), roots(0)))) == ["completed"]
 
 
+@pytest.mark.rule("txtopo.acking", "Rules", 2)
 def test_a_tree_that_is_complete_and_failed_is_complete() -> None:
     acker = Acker()
     acker.fail(roots(ROOT))
@@ -69,6 +72,7 @@ def test_a_tree_that_is_complete_and_failed_is_complete() -> None:
     assert shown(acker.init(xors(ROOT, 5))) == ["completed"]
 
 
+@pytest.mark.rule("txtopo.acking", "Rules", 3)
 def test_acks_do_not_make_a_tree_younger_and_resets_do() -> None:
     acker = Acker()
     acker.init(Xors(roots(1, 2), roots(5, 5)))
@@ -80,6 +84,22 @@ def test_acks_do_not_make_a_tree_younger_and_resets_do() -> None:
 
     assert shown(acker.ack(xors(2, 5))) == ["completed"]
     assert shown(acker.ack(xors(1, 5))) == []
+
+
+@pytest.mark.rule("txtopo.acking", "Rules", 4)
+def test_what_comes_after_the_end_of_a_tree_is_forgotten() -> None:
+    acker = Acker()
+    acker.init(xors(ROOT, 5))
+    acker.ack(xors(ROOT, 5))
+    acker.ack(xors(ROOT, 6))
+    acker.fail(roots(ROOT, 8))
+    acker.init(xors(7, 5))
+    assert len(acker) == 3
+
+    for _ in range(3):
+        acker.rotate()
+
+    assert len(acker) == 0
 
 
 @dataclass
@@ -115,6 +135,7 @@ def trees(draw: st.DrawFn) -> list[Tree]:
     return grown
 
 
+@pytest.mark.rule("txtopo.acking", "Rules", 2)
 @examples(200)
 @given(trees(), st.randoms(use_true_random=False), st.data())
 def test_any_order_ends_each_tree_once_and_never_early(

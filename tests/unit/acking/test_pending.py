@@ -45,6 +45,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.rule("txtopo.acking", "Rules", 3)
 @examples(100)
 @given(STEPS)
 def test_each_tree_ends_once_and_times_out_between_one_and_two_timeouts(
@@ -117,6 +118,7 @@ def test_each_owner_has_its_own_trees() -> None:
     assert owner.trees.by_owner.tolist() == [1, 0]
 
 
+@pytest.mark.rule("txtopo.acking", "Rules", 5)
 @pytest.mark.parametrize("slots", [1, 2, 3, 7])
 def test_a_root_tells_the_slot_of_its_acker(slots: int) -> None:
     for slot in range(slots):

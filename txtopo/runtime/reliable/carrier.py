@@ -3,30 +3,40 @@
 The driver knows slots by number. The carrier starts each slot, with its bolts and its spouts, moves
 envelopes and answers from slot to slot, grants from the driver to slots, and reports from slots to
 the driver. A *life* of a slot begins with ``slot_ready`` and ends with ``slot_lost``; its number
-grows. Every carrier promises:
+grows.
 
-1. The driver makes all calls on its loop, and they return at once. All calls of the listener are
-   made on that loop, too.
-2. A call of ``Slot.work`` takes as long as its bolts take. Its results leave in parts meanwhile:
-   the carrier beats the slot's pulse, and hands on each part at once, first its records and then
-   its report. What the spouts of the slot have done leaves with the parts, or at once if no bolt
-   works. The driver gets the reports of a slot in the order in which they were made, and only those
-   of its current life. When a slot is started again, because it died or seemed to be dead, reports
-   of its earlier lives are dropped. (A record that an earlier life sent may still arrive. That is
-   harmless.)
-3. A record arrives once or not at all. One that was sent to a slot before ``slot_lost`` was told
-   may be dropped. One that is sent later arrives in the next life. Nobody here notices that a
-   record was lost: its trees time out.
-4. Slots never wait for each other. The driver limits the backlog, see
-   :mod:`txtopo.stages.anchoring`. It computes the backlog of a slot from the consumed and sent
-   tuples in reports. When a slot is lost its backlog becomes zero, and it never becomes negative.
-   So a carrier must not report tuples as *sent* that it knows to be lost, because they were for an
-   earlier life of their receiver: spouts would wait for them forever.
-5. A grant that is sent to a slot between ``slot_ready`` and ``slot_lost`` arrives, in order.
-6. An exception of user code is a *crash* in a report, and ends the topology. If a slot cannot be
-   started, ``slot_lost`` is told again and again.
-7. The bolts of a slot run on one thread from ``prepare`` to ``cleanup``, and each spout task has
-   one from ``open`` to ``close``. Ticks and timeouts come from the slot's own clock.
+Rules
+-----
+1. The driver gets no report of an earlier life of a slot.
+2. A part of a work leaves while the bolts go on.
+3. A record that is sent to a slot after ``slot_lost`` was told arrives in its next life.
+4. Tuples that were on their way to a slot when it was lost are not reported as sent afterwards:
+   spouts would wait for them forever.
+5. An exception of user code is a *crash* in a report, and ends the topology.
+6. The bolts of a slot run on one thread from ``prepare`` to ``cleanup``, and each spout task has
+   one from ``open`` to ``close``.
+
+Theory of operation
+-------------------
+The driver makes all calls on its loop, and they return at once. All calls of the listener are made
+on that loop, too. A grant that is sent to a slot between ``slot_ready`` and ``slot_lost`` arrives,
+in order.
+
+A call of ``Slot.work`` takes as long as its bolts take. Meanwhile the carrier beats the slot's
+pulse, so that parts leave, each with its records first and then its report. What the spouts of the
+slot have done leaves with the parts, or at once if no bolt works. The driver gets the reports of a
+slot in the order in which they were made.
+
+A record arrives once or not at all. One that was sent to a slot before ``slot_lost`` was told may
+be dropped. Nobody here notices that: its trees time out. A record that an earlier life sent may
+still arrive, which is harmless.
+
+Slots never wait for each other. The driver limits the backlog, see
+:mod:`txtopo.stages.anchoring`. It computes the backlog of a slot from the consumed and sent tuples
+in reports. When a slot is lost its backlog becomes zero, and it never becomes negative.
+
+If a slot cannot be started, ``slot_lost`` is told again and again. Ticks and timeouts come from the
+slot's own clock.
 
 :class:`LocalSlots` is the carrier ``local``. Its slots live in this process, with a thread for the
 bolts of each, and their spouts are hosted on the loop. Envelopes that arrive for a slot while it

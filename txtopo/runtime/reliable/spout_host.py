@@ -5,21 +5,24 @@ lives. Its spouts, the list of their pending trees and the acker are born togeth
 together. So a tree begins and ends in calls within one process, and only the answers of bolts in
 other slots travel.
 
-1. Each spout task has a thread of its own, on which it has one *turn* after the other. A spout that
-   blocks holds up no bolt and no other spout. All else happens on the thread of the host, the
-   *loop*.
-2. A task is told of ended trees at any time. It emits only under a *grant* of the driver, in one
-   turn for each grant and task, and no more than the grant says. The last grant holds until the
-   next one comes, and a turn without a tuple does not use it. So a task that has nothing to emit is
-   asked again after a pause, and one that has as many pending trees as it may have later; an idle
-   slot tells the driver nothing.
-3. When a turn ends, its trees are begun first, then its envelopes are sent, then what has changed
-   is told. Trees that end are told with the turn in which the spout is told of them. So
-   ``pending`` becomes 0 only when all spouts have been told.
-4. A task is *dry* since the grant of its last turn, if ``next_tuple`` emitted nothing at its end. A
+Rules
+-----
+1. A spout that blocks holds up no bolt and no other spout.
+2. A task emits only under a *grant* of the driver, in one turn for each grant, and no more than the
+   grant says.
+3. The last grant holds until the next one comes, and a turn without a tuple does not use it. An
+   idle slot tells the driver nothing.
+4. A tree is pending until its spout was told of its end.
+5. A task is *dry* since the grant of its last turn, if ``next_tuple`` emitted nothing at its end. A
    task that was told of ended trees without being asked for more is not dry: it may have something
    to emit again.
-5. Timeouts are those of the slot's own clock.
+6. Timeouts are those of the slot's own clock.
+
+Each spout task has a thread of its own, on which it has one *turn* after the other; all else
+happens on the thread of the host, the *loop*. A task is told of ended trees at any time. One that
+has nothing to emit is asked again after a pause, and one that has as many pending trees as it may
+have later. When a turn ends, its trees are begun first, then its envelopes are sent, then what has
+changed is told.
 
 The carrier runs the host: in this process on the loop of the driver, on Spark on the thread of the
 task, between two works of the bolts and whenever a part of a work leaves.

@@ -5,15 +5,18 @@ it may take long. Its results leave in *parts*: at the end, and before whenever 
 a part is due, between two tuples or in a call of the collector. Each part is an :class:`Outcome`,
 made on the thread of the bolts.
 
+Rules
+-----
 1. In each part the emitted tuples are sealed before acks are computed. So the acks contain the ids
-   of all tuples that were anchored to the inputs by then. Acks and envelopes may overtake each
-   other on their way, because an edge keeps its tree open until it is acked itself.
-2. Each tuple, ack, fail and count is in exactly one part. Parts leave in order.
-3. A part says how many tuples from spouts or other slots are done, less one. Only the last part of
-   a work counts that one. For tuples that the bolts sent to their own slot may still wait, and a
-   slot that works must not seem idle.
-4. A carrier hands on all parts of a life up to some point, and no part after it. If a part with an
-   ack is lost, the tree times out.
+   of all tuples that were anchored to the inputs by then.
+2. Each tuple, ack, fail and count is in exactly one part.
+3. Only the last part of a work says that all tuples from spouts or other slots are done; those
+   before say one less. For tuples that the bolts sent to their own slot may still wait, and a slot
+   that works must not seem idle.
+
+Parts leave in order. Acks and envelopes may overtake each other on their way, because an edge keeps
+its tree open until it is acked itself. A carrier hands on all parts of a life up to some point, and
+no part after it. If a part with an ack is lost, the tree times out.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from txtopo.stages.program import Program, compile_program
 CONFIG = Config(message_timeout_s=10, slots=1)
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.carrier", "Rules", 2)
 @pytest.mark.parametrize("kind", ["by hand", "basic"])
 def test_acks_leave_while_the_bolt_works(kind: str) -> None:
     world = World()
@@ -210,6 +211,7 @@ def acks(part: Outcome) -> Xors:
     return joined([open_answers(each.record).acked for each in found])
 
 
+@pytest.mark.rule("txtopo.stages.anchoring.slot", "Rules", 2, 3)
 def test_every_tuple_is_in_one_part() -> None:
     _, parts, others = worked(50)
 
@@ -223,6 +225,7 @@ def test_every_tuple_is_in_one_part() -> None:
     assert counts["executed", "count"] == counts["acked", "count"] == 100
 
 
+@pytest.mark.rule("txtopo.stages.anchoring.slot", "Rules", 1)
 @pytest.mark.parametrize("pulse", [Always, BetweenTuples])
 @pytest.mark.parametrize("seed", range(10))
 def test_parts_in_any_order_complete_each_tree_with_the_last_edge(

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 
+import pytest
+
 from tests.unit.runtime.reliable.bolts import WORD, Forward
 from txtopo import Config, TopologyBuilder
 from txtopo.runtime.reliable import driver as driver_module
@@ -74,6 +76,7 @@ class Driven:
             self.numbers[of] = grant.number
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.driver", "Rules", 2)
 def test_only_slots_with_spouts_are_granted_and_none_before_all_are_ready() -> None:
     driven = Driven()
     driven.driver.slot_ready(0)
@@ -88,6 +91,7 @@ def test_only_slots_with_spouts_are_granted_and_none_before_all_are_ready() -> N
     assert len({grant.number for grant in taken.values()}) == 2
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.driver", "Rules", 1)
 def test_a_slot_has_one_grant_until_it_has_used_it() -> None:
     driven = Driven()
     driven.get_ready()
@@ -101,6 +105,7 @@ def test_a_slot_has_one_grant_until_it_has_used_it() -> None:
     assert list(driven.slots.taken()) == [0]
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.driver", "Rules", 2)
 def test_no_grant_follows_while_a_slot_has_enough_to_consume() -> None:
     driven = Driven()
     driven.get_ready()
@@ -114,6 +119,7 @@ def test_no_grant_follows_while_a_slot_has_enough_to_consume() -> None:
     assert list(driven.slots.taken()) == [0]
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.driver", "Rules", 4)
 def test_who_waits_for_rest_needs_a_turn_of_each_spout_that_was_granted_since() -> None:
     driven = Driven()
     driven.get_ready()
@@ -133,6 +139,7 @@ def test_who_waits_for_rest_needs_a_turn_of_each_spout_that_was_granted_since() 
     assert rested.done()
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.driver", "Rules", 1)
 def test_who_waits_while_there_is_no_room_has_all_spouts_granted_later() -> None:
     driven = Driven()
     driven.get_ready()
@@ -146,6 +153,7 @@ def test_who_waits_while_there_is_no_room_has_all_spouts_granted_later() -> None
     assert sorted(driven.slots.taken()) == [0, 1]
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.driver", "Rules", 3)
 def test_there_is_no_rest_with_a_pending_tree_or_a_tuple_to_consume() -> None:
     driven = Driven()
     driven.get_ready()
@@ -161,12 +169,15 @@ def test_there_is_no_rest_with_a_pending_tree_or_a_tuple_to_consume() -> None:
     assert driven.driver.at_rest
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.driver", "Rules", 3)
 def test_a_report_from_before_the_deactivation_is_not_taken_for_rest() -> None:
     driven = Driven()
     driven.get_ready()
     driven.driver.set_active(False)
     driven.numbers = {slot: grant.number for slot, grant in driven.slots.taken().items()}
     driven.report(0, active=False)
+    driven.report(1, active=True)  # the turn of a spout has not ended
+    assert not driven.driver.at_rest
     driven.report(1, active=False)
     assert driven.driver.at_rest
 
@@ -180,6 +191,7 @@ def test_a_report_from_before_the_deactivation_is_not_taken_for_rest() -> None:
     assert driven.driver.at_rest
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.driver", "Rules", 5)
 def test_a_lost_slot_is_not_at_rest_and_its_next_life_is_granted_anew() -> None:
     driven = Driven()
     driven.get_ready()

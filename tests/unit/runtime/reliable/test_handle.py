@@ -109,6 +109,43 @@ class Threads(Spout):
         self._note("close")
 
 
+class BoltThreads(Bolt):
+    """The same of a bolt."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    def _note(self, what: str) -> None:
+        self._seen.notes.append((self._task, what, threading.get_ident()))
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        self._collector, self._task = collector, context.task_index
+        self._note("prepare")
+
+    def execute(self, tuple: Tuple) -> None:
+        self._note("execute")
+        self._collector.ack(tuple)
+
+    def cleanup(self) -> None:
+        self._note("cleanup")
+
+
+@pytest.mark.rule("txtopo.runtime.reliable.carrier", "Rules", 6)
+def test_all_calls_of_the_bolts_of_a_slot_come_on_one_thread() -> None:
+    seen = Seen()
+
+    words = [f"word {number}" for number in range(20)]
+    with topology(MemorySpout(rows(*words), WORD), BoltThreads(seen)).start(None, LOCAL) as run:
+        run.process_all_available(WAIT_S)
+
+    of = {task: {thread for t, _, thread in seen.notes if t == task} for task in (0, 1)}
+    assert [len(threads) for threads in of.values()] == [1, 1]
+    assert of[0] != of[1]
+    for task in (0, 1):
+        calls = [what for t, what, _ in seen.notes if t == task]
+        assert (calls[0], calls[1], calls[-1]) == ("prepare", "execute", "cleanup")
+
+
 class Refuse(BasicBolt):
     """Fails one word."""
 
@@ -120,6 +157,7 @@ class Refuse(BasicBolt):
             self._forward.execute(tuple, collector)
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.carrier", "Rules", 6)
 def test_all_calls_of_a_spout_task_come_on_one_thread() -> None:
     seen, kept = Seen(), Kept()
 
@@ -193,6 +231,7 @@ class BrokenSpout(MemorySpout):
             raise ZeroDivisionError("ack")
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.carrier", "Rules", 5)
 @pytest.mark.parametrize("where", ["prepare", "execute", "next_tuple", "ack"])
 def test_an_exception_of_user_code_ends_the_run_with_it(where: str) -> None:
     spout = BrokenSpout(where)

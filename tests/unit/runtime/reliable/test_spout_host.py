@@ -82,6 +82,7 @@ class Hosted:
         raise error
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.spout_host", "Rules", 2)
 def test_nothing_is_emitted_without_a_grant() -> None:
     hosted = Hosted(MemorySpout(rows(*WORDS), WORD))
     hosted.pass_time(5)
@@ -89,6 +90,7 @@ def test_nothing_is_emitted_without_a_grant() -> None:
     assert (hosted.told, hosted.sealed) == ([], [])
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.spout_host", "Rules", 2)
 def test_a_grant_is_for_one_turn_and_no_more_tuples_than_it_says() -> None:
     hosted = Hosted(MemorySpout(rows(*WORDS), WORD))
     hosted.grant(1, tuples=3)
@@ -121,6 +123,7 @@ def test_a_slot_has_the_tasks_whose_number_is_its_own_modulo_the_slots(
     assert [each.opened for each in feeders] == opened
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.spout_host", "Rules", 3)
 def test_a_grant_holds_while_a_spout_has_nothing_and_nothing_is_told_meanwhile() -> None:
     feeder = FeederSpout(WORD)
     hosted = Hosted(feeder)
@@ -136,6 +139,7 @@ def test_a_grant_holds_while_a_spout_has_nothing_and_nothing_is_told_meanwhile()
     assert (hosted.emitted, hosted.last.used) == ([1], 1)
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.spout_host", "Rules", 5)
 def test_a_spout_is_told_of_ends_without_a_grant_and_then_is_not_dry() -> None:
     """It may have something to emit again, as after a tree that failed."""
     hosted = Hosted(MemorySpout(rows("a", "b"), WORD))
@@ -153,6 +157,7 @@ def test_a_spout_is_told_of_ends_without_a_grant_and_then_is_not_dry() -> None:
     assert (hosted.last.emitted, hosted.last.replays, hosted.last.dry) == (1, 1, 2)
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.spout_host", "Rules", 4)
 def test_a_tree_is_pending_until_its_spout_has_been_told() -> None:
     hosted = Hosted(MemorySpout(rows("a", "b"), WORD))
     hosted.grant(1, tuples=5)
@@ -180,6 +185,7 @@ def test_no_more_trees_are_pending_than_may_be() -> None:
     assert (sum(hosted.emitted), hosted.last.pending, hosted.last.used) == (5, 3, 2)
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.spout_host", "Rules", 6)
 def test_trees_time_out_by_the_clock_of_the_slot() -> None:
     hosted = Hosted(MemorySpout(rows("a"), WORD))
     hosted.grant(1, tuples=5)

@@ -164,6 +164,7 @@ def status_is(run: ReliableRun, status: str) -> None:
     wait_until(lambda: run.status == status, lambda: f"{run.status} is {status}")
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.standby", "Rules", 1)
 def test_a_standby_opens_nothing_until_the_leader_is_gone_and_then_the_source_replays() -> None:
     source, seen, ensemble, waiting = Source("a", "b"), Seen(), MemoryEnsemble(), Changes()
 
@@ -192,6 +193,7 @@ def test_a_standby_opens_nothing_until_the_leader_is_gone_and_then_the_source_re
     assert waiting.seen[-1] == Stopped("words", None)
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.standby", "Rules", 2)
 def test_a_leader_keeps_its_place_until_its_spouts_and_bolts_are_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -234,6 +236,7 @@ def test_a_leader_goes_on_while_the_ensemble_is_away() -> None:
     assert source.of("one").count("open") == 1
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.standby", "Rules", 3)
 def test_a_lost_session_closes_all_at_once_though_nobody_can_say_who_leads() -> None:
     source, seen, ensemble, changes = Source("a"), Seen(), MemoryEnsemble(), Changes()
 
@@ -274,6 +277,7 @@ def test_who_waits_for_all_that_is_available_is_not_told_so_by_a_lost_session() 
         assert source.left == []
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.standby", "Rules", 3)
 def test_a_deposed_leader_ends_with_an_error_that_names_its_successor() -> None:
     source, seen, ensemble = Source("a"), Seen(), MemoryEnsemble()
 
@@ -402,6 +406,7 @@ def test_a_topology_that_is_killed_before_its_slots_start_is_killed() -> None:
     assert driver.status == "killed"
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.standby", "Rules", 1)
 def test_a_session_that_is_lost_before_the_claim_opens_nothing() -> None:
     ensemble = MemoryEnsemble()
     opened: list[Json] = []
@@ -457,6 +462,7 @@ def test_a_run_that_fails_and_is_restarted_contends_again() -> None:
     assert not ensemble.candidates("words")
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.standby", "Rules", 4)
 def test_a_status_that_an_operator_wants_outlives_the_leader() -> None:
     source, seen, ensemble = Source("a"), Seen(), MemoryEnsemble()
     with running(source, seen, ensemble, "first") as first:
@@ -477,6 +483,7 @@ def test_a_status_that_an_operator_wants_outlives_the_leader() -> None:
             assert source.left == []
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.standby", "Rules", 4)
 def test_a_run_that_is_killed_processes_what_is_pending_and_nobody_runs_it_then() -> None:
     source, seen, ensemble = Source("a"), Seen(), MemoryEnsemble()
     with running(source, seen, ensemble, "first", held="a") as first:

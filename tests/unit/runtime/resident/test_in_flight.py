@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,7 @@ def test_what_a_lost_life_had_sent_is_taken_for_consumed() -> None:
     assert accounts.consumed(1, 2, 6) == 0
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.carrier", "Rules", 4)
 def test_what_is_sent_to_a_lost_life_is_not_told() -> None:
     accounts = InFlightCounts()
     for life in (1, 2):

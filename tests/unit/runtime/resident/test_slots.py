@@ -141,6 +141,7 @@ def test_tuples_go_from_slot_to_slot() -> None:
     assert progress.executed == {"first": 500, "second": 500, "third": 500}
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.carrier", "Rules", 1)
 @pytest.mark.parametrize("apart", [True, False])
 def test_the_newest_task_has_the_slot_and_the_earlier_one_is_not_heard(apart: bool) -> None:
     """Its tuple times out at a spout in another slot; a spout of its own is lost with it."""
@@ -257,6 +258,7 @@ class UnpicklableError(Exception):
     pass
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.carrier", "Rules", 5)
 def test_an_exception_of_a_bolt_ends_the_run_with_what_and_where() -> None:
     feeder = FeederSpout(WORD)
     builder = TopologyBuilder()
@@ -321,6 +323,7 @@ class Blocks(MemorySpout):
         self._gate.opened.wait(LIMIT_S)
 
 
+@pytest.mark.rule("txtopo.runtime.reliable.spout_host", "Rules", 1)
 def test_a_spout_that_blocks_holds_up_neither_bolts_nor_other_spouts() -> None:
     feeder, gate = FeederSpout(WORD), Gate()
     builder = TopologyBuilder()
