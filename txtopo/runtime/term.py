@@ -85,7 +85,7 @@ that was added, and the stores, have the rest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hooks:
+class TermHooks:
     """How a term reaches its driver.
 
     Attributes:
@@ -140,7 +140,7 @@ class LeaderTerm:
         commit_phase: CommitPhase,
         beat: LeaderBeat,
         meter: ProgressMeter,
-        hooks: Hooks,
+        hooks: TermHooks,
     ) -> None:
         self.coordinator = coordinator
         self.over = False

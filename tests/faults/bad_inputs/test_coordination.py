@@ -198,7 +198,7 @@ def test_a_gap_in_what_zookeeper_holds_is_not_planned_anew(
 def test_a_second_coordinator_waits_and_shows_who_leads(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("txtopo.runtime.driver.LEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("txtopo.runtime.candidacy.LEAD_TIMEOUT_S", 0.05)
     caplog.set_level(logging.INFO, "txtopo")
     storage, changes = Storage.in_memory(), Changes()
     other, candidate = client(storage), this_process()

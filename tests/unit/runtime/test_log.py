@@ -178,7 +178,7 @@ def test_every_record_of_a_run_with_trouble_has_every_attribute(flaky: State, ke
 
 
 def test_who_waits_and_who_was_adopted_is_told(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txtopo.runtime.driver.LEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("txtopo.runtime.candidacy.LEAD_TIMEOUT_S", 0.05)
     ensemble, changes = MemoryEnsemble(), Changes()
     other = MemoryTransactionalState("totals", ensemble)
     leads = other.lead({"host": "a\nb"}, timeout_s=1, on_lost=lambda: None)

@@ -99,7 +99,7 @@ def test_a_standby_takes_over_when_the_leader_stops() -> None:
 
 def test_a_standby_says_once_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it asks for the leadership meanwhile."""
-    monkeypatch.setattr("txtopo.runtime.driver.LEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("txtopo.runtime.candidacy.LEAD_TIMEOUT_S", 0.05)
     ensemble = MemoryEnsemble()
     topology = topology_of(memory_state())
     leader = MemoryTransactionalState("totals", ensemble)

@@ -21,27 +21,20 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from txtopo.errors import (
-    CoordinatorUnavailable,
-    FencedError,
-    InfrastructureError,
-    TooFewCores,
-    TopologyKilled,
-)
+from txtopo.errors import CoordinatorUnavailable, FencedError, TooFewCores, TopologyKilled
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER, warn_of_retry
-from txtopo.runtime.driver import LEAD_TIMEOUT_S
+from txtopo.runtime.candidacy import Candidacy, Hooks, Wishes
 from txtopo.runtime.leader_beat import BEAT_S, LeaderBeat, Summary
 from txtopo.runtime.listeners import ChangeRelay
-from txtopo.runtime.progress import Leading, Standby, Started, TopologyEvent, TopologyListener
+from txtopo.runtime.progress import Leading, Started, TopologyEvent, TopologyListener
 from txtopo.runtime.run_context import close_parts
-from txtopo.runtime.scheduler import Scheduler, ThreadScheduler, Timer
+from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import check_session, is_classic
 from txtopo.runtime.succession import StartableDriver, Succession, as_exception
 from txtopo.runtime.takeover import claim_epoch
 from txtopo.runtime.workers import check_workers
-from txtopo.transactional_state.commands import KILLED, RUNNING, Desired, who
-from txtopo.transactional_state.journal import Journal
+from txtopo.transactional_state.commands import KILLED, Desired
 from txtopo.transactional_state.opening import open_transactional_state
 from txtopo.transactional_state.store import this_process
 
@@ -51,7 +44,7 @@ if TYPE_CHECKING:
     from txtopo.config import Config
     from txtopo.metadata import Json
     from txtopo.transactional_state.memory import MemoryEnsemble
-    from txtopo.transactional_state.store import Leadership, TransactionalState
+    from txtopo.transactional_state.store import TransactionalState
 
 _logger = logger_of(LOGGER)
 
@@ -147,20 +140,40 @@ class StandbyDriver(Succession[TermDriver]):
         super().__init__(topology_id, listeners, scheduler)
         self._config = config
         self._state = state
-        self._candidate = this_process()
         self._open_driver = open_driver
         self._relay = _Relay(self._listeners.tell)
         self._active = active
         self._summary = summary
-        self._journal = Journal(state)
-        self._leadership: Leadership | None = None
+        candidate = this_process()
+        self._candidacy: Candidacy[Desired] = Candidacy(
+            topology_id,
+            config,
+            state,
+            candidate,
+            scheduler,
+            Hooks(
+                tell=self._listeners.tell,
+                claim=lambda journal: claim_epoch(
+                    topology_id, state, journal, candidate, scheduler, PARTS
+                )[0],
+                lead=self._lead,
+                drop=lambda _: None,
+                wait=lambda: None,
+                lost=self._lost,
+                fail=self._fail,
+            ),
+        )
+        self._wishes = Wishes(
+            topology_id,
+            scheduler,
+            changed=self._set_spouts,
+            stop=self.stop,
+            wait_for_rest=self.wait_for_rest,
+            beating=lambda: None if self._beat is None else self._beating,
+        )
         self._beat: LeaderBeat | None = None
-        self._beating = self._kill_is_due = self._ending = False
-        self._terms = self._lost_term = self._failures = 0
-        self._phase = "starting"
+        self._beating = False
         self._lost_error: Exception | None = None
-        self._desired = Desired()
-        self._kill: Timer | None = None
 
     @property
     def status(self) -> str:
@@ -168,17 +181,17 @@ class StandbyDriver(Succession[TermDriver]):
         driver = self._driver
         if self.ended.done():
             return self._end_status
-        if self._ending or self._stopping:
+        if self._candidacy.over or self._stopping:
             return "stopping"
-        if driver is None or self._is_lost:
-            return self._phase
-        if self._desired.status != RUNNING:
-            return self._desired.status
+        if driver is None or self._candidacy.is_lost:
+            return self._candidacy.status
+        if not self._wishes.runs:
+            return self._wishes.desired.status
         return "stopping" if driver.status in ("stopped", "failed") else driver.status
 
     def start(self) -> None:
         """Start the loop."""
-        self._scheduler.start(self._contend, self._crashed)
+        self._scheduler.start(self._candidacy.begin, self._crashed)
 
     def stop(self, error: Exception | None = None) -> None:
         """Stop the driver that runs, if one does, and then end."""
@@ -195,101 +208,10 @@ class StandbyDriver(Succession[TermDriver]):
 
     # ------------------------------------------------------------ leadership
 
-    @property
-    def _is_lost(self) -> bool:
-        return self._lost_term == self._terms
-
-    def _contend(self) -> None:
-        self._listeners.tell(Started(self._topology_id))
-        self._seek()
-
-    def _seek(self) -> None:
-        if self._ending:
-            return
-        self._terms += 1
-        number = self._terms
-
-        def lead() -> Leadership | None:
-            return self._state.lead(
-                self._candidate,
-                timeout_s=LEAD_TIMEOUT_S,
-                on_lost=lambda: self.post(lambda: self._lost(number)),
-            )
-
-        self._scheduler.submit(lead, self._asked)
-
-    def _asked(self, future: Future[Leadership | None]) -> None:
-        if self._ending:
-            return
-        if (error := future.exception()) is not None:
-            self._retry("the request for the leadership", error, self._seek)
-            return
-        self._leadership = None if self._is_lost else future.result()
-        if self._leadership is not None:
-            self._take_over()
-        elif self._is_lost:
-            self._seek()
-        elif self._phase != "standby":
-            self._scheduler.submit(self._journal.holder, self._stand_by)
-        else:
-            self._seek()
-
-    def _stand_by(self, future: Future[Json]) -> None:
-        """Tell the listeners who leads, if that can be read, and ask again."""
-        if self._ending:
-            return
-        self._phase = "standby"
-        holder = future.result() if future.exception() is None else None
-        self._listeners.tell(Standby(self._topology_id, holder))
-        self._seek()
-
-    def _take_over(self) -> None:
-        journal = self._journal = Journal(self._state)
-
-        def done(future: Future[tuple[Desired, int]]) -> None:
-            error = future.exception()
-            if self._ending:
-                return
-            if error is None and self._is_lost:
-                self._confirm()
-            elif error is None:
-                self._claimed(future.result()[0])
-            elif isinstance(error, FencedError):
-                self._contend_again(error)
-            elif isinstance(error, TopologyKilled) and self._desired.status == KILLED:
-                self._leave(None)  # it is this run that was killed, and lost its session meanwhile
-            else:
-                self._retry("the takeover", error, self._take_over_again)
-
-        def claim() -> tuple[Desired, int]:
-            id, candidate, scheduler = self._topology_id, self._candidate, self._scheduler
-            return claim_epoch(id, self._state, journal, candidate, scheduler, PARTS)
-
-        self._scheduler.submit(claim, done)
-
-    def _contend_again(self, error: FencedError) -> None:
-        """Leave the election and enter it again, because an operator claimed meanwhile."""
-        leadership, self._leadership = self._leadership, None
-
-        def released(_: Future[None] | None) -> None:
-            if not self._ending:
-                self._later("the claim of an epoch", error, self._seek)
-
-        if leadership is not None:
-            self._scheduler.submit(leadership.release, released)
-        else:
-            released(None)
-
-    def _take_over_again(self) -> None:
-        if self._is_lost:
-            self._seek()
-        elif not self._ending:
-            self._take_over()
-
-    def _claimed(self, desired: Desired) -> None:
-        self._phase = "starting"
-        self._wish(desired)
-        self._beat = LeaderBeat(self._state, self._scheduler, self._journal, desired, self._summary)
+    def _lead(self, desired: Desired) -> None:
+        self._wishes.take(desired)
+        journal = self._candidacy.journal
+        self._beat = LeaderBeat(self._state, self._scheduler, journal, desired, self._summary)
         self._begin_beat(self._beat)
         self._open()
 
@@ -298,41 +220,41 @@ class StandbyDriver(Succession[TermDriver]):
 
         The cores of a leader that has died may be free a little later than its place.
         """
-        active = self._spouts_active
+        active, candidacy = self._spouts_active, self._candidacy
 
         def done(future: Future[TermDriver]) -> None:
             error = future.exception()
-            if self._ending:
+            if candidacy.over:
                 return
-            if self._is_lost:
-                self._confirm()
+            if candidacy.is_lost:
+                candidacy.confirm()
             elif error is None:
-                self._listeners.tell(Leading(self._topology_id, self._journal.epoch, None, None))
-                self._failures = 0
+                self._listeners.tell(
+                    Leading(self._topology_id, candidacy.journal.epoch, None, None)
+                )
+                candidacy.forget_failures()
                 self._begin(future.result(), self._driver_ended)
                 if self._spouts_active != active:
                     self._set_spouts()
             elif isinstance(error, TooFewCores):
-                self._later("the start of the slots", error, self._open_again)
+                candidacy.later("the start of the slots", error, self._open_again)
             else:
-                self._retry("the start of the slots", error, self._open_again)
+                candidacy.retry("the start of the slots", error, self._open_again)
 
         self._scheduler.submit(lambda: self._open_driver([self._relay], active), done)
 
     def _open_again(self) -> None:
-        if self._is_lost:
-            self._confirm()
-        elif not self._ending:
+        if self._candidacy.is_lost:
+            self._candidacy.confirm()
+        elif not self._candidacy.over:
             self._open()
 
-    def _lost(self, number: int) -> None:
+    def _lost(self) -> None:
         """Close what this term has opened; what it still opens is not started."""
-        if self._ending or number != self._terms:
-            return
-        self._lost_term, self._leadership, self._beat = number, None, None
-        self._phase = "leadership lost"
+        self._beat = None
+        self._candidacy.status = "leadership lost"
         if (driver := self._driver) is not None:
-            epoch = self._journal.epoch
+            epoch = self._candidacy.journal.epoch
             text = f"the session of epoch {epoch} with zookeeper was lost"
             self._lost_error = CoordinatorUnavailable(text)
             self._close(driver, self._lost_error)
@@ -347,50 +269,12 @@ class StandbyDriver(Succession[TermDriver]):
         elif self._stopping:
             self._leave(None)
         else:
-            what, epoch = "the session that holds the leadership", self._journal.epoch
-            self._retry(what, error, self._confirm, epoch)
+            what, epoch = "the session that holds the leadership", self._candidacy.journal.epoch
+            self._candidacy.later(what, error, self._candidacy.confirm, epoch)
 
-    def _confirm(self) -> None:
-        """Find out whether another process has claimed an epoch since."""
-        if self._ending:
-            return
-
-        def done(future: Future[None]) -> None:
-            error = future.exception()
-            if error is None:
-                self._seek()
-            elif not self._ending:
-                self._retry("the check of who leads", error, self._confirm)
-
-        self._scheduler.submit(self._journal.confirm, done)
-
-    def _retry(
-        self,
-        what: str,
-        error: BaseException,
-        again: Callable[[], None],
-        epoch: int | None = None,
-    ) -> None:
-        if isinstance(error, InfrastructureError):
-            self._later(what, error, again, epoch)
-        else:
-            self._leave(as_exception(error))
-
-    def _later(
-        self, what: str, error: Exception, again: Callable[[], None], epoch: int | None = None
-    ) -> None:
-        """Try again after a pause. The pause grows until the driver of a term has begun."""
-        self._failures += 1
-        pause_s = self._config.pause_s(self._failures)
-        warn_of_retry(
-            what,
-            error,
-            topology=self._topology_id,
-            failures=self._failures,
-            pause_s=pause_s,
-            epoch=epoch,
-        )
-        self._scheduler.call_later(pause_s, again)
+    def _fail(self, error: Exception) -> None:
+        """End, without an error if it is this run that was killed, and lost its session since."""
+        self._leave(None if isinstance(error, TopologyKilled) and self._wishes.killed else error)
 
     # ------------------------------------------------------------ what operators ask for
 
@@ -414,49 +298,17 @@ class StandbyDriver(Succession[TermDriver]):
         if error is not None:
             failures += 1
             pause_s = max(BEAT_S, self._config.pause_s(failures))
-            what, epoch = "the look at what operators ask for", self._journal.epoch
+            what, epoch = "the look at what operators ask for", self._candidacy.journal.epoch
             id = self._topology_id
             warn_of_retry(what, error, topology=id, failures=failures, pause_s=pause_s, epoch=epoch)
         else:
             failures = 0
         self._scheduler.call_later(pause_s, lambda: self._begin_beat(beat, failures))
-        self._obey(beat.desired)
-
-    def _obey(self, desired: Desired) -> None:
-        """Do what operators asked for, which is stored by now."""
-        if desired.same_wish(self._desired):
-            if self._kill_is_due:
-                self.stop()
-            return
-        id, status, by = self._topology_id, desired.status, who(desired.by)
-        text = "topology %r: is to be %s, as %s asked"
-        _logger.info(text, id, status, by, extra={"topology": id})
-        self._wish(desired)
-        self._set_spouts()
-        if status == KILLED:
-            self._kill = self._scheduler.call_later(desired.wait_s, lambda: self._end_kill(desired))
-            rested: Future[None] = Future()
-            rested.add_done_callback(lambda _: self.post(lambda: self._end_kill(desired)))
-            self.wait_for_rest(rested)
-
-    def _wish(self, desired: Desired) -> None:
-        self._desired, self._kill_is_due = desired, False
-        if self._kill is not None:
-            self._kill.cancel()
-            self._kill = None
-
-    def _end_kill(self, desired: Desired) -> None:
-        """Stop, unless the topology was activated meanwhile, or is just being activated."""
-        # Without a leadership another process may have activated it: the next claim tells.
-        if self._ending or self._beat is None or not desired.same_wish(self._desired):
-            return
-        self._kill_is_due = self._beating
-        if not self._beating:
-            self.stop()
+        self._wishes.obey(beat.desired)
 
     @property
     def _spouts_active(self) -> bool:
-        return self._active and self._desired.status == RUNNING
+        return self._active and self._wishes.runs
 
     def _set_spouts(self) -> None:
         if (driver := self._driver) is not None:
@@ -473,14 +325,14 @@ class StandbyDriver(Succession[TermDriver]):
 
     def _leave(self, error: Exception | None) -> None:
         """Give up the place in the election, and end. The driver has ended, or there was none."""
-        if self._ending:
+        if self._candidacy.over:
             return
-        self._ending = True
-        killed = self._desired.status == KILLED if error is None else False
+        self._candidacy.over, self._beat = True, None
+        killed = self._wishes.killed if error is None else False
         self._end_status = KILLED if killed or isinstance(error, TopologyKilled) else ""
         steps = [self._state.close]
-        if self._leadership is not None:
-            steps.insert(0, self._leadership.release)
+        if (leadership := self._candidacy.leadership) is not None:
+            steps.insert(0, leadership.release)
         close = partial(close_parts, self._topology_id, steps)
         self._scheduler.submit(close, lambda _: self._end(error))
 

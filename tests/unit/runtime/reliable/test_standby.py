@@ -28,6 +28,7 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.errors import FencedError, TooFewCores, TopologyChanged, TopologyKilled
 from txtopo.metadata import Json
 from txtopo.operations.ensemble import Ensemble
+from txtopo.runtime import candidacy
 from txtopo.runtime.handle import ReliableRun
 from txtopo.runtime.progress import Leading, Restarting, Standby, Started, Stopped, TopologyListener
 from txtopo.runtime.reliable import standby
@@ -49,7 +50,7 @@ MEMORY = Config(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a standby ask, and a leader look for commands, more often than once a second."""
-    monkeypatch.setattr(standby, "LEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(candidacy, "LEAD_TIMEOUT_S", 0.05)
     monkeypatch.setattr(standby, "BEAT_S", 0.05)
 
 

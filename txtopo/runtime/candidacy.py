@@ -1,0 +1,320 @@
+"""How a driver comes to lead its topology, asks who leads after it lost that, and obeys operators.
+
+A candidacy asks for the leadership until it has it, and claims an epoch. When the session is lost,
+the driver closes what it has begun, and has the candidacy confirm that nobody else has claimed a
+later epoch. If somebody has, the run ends with an error that names the successor. Otherwise the
+candidacy asks for the leadership again. What fails because of ZooKeeper, a store or Spark is tried
+again after a pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from txtopo.errors import FencedError, InfrastructureError
+from txtopo.log_records import logger_of
+from txtopo.retries import LOGGER, warn_of_retry
+from txtopo.runtime.progress import Standby, Started, TopologyEvent
+from txtopo.runtime.succession import as_exception
+from txtopo.transactional_state.commands import KILLED, RUNNING, Desired, who
+from txtopo.transactional_state.journal import Journal
+
+if TYPE_CHECKING:
+    from txtopo.config import Config
+    from txtopo.metadata import Json
+    from txtopo.runtime.scheduler import Scheduler, Timer
+    from txtopo.transactional_state.store import Leadership, TransactionalState
+
+# How long one request for the leadership waits. A stop waits at most so long for its answer.
+LEAD_TIMEOUT_S = 1.0
+
+_logger = logger_of(LOGGER)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks(Generic[T]):
+    """How a candidacy reaches its driver. All but *claim* are called on the loop.
+
+    Attributes:
+        tell: Tells the listeners of a change.
+        claim: Claims an epoch with a new journal, and what else a leader needs. Called on a thread.
+        lead: Begins a term with what was claimed.
+        drop: Closes what was claimed too late: the session was lost, or the run has ended.
+        wait: Called whenever this process was told that it does not lead.
+        lost: Closes what the term has begun, because the session was lost.
+        fail: Ends the run with an error.
+    """
+
+    tell: Callable[[TopologyEvent], None]
+    claim: Callable[[Journal], T]
+    lead: Callable[[T], None]
+    drop: Callable[[T], None]
+    wait: Callable[[], None]
+    lost: Callable[[], None]
+    fail: Callable[[Exception], None]
+
+
+class Candidacy(Generic[T]):
+    """A process's candidacy for the leadership of one topology. Used on the loop only.
+
+    Args:
+        topology_id: Id of the topology.
+        config: Its settings: the pauses, and how many txids are kept.
+        state: Its transactional state.
+        candidate: Describes this process to other candidates.
+        scheduler: Time and threads of the loop.
+        hooks: How to reach the driver.
+    """
+
+    def __init__(
+        self,
+        topology_id: str,
+        config: Config,
+        state: TransactionalState,
+        candidate: Json,
+        scheduler: Scheduler,
+        hooks: Hooks[T],
+    ) -> None:
+        self.status = "starting"
+        """``starting``, ``standby``, or ``leadership lost``."""
+        self.journal = Journal(state, config.history_txids)
+        """That of this term."""
+        self.leadership: Leadership | None = None
+        """The place in the election; None without one, or when its session is lost."""
+        self.over = False
+        """Whether the run is ending: nothing more is asked for."""
+        self._topology_id = topology_id
+        self._config = config
+        self._state = state
+        self._candidate = candidate
+        self._scheduler = scheduler
+        self._hooks = hooks
+        self._terms = self._lost_term = self._failures = 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the session of the present term was lost."""
+        return self._lost_term == self._terms
+
+    def begin(self) -> None:
+        """Ask for the leadership for the first time."""
+        self._hooks.tell(Started(self._topology_id))
+        self._seek()
+
+    def confirm(self) -> None:
+        """Find out whether another process has claimed an epoch since; if not, contend again."""
+        if self.over:
+            return
+
+        def done(future: Future[None]) -> None:
+            error = future.exception()
+            if error is None:
+                self._seek()
+            elif not self.over:
+                self.retry("the check of who leads", error, self.confirm)
+
+        self._scheduler.submit(self.journal.confirm, done)
+
+    def retry(
+        self,
+        what: str,
+        error: BaseException,
+        again: Callable[[], None],
+        epoch: int | None = None,
+    ) -> None:
+        """Call *again* after a pause, or end the run if the error is not of the infrastructure."""
+        if isinstance(error, InfrastructureError):
+            self.later(what, error, again, epoch)
+        else:
+            self._hooks.fail(as_exception(error))
+
+    def later(
+        self, what: str, error: Exception, again: Callable[[], None], epoch: int | None = None
+    ) -> None:
+        """Call *again* after a pause. Each pause is longer, until ``forget_failures``."""
+        self._failures += 1
+        pause_s = self._config.pause_s(self._failures)
+        warn_of_retry(
+            what,
+            error,
+            topology=self._topology_id,
+            failures=self._failures,
+            pause_s=pause_s,
+            epoch=epoch,
+        )
+        self._scheduler.call_later(pause_s, again)
+
+    def forget_failures(self) -> None:
+        """Let the next pause be short again, because a term did something."""
+        self._failures = 0
+
+    def _seek(self) -> None:
+        if self.over:
+            return
+        self._terms += 1
+        number = self._terms
+
+        def lead() -> Leadership | None:
+            return self._state.lead(
+                self._candidate,
+                timeout_s=LEAD_TIMEOUT_S,
+                on_lost=lambda: self._scheduler.post(lambda: self._lost(number)),
+            )
+
+        self._scheduler.submit(lead, self._asked)
+
+    def _asked(self, future: Future[Leadership | None]) -> None:
+        if self.over:
+            return
+        error = future.exception()
+        self.leadership = None if error is not None or self.is_lost else future.result()
+        if self.leadership is not None:
+            self._take_over()
+            return
+        self._hooks.wait()
+        if error is not None:
+            self.retry("the request for the leadership", error, self._seek)
+        elif self.status != "standby":
+            self._scheduler.submit(self.journal.holder, self._stand_by)
+        else:
+            self._seek()
+
+    def _stand_by(self, future: Future[Json]) -> None:
+        """Tell the listeners who leads, if that can be read, and ask again."""
+        if self.over:
+            return
+        self.status = "standby"
+        holder = future.result() if future.exception() is None else None
+        self._hooks.tell(Standby(self._topology_id, holder))
+        self._seek()
+
+    def _take_over(self) -> None:
+        # A late write of the term before uses that term's journal, and is refused.
+        journal = self.journal = Journal(self._state, self._config.history_txids)
+
+        def done(future: Future[T]) -> None:
+            error = future.exception()
+            if error is None and (self.over or self.is_lost):
+                self._hooks.drop(future.result())
+            if self.over:
+                return
+            if isinstance(error, FencedError):
+                self._contend_again(error)
+            elif error is not None:
+                self.retry("the takeover", error, self._take_over_again)
+            elif self.is_lost:
+                self.confirm()
+            else:
+                self.status = "starting"
+                self._hooks.lead(future.result())
+
+        self._scheduler.submit(lambda: self._hooks.claim(journal), done)
+
+    def _contend_again(self, error: FencedError) -> None:
+        """Leave the election and enter it again, because another process claimed meanwhile."""
+        leadership, self.leadership = self.leadership, None
+
+        def released(_: Future[None] | None) -> None:
+            if not self.over:
+                self.later("the claim of an epoch", error, self._seek)
+
+        if leadership is not None:
+            self._scheduler.submit(leadership.release, released)
+        else:
+            released(None)
+
+    def _take_over_again(self) -> None:
+        if self.is_lost:
+            self._seek()
+        elif not self.over:
+            self._take_over()
+
+    def _lost(self, number: int) -> None:
+        if self.over or number != self._terms:
+            return
+        self._lost_term, self.leadership = number, None
+        self._hooks.lost()
+
+
+class Wishes:
+    """What operators want of a topology, and the end of one that they killed. On the loop only.
+
+    Args:
+        topology_id: Id of the topology.
+        scheduler: Time of the loop.
+        changed: Starts or stops the spouts, after a wish has changed.
+        stop: Stops the run.
+        wait_for_rest: Resolves a future when nothing is left to do.
+        beating: Returns whether a beat is under way; None if this process does not lead.
+    """
+
+    def __init__(
+        self,
+        topology_id: str,
+        scheduler: Scheduler,
+        *,
+        changed: Callable[[], None],
+        stop: Callable[[], None],
+        wait_for_rest: Callable[[Future[None]], None],
+        beating: Callable[[], bool | None],
+    ) -> None:
+        self.desired = Desired()
+        self._topology_id = topology_id
+        self._scheduler = scheduler
+        self._changed = changed
+        self._stop = stop
+        self._wait_for_rest = wait_for_rest
+        self._beating = beating
+        self._kill: Timer | None = None
+        self._kill_is_due = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether the topology is to run: it is neither deactivated nor killed."""
+        return self.desired.status == RUNNING
+
+    @property
+    def killed(self) -> bool:
+        """Whether the topology was killed."""
+        return self.desired.status == KILLED
+
+    def take(self, desired: Desired) -> None:
+        """Begin a term with what operators want."""
+        self.desired, self._kill_is_due = desired, False
+        if self._kill is not None:
+            self._kill.cancel()
+            self._kill = None
+
+    def obey(self, desired: Desired) -> None:
+        """Do what operators asked for, which is stored by now. Called after each beat."""
+        if desired.same_wish(self.desired):
+            if self._kill_is_due:
+                self._stop()
+            return
+        id, status, by = self._topology_id, desired.status, who(desired.by)
+        text = "topology %r: is to be %s, as %s asked"
+        _logger.info(text, id, status, by, extra={"topology": id})
+        self.take(desired)
+        self._changed()
+        if self.killed:
+            self._kill = self._scheduler.call_later(desired.wait_s, lambda: self._end_kill(desired))
+            rested: Future[None] = Future()
+            rested.add_done_callback(
+                lambda _: self._scheduler.post(lambda: self._end_kill(desired))
+            )
+            self._wait_for_rest(rested)
+
+    def _end_kill(self, desired: Desired) -> None:
+        """Stop, unless the topology was activated meanwhile, or is just being activated."""
+        # Who does not lead does not know whether another process has activated it: the next
+        # takeover tells, or the check of who leads.
+        if not desired.same_wish(self.desired) or (beating := self._beating()) is None:
+            return
+        self._kill_is_due = beating
+        if not beating:
+            self._stop()
