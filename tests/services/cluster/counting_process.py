@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from tests.harness.polling import LIMIT_S
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.processes import say
+from tests.harness.servers.spark_cluster import START_LIMIT_S
 from tests.harness.spark_session import open_test_session
 from tests.services.cluster.works import Flights, Messages, Words, Work
 from txtopo import Config
@@ -52,6 +53,7 @@ class Order:
         sources: Where the sources are.
         folder: Where the states are; see :func:`folder_of`.
         holds: After how many commits of each work it waits.
+        cores: How many cores there are before a work begins; None if that does not matter.
     """
 
     master: str
@@ -63,6 +65,7 @@ class Order:
     sources: str
     folder: str
     holds: list[int]
+    cores: int | None
 
     def packed(self) -> str:
         """Return it as an argument of the command line."""
@@ -209,7 +212,12 @@ def main(order: Order) -> None:
     logging.getLogger("txtopo").addHandler(Warnings(logging.WARNING))
     spark = open_test_session(order.master, order.conf)
     say("running")
+    jobs = SlotJobs(spark, "stages")
     for carrier, name in order.tasks:
+        if order.cores is not None:
+            # Those of a machine that was struck in the work before are there again.
+            there = f"there are {order.cores} cores"
+            wait_until(lambda: jobs.cores().all == order.cores, there, START_LIMIT_S)
         do_work(spark, carrier, name, order)
     spark.stop()
     say("done")

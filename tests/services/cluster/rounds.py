@@ -165,6 +165,7 @@ def order_of(
         sources=str(services.folder),
         folder=str(services.folder / situation.name),
         holds=sorted(situation.strikes),
+        cores=situation.workers if situation.steady else None,
     )
 
 
