@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import ssl
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from state_backends.sql.mariadb import MariadbDialect
 from tests.harness.servers.mariadb import MariaServer
 from txtopo import Fields
 from txtopo.errors import (
@@ -18,6 +21,7 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.state import State, open_state
+from txtopo.state.backend import StateTable
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.service("mariadb")
@@ -48,6 +52,27 @@ def test_a_table_of_another_engine_is_refused(state: State, url: str) -> None:
 def test_options_that_change_what_a_write_is_are_refused(url: str, option: str) -> None:
     with pytest.raises(TopologyError, match=f"the option {option.partition('=')[0]!r}"):
         open_state(f"{url}?{option}", table="counts").open()
+
+
+def test_connections_share_a_context_of_tls_unless_their_url_has_settings_of_it(url: str) -> None:
+    """PyMySQL reads the certificates of all authorities for each connection."""
+    engines = (engine_of(url), engine_of(url), sa.create_engine(url))
+    first, second, plain = map(driver_connection, engines)
+
+    assert first.ctx is second.ctx
+    assert first.ctx.verify_mode is plain.ctx.verify_mode is ssl.CERT_NONE
+    with pytest.raises(sa.exc.OperationalError, match="SSL is required"):
+        driver_connection(engine_of(f"{url}?ssl_check_hostname=false"))
+
+
+def engine_of(url: str) -> sa.Engine:
+    return MariadbDialect(
+        sa.make_url(url), StateTable("counts", "opaque", Fields("key string"), Fields("value long"))
+    ).engine()
+
+
+def driver_connection(engine: sa.Engine) -> Any:
+    return engine.connect().connection.driver_connection
 
 
 def test_a_server_that_may_lose_a_commit_is_refused(state: State, url: str) -> None:
