@@ -29,6 +29,8 @@ FLIGHTS = 60_000
 FLIGHTS_BATCH_BYTES = 240_000
 WORDS = 40_000
 MESSAGES = 20_000
+MESSAGES_BATCH = 250
+"""Of each of the four partitions."""
 VOCABULARY = 500
 
 
@@ -136,7 +138,12 @@ class Messages(Work):
         assert producer.flush() == 0
 
     def topology(self, folder: Path) -> Topology:
-        return word_count(self.servers, self._state(folder), reports=self._reports(folder))
+        return word_count(
+            self.servers,
+            self._state(folder),
+            reports=self._reports(folder),
+            batch_records_max=MESSAGES_BATCH,
+        )
 
     def prepare_run(self, folder: Path) -> None:
         self._make(self._reports(folder), 1)
