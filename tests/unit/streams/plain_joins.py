@@ -105,10 +105,10 @@ def joined(
         lefts += [(row, set()) for side, row in new if side == "left"]
         rights += [row for side, row in new if side == "right"]
         for at, (one, found) in enumerate(lefts):
-            for number, other in enumerate(rights):
-                is_new = at >= old_lefts or number >= old_rights
+            # Two old rows have met before.
+            for other in rights[0 if at >= old_lefts else old_rights :]:
                 apart = other[3] - one[3]
-                if is_new and one[1] is not None and one[1] == other[1] and lower <= apart <= upper:
+                if one[1] is not None and one[1] == other[1] and lower <= apart <= upper:
                     told.emitted.append((txid, (tuple(one), tuple(other))))
                     found.add(other[0])
         for at, (one, found) in enumerate(lefts):
