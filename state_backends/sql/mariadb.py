@@ -492,15 +492,15 @@ def _connection_class() -> type:
     """
     from pymysql.connections import Connection  # type: ignore[import-untyped]
 
-    class Sharing(Connection):  # type: ignore[misc]
+    class _OneContext(Connection):  # type: ignore[misc]
         shared: ClassVar[ssl.SSLContext | None] = None
 
         def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
             if sslp:
                 made: ssl.SSLContext = super()._create_ssl_ctx(sslp)
                 return made
-            if Sharing.shared is None:
-                Sharing.shared = super()._create_ssl_ctx(sslp)
-            return Sharing.shared
+            if _OneContext.shared is None:
+                _OneContext.shared = super()._create_ssl_ctx(sslp)
+            return _OneContext.shared
 
-    return Sharing
+    return _OneContext
