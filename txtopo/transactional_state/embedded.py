@@ -41,7 +41,8 @@ CLIENTS_MAX = 200
 """Limit for one address. All connections come from the loopback address."""
 
 SNAPSHOTS_KEPT = 3
-PURGE_INTERVAL_S = 3600.0
+PURGE_INTERVAL_S = 600.0
+"""A topology with 400 txids a second writes 110 MiB of log in that time."""
 START_WAITS_MAX = 200
 START_WAIT_S = 0.05
 
@@ -129,7 +130,7 @@ class EmbeddedServer:
         return f"{HOST}:{self._recorded_port()}"
 
     def tidy(self) -> None:
-        """Delete old files of the server, at most once an hour, if this JVM hosts it."""
+        """Delete old files of the server, at most every ten minutes, if this JVM hosts it."""
         if now() - self._purged_s < PURGE_INTERVAL_S:
             return
         self._purged_s = now()
