@@ -98,6 +98,7 @@ class Board(TopologyListener):
         self._states, self._several_spouts = _states_of(graph), len(graph.spouts) > 1
         self._version = 1
         self._seen: tuple[Json, ...] = ()
+        self._ended = False
         self._epoch: int | None = None
         self._current: int | None = None
         self._adopted: int | None = None
@@ -170,6 +171,7 @@ class Board(TopologyListener):
             self._notes[type(change)](change, now_s)
 
     def _life(self, change: TopologyEvent, now_s: float) -> None:
+        self._ended = isinstance(change, Stopped)
         match change:
             case Leading():
                 self._epoch, self._current = change.epoch, change.current
@@ -397,6 +399,7 @@ class Board(TopologyListener):
                 "replayed_txids": self._timeline.replayed_txids,
                 "losses": dict(self._lost_total),
                 "restarts": self._restarts,
+                "ended": self._ended,
                 "slots_lost": self._slots_lost,
                 "run_txids": self._timeline.run_txids,
                 "group_txids": self._group_txids,

@@ -179,7 +179,7 @@ class Candidacy(Generic[T]):
         self._hooks.wait()
         if error is not None:
             self.retry("the request for the leadership", error, self._seek)
-        elif self.status != "standby":
+        elif self.status != "standby" and not self.is_lost:
             self._scheduler.submit(self.journal.holder, self._stand_by)
         else:
             self._seek()

@@ -99,13 +99,13 @@ class TopologyDriver:
     @property
     def status(self) -> str:
         """The status in one word; from any thread."""
+        term = self._term  # before the others, which are changed before it
         if self._candidacy.over:
             return self._end_status or "stopping"
-        if self._term is None:
+        if term is None:
             return self._candidacy.status
-        if self._wishes.killed:
-            return KILLED
-        return RUNNING if self._plans else DEACTIVATED
+        status = self._wishes.desired.status
+        return DEACTIVATED if status == RUNNING and not self._active else status
 
     @property
     def pace(self) -> dict[str, Json]:
@@ -173,6 +173,7 @@ class TopologyDriver:
             self._scheduler.submit(partial(close_prepared, self._context), lambda _: None)
 
     def _begin_term(self, taken: Takeover) -> None:
+        self._wishes.take(taken.desired)
         coordinator = taken.coordinator
         phase = CommitPhase(self._context, taken.backends)
         hooks = TermHooks(self._tell, self._waiters, self._end_term, self._wishes.obey)
@@ -183,7 +184,6 @@ class TopologyDriver:
         )
         self._began_at = coordinator.current
         self._waiters.begin()
-        self._wishes.take(desired)
         first, last = taken.adopted or (None, None)
         topology, current = self._context.graph.id, coordinator.current
         self._tell(Leading(topology, coordinator.epoch, current, last, first))
@@ -193,9 +193,10 @@ class TopologyDriver:
 
     def _lost(self) -> None:
         """End the term after the session was lost, and find out whether another one leads."""
-        term, self._term = self._term, None
-        if term is None:
+        if self._term is None:
             return  # the request or the takeover that is under way looks at it when it ends
+        self._candidacy.status = "leadership lost"
+        term, self._term = self._term, None
         if term.coordinator.current > self._began_at:
             self._candidacy.forget_failures()
         epoch = term.coordinator.epoch
@@ -204,7 +205,6 @@ class TopologyDriver:
         if self._stopping:
             self._end(None)
             return
-        self._candidacy.status = "leadership lost"
         lost = CoordinatorUnavailable(f"the session of epoch {epoch} with zookeeper was lost")
         what = "the session that holds the leadership"
         self._candidacy.later(what, lost, self._candidacy.confirm, epoch)

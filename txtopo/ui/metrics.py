@@ -165,7 +165,7 @@ def samples(board: Board) -> Iterator[Sample]:
         yield "status", (status,), facts["status"] == status
     yield "started_timestamp_seconds", (), facts["started_at_s"]
     yield "restarts_total", (), counters["restarts"]
-    finishes = facts["status"] == "killed" and bool(facts["phases"])
+    finishes = facts["status"] == "killed" and not counters["ended"]
     yield "leading", (), facts["status"] in _LEADING or finishes
     for each in facts["components"]:
         yield "rows_total", (each["component"],), each["tuples_total"]

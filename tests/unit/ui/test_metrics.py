@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -129,11 +129,12 @@ def test_each_status_of_a_run_is_exported() -> None:
     assert sum(values(read(board)["txtopo_status"]).values()) == 1
 
 
-def test_a_run_that_is_killed_leads_until_it_has_finished() -> None:
-    board = board_of()
+@pytest.mark.parametrize("of", [board_of, trees_board], ids=["transactional", "at least once"])
+def test_a_run_that_is_killed_leads_until_it_has_finished(of: Callable[[], Board]) -> None:
+    board = of()
     board.attach(lambda: "killed")
     before = values(read(board)["txtopo_leading"])
-    board.on_change(Stopped("totals", None))
+    board.on_change(Stopped(board.topology, None))
 
     assert before == {(): 1}
     assert values(read(board)["txtopo_leading"]) == {(): 0}
