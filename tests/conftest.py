@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -221,6 +222,9 @@ def _java() -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Take fewer examples of each property if only the fast tests run; collect no garbage yet."""
     gc.disable()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # What a script runs in its background ignores ^C, and so would the programs of tests.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     from tests.harness.chance import be_patient, take_fewer
 
     be_patient()
