@@ -41,8 +41,11 @@ CLIENTS_MAX = 200
 """Limit for one address. All connections come from the loopback address."""
 
 SNAPSHOTS_KEPT = 3
-PURGE_INTERVAL_S = 600.0
-"""A topology with 400 txids a second writes 110 MiB of log in that time."""
+PURGE_INTERVAL_S = 60.0
+LOG_SETTINGS = {"zookeeper.snapSizeLimitInKb": "32768", "zookeeper.preAllocSize": "4096"}
+"""A snapshot follows after at most 32 MiB of log. By default it is 4 GiB, or 100,000 transactions,
+and a transaction of a group of txids has 14 KiB. What is allocated ahead counts as well, by default
+64 MiB."""
 START_WAITS_MAX = 200
 START_WAIT_S = 0.05
 
@@ -130,7 +133,7 @@ class EmbeddedServer:
         return f"{HOST}:{self._recorded_port()}"
 
     def tidy(self) -> None:
-        """Delete old files of the server, at most every ten minutes, if this JVM hosts it."""
+        """Delete old files of the server, at most every minute, if this JVM hosts it."""
         if now() - self._purged_s < PURGE_INTERVAL_S:
             return
         self._purged_s = now()
@@ -214,6 +217,9 @@ class EmbeddedServer:
                 "spark.driver.extraJavaOptions",
                 directory=str(self._directory),
             )
+        properties = self._class("java.lang.System").getProperties()
+        for name, value in LOG_SETTINGS.items():
+            properties.putIfAbsent(name, value)
         self._quieten()
         data = self._class("java.io.File")(str(self._directory / "data"))
         factory = self._listen(self._recorded_port())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from tests.harness.processes import Child
 from tests.harness.servers.private import free_port
@@ -21,7 +22,7 @@ from txtopo.transactional_state import (
     embedded,
     open_transactional_state,
 )
-from txtopo.transactional_state.embedded import SNAPSHOTS_KEPT
+from txtopo.transactional_state.embedded import HOST, SNAPSHOTS_KEPT
 
 pytestmark = pytest.mark.spark
 
@@ -199,6 +200,23 @@ def test_a_standby_takes_over_server_and_leadership_after_a_kill(tmp_path: Path)
             assert second.said[-1]["current"] == leads["current"] + 5
 
 
+def test_a_snapshot_follows_after_some_mib_of_log(jvm: Any, tmp_path: Path) -> None:
+    """Old logs are deleted only before a snapshot; by default there may be 4 GiB before one."""
+    state = opened(jvm, tmp_path)
+    client = KazooClient(f"{HOST}:{port_of(tmp_path)}")
+    client.start()
+    client.create("/large")
+    for _ in range(50):
+        client.set("/large", bytes(1_000_000))
+    client.stop()
+    client.close()
+    state.close()
+
+    logs = list((tmp_path / "data" / "version-2").glob("log.*"))
+    assert len(logs) in (2, 3)
+    assert max(path.stat().st_size for path in logs) <= 37 * 2**20  # 4 MiB are allocated ahead
+
+
 def started_often(jvm: Any, directory: Path) -> Path:
     """Start the server more often than it keeps snapshots; return the folder of its files."""
     for epoch in range(1, STARTS + 1):  # each start leaves a snapshot and a log
@@ -219,7 +237,7 @@ def test_old_files_of_the_server_are_deleted_without_a_word(
     assert capfd.readouterr().out == ""
 
 
-def test_old_files_are_deleted_once_an_hour(
+def test_old_files_are_deleted_once_a_minute(
     jvm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, state = started_often(jvm, tmp_path), opened(jvm, tmp_path)
