@@ -96,9 +96,8 @@ class Board(TopologyListener):
         process = this_process()
         self._process = {"host": process["host"], "pid": process["pid"]}
         self._states, self._several_spouts = _states_of(graph), len(graph.spouts) > 1
-        self._version = 1
+        self._version, self._ended = 1, False
         self._seen: tuple[Json, ...] = ()
-        self._ended = False
         self._epoch: int | None = None
         self._current: int | None = None
         self._adopted: int | None = None
