@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from signal import SIGSTOP
 from typing import Any
 from uuid import uuid4
 
@@ -80,7 +81,7 @@ def test_a_standby_reads_what_a_killed_leader_has_not_committed(
     """It waits outside the group, and joins it when it leads."""
     log, path, records = Log(kafka), tmp_path / "records", 8_000
     group = Group(log)
-    log.write(range(records))
+    log.write(range(records // 2))
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
     arguments = (kafka.servers, log.name, group.name, str(path), hosts)
 
@@ -95,6 +96,8 @@ def test_a_standby_reads_what_a_killed_leader_has_not_committed(
 
             wait_until(has_committed, "the leader has committed")
             assert group.members() == 1
+            leader.signal(SIGSTOP)  # so that it has not processed all when it is killed
+            log.write(range(records // 2, records))
             leader.kill()
             before = processed(path)
             assert len(before) < records
