@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from txtopo.errors import FencedError, InfrastructureError
+from txtopo.errors import CoordinatorUnavailable, FencedError, InfrastructureError, TopologyKilled
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER, warn_of_retry
 from txtopo.runtime.progress import Standby, Started, TopologyEvent
@@ -120,16 +120,25 @@ class Candidacy(Generic[T]):
 
         self._scheduler.submit(self.journal.confirm, done)
 
+    def lost_error(self) -> CoordinatorUnavailable:
+        """Return the error that says that the session of this term was lost."""
+        text = f"the session of epoch {self.journal.epoch} with zookeeper was lost"
+        return CoordinatorUnavailable(text)
+
+    def confirm_later(self, lost: Exception) -> None:
+        """Confirm after a pause, since the session was lost."""
+        what = "the session that holds the leadership"
+        self.later(what, lost, self.confirm, self.journal.epoch)
+
     def retry(
         self,
         what: str,
         error: BaseException,
         again: Callable[[], None],
-        epoch: int | None = None,
     ) -> None:
         """Call *again* after a pause, or end the run if the error is not of the infrastructure."""
         if isinstance(error, InfrastructureError):
-            self.later(what, error, again, epoch)
+            self.later(what, error, again)
         else:
             self._hooks.fail(as_exception(error))
 
@@ -282,6 +291,13 @@ class Wishes:
     def killed(self) -> bool:
         """Whether the topology was killed."""
         return self.desired.status == KILLED
+
+    def end_error(self, error: Exception) -> Exception | None:
+        """Return what the run ends with: no error if this run was killed, and learns it again.
+
+        That is so when its session was lost meanwhile.
+        """
+        return None if isinstance(error, TopologyKilled) and self.killed else error
 
     def take(self, desired: Desired) -> None:
         """Begin a term with what operators want."""

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from functools import partial
 
 from txtopo.coordinator.protocol import Activated, Deactivated, StopRequested
-from txtopo.errors import CoordinatorUnavailable, FencedError, TopologyKilled
+from txtopo.errors import FencedError, TopologyKilled
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
 from txtopo.retries import LOGGER
@@ -77,7 +77,7 @@ class TopologyDriver:
                 drop=self._drop,
                 wait=self._close_prepared,
                 lost=self._lost,
-                fail=self._fail,
+                fail=lambda error: self._end(self._wishes.end_error(error)),
             ),
         )
         self._wishes = Wishes(
@@ -99,7 +99,7 @@ class TopologyDriver:
     @property
     def status(self) -> str:
         """The status in one word; from any thread."""
-        term = self._term  # before the others, which are changed before it
+        term = self._term  # read first, as the end clears it last: no status in between is told
         if self._candidacy.over:
             return self._end_status or "stopping"
         if term is None:
@@ -199,19 +199,12 @@ class TopologyDriver:
         term, self._term = self._term, None
         if term.coordinator.current > self._began_at:
             self._candidacy.forget_failures()
-        epoch = term.coordinator.epoch
         term.close()
         self._scheduler.submit(term.release, lambda _: None)
         if self._stopping:
             self._end(None)
             return
-        lost = CoordinatorUnavailable(f"the session of epoch {epoch} with zookeeper was lost")
-        what = "the session that holds the leadership"
-        self._candidacy.later(what, lost, self._candidacy.confirm, epoch)
-
-    def _fail(self, error: Exception) -> None:
-        """End, without an error if it is this run that was killed, and lost its session since."""
-        self._end(None if isinstance(error, TopologyKilled) and self._wishes.killed else error)
+        self._candidacy.confirm_later(self._candidacy.lost_error())
 
     @property
     def _plans(self) -> bool:

@@ -61,6 +61,7 @@ from txtopo.runtime.progress import (
     TopologyEvent,
 )
 from txtopo.runtime.run_context import RunContext
+from txtopo.runtime.succession import as_exception
 from txtopo.transactional_state.nodes import StoredBatch, metadata_to_json
 
 if TYPE_CHECKING:
@@ -356,7 +357,7 @@ class LeaderTerm:
             elif isinstance(error, InfrastructureError):
                 self._write_later(action, error, failures + 1)
             elif error is not None:
-                self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+                self._end(as_exception(error))
             else:
                 self._writing = False
                 self._writes_s.append(self._scheduler.now() - started_s)

@@ -58,6 +58,7 @@ from txtopo.runtime.reliable.carrier import SlotCarrier
 from txtopo.runtime.reliable.credit import Credit
 from txtopo.runtime.reliable.spout_host import spout_tasks
 from txtopo.runtime.scheduler import ExecutorScheduler
+from txtopo.runtime.succession import as_exception
 from txtopo.stages.anchoring.envelope import Complaint, Count, SlotReport, SpoutGrant, SpoutReport
 from txtopo.stages.program import Program
 
@@ -326,7 +327,7 @@ class ReliableDriver:
             self._listeners.tell(ErrorReported(each.component, each.task, each.error))
 
     def _crashed(self, error: BaseException) -> None:
-        self.stop(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        self.stop(as_exception(error))
 
     def _finish(self) -> None:
         self.tell_progress()

@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from txtopo.errors import CoordinatorUnavailable, FencedError, TooFewCores, TopologyKilled
+from txtopo.errors import FencedError, TooFewCores, TopologyKilled
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER, warn_of_retry
 from txtopo.runtime.candidacy import Candidacy, Hooks, Wishes
@@ -160,7 +160,7 @@ class StandbyDriver(Succession[TermDriver]):
                 drop=lambda _: None,
                 wait=lambda: None,
                 lost=self._lost,
-                fail=self._fail,
+                fail=lambda error: self._leave(self._wishes.end_error(error)),
             ),
         )
         self._wishes = Wishes(
@@ -254,9 +254,7 @@ class StandbyDriver(Succession[TermDriver]):
         self._beat = None
         self._candidacy.status = "leadership lost"
         if (driver := self._driver) is not None:
-            epoch = self._candidacy.journal.epoch
-            text = f"the session of epoch {epoch} with zookeeper was lost"
-            self._lost_error = CoordinatorUnavailable(text)
+            self._lost_error = self._candidacy.lost_error()
             self._close(driver, self._lost_error)
 
     def _close(self, driver: TermDriver, error: Exception | None) -> None:
@@ -269,12 +267,7 @@ class StandbyDriver(Succession[TermDriver]):
         elif self._stopping:
             self._leave(None)
         else:
-            what, epoch = "the session that holds the leadership", self._candidacy.journal.epoch
-            self._candidacy.later(what, error, self._candidacy.confirm, epoch)
-
-    def _fail(self, error: Exception) -> None:
-        """End, without an error if it is this run that was killed, and lost its session since."""
-        self._leave(None if isinstance(error, TopologyKilled) and self._wishes.killed else error)
+            self._candidacy.confirm_later(error)
 
     # ------------------------------------------------------------ what operators ask for
 
