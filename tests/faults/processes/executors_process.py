@@ -40,11 +40,11 @@ from txtopo.runtime.progress import BatchCommitted, BatchFailed, TopologyEvent, 
 from txtopo.state import open_state
 
 PARTITIONS = 4
-ROWS = 1_500
+ROWS = 1_000
 TAKE_MAX = 100
-# The component in which the process dies, by txid: ten deaths.
-PLACES = ("bolt", "committer", "bolt", "emitter", "bolt")
-DEATHS = {3 * at: PLACES[at % len(PLACES)] for at in range(1, 11)}
+# The component in which the process dies, by txid.
+PLACES = ("committer", "bolt", "emitter", "bolt", "bolt")
+DEATHS = {3 * at: place for at, place in enumerate(PLACES, 1)}
 # Time for the tasks of the other executor to read what is about to be lost.
 OTHERS_READ_S = 0.4
 NUMBERS = Fields("part long, number long")

@@ -29,8 +29,8 @@ from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListe
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Count, open_state
 
-BATCHES = 60
-LOST_AFTER = 10
+BATCHES = 30
+LOST_AFTER = 5
 LIMIT_S = 20.0
 WORK_S = 0.1
 NUMBER = Fields("number long")

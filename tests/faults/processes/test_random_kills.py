@@ -58,9 +58,9 @@ CASES = (
     Case(8, 4, "mariadb", slow=True),
     Case(10, 4, "mariadb", mode="log", slow=True, seen_min=10),
     Case(9, 4, "redis", slow=True),
-    Case(5, 3, "sqlite", carrier="rdd"),
-    Case(6, 4, "postgresql", "transactional", carrier="dataframe"),
-    Case(7, 3, "sqlite", carrier="resident"),
+    Case(5, 2, "sqlite", carrier="rdd"),
+    Case(6, 2, "postgresql", "transactional", carrier="dataframe"),
+    Case(7, 2, "sqlite", carrier="resident"),
     Case(7, 3, "sqlite", "transactional", carrier="resident", slow=True),
 )
 

@@ -1,7 +1,7 @@
 """Every order of two coordinators over the points of three txids, or of two groups of two txids:
 about five thousand.
 
-A quarter of them is tried every day; ``make faults``, ``make rows`` and ``make test-all`` try all.
+A seventh of them is tried every day; ``make faults``, ``make rows`` and ``make test-all`` try all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.faults.simulated.two_coordinators import Order, orders, run_order
 from txtopo.state.backend import StateKind
 
 pytestmark = pytest.mark.integration
-PARTS = 4
+PARTS = 7
 MORE = [pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS)]
 
 
@@ -43,7 +43,7 @@ def test_a_zombie_changes_nothing_wherever_it_hung_and_whenever_it_wakes(
 
     record_property(TIMES, count)
     assert not wrong, f"{len(wrong)} of {count} orders: {list(wrong.items())[:3]}"
-    assert count > 200
+    assert count > 120
     assert refused["store-metadata.before"], (
         "ZooKeeper never refused a write of a zombie: nothing was tested"
     )

@@ -14,6 +14,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from tests.harness.report_page import write_section
 from tests.unit.streams.programs import random_program
 from tests.unit.streams.timed_programs import random_timed_program, sources_of
 from tests.unit.streams.worlds import (
@@ -31,7 +32,14 @@ from txtopo.bolts.bolt import Committer
 from txtopo.spouts.clock import ClockTransactionalSpout
 from txtopo.streams.event_time import Watermarks
 
-SECTION = "## Programs of streams\n"
+TITLE = "Programs of streams"
+TEXT = """\
+Programs that are put together at random from operators on streams, and rows of which some are
+late, equal or without a value; each attempt cuts its batches in another way. Each version of each
+table is compared with the same program in plain Python (`tests/unit/streams/plain.py`), which keeps
+all rows and knows no stores, tasks or attempts. With every second seed txids are committed in
+groups:
+"""
 ROWS, TIMED_ROWS = 20, 16
 
 
@@ -86,7 +94,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="first seed of many")
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds")
     parser.add_argument("--processes", type=int, default=1, help="how many at a time")
-    parser.add_argument("--report", type=Path, help="a page; the result becomes its last section")
+    parser.add_argument("--report", type=Path, help="a page; the result becomes a section of it")
     given = parser.parse_args()
     found = Found()
     # Processes that are forked have the modules of this one, whatever is edited meanwhile.
@@ -102,7 +110,7 @@ def main() -> int:
     print("\n".join([*found.lines(), *sorted(found.broken)]))
     if given.report is not None:
         command = f"python -m tests.unit.streams --first {given.first} --seeds {found.seeds}"
-        write_section(given.report, command, found)
+        write_section(given.report, TITLE, section(command, found), "# Simulation\n")
     return int(bool(found.broken))
 
 
@@ -145,18 +153,9 @@ def parts_of(seed: int) -> Counter[str]:
     return Counter(parts)
 
 
-def write_section(page: Path, command: str, found: Found) -> None:
-    """Write the result as the last section of a page."""
-    before, _, _ = page.read_text().partition(SECTION)
-    text = (
-        "Programs that are put together at random from operators on streams, and rows of which "
-        "some are\nlate, equal or without a value; each attempt cuts its batches in another way. "
-        "Each version of each\ntable is compared with the same program in plain Python "
-        "(`tests/unit/streams/plain.py`), which keeps\nall rows and knows no stores, tasks or "
-        "attempts. With every second seed txids are committed in\ngroups:\n\n"
-    )
-    lines = "\n".join(found.lines())
-    page.write_text(f"{before.rstrip()}\n\n{SECTION}\n{text}    {command}\n\n{lines}\n")
+def section(command: str, found: Found) -> list[str]:
+    """Return the lines of the section of a page that shows the result."""
+    return [*TEXT.splitlines(), "", f"    {command}", "", *found.lines()]
 
 
 if __name__ == "__main__":
