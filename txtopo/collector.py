@@ -15,8 +15,9 @@ tuple costs a look at the clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import groupby
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
 from txtopo.dead_letters import STREAM, Row, dead_letter, too_many
@@ -44,6 +45,9 @@ BatchSink = Callable[[str, "pa.RecordBatch"], None]
 
 Fit = Callable[["Sequence[Sequence[Any]] | pa.RecordBatch"], "list[pa.RecordBatch]"]
 """Returns tuples of the stream ``default`` as record batches of the declared types."""
+
+_ROWS = frozenset((tuple, list))
+"""What values are emitted as, nearly always; a look into a set costs a tuple least."""
 
 Anchors = Tuple | Sequence[Tuple] | None
 """The inputs that a tuple is anchored to: one, several, or none."""
@@ -77,6 +81,7 @@ class BatchOutputCollector:
         self._rows: dict[str, list[Sequence[Any]]] = {name: [] for name in streams}
         self._dead_letters_max = dead_letters_max
         self._fit = fit
+        self._thread, self._shared = get_ident(), False
         self._dead_letters: list[Row] = []
         self._dead_letters_sent = 0
         self._targets: dict[str, list[int]] = {n: [] for n, s in streams.items() if s.direct}
@@ -85,8 +90,8 @@ class BatchOutputCollector:
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple: one value for each declared field, in order."""
-        if self._arity.get(stream) != len(values):
-            self._refuse(values, stream, direct=False)
+        if self._arity.get(stream) != len(values) or type(values) not in _ROWS:
+            self._check(values, stream, direct=False)
         rows = self._rows[stream]
         # A copy, since a bolt may fill one list again and again.
         rows.append(tuple(values))
@@ -98,10 +103,7 @@ class BatchOutputCollector:
 
         ``context.component_tasks(bolt)`` has the numbers of the tasks.
         """
-        if stream not in self._targets or not self._open:
-            self._refuse(values, stream, direct=True)
-        if len(self._streams[stream].fields) != len(values):
-            self._refuse(values, stream, direct=True)
+        self._check(values, stream, direct=True)
         self._targets[stream].append(task)
         rows = self._rows[stream]
         rows.append(tuple(values))
@@ -110,8 +112,8 @@ class BatchOutputCollector:
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
         """Emit many tuples as one Arrow record batch; columns are matched by name."""
-        if stream not in self._arity or not self._open:
-            self._refuse(batch.schema.names, stream, direct=False)
+        if stream not in self._arity:
+            self._check(batch.schema.names, stream, direct=False)
         self._flush(stream)
         self._batch_sink(stream, batch)
 
@@ -125,8 +127,8 @@ class BatchOutputCollector:
         """
         assert self._fit is not None
         for values in rows if isinstance(rows, list) else ():
-            if self._arity.get(DEFAULT_STREAM) != len(values):
-                self._refuse(values, DEFAULT_STREAM, direct=False)
+            if self._arity.get(DEFAULT_STREAM) != len(values) or type(values) not in _ROWS:
+                self._check(values, DEFAULT_STREAM, direct=False)
         return self._fit(rows)
 
     @property
@@ -178,21 +180,39 @@ class BatchOutputCollector:
         self._arity.clear()
 
     def _flush(self, stream: str) -> None:
+        self._check_thread()
         rows = self._rows[stream]
         if not rows:
             return
-        targets = self._targets.get(stream)
-        self._row_sink(stream, rows, targets)
+        targets, count = self._targets.get(stream), len(rows)
         self._rows[stream] = []
         if targets is not None:
             self._targets[stream] = []
+        self._row_sink(stream, rows, targets)
+        if len(rows) != count:
+            self._shared = True
+            self._check_thread()
 
-    def _refuse(self, values: Sequence[Any], stream: str, *, direct: bool) -> None:
+    def _check_thread(self) -> None:
+        """Refuse rows of several threads: some of them would be lost, and others come twice.
+
+        To look for each tuple would cost a fifth of ``emit``; to look for each envelope is enough.
+        """
+        self._shared = self._shared or get_ident() != self._thread
+        if self._shared:
+            raise EmitError(
+                f"{self._component!r} emitted on several threads; expected calls of the collector "
+                "on the thread that calls the bolt or spout only; let the other threads return "
+                "their values, and emit them there",
+                component=self._component,
+            )
+
+    def _check(self, values: Sequence[Any], stream: str, *, direct: bool) -> None:
         if not self._open:
             raise EmitError(
                 f"{self._component!r} emitted after its batch was finished; emit in finish_batch"
             )
-        raise refusal(self._component, self._streams, values, stream, direct=direct)
+        check_values(self._component, self._streams, values, stream, direct=direct)
 
 
 class RevocableOutputCollector(BatchOutputCollector):
@@ -223,8 +243,8 @@ class RevocableOutputCollector(BatchOutputCollector):
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
         """Emit many tuples as one Arrow record batch; columns are matched by name."""
-        if stream not in self._arity or not self._open:
-            self._refuse(batch.schema.names, stream, direct=False)
+        if stream not in self._arity:
+            self._check(batch.schema.names, stream, direct=False)
         # It waits among the rows, so that the order of tuples stays.
         self._rows[stream].append(batch)
         self.full = self._has_batches = True
@@ -298,8 +318,8 @@ class _Emitting:
         self.errors.append(error)
 
     def _put(self, values: Sequence[Any], mark: object, stream: str) -> None:
-        if self._arity.get(stream) != len(values):
-            raise refusal(self._component, self._streams, values, stream, direct=False)
+        if self._arity.get(stream) != len(values) or type(values) not in _ROWS:
+            check_values(self._component, self._streams, values, stream, direct=False)
         emitted = self.emitted[stream]
         # A copy, since a bolt may fill one list again and again.
         emitted.rows.append(tuple(values))
@@ -308,9 +328,7 @@ class _Emitting:
             self._send(stream)
 
     def _put_direct(self, task: int, values: Sequence[Any], mark: object, stream: str) -> None:
-        declared = self._streams.get(stream)
-        if declared is None or not declared.direct or len(declared.fields) != len(values):
-            raise refusal(self._component, self._streams, values, stream, direct=True)
+        check_values(self._component, self._streams, values, stream, direct=True)
         emitted = self.emitted[stream]
         emitted.rows.append(tuple(values))
         emitted.marks.append(mark)
@@ -366,8 +384,8 @@ class OutputCollector(_Emitting):
                 Anchor to an input before you ack it, since its ack may be sent at once.
             stream: The stream to emit to.
         """
-        if self._arity.get(stream) != len(values):
-            raise refusal(self._component, self._streams, values, stream, direct=False)
+        if self._arity.get(stream) != len(values) or type(values) not in _ROWS:
+            check_values(self._component, self._streams, values, stream, direct=False)
         if anchors is not None and type(anchors) is not InputTuple:
             anchors = _as_they_are(anchors)
         # The body of ``_put`` again: a call would cost as much as all the rest.
@@ -496,8 +514,8 @@ class BasicOutputCollector(BatchOutputCollector):
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple, anchored to the input that is executed."""
-        if self._arity.get(stream) != len(values):
-            raise refusal(self._component, self._streams, values, stream, direct=False)
+        if self._arity.get(stream) != len(values) or type(values) not in _ROWS:
+            check_values(self._component, self._streams, values, stream, direct=False)
         # As in ``OutputCollector.emit``.
         emitted = self._emitted[stream]
         emitted.rows.append(tuple(values))
@@ -511,10 +529,14 @@ class BasicOutputCollector(BatchOutputCollector):
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
         """Emit many tuples, all anchored to the input that is executed."""
-        declared = self._streams.get(stream)
-        names = list(declared.fields.names) if declared else []
-        if declared is None or sorted(batch.schema.names) != sorted(names):
-            raise refusal(self._component, self._streams, batch.schema.names, stream, direct=False)
+        given = batch.schema.names
+        check_values(self._component, self._streams, given, stream, direct=False)
+        names = self._streams[stream].fields.names
+        if sorted(given) != sorted(names):
+            raise EmitError(
+                f"{self._component!r} emitted a batch with other columns to stream {stream!r}; got "
+                f"{', '.join(given)}; expected {', '.join(names)}"
+            )
         columns = [batch.column(name).to_pylist() for name in names]
         for values in zip(*columns, strict=True):
             self._put(values, self.current, stream)
@@ -606,34 +628,45 @@ class Pulse:
         self.due, self.rows_max, self._left = False, BATCH_TUPLES_MAX, True
 
 
-def refusal(
+def check_values(
     component: str,
     streams: Mapping[str, Stream],
     values: Sequence[Any],
     stream: str,
     *,
     direct: bool,
-) -> EmitError:
-    """Return the error for values that do not fit the stream that they were emitted to."""
+) -> None:
+    """Check that values fit the stream that they are emitted to.
+
+    Raises:
+        EmitError: They do not, or they are a text, a mapping or a set, of which not the values that
+            were meant would be emitted.
+    """
     declared = streams.get(stream)
     if declared is None:
         known = ", ".join(sorted(streams)) or "none"
-        return EmitError(
+        raise EmitError(
             f"{component!r} emitted to undeclared stream {stream!r}; declared are {known}"
         )
     if declared.direct != direct:
         need = "emit_direct(task, values)" if declared.direct else "emit(values)"
-        return EmitError(f"{component!r} must use {need} for stream {stream!r}, as it is declared")
-    if isinstance(values, str):
-        return EmitError(
+        raise EmitError(f"{component!r} must use {need} for stream {stream!r}, as it is declared")
+    names = ", ".join(declared.fields.names)
+    if isinstance(values, str | bytes | bytearray):
+        raise EmitError(
             f"{component!r} emitted a text to stream {stream!r}; got {values!r:.200}; expected a "
-            f"list of values: {', '.join(declared.fields.names)}; write emit([value])"
+            f"list of values: {names}; write emit([value])"
         )
-    return EmitError(
-        f"{component!r} emitted {len(values)} values to stream {stream!r}; got "
-        f"{list(values)!r:.200}; "
-        f"expected {len(declared.fields)}: {', '.join(declared.fields.names)}"
-    )
+    if isinstance(values, Mapping | Set):
+        raise EmitError(
+            f"{component!r} emitted a {type(values).__name__} to stream {stream!r}; got "
+            f"{values!r:.200}; expected a list of values, in this order: {names}"
+        )
+    if len(values) != len(declared.fields):
+        raise EmitError(
+            f"{component!r} emitted {len(values)} values to stream {stream!r}; got "
+            f"{list(values)!r:.200}; expected {len(declared.fields)}: {names}"
+        )
 
 
 def _as_they_are(anchors: Anchors) -> Anchors:

@@ -44,7 +44,8 @@ class TxtopoError(Exception):
     path: str | None = None
 
     def __init__(self, message: str = "", **facts: object) -> None:
-        super().__init__(shortened(message))
+        # Users raise some of these with another exception as their message.
+        super().__init__(shortened(message if isinstance(message, str) else text_of(message)))
         self.facts = facts
         self.__dict__.update(facts)
 
@@ -60,7 +61,7 @@ def shortened(text: str, characters_max: int = TEXT_CHARACTERS_MAX, cut: str = "
     return f"{text[:half]}{cut}{text[-half:]}"
 
 
-def text_of(error: BaseException) -> str:
+def text_of(error: object) -> str:
     """Return the text of an exception, which may be of a class of the user's."""
     try:
         return str(error)

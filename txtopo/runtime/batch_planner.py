@@ -22,7 +22,7 @@ from txtopo.spouts.spout import (
     takes_rows_max,
 )
 from txtopo.stages.pickling import dumps, loads
-from txtopo.topology.component import Component, Role
+from txtopo.topology.component import Component, Role, check_runs
 from txtopo.transactional_state.nodes import check_metadata_size
 
 
@@ -61,6 +61,8 @@ class BatchPlanner:
         # A copy, so that several runs of one topology share nothing.
         prototype: Any = loads(dumps(spout.prototype))
         self._coordinator = prototype.coordinator(config, context)
+        calls = ("is_ready", "initialize_transaction", "number_of_partitions")
+        check_runs("the coordinator of spout", spout.id, self._coordinator, *calls)
         # A DataFrame spout has no emitter.
         self._make_emitter: Callable[[], Any] = lambda: (
             None if spout.role.frame else prototype.emitter(config, context)

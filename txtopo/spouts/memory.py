@@ -8,7 +8,7 @@ spouts can be pickled and a run can be repeated.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,7 +132,7 @@ class MemorySpout(Spout):
     def __init__(self, rows: Sequence[Sequence[Any]], fields: Fields, repeat: int = 1) -> None:
         _check_fields(fields)
         for row in rows:
-            if isinstance(row, str) or len(row) != len(fields):
+            if isinstance(row, str | bytes | Mapping | Set) or len(row) != len(fields):
                 raise FieldsError(
                     f"a row of a MemorySpout does not fit; got {row!r:.200}; expected a list of "
                     f"{len(fields)} values: {', '.join(fields.names)}"
@@ -339,7 +339,7 @@ def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Parti
         )
     for partition, rows in partitions.items():
         for at, row in enumerate(rows):
-            if isinstance(row, str) or len(row) != len(fields):
+            if isinstance(row, str | bytes | Mapping | Set) or len(row) != len(fields):
                 raise TopologyError(
                     f"row {at} of partition {partition} does not fit the fields; got {row!r:.200}; "
                     f"expected a list of {len(fields)} values: {', '.join(fields.names)}"

@@ -43,7 +43,7 @@ from txtopo.state.backend import Key, StateBackend, Values
 from txtopo.state.columns import values_of
 from txtopo.state.registry import State
 from txtopo.state.transaction import StateHandle
-from txtopo.topology.component import Role
+from txtopo.topology.component import Role, check_runs
 from txtopo.tuples import Origin, Tuple
 
 
@@ -112,7 +112,10 @@ class SpoutTask:
     def _open(self) -> Any:
         program, component = self._channel.stage.program, self._component
         context = program.context(component, self._task, lambda: self._facts)
-        return loads(component.prototype).emitter(program.config, context)
+        emitter = loads(component.prototype).emitter(program.config, context)
+        calls = ("emit_batch", "emit_partition_batch", "emit_partition_batch_new")
+        check_runs("the emitter of spout", component.id, emitter, *calls)
+        return emitter
 
     def _emission(self, attempt: TransactionAttempt) -> Emission:
         return Emission(self._channel, self._component, txid=attempt.txid, task=self._task)

@@ -12,6 +12,7 @@ from txtopo.errors import FieldsError, TopologyError, nearest
 from txtopo.state.registry import State
 from txtopo.streams.event_time import SourceTime
 from txtopo.topology.checks import check_parallelism
+from txtopo.topology.component import ASYNC, runs_later
 from txtopo.tuples import Field, Fields
 
 
@@ -201,14 +202,12 @@ def check_function(operator: str, function: object, *arguments: str) -> None:
             f"{operator} needs a function; got {function!r:.100}; expected one of "
             f"({', '.join(arguments)})"
         )
-    waits = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-    yields = inspect.isgeneratorfunction(function) and operator != "flat_map"
-    if waits or yields:
-        why = "which is async" if waits else "a generator, since it has a yield"
+    why = runs_later(function)
+    if why and (why == ASYNC or operator != "flat_map"):
         raise TopologyError(
             f"the function of {operator} returns no value; got "
-            f"{getattr(function, '__name__', 'a function')}, {why}; expected one that returns what "
-            "the operator asks for; only that of flat_map may yield"
+            f"{getattr(function, '__name__', 'a function')}, which is {why}; expected one that "
+            "returns what the operator asks for; only that of flat_map may yield"
         )
     try:
         signature = inspect.signature(function)

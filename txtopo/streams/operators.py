@@ -11,6 +11,7 @@ import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, ClassVar, cast
 
 import pyarrow as pa
@@ -77,9 +78,20 @@ class Operator(ABC):
         return (Tuple(values, origin) for values in rows_of(batch))
 
     def mask(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> pa.Array:
-        """Return for each row whether the function returns true."""
-        answers = [bool(self.function(row)) for row in self.rows(batch, attempt)]
-        return pa.array(answers, pa.bool_())
+        """Return for each row whether the function returns true.
+
+        Raises:
+            EmitError: It returns a coroutine or a generator, which is always true.
+        """
+        answers = [self.function(row) for row in self.rows(batch, attempt)]
+        if later := {CoroutineType, GeneratorType, AsyncGeneratorType} & set(map(type, answers)):
+            raise EmitError(
+                f"the function of {self.id!r} returned no truth value; got a "
+                f"{later.pop().__name__}; expected True or False; let it do its work before it "
+                "returns",
+                component=self.id,
+            )
+        return pa.array(list(map(bool, answers)), pa.bool_())
 
     def conformed(self, batch: object) -> pa.RecordBatch:
         """Return the record batch that the function returned, with the declared columns.

@@ -233,6 +233,9 @@ CALLS: dict[type, dict[str, tuple[str, ...]]] = {
     Bolt: {"prepare": ("config", "context", "collector"), "execute": ("tuple",)},
 }
 
+ASYNC = "async"
+"""Why a function does not run when it is called: it makes a coroutine."""
+
 COMMIT = {"commit": ("frame", "attempt")}
 """The method of a ``DataFrameBolt`` that is a committer."""
 
@@ -363,11 +366,13 @@ def _lacking(component: object, kinds: Mapping[type, Role]) -> str:
 def check_calls(
     what: str, id: str, component: object, calls: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Check that the methods of an object take the arguments that the framework passes.
+    """Check that the methods of an object take the arguments that the framework passes, and run.
 
     Raises:
-        TopologyError: One does not; the message says which arguments it must take.
+        TopologyError: One does not; the message says which arguments it must take, or why it would
+            not run.
     """
+    check_runs(what, id, component, *calls)
     for name, arguments in calls.items():
         method = getattr(component, name)
         try:
@@ -382,6 +387,33 @@ def check_calls(
                 component=id,
                 method=name,
             ) from error
+
+
+def check_runs(what: str, id: str, component: object, *names: str) -> None:
+    """Check that a call of these methods runs them; those that an object lacks are passed over.
+
+    Raises:
+        TopologyError: One is a generator or async, so a call would run nothing of it.
+    """
+    for name in names:
+        if why := runs_later(getattr(component, name, None)):
+            raise TopologyError(
+                f"{name} of {what} {id!r} does not run when it is called; got one that is {why}; "
+                "expected a method that has done its work when it returns",
+                component=id,
+                method=name,
+            )
+
+
+def runs_later(function: object) -> str:
+    """Return why a call of a function runs nothing of it; empty if it does."""
+    # An object that is called has its code in __call__.
+    for called in (function, getattr(function, "__call__", None)):  # noqa: B004
+        if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+            return ASYNC
+        if inspect.isgeneratorfunction(called):
+            return "a generator, since it has a yield"
+    return ""
 
 
 def _names(kinds: Mapping[type, Role] | list[type], last: str = "or") -> str:

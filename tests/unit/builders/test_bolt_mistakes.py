@@ -78,6 +78,26 @@ def test_14_a_method_with_other_arguments() -> None:
     )
 
 
+def test_14_a_method_that_does_not_run_when_it_is_called() -> None:
+    """What it has after its yield or await would never be done, and the txid would be committed."""
+
+    class Yields(Split):
+        def execute(self, tuple: Any, collector: Any) -> Any:
+            yield collector.emit(tuple.values)
+
+    class Waits(Words):
+        async def finish_batch(self) -> None: ...  # type: ignore[override]
+
+    refused(
+        lambda made: made.set_bolt("a", Yields()),
+        "execute of bolt 'a' does not run when it is called; got one that is a generator",
+    )
+    refused(
+        lambda made: made.set_bolt("a", Waits()),
+        "finish_batch of bolt 'a' does not run when it is called; got one that is async",
+    )
+
+
 def test_14_fields_that_are_none() -> None:
     class Wrong(Words):
         output_fields: Any = "word string"

@@ -63,6 +63,24 @@ def test_an_emitter_that_is_not_derived_from_ours_needs_no_hooks() -> None:
     plain.close()
 
 
+def test_a_coordinator_whose_method_would_not_run_is_refused() -> None:
+    """A coroutine is true, so the spout would be ready for ever."""
+
+    class Async(NeverReady):
+        async def is_ready(self, txid: int, last: object) -> bool:  # type: ignore[override]
+            return False
+
+    class Spout(PlainSpout):
+        def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
+            return Async()
+
+    spout = Component("spout", Role.TRANSACTIONAL_SPOUT, Spout(), 1, {})
+    with pytest.raises(
+        TopologyError, match="is_ready of the coordinator of spout 'spout' does not"
+    ):
+        BatchPlanner("async", spout, Config())
+
+
 OLD_COMMIT = (
     r"takes other arguments; got commit\((self, )?attempt: .*\) -> .*; "
     r"expected commit\(self, attempt, metadata\)"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.unit.stages.bolts import Error, Failing, Misbehaving, Pass, Raiser, Recorder
 from tests.unit.stages.running import (
+    RowsEmitter,
     RowsSpout,
     Topology,
     bolt,
@@ -20,12 +22,14 @@ from tests.unit.stages.running import (
     spout,
     stage_of,
 )
+from txtopo.collector import BATCH_TUPLES_MAX
 from txtopo.errors import (
     BoltError,
     EmitError,
     FailedException,
     StateUsageError,
     StoreUnavailable,
+    TopologyError,
 )
 from txtopo.groupings import DirectGrouping
 from txtopo.stages.stage import run_stage
@@ -204,6 +208,11 @@ def emitting(values: Any, stream: str = "default", task: int | None = None) -> E
     ("values", "stream", "task", "text"),
     [
         ([1], "default", None, "emitted 1 values to stream 'default'.*expected 2: n, word"),
+        ({"n": 1, "word": "a"}, "default", None, "emitted a dict .*in this order: n, word"),
+        ({1, 2}, "default", None, "emitted a set .*in this order: n, word"),
+        ("ab", "default", None, "emitted a text .*got 'ab'; expected a list of values: n, word"),
+        (b"ab", "default", None, "emitted a text .*got b'ab'"),
+        ({1}, "direct", 0, "emitted a set to stream 'direct'"),
         ([1, "a"], "no", None, "undeclared stream 'no'; declared are default, direct"),
         ([1], "direct", None, r"must use emit_direct\(task, values\) for stream 'direct'"),
         ([1, "a"], "default", 0, r"must use emit\(values\) for stream 'default'"),
@@ -244,6 +253,74 @@ def test_item_18_emitting_after_finish_batch() -> None:
     assert failure.attempt.txid == 2
     with pytest.raises(EmitError, match="emitted after its batch was finished"):
         raise failure.error
+
+
+def test_an_emitter_that_is_a_generator_is_refused() -> None:
+    """Its batches would be empty, and committed."""
+
+    class Yielding(RowsEmitter):
+        def emit_batch(self, attempt: Any, metadata: Any, collector: Any) -> Any:
+            yield collector.emit([1])
+
+    class Spout(RowsSpout):
+        def emitter(self, config: Any, context: Any) -> RowsEmitter:
+            return Yielding(self.batches, context)
+
+    failure = Topology(spout(Spout([[]], "n long"))).run(run_of(1)).outcome.failure
+
+    assert failure is not None
+    with pytest.raises(
+        TopologyError, match="emit_batch of the emitter of spout 'spout' does not r"
+    ):
+        raise failure.error
+
+
+def test_an_error_may_be_raised_with_another_one_as_its_message() -> None:
+    """It fails the batch, and must not end the run where it was to be tried again."""
+    failure = failing(FailedException(OSError("away")), slots=1).run(run_of(10)).outcome.failure  # type: ignore[arg-type]
+
+    assert failure is not None
+    assert (type(failure.error), str(failure.error)) == (FailedException, "away")
+
+
+class Threads(Raiser):
+    """Emits all numbers on other threads, and does not look what became of them."""
+
+    def finish_batch(self) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            for start in range(4):
+                pool.submit(self._emit, start)
+
+    def _emit(self, start: int) -> None:
+        for number in range(start, BATCH_TUPLES_MAX, 4):
+            self.collector.emit([number])
+
+
+def test_rows_of_several_threads_are_refused_though_the_threads_keep_the_error() -> None:
+    """Some of them would be lost, and others come twice."""
+    topology = Topology(
+        spout(RowsSpout([[]], "n long")),
+        bolt("many", Threads("", 0, ValueError()), gathered()),
+    )
+
+    failure = topology.run(run_of(1)).outcome.failure
+
+    assert failure is not None
+    with pytest.raises(EmitError, match="'many' emitted on several threads"):
+        raise failure.error
+
+
+def test_a_row_may_be_of_another_kind_of_sequence() -> None:
+    class Row(NamedTuple):
+        n: int
+        word: str
+
+    topology = Topology(
+        spout(RowsSpout([[]], "n long")),
+        bolt("other", Misbehaving(Row(1, "a"), "default", None), shuffled()),
+    )
+
+    assert topology.run(run_of(1)).outcome.failure is None
 
 
 def test_a_state_that_was_not_declared_is_named() -> None:

@@ -71,6 +71,11 @@ def yielding(row: Any) -> Any:
     yield row
 
 
+class Waiting:
+    async def __call__(self, row: Any) -> bool:
+        return True
+
+
 class Silent(BatchBolt, Committer):
     def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None: ...
 
@@ -94,7 +99,11 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
         r"the function of map does not fit its call; got <lambda>\(\); expected \(row\)",
     ),
     "async": (lambda s: s.map(waiting, "n long"), "function of map returns no value; got waiting"),
-    "yield": (lambda s: s.filter(yielding), "got yielding, a generator, since it has a yield"),
+    "yield": (lambda s: s.filter(yielding), "got yielding, which is a generator, since it has a y"),
+    "async call": (
+        lambda s: s.filter(Waiting()),
+        "returns no value; got a function, which is async",
+    ),
     "one of several": (
         lambda s: s.select("id", other=["shop", "amount"]),
         r"select needs the name of a column; got \['shop', 'amount'\]; expected one of id, shop",
@@ -282,6 +291,7 @@ def test_a_function_that_returns_no_row_is_told_with_its_operator() -> None:
         "returned no row; got 5": lambda s: s.map(lambda row: 5, "n long"),
         "returned no row; got [1, 2]": lambda s: s.map(lambda row: [1, 2], "n long"),
         "returned no rows; got 'ab'": lambda s: s.flat_map(lambda row: "ab", "n long"),
+        "returned no truth value; got a generator": lambda s: s.filter(lambda row: yielding(row)),
         "returned no record batch": lambda s: s.map_batches(lambda batch: 5, "n long"),
         "returned no mask": lambda s: s.filter_batches(lambda batch: batch),
         "does not fit column 'n'": lambda s: s.map(lambda row: ["x"], "n long"),

@@ -30,9 +30,14 @@ def wrong_number(collector: OutputCollector, tuple: Tuple) -> None:
     collector.emit(["x", "y"])
 
 
+def wrong_kind(collector: OutputCollector, tuple: Tuple) -> None:
+    collector.emit({"word": "x"})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("execute", "message"),
     [
+        (wrong_kind, "emitted a dict"),
         (wrong_anchor, "an anchor that is no tuple"),
         (wrong_stream, "undeclared stream 'errors'"),
         (wrong_type, "does not fit column 'word'"),
