@@ -21,7 +21,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
 from txtopo.dead_letters import STREAM, Row, dead_letter, too_many
-from txtopo.errors import EmitError
+from txtopo.errors import BoltError, EmitError, text_of
 from txtopo.tuples import DEFAULT_STREAM, Origin, Stream, Tuple
 
 if TYPE_CHECKING:
@@ -314,8 +314,11 @@ class _Emitting:
         self.errors: list[Exception] = []
 
     def report_error(self, error: Exception) -> None:
-        """Report an error to the listeners of the run (``ErrorReported``), and go on."""
-        self.errors.append(error)
+        """Report an error to the listeners of the run (``ErrorReported``), and go on.
+
+        What is no exception is reported as the text of a ``BoltError``.
+        """
+        self.errors.append(error if isinstance(error, Exception) else BoltError(text_of(error)))
 
     def _put(self, values: Sequence[Any], mark: object, stream: str) -> None:
         if self._arity.get(stream) != len(values) or type(values) not in _ROWS:
@@ -354,7 +357,7 @@ class OutputCollector(_Emitting):
 
     Raises:
         EmitError: What is emitted was not declared (stream, number of values, type), or an anchor
-            is no tuple; mend the bolt. It ends the run.
+            is no tuple, or what is acked is no input; mend the bolt. It ends the run.
     """
 
     def __init__(
@@ -411,8 +414,11 @@ class OutputCollector(_Emitting):
     def ack(self, tuple: Tuple) -> None:
         """Ack an input: it is processed. One that was acked or failed before is left as it is."""
         # Every tuple that a bolt gets is an InputTuple; to check would cost a tenth of the call.
-        inputs: Inputs = tuple.inputs  # type: ignore[attr-defined]
-        row: int = tuple.row  # type: ignore[attr-defined]
+        try:
+            inputs: Inputs = tuple.inputs  # type: ignore[attr-defined]
+            row: int = tuple.row  # type: ignore[attr-defined]
+        except AttributeError:
+            raise self._no_input("acked", tuple) from None
         if not inputs.done[row]:
             inputs.done[row] = 1
             acked = inputs.acked
@@ -424,7 +430,9 @@ class OutputCollector(_Emitting):
 
     def fail(self, tuple: Tuple) -> None:
         """Fail the trees of an input now, so that their spouts need not wait for the timeout."""
-        if isinstance(tuple, InputTuple) and not tuple.inputs.done[tuple.row]:
+        if not isinstance(tuple, InputTuple):
+            raise self._no_input("failed", tuple)
+        if not tuple.inputs.done[tuple.row]:
             tuple.inputs.done[tuple.row] = 1
             self.failed.append(tuple)
             if self._pulse.due:
@@ -432,10 +440,18 @@ class OutputCollector(_Emitting):
 
     def reset_timeout(self, tuple: Tuple) -> None:
         """Restart the timeout of the trees of an input, for work that takes long."""
-        if isinstance(tuple, InputTuple):
-            self.renewed.append(tuple)
-            if self._pulse.due:
-                self._leave()
+        if not isinstance(tuple, InputTuple):
+            raise self._no_input("renewed", tuple)
+        self.renewed.append(tuple)
+        if self._pulse.due:
+            self._leave()
+
+    def _no_input(self, done: str, given: object) -> EmitError:
+        return EmitError(
+            f"{self._component!r} {done} what is no input; got {given!r:.200}; expected one tuple "
+            "that its execute was given",
+            component=self._component,
+        )
 
 
 class SpoutOutputCollector(_Emitting):

@@ -620,7 +620,7 @@ class SlotUnavailable(PromiseError, TimeoutError):
 
 
 class BoltError(TxtopoError):
-    """User code raised an exception that cannot be pickled; this one has its text.
+    """User code raised what cannot be pickled, or reported what is no exception; it has its text.
 
     Mend what the text says, and give the exception arguments that pickle.
     """

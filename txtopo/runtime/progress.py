@@ -334,7 +334,7 @@ class ReliableProgress:
         latency_p99_s: The same as the 99th percentile.
         executed: Number of tuples that each bolt was given.
         emitted_by: Number of tuples that each component emitted.
-        acked_by: Number of tuples that each bolt acked, ticks included.
+        acked_by: Number of tuples that each bolt acked, without ticks.
         failed_by: Number of tuples that each bolt failed.
         latencies: How many trees took how long from emit to ack; None if nothing counted them.
         trees_lost: Number of trees that were pending in slots that were lost, as those had last

@@ -8,7 +8,7 @@ spouts can be pickled and a run can be repeated.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,10 +127,17 @@ class MemorySpout(Spout):
 
     Raises:
         FieldsError: A row has another number of values than there are fields.
+        TopologyError: *repeat* is no whole number of at least 1.
     """
 
-    def __init__(self, rows: Sequence[Sequence[Any]], fields: Fields, repeat: int = 1) -> None:
+    def __init__(self, rows: Iterable[Sequence[Any]], fields: Fields, repeat: int = 1) -> None:
         _check_fields(fields)
+        if type(repeat) is not int or repeat < 1:
+            raise TopologyError(
+                f"repeat of a MemorySpout is wrong; got {repeat!r}; expected a whole number of at "
+                "least 1"
+            )
+        rows = list(rows)
         for row in rows:
             if isinstance(row, str | bytes | Mapping | Set) or len(row) != len(fields):
                 raise FieldsError(
@@ -337,6 +344,7 @@ def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Parti
             f"partitions of a memory spout are wrong; got {got!r:.200}; expected a mapping with "
             "the keys 0, 1, 2 …"
         )
+    partitions = {partition: list(rows) for partition, rows in partitions.items()}
     for partition, rows in partitions.items():
         for at, row in enumerate(rows):
             if isinstance(row, str | bytes | Mapping | Set) or len(row) != len(fields):

@@ -144,7 +144,7 @@ class _Inputs(FeederSpout):
 
     def __init__(self, fields: Fields, rows: Sequence[Sequence[Any]]) -> None:
         super().__init__(fields)
-        self._rows = [tuple(row) for row in rows]
+        self._rows = list(rows)
         for at, row in enumerate(self._rows):
             self.feed(row, at)
 

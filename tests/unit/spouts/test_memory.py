@@ -11,6 +11,7 @@ from tests.unit.spouts.driving import Partitioned
 from txtopo import Fields
 from txtopo.errors import TopologyError
 from txtopo.spouts import (
+    MemorySpout,
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
     Outage,
@@ -140,6 +141,20 @@ def test_all_batches_together_are_the_input_once(take: int) -> None:
 
     seen = [row for batch in run.rows.values() for row in batch]
     assert sorted(seen) == rows(*range(10), *range(100, 117))
+
+
+def test_rows_of_a_generator_are_kept() -> None:
+    """They were looked at once and gone."""
+    made = MemoryTransactionalSpout({0: (row for row in [[1], [2]])}, NUMBER, 1)  # type: ignore[dict-item]
+
+    assert made._partitions == (((1,), (2,)),)
+    assert MemorySpout(([number] for number in (1, 2)), NUMBER)._rows == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("repeat", [0, -1, 2.5, "2", True])
+def test_another_number_of_repetitions_is_refused(repeat: Any) -> None:
+    with pytest.raises(TopologyError, match="repeat of a MemorySpout is wrong; got"):
+        MemorySpout([[1]], NUMBER, repeat)
 
 
 def test_the_spouts_can_be_pickled() -> None:

@@ -242,7 +242,8 @@ def _flat(component: str, marks: Sequence[Any]) -> tuple[list[InputTuple], Rows]
     anchors: list[InputTuple] = []
     rows: list[int] = []
     for row, mark in enumerate(marks):
-        for anchor in (mark,) if isinstance(mark, Tuple) else mark or ():
+        several = () if mark is None else mark
+        for anchor in several if isinstance(several, tuple) else (mark,):
             if not isinstance(anchor, Tuple):
                 raise EmitError(
                     f"{component!r} emitted with an anchor that is no tuple; got {mark!r:.100}; "

@@ -356,10 +356,8 @@ class BoltTask:
     def tick(self) -> None:
         """Give the bolt a tick."""
         inputs = TreeInputs(Links(), 1)
-        if self._basic is not None:
-            inputs.done[0] = 1  # it is no input that is acked
+        inputs.done[0] = 1  # it is no input that is acked or failed
         self._run(input_tuples([(self.tick_interval_s,)], TICK, 0, inputs), inputs, None)
-        inputs.done[0] = 1
 
     def flush(self) -> Flushed:
         """Seal the emitted tuples, then compute the acks.

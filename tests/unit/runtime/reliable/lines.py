@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tests.unit.runtime.reliable.bolts import WORD
 from txtopo import BasicBolt, Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
+from txtopo.runtime.progress import TopologyListener
 from txtopo.spouts import MemorySpout
 from txtopo.testing import FeederSpout, SimulatedCluster
 
@@ -26,6 +29,7 @@ def started(
     parallelism: int = 1,
     spouts: int = 1,
     apart: bool = False,
+    listeners: Sequence[TopologyListener] = (),
 ) -> tuple[FeederSpout, SimulatedCluster]:
     """Start a line of bolts, each fed by the one before.
 
@@ -41,5 +45,5 @@ def started(
         builder.set_bolt(f"bolt-{number}", bolt, parallelism).shuffle_grouping(source)
         source = f"bolt-{number}"
     cluster = SimulatedCluster()
-    cluster.start(builder.build_topology(), config)
+    cluster.start(builder.build_topology(), config, listeners)
     return feeder, cluster

@@ -8,9 +8,10 @@ import pytest
 
 from tests.unit.runtime.reliable.bolts import WORD, ByHand, Forward, Seen
 from tests.unit.runtime.reliable.lines import CONFIG, Hold, started
-from txtopo import BasicBolt, OutputCollector, TopologyBuilder, Tuple, is_tick
+from txtopo import BasicBolt, Bolt, OutputCollector, TopologyBuilder, Tuple, is_tick
 from txtopo.collector import BatchOutputCollector
-from txtopo.errors import EmitError
+from txtopo.errors import BoltError, EmitError
+from txtopo.runtime.progress import ErrorReported, TopologyEvent, TopologyListener
 from txtopo.testing import FeederSpout, TrackedTopology
 
 
@@ -30,6 +31,22 @@ def wrong_number(collector: OutputCollector, tuple: Tuple) -> None:
     collector.emit(["x", "y"])
 
 
+def falsy_anchor(collector: OutputCollector, tuple: Tuple) -> None:
+    collector.emit(["x"], 0)  # type: ignore[arg-type]
+
+
+def wrong_ack(collector: OutputCollector, tuple: Tuple) -> None:
+    collector.ack([tuple])  # type: ignore[arg-type]
+
+
+def wrong_fail(collector: OutputCollector, tuple: Tuple) -> None:
+    collector.fail(tuple.values)  # type: ignore[arg-type]
+
+
+def wrong_renewal(collector: OutputCollector, tuple: Tuple) -> None:
+    collector.reset_timeout([tuple])  # type: ignore[arg-type]
+
+
 def wrong_kind(collector: OutputCollector, tuple: Tuple) -> None:
     collector.emit({"word": "x"})  # type: ignore[arg-type]
 
@@ -38,6 +55,10 @@ def wrong_kind(collector: OutputCollector, tuple: Tuple) -> None:
     ("execute", "message"),
     [
         (wrong_kind, "emitted a dict"),
+        (falsy_anchor, "an anchor that is no tuple; got 0"),
+        (wrong_ack, "acked what is no input; got \\["),
+        (wrong_fail, "failed what is no input; got \\('a',\\)"),
+        (wrong_renewal, "renewed what is no input; got \\["),
         (wrong_anchor, "an anchor that is no tuple"),
         (wrong_stream, "undeclared stream 'errors'"),
         (wrong_type, "does not fit column 'word'"),
@@ -86,6 +107,54 @@ def test_a_bolt_gets_ticks_at_its_interval() -> None:
 
     assert seen.notes == [(False, "words", "a")] + [(True, "__system", 2.0)] * 4
     assert feeder.acked == [1]
+
+
+def test_a_tick_that_a_bolt_acks_or_fails_is_no_input() -> None:
+    class Answering(Bolt):
+        tick_interval_s = 2.0
+
+        def prepare(self, config: object, context: object, collector: OutputCollector) -> None:
+            self._collector, self._ticks = collector, 0
+
+        def execute(self, tuple: Tuple) -> None:
+            self._ticks += is_tick(tuple)
+            answer = self._collector.fail if self._ticks % 2 else self._collector.ack
+            answer(tuple)
+
+    feeder, cluster = started(Answering())
+    feeder.feed(["a"], 1)
+
+    cluster.advance(9)
+
+    assert feeder.acked == [1]
+    assert sum(cluster.progress.acked_by.values()) == 1
+    assert sum(cluster.progress.failed_by.values()) == 0
+
+
+class Errors(TopologyListener):
+    """Keeps the errors that were reported."""
+
+    def __init__(self) -> None:
+        self.reported: list[Exception] = []
+
+    def on_change(self, change: TopologyEvent) -> None:
+        if isinstance(change, ErrorReported):
+            self.reported.append(change.error)
+
+
+def test_a_text_may_be_reported_as_an_error() -> None:
+    def execute(collector: OutputCollector, tuple: Tuple) -> None:
+        collector.report_error("as a text")  # type: ignore[arg-type]
+        collector.ack(tuple)
+
+    errors = Errors()
+    feeder, cluster = started(ByHand(execute), listeners=[errors])
+    feeder.feed(["a"], 1)
+
+    cluster.advance(1)
+
+    assert feeder.acked == [1]
+    assert [(type(each), str(each)) for each in errors.reported] == [(BoltError, "as a text")]
 
 
 def test_a_tracked_topology_waits_until_all_is_processed() -> None:
