@@ -15,6 +15,7 @@ from txtopo.errors import TopologyError
 from txtopo.spouts.spout import Spout
 from txtopo.topology.checks import check_parallelism
 from txtopo.topology.component import (
+    DEFAULT_ID,
     RELIABLE_BOLTS,
     RELIABLE_SPOUTS,
     Component,
@@ -116,7 +117,8 @@ class TopologyBuilder:
     state that is right exactly once use a :class:`~txtopo.TransactionalTopologyBuilder`.
 
     Args:
-        id: Id of the topology, for messages and names of threads; nothing is stored under it.
+        id: Id of the topology, for messages and names of threads. With ``Config.zookeeper`` its
+            drivers elect a leader under it, so there it has to be given.
 
     Raises:
         TopologyError: An argument is wrong; the message says which and how to mend it.
@@ -135,7 +137,7 @@ class TopologyBuilder:
         'shouting'
     """
 
-    def __init__(self, id: str = "topology") -> None:
+    def __init__(self, id: str = DEFAULT_ID) -> None:
         self._id = check_id("topology", id)
         self._spouts: dict[str, Component] = {}
         self._declarers: dict[str, InputDeclarer] = {}

@@ -233,6 +233,9 @@ CALLS: dict[type, dict[str, tuple[str, ...]]] = {
     Bolt: {"prepare": ("config", "context", "collector"), "execute": ("tuple",)},
 }
 
+DEFAULT_ID = "topology"
+"""The id of an at-least-once topology that was given none."""
+
 ASYNC = "async"
 """Why a function does not run when it is called: it makes a coroutine."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.clock import now, wall_clock
 from txtopo.config import Config, Kind
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.board import Board
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.page import RunPage
@@ -24,6 +24,7 @@ from txtopo.runtime.session import active_session, check_arguments, check_sessio
 from txtopo.runtime.succession import Open, StartableDriver
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program
+from txtopo.topology.component import DEFAULT_ID
 from txtopo.topology.graph import Graph
 from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.transactional_state.opening import own_ensemble
@@ -67,6 +68,7 @@ def start_reliable(
 
     Raises:
         ConfigError: A setting is wrong. Nothing was started; mend the setting.
+        TopologyError: Drivers shall elect a leader, and the topology has no id of its own.
         CoordinatorUnavailable: ZooKeeper cannot be reached. Nothing was started.
     """
     carrier = checked_carrier(config)
@@ -75,6 +77,7 @@ def start_reliable(
     session = spark if spark is not None or carrier == "local" else active_session()
     local = carrier == "local" or (carrier == "auto" and session is None)
     config.check_used(graph.id, *kinds_of(config, local=local))
+    _check_id(graph.id, config)
     if carrier == "resident" and session is None:
         check_zeromq()
         session = open_session()[0]
@@ -91,6 +94,15 @@ def start_reliable(
         page.start(board, graph, run, ensemble)
         driver.start()
     return run
+
+
+def _check_id(id: str, config: Config) -> None:
+    if config.names_zookeeper and id == DEFAULT_ID:
+        raise TopologyError(
+            f"an at-least-once topology with ZooKeeper has no id of its own; got {id!r}, as every "
+            "TopologyBuilder() has; expected another, since the drivers of an id elect one leader; "
+            'write TopologyBuilder("orders")'
+        )
 
 
 def _opening(

@@ -25,7 +25,13 @@ from txtopo import (
     Tuple,
 )
 from txtopo.collector import BatchOutputCollector
-from txtopo.errors import FencedError, TooFewCores, TopologyChanged, TopologyKilled
+from txtopo.errors import (
+    FencedError,
+    TooFewCores,
+    TopologyChanged,
+    TopologyError,
+    TopologyKilled,
+)
 from txtopo.metadata import Json
 from txtopo.operations.ensemble import Ensemble
 from txtopo.runtime import candidacy
@@ -35,6 +41,7 @@ from txtopo.runtime.reliable import standby
 from txtopo.runtime.reliable.standby import StandbyDriver, TermDriver
 from txtopo.runtime.reliable.start import start_reliable
 from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.spouts import MemorySpout
 from txtopo.spouts.spout import Spout
 from txtopo.testing import Shared
 from txtopo.topology.graph import Graph
@@ -526,6 +533,15 @@ def test_the_id_of_a_transactional_topology_is_refused() -> None:
     driver.start()
 
     assert isinstance(driver.ended.result(LIMIT_S), TopologyChanged)
+
+
+def test_a_topology_without_an_id_of_its_own_is_refused() -> None:
+    """Another program without one would stand by for ever."""
+    builder = TopologyBuilder()
+    builder.set_spout("words", MemorySpout([["a"]], WORD))
+
+    with pytest.raises(TopologyError, match=r"no id of its own; got 'topology', as every Topology"):
+        builder.build_topology().start(config=MEMORY)
 
 
 def test_the_ensemble_lists_leader_and_standbys_with_the_figures_of_the_run() -> None:
