@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
@@ -57,6 +58,14 @@ _PROBES = {
     "keepalives_count": 2,
 }
 
+# What each session executes first, as those of states do. A server converts times by the zone of
+# the session, and in another one than UTC an hour of each year is there twice, another never.
+_IN_UTC = {
+    "postgresql": "SET TIME ZONE 'UTC'",
+    "mysql": "SET time_zone = '+00:00'",
+    "mariadb": "SET time_zone = '+00:00'",
+}
+
 _KEYS: dict[str, type] = {
     "byte": int,
     "short": int,
@@ -95,6 +104,9 @@ class QueryTransactionalSpout(TransactionalSpout):
 
     Ranges are planned in the driver; the tasks divide a batch and read it. Rows are read in the
     order of the key, so give it an index. Rows of equal keys stay in one batch, in no order.
+
+    Sessions in PostgreSQL, MariaDB and MySQL are in UTC, whatever the zone of the server is. Times
+    without a zone that become a ``timestamp`` are taken as UTC, from every database.
 
     For topologies of DataFrames, ``DataFrameTransactionalSpout(spout.coordinator, read, fields)``
     plans the same ranges: ``metadata["after"]`` (excluded, or None) to ``metadata["upto"]``.
@@ -194,10 +206,12 @@ class QuerySource:
     def engine(self) -> Engine:
         """Return an engine without a pool of connections; it need not be disposed of.
 
+        Its sessions are in UTC, whatever the zone of the server, its database or its user is.
+
         Raises:
             ConfigError: The URL cannot be used.
         """
-        from sqlalchemy import create_engine, make_url
+        from sqlalchemy import create_engine, event, make_url
         from sqlalchemy.exc import ArgumentError
         from sqlalchemy.pool import NullPool
 
@@ -209,13 +223,18 @@ class QuerySource:
                 url = url.set(drivername=f"{url.drivername}+{driver}")
             probes = _PROBES if url.get_driver_name() == "psycopg" else {}
             given = {name: value for name, value in probes.items() if name not in url.query}
-            return create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=given)
+            engine = create_engine(
+                url, poolclass=NullPool, hide_parameters=True, connect_args=given
+            )
         except (ArgumentError, ImportError) as error:
             reason = str(error).replace(self.url, "…")
             raise ConfigError(
                 f"the URL of a query cannot be used: {reason}; expected one of SQLAlchemy's, such "
                 "as postgresql://user@host/database, and its driver installed"
             ) from None
+        if (statement := _IN_UTC.get(engine.dialect.name)) is not None:
+            event.listen(engine, "connect", partial(_execute, statement))
+        return engine
 
     @contextmanager
     def connected(self, engine: Engine) -> Iterator[Connection]:
@@ -335,6 +354,12 @@ def check_key(key: str, fields: Fields, start_after: object) -> str:
             f"start_after of a query is no key; got {start_after!r}; expected a {kind}", key=key
         )
     return kind
+
+
+def _execute(statement: str, driver: Any, _: object) -> None:
+    with driver.cursor() as cursor:
+        cursor.execute(statement)
+    driver.commit()
 
 
 def _type(kind: str) -> TypeEngine[Any]:

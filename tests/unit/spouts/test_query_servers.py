@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,6 +95,98 @@ def test_mariadb(maria: Engine) -> None:
     fill(maria, "DATETIME(6)", 1, 2, 3, 4, 5)
 
     check_by_time(maria)
+
+
+def check_a_night(engine: Engine, kind: str, *, declared: str, in_utc: str) -> None:
+    """Rows of the night in which summer time ends come one by one, every ten minutes.
+
+    A session in Berlin has the hour from 2 to 3 twice, and half of its rows would be passed over.
+    """
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE TABLE words (at {kind} PRIMARY KEY, id BIGINT)"))
+    url = engine.url.render_as_string(hide_password=False)
+    fields = Fields(f"at {declared}, id long")
+    made = QueryTransactionalSpout(url, "words", "at", fields, settle_s=0)
+    planner = Planner(made)
+    start = datetime.datetime(2026, 10, 24, 23, 30)
+    zone = datetime.UTC if declared == "timestamp" else None
+    times = [start + datetime.timedelta(minutes=10 * number) for number in range(18)]
+
+    found = []
+    for number, time in enumerate(times):
+        with engine.begin() as connection:
+            at = time.isoformat(" ")
+            connection.execute(text(in_utc))
+            connection.execute(text(f"INSERT INTO words VALUES ('{at}', {number})"))
+        metadata = planner.plan()
+        found += [] if metadata is None else emit(made, metadata)
+
+    assert found == [(time.replace(tzinfo=zone), number) for number, time in enumerate(times)]
+
+
+@pytest.mark.service("postgresql")
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMPTZ"])
+@pytest.mark.parametrize("declared", ["timestamp", "timestamp_ntz"])
+def test_each_row_is_read_once_from_a_postgresql_that_is_in_berlin(
+    postgres: Engine, kind: str, declared: str
+) -> None:
+    with of_user(postgres, "TimeZone", "Europe/Berlin"):
+        check_a_night(postgres, kind, declared=declared, in_utc="SET LOCAL TIME ZONE 'UTC'")
+
+
+@pytest.mark.service("postgresql")
+def test_times_without_a_zone_are_in_utc_where_an_hour_is_missing_in_berlin(
+    postgres: Engine,
+) -> None:
+    """Berlin has no 02:30 on the 29th of March; a session there reads 03:30."""
+    with of_user(postgres, "TimeZone", "Europe/Berlin"):
+        with postgres.begin() as connection:
+            connection.execute(text("CREATE TABLE words (at TIMESTAMP, id BIGINT)"))
+            for id, at in enumerate(["01:30", "02:30", "03:00", "03:30"]):
+                connection.execute(text(f"INSERT INTO words VALUES ('2026-03-29 {at}', {id})"))
+        made = spout(postgres, key="at", fields=Fields("at timestamp, id long"), batch_rows_max=1)
+
+        found = [emit(made, metadata) for metadata in Planner(made).all()]
+
+    minutes = [[(row[0].hour, row[0].minute, row[1]) for row in rows] for rows in found]
+    assert minutes == [[(1, 30, 0)], [(2, 30, 1)], [(3, 0, 2)], [(3, 30, 3)]]
+
+
+@contextmanager
+def of_user(engine: Engine, setting: str, value: str) -> Iterator[None]:
+    """Give the sessions of a user of PostgreSQL a setting for a while."""
+    role = f'ALTER ROLE "{engine.url.username}"'
+    with engine.begin() as connection:
+        connection.execute(text(f"{role} SET {setting} = '{value}'"))
+    engine.dispose()
+    try:
+        yield
+    finally:
+        with engine.begin() as connection:
+            connection.execute(text(f"{role} RESET {setting}"))
+        engine.dispose()
+
+
+@pytest.fixture
+def maria_in_berlin(mariadb: MariaServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """A server of its own, since MariaDB takes its zone from the process."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    with type(mariadb)() as server:
+        yield from engine_of(server.create_database("query"))
+
+
+@pytest.mark.service("mariadb")
+def test_each_row_is_read_once_from_a_mariadb_that_is_in_berlin(maria_in_berlin: Engine) -> None:
+    for declared in ("timestamp", "timestamp_ntz"):
+        with maria_in_berlin.begin() as connection:
+            connection.execute(text("DROP TABLE IF EXISTS words"))
+
+        check_a_night(
+            maria_in_berlin,
+            "TIMESTAMP(6) NOT NULL",
+            declared=declared,
+            in_utc="SET time_zone = '+00:00'",
+        )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the proxy loses packets on Linux")

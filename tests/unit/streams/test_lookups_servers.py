@@ -61,3 +61,32 @@ def test_the_newest_row_of_a_table_in_postgresql_counts(
 
     nobody: dict[str, Any] = dict.fromkeys(["s3", "s4"])
     assert countries_in(url) == nobody | {"s1": "Albania", "s2": "Brazil", "s5": "Albania"}
+
+
+@pytest.mark.service("postgresql")
+def test_a_row_of_the_future_does_not_count_in_a_postgresql_that_is_in_berlin(
+    postgres: Engine, postgresql: PostgresServer, tmp_path: Path
+) -> None:
+    """Times without a zone are in UTC; by the zone of Berlin, those of the next hour have come."""
+    lookups._loaded.clear()
+    role = f'ALTER ROLE "{postgres.url.username}"'
+    with postgres.begin() as connection:
+
+        def execute(statement: str) -> None:
+            connection.execute(sqlalchemy.text(statement))
+
+        execute("CREATE TABLE shops (shop TEXT, country TEXT, since TIMESTAMP NOT NULL)")
+        for country, ago_s in (("Austria", 20), ("not yet", -1800)):
+            since = f"now() at time zone 'utc' - interval '{ago_s} seconds'"
+            execute(f"INSERT INTO shops VALUES ('a', '{country}', {since})")
+        execute(f"{role} SET TimeZone = 'Europe/Berlin'")
+    source = QueryLookup(postgresql.url, "shops", as_of="since", settle_s=0)
+    url = f"sqlite:///{tmp_path}/states.db"
+
+    try:
+        run(joined(source, url))
+    finally:
+        with postgres.begin() as connection:
+            connection.execute(sqlalchemy.text(f"{role} RESET TimeZone"))
+
+    assert countries_in(url)["s1"] == "Austria"
