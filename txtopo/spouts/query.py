@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -40,7 +41,8 @@ from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Result
+    from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Result, SelectBase
+    from sqlalchemy.exc import DataError
     from sqlalchemy.types import TypeEngine
 
 Key = int | datetime.date
@@ -75,6 +77,18 @@ _KEYS: dict[str, type] = {
     "timestamp": datetime.datetime,
     "timestamp_ntz": datetime.datetime,
 }
+
+_EXPECTED = {
+    int: "a whole number",
+    datetime.date: "a date",
+    datetime.datetime: "a date with a time",
+}
+
+# Texts of SQLite whose order is that of their times: what SQLAlchemy and SQLite write. No other
+# form may be among them: 'T' is behind ' '.
+_DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+_SECOND = f"{_DAY} [0-9][0-9]:[0-9][0-9]:[0-9][0-9]"
+_MOMENTS = (_DAY, _SECOND, f"{_SECOND}.{'[0-9]' * 3}", f"{_SECOND}.{'[0-9]' * 6}")
 
 # The newest key is noted this many times while it settles.
 _NOTES_MAX = 100
@@ -157,6 +171,8 @@ class QueryTransactionalSpout(TransactionalSpout):
             )
         check_text("the URL of a query", unquote(url))
         kind = check_key(key, fields, start_after)
+        if isinstance(start_after, datetime.datetime) and start_after.tzinfo is not None:
+            start_after = start_after.astimezone(datetime.UTC)  # some drivers drop the zone
         self.output_fields = fields
         self._source = QuerySource(url, query, key, kind, fields)
         self._start_after = start_after
@@ -167,7 +183,7 @@ class QueryTransactionalSpout(TransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: The query cannot be run, or a key is NULL.
+            ConfigError: The query cannot be run, or a key is NULL or of another type.
             InfrastructureError: The database cannot be reached; try again.
         """
         check_min_batch_rows(config, self._batch_rows_max, "batch_rows_max")
@@ -242,9 +258,11 @@ class QuerySource:
 
         Raises:
             InfrastructureError: The database cannot be reached, or failed; try again.
+            EmitError: A value cannot be read, such as the time ``infinity``; mend the row.
             SourceDataLost: The database refuses the query; was the table changed?
         """
         from sqlalchemy.exc import (
+            DataError,
             DBAPIError,
             InterfaceError,
             InternalError,
@@ -254,6 +272,8 @@ class QuerySource:
         try:
             with engine.connect() as connection:
                 yield connection
+        except DataError as error:
+            raise EmitError(self.unreadable(error), query=self.query) from error
         except DBAPIError as error:
             if isinstance(error, OperationalError | InterfaceError | InternalError) and passes(
                 error.orig
@@ -266,6 +286,69 @@ class QuerySource:
                 f"{', '.join(self.fields.names)}; was the table changed, or a right taken away?",
                 query=self.query,
             ) from error
+
+    def unreadable(self, error: DataError) -> str:
+        """Return what is wrong when the driver or the database refuses a value."""
+        return (
+            f"a value of {self.query!r:.100} cannot be read: {error.orig}; expected "
+            f"{self.fields!r}; mend the row, or leave it out by a query"
+        )
+
+    def checked(self, key: Any, wrong: type[ConfigError | EmitError] = ConfigError) -> Key | None:
+        """Return a key as the database gave it, or raise *wrong* if it is of another type."""
+        expected = _KEYS[self.kind]
+        if key is None or type(key) is expected:
+            return cast("Key | None", key)
+        raise wrong(
+            f"the key {self.key!r} of {self.query!r:.100} is no {self.kind}; got {key!r}, a "
+            f"{type(key).__name__}; expected {_EXPECTED[expected]}; declare the field as the "
+            "column is, or convert it by a query: (SELECT CAST(… AS …) …)",
+            key=self.key,
+        )
+
+    def check_order(
+        self,
+        connection: Connection,
+        keys: SelectBase,
+        wrong: type[ConfigError | EmitError] = ConfigError,
+    ) -> None:
+        """Raise *wrong* if SQLite has keys in another order than their values.
+
+        SQLite keeps any value in any column, compares times as texts, and texts behind all numbers.
+        Other databases compare what they have declared.
+
+        Args:
+            connection: A connection to any database.
+            keys: Selects the keys to look at, under the name of the key.
+            wrong: What to raise.
+        """
+        from sqlalchemy import String, func, or_, select, type_coerce
+
+        if connection.dialect.name != "sqlite":
+            return
+        key = type_coerce(keys.subquery("txtopo_keys").c[self.key], String)
+        fit: ColumnElement[bool]
+        if _KEYS[self.kind] is int:
+            fit = (func.typeof(key) == "integer") | key.is_(None)
+            expected = (
+                "a value that is INTEGER to SQLite; convert it: (SELECT CAST(… AS INTEGER) …)"
+            )
+        else:
+            forms = [_DAY] if self.kind == "date" else _MOMENTS
+            fit = or_(*(key.bool_op("GLOB")(form) for form in forms))
+            shape = "2026-01-31" if self.kind == "date" else "2026-01-31 12:00:00"
+            expected = (
+                f"the form {shape!r}, in UTC and without a zone; write it like that, as SQLAlchemy "
+                "does with datetime and date"
+            )
+        found = connection.execute(select(key).where(~fit).limit(1)).scalar()
+        if found is not None:
+            raise wrong(
+                f"column {self.key!r} of {self.query!r:.100} has a value that SQLite would not "
+                "compare rightly, since it compares texts as texts; "
+                f"got {found!r:.100}; expected {expected}",
+                column=self.key,
+            )
 
     def selectable(self) -> FromClause:
         """Return the table or query, with the fields as columns."""
@@ -356,6 +439,13 @@ def check_key(key: str, fields: Fields, start_after: object) -> str:
     return kind
 
 
+def _comparable(key: Key) -> Any:
+    """Return a key that can be compared with any other: without a zone, in UTC."""
+    if isinstance(key, datetime.datetime) and key.tzinfo is not None:
+        return key.astimezone(datetime.UTC).replace(tzinfo=None)
+    return key
+
+
 def _execute(statement: str, driver: Any, _: object) -> None:
     with driver.cursor() as cursor:
         cursor.execute(statement)
@@ -367,7 +457,9 @@ def _type(kind: str) -> TypeEngine[Any]:
 
     decimal = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
     if decimal:
-        return sqlalchemy.Numeric(int(decimal.group(1)), int(decimal.group(2)))
+        exact = sqlalchemy.Numeric(int(decimal.group(1)), int(decimal.group(2)))
+        # SQLite has binary numbers, which SQLAlchemy would round to the scale.
+        return exact.with_variant(sqlalchemy.types.NullType(), "sqlite")
     kinds: dict[str, TypeEngine[Any]] = {
         "boolean": sqlalchemy.Boolean(),
         "byte": sqlalchemy.SmallInteger(),
@@ -430,20 +522,23 @@ class QueryCoordinator(TransactionalCoordinator):
         """Check that the query can be read.
 
         Raises:
-            ConfigError: It cannot be read, or a key is NULL; mend the query.
+            ConfigError: It cannot be read, or a key is NULL or of another type; mend the query.
             InfrastructureError: The database cannot be reached; try again.
         """
-        from sqlalchemy import select
-        from sqlalchemy.exc import DBAPIError
+        from sqlalchemy import func, select
+        from sqlalchemy.exc import DataError, DBAPIError
 
-        source = self._source
+        source, key = self._source, self._rows.c[self._source.key]
         with source.connected(self._engine) as connection:
             pass  # an unreachable database is no mistake in the query
         try:
             with self._engine.connect() as connection:
                 connection.execute(select(self._rows).limit(0)).all()  # no value is looked at
-                nulls = select(self._rows.c[source.key]).where(self._rows.c[source.key].is_(None))
-                null = connection.execute(nulls.limit(1)).all()
+                self._check_null(connection, ConfigError)
+                source.check_order(connection, select(key))
+                source.checked(connection.scalar(select(func.min(key))))
+        except DataError as error:
+            raise ConfigError(source.unreadable(error)) from error
         except DBAPIError as error:
             if error.connection_invalidated:
                 raise InfrastructureError(f"cannot read {source.query!r:.100}") from error
@@ -451,24 +546,21 @@ class QueryCoordinator(TransactionalCoordinator):
                 f"the query cannot be run: {error.orig}; got {source.query!r:.200}; expected a "
                 f"table, or a SELECT in parentheses, with {', '.join(source.fields.names)}"
             ) from error
-        if null:
-            raise ConfigError(
-                f"the key {source.key!r} of {source.query!r:.100} is NULL in some rows, which "
-                "would never be read; expected NOT NULL; leave them out by a query",
-                key=source.key,
-            )
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         """Return whether a key after the last batch has settled, or enough of them.
 
         Raises:
             SourceDataLost: Unread rows are gone.
+            EmitError: A key cannot be read, or compared; mend its row.
         """
         now, self._newest = self._look()
         position = self._position(last.metadata)
         self._check_lost(position, last.metadata)
         self._upto = self._settling.settled(now, self._newest)
-        if self._upto is None or (position is not None and cast(Any, self._upto) <= position):
+        if self._upto is None or (
+            position is not None and _comparable(self._upto) <= _comparable(position)
+        ):
             return False
         if last.worth_a_batch(1, full=2):  # however few there are, so they need not be counted
             return True
@@ -492,6 +584,10 @@ class QueryCoordinator(TransactionalCoordinator):
         """Return the range of keys of the batch, divided into cuts.
 
         With *rows_max* it has no more rows, except to keep rows of equal keys together.
+
+        Raises:
+            SourceDataLost: Rows that were just seen cannot be counted.
+            EmitError: A key is NULL, or cannot be compared; mend its row.
         """
         kept, upto = self._source.to_json, self._upto
         end = upto
@@ -501,6 +597,7 @@ class QueryCoordinator(TransactionalCoordinator):
         with self._source.connected(self._engine) as connection:
             left = self._batch_rows_max if rows_max is None else min(rows_max, self._batch_rows_max)
             each = -(-left // self._tasks)
+            self._check_null(connection, EmitError)
             while left > 0:
                 cut = self._cut(connection, after, upto, min(left, each))
                 if cut is None:
@@ -527,25 +624,51 @@ class QueryCoordinator(TransactionalCoordinator):
 
         source, rows = self._source, self._rows
         key = rows.c[source.key]
-        within = select(key.label("k")).where(source.between(rows, after, upto))
-        first = within.order_by(key).limit(rows_max).subquery("cut")
-        end = connection.scalar(select(func.max(first.c.k)))
+        within = select(key).where(source.between(rows, after, upto))
+        first = within.order_by(key).limit(rows_max)
+        source.check_order(connection, first, EmitError)
+        newest = func.max(first.subquery("cut").c[source.key])
+        end = source.checked(connection.scalar(select(newest)), EmitError)
         if end is None:
             return None
         # Counted by the key, since rows of equal keys stay together.
-        counted = select(func.count()).select_from(rows).where(source.between(rows, after, end))
-        return end, connection.scalar(counted)
+        cut = select(key).where(source.between(rows, after, end))
+        source.check_order(connection, cut, EmitError)
+        count = connection.scalar(select(func.count()).select_from(cut.subquery("cut")))
+        if not count or (after is not None and _comparable(end) <= _comparable(after)):
+            raise SourceDataLost(
+                f"rows of {source.query!r:.100} cannot be counted by {source.key!r}; got {count} "
+                f"rows behind {after} up to {end}, which is the key of a row behind {after}; "
+                "expected that row at least; was it deleted just now? else the database "
+                f"compares the column in another way than a {source.kind}; convert it by a query",
+                query=source.query,
+            )
+        return end, count
+
+    def _check_null(self, connection: Any, wrong: type[ConfigError | EmitError]) -> None:
+        from sqlalchemy import select
+
+        source, key = self._source, self._rows.c[self._source.key]
+        if connection.execute(select(key).where(key.is_(None)).limit(1)).all():
+            raise wrong(
+                f"the key {source.key!r} of {source.query!r:.100} is NULL in some rows, which "
+                "would never be read; expected NOT NULL; leave them out by a query",
+                key=source.key,
+            )
 
     def _look(self) -> tuple[datetime.datetime, Key | None]:
-        from sqlalchemy import func, select
+        from sqlalchemy import func, select, union_all
 
+        source, key = self._source, self._rows.c[self._source.key]
         dialect = self._engine.dialect.name
         zoneless = dialect in ("mysql", "mariadb")  # its CURRENT_TIMESTAMP jumps in summer
         clock = func.utc_timestamp() if zoneless else func.current_timestamp()
-        with self._source.connected(self._engine) as connection:
-            key = self._rows.c[self._source.key]
+        ends = [select(end(key).label(source.key)) for end in (func.min, func.max)]
+        with source.connected(self._engine) as connection:
+            # What SQLite has before or behind all other keys is not of their form.
+            source.check_order(connection, union_all(*ends), EmitError)
             now, newest = connection.execute(select(clock, func.max(key))).one()
-        return now, newest
+        return now, source.checked(newest, EmitError)
 
     def _position(self, metadata: Json) -> Key | None:
         return self._first if metadata is None else self._source.planned(metadata).upto
@@ -553,9 +676,12 @@ class QueryCoordinator(TransactionalCoordinator):
     def _check_lost(self, position: Key | None, metadata: Json) -> None:
         if metadata is None:
             return
-        before: Any = self._source.planned(metadata).newest
-        unread = before is not None and (position is None or before > position)
-        if unread and (self._newest is None or before > self._newest):
+        before = self._source.planned(metadata).newest
+        if before is None or (
+            position is not None and _comparable(before) <= _comparable(position)
+        ):
+            return
+        if self._newest is None or _comparable(before) > _comparable(self._newest):
             raise SourceDataLost(
                 f"rows of {self._source.query!r:.100} are gone that were not read; got "
                 f"{self._newest} as the largest {self._source.key!r}, which was {before}; expected "
@@ -638,7 +764,7 @@ class QueryEmitter(TransactionalEmitter):
         def read(start: int, end: int, schema: pa.Schema) -> pa.RecordBatch:
             columns = list(zip(*rows[start:end], strict=True))
             arrays = [
-                fitted_column(pa.array(columns[names.index(field.name)], field.type), field.type)
+                fitted_column(_array(columns[names.index(field.name)], field.type), field.type)
                 for field in schema
             ]
             return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -668,6 +794,14 @@ class QueryEmitter(TransactionalEmitter):
             f"{expected}; {what} give the table back what it had, and late rows a new key",
             query=self._source.query,
         )
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    if pa.types.is_decimal(kind):  # a float is of SQLite, and means the digits that it shows
+        values = [Decimal(repr(each)) if isinstance(each, float) else each for each in values]
+    return pa.array(values, kind)
 
 
 PASSING_SQLSTATES = ("08", "25006", "25P", "26", "40", "53", "55", "57", "72", "F0", "HV", "XX000")

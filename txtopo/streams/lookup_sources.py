@@ -47,7 +47,6 @@ from txtopo.tuples import Fields
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
-    from sqlalchemy import Connection, FromClause
 
 NOBODY = TaskContext("lookup", "lookup", 0, 1)
 """The one task that reads all of a source."""
@@ -281,10 +280,9 @@ class QueryLookup(LookupSource):
         bound = bound.date() if self._as_of.type == "date" else bound
         counted = select(func.max(column), func.count()).where(column <= bound)
         with source.connected(source.engine()) as connection:
-            if connection.dialect.name == "sqlite":
-                self._check_texts(connection, rows)
+            source.check_order(connection, select(column))
             upto, count = connection.execute(counted.select_from(rows)).one()
-        return {"as_of": source.to_json(upto), "rows": count}
+        return {"as_of": source.to_json(source.checked(upto)), "rows": count}
 
     def read(self, version: Json, key: Fields, value: Fields) -> pa.Table:
         """Return the row of each key that holds as of a version."""
@@ -306,35 +304,11 @@ class QueryLookup(LookupSource):
         chosen = sorted(at for each in last.values() for at in each)
         return table.take(pa.array(chosen, pa.int64())).select(list(wanted.names))
 
-    def _check_texts(self, connection: Connection, rows: FromClause) -> None:
-        """Check that times of SQLite, which compares them as texts, are in their order."""
-        from sqlalchemy import String, or_, select, type_coerce
-
-        text = type_coerce(rows.c[self._as_of.name], String)
-        forms = [_DAY] if self._as_of.type == "date" else [_DAY, *_MOMENTS]
-        fit = or_(*(text.bool_op("GLOB")(form) for form in forms))
-        wrong = connection.execute(select(text).select_from(rows).where(~fit).limit(1)).scalar()
-        if wrong is not None:
-            expected = "2026-01-31" if self._as_of.type == "date" else "2026-01-31 12:00:00"
-            raise ConfigError(
-                f"column {self._as_of.name!r} of {self.name} has a time that SQLite would not "
-                f"compare rightly, since it compares texts; got {wrong!r}; expected the form "
-                f"{expected!r}, in UTC and without a zone; write it like that, as SQLAlchemy does "
-                "with datetime and date",
-                column=self._as_of.name,
-            )
-
     def _source(self, fields: Fields) -> QuerySource:
         if self._as_of.name not in fields.index:
             fields = Fields.of([*fields, self._as_of])
         kind = check_key(self._as_of.name, fields, None)
         return QuerySource(self._url, self._query, self._as_of.name, kind, fields)
-
-
-# What SQLAlchemy and SQLite write. No other form may be among them: 'T' is behind ' '.
-_DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
-_SECOND = f"{_DAY} [0-9][0-9]:[0-9][0-9]:[0-9][0-9]"
-_MOMENTS = (_SECOND, f"{_SECOND}.{'[0-9]' * 3}", f"{_SECOND}.{'[0-9]' * 6}")
 
 
 class FilesLookup(LookupSource):

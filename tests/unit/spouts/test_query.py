@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import datetime
 import pickle
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from tests.unit.spouts.driving import Emitted, Planner, context, emit
 from txtopo import Config, Fields, TransactionAttempt
-from txtopo.errors import ConfigError, InfrastructureError, SourceDataLost
+from txtopo.errors import ConfigError, EmitError, InfrastructureError, SourceDataLost
 from txtopo.plugins.spouts import LastBatch
 from txtopo.spouts import QueryTransactionalSpout
 from txtopo.spouts.query import Settling
@@ -263,6 +265,133 @@ def test_a_key_that_is_null_is_found_at_the_start(table: Table) -> None:
     table.run("INSERT INTO words VALUES (NULL, 'w', NULL, NULL)")
     with pytest.raises(ConfigError, match="'id' of 'words' is NULL"):
         table.spout().coordinator(Config(), context())
+
+
+def test_a_key_that_is_null_and_came_later_is_found_by_the_next_plan(table: Table) -> None:
+    table.add(1)
+    planner = Planner(table.spout())
+    planner.plan()
+    table.run("INSERT INTO words VALUES (NULL, 'w', NULL, NULL)")
+    table.add(2)
+
+    with pytest.raises(EmitError, match="'id' of 'words' is NULL"):
+        planner.plan()
+
+
+def times(table: Table, kind: str, *keys: Any, **options: Any) -> QueryTransactionalSpout:
+    """Make a table that keeps keys as they are given, and a spout that reads it by them."""
+    table.run("CREATE TABLE times (at BLOB, id INTEGER)")
+    came(table, *keys)
+    return table.spout("times", key="at", fields=Fields(f"at {kind}, id long"), **options)
+
+
+def came(table: Table, *keys: Any) -> None:
+    for key in keys:
+        table.run("INSERT INTO times SELECT ?, count(*) FROM times", key)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "got"),
+    [
+        ("timestamp", ["2026-01-31T10:00:00"], "'2026-01-31T10:00:00'"),
+        ("timestamp", ["2026-01-31 10:00:00Z"], "Z'"),
+        ("timestamp", ["2026-01-31 10:00:00.250000+00:00"], "00:00'"),
+        ("timestamp_ntz", ["2026-01-31 10:00:00", "2026-01-31 10:00:00.5"], "00.5'"),
+        ("timestamp", ["20260131 10:00:00"], "'20260131 10:00:00'"),
+        ("timestamp", [1767312000], "1767312000"),
+        ("date", ["2026-01-31", "2026-02-01 10:00:00", "2026-02-02"], "'2026-02-01 10:00:00'"),
+        ("date", ["20260131"], "'20260131'"),
+        ("long", ["9", "10", "11"], "'9'"),
+        ("long", [1.5, 2, 3], "1.5"),
+    ],
+)
+def test_keys_that_sqlite_would_compare_wrongly_are_found_at_the_start(
+    table: Table, kind: str, keys: list[Any], got: str
+) -> None:
+    """They were passed over without a word, or planned for ever."""
+    spout = times(table, kind, *keys)
+
+    with pytest.raises(ConfigError, match=rf"'at' of 'times' .*; got .*{re.escape(got)}; expected"):
+        spout.coordinator(Config(), context())
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "later"),
+    [
+        ("timestamp", "2026-01-31 10:00:00", ["2026-01-31T11:00:00"]),
+        ("timestamp", "2026-01-31 10:00:00", ["2026-01-31T11:00:00", "2026-02-01 00:00:00"]),
+        ("timestamp", "2026-01-31 10:00:00", ["2026-01-31 11:00:00Z", "2026-01-31 12:00:00"]),
+        ("timestamp", "2026-01-31", [f"2026-02-0{d}" for d in ("1 11:00:00", "1 11:00:00+02", 2)]),
+        ("timestamp", "2026-01-31 10:00:00", [1767312000]),
+        ("date", "2026-01-31", ["2026-02-01 10:00:00", "2026-02-02"]),
+        ("long", 9, ["10"]),
+        ("long", 9, [9.5, 10]),
+    ],
+)
+@pytest.mark.parametrize("rows_max", [1, 10])
+def test_keys_that_sqlite_would_compare_wrongly_are_found_when_they_come(
+    table: Table, kind: str, first: Any, later: list[Any], rows_max: int
+) -> None:
+    spout = times(table, kind, first, batch_rows_max=rows_max)
+    planner = Planner(spout)
+    assert [row[1] for row in emit(spout, planner.plan())] == [0]
+    came(table, *later)
+
+    with pytest.raises(EmitError, match=r"'at' of 'times' has a value that SQLite"):
+        planner.all()
+
+
+def test_all_forms_of_times_that_sqlite_and_sqlalchemy_write_are_in_their_order(
+    table: Table,
+) -> None:
+    hour = "2026-01-31 10:00:00"
+    keys = ["2026-01-31", hour, f"{hour}.250", f"{hour}.250001", "2026-02-01 00:00:00.000000"]
+    spout = times(table, "timestamp", *keys, batch_rows_max=1)
+
+    found = [emit(spout, batch) for batch in Planner(spout, 2).all()]
+
+    assert [[row[1] for row in rows] for rows in found] == [[0], [1], [2], [3], [4]]
+
+
+def test_a_row_that_goes_while_it_is_counted_ends_the_plan(table: Table) -> None:
+    """A cut without rows, or one that does not grow, would be planned for ever."""
+    table.add(1, 2)
+    coordinator = table.spout(batch_rows_max=1).coordinator(Config(), context())
+    assert coordinator.is_ready(1, LastBatch())
+
+    def before(connection: Any, cursor: Any, statement: str, *more: Any) -> None:
+        if "count(*)" in statement:
+            table.run("DELETE FROM words")
+
+    event.listen(coordinator._engine, "before_cursor_execute", before)
+
+    with pytest.raises(SourceDataLost, match=r"got 0 rows behind None up to 1, which is the key"):
+        coordinator.initialize_transaction(1, None)
+
+
+def test_a_decimal_with_more_digits_than_its_field_is_refused_as_emit_does(table: Table) -> None:
+    """SQLAlchemy rounds what SQLite keeps in binary: 1.005 would be 1.00."""
+    table.run("CREATE TABLE prices (id INTEGER, price NUMERIC)")
+    for id, price in enumerate([1, 2.5, 0.1, 12345678.25, None]):
+        table.run("INSERT INTO prices VALUES (?, ?)", id, price)
+    spout = table.spout("prices", fields=Fields("id long, price decimal(10,2)"))
+    planner = Planner(spout)
+    found = [row[1] for row in emit(spout, planner.plan())]
+    assert list(map(str, found)) == ["1.00", "2.50", "0.10", "12345678.25", "None"]
+    table.run("INSERT INTO prices VALUES (9, 1.005)")
+
+    with pytest.raises(EmitError, match=r"'price' of the row .* id 9 .* got 1.005 .*data loss"):
+        emit(spout, planner.plan())
+
+
+@pytest.mark.parametrize("key", ["at timestamp", "at timestamp_ntz"])
+def test_a_start_with_a_zone_is_the_same_moment_in_utc(table: Table, key: str) -> None:
+    table.add(1, 2, 3)
+    zone = datetime.timezone(datetime.timedelta(hours=2))
+    start = datetime.datetime(2026, 1, 1, 14, microsecond=2, tzinfo=zone)
+    spout = table.spout(key="at", fields=Fields(f"id long, {key}"), start_after=start)
+
+    assert [ids(spout, batch) for batch in Planner(spout).all()] == [[3]]
 
 
 def test_no_error_shows_the_password() -> None:

@@ -16,7 +16,7 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.spouts.driving import Planner, context, emit
 from txtopo import Config, Fields
-from txtopo.errors import InfrastructureError, SourceDataLost
+from txtopo.errors import ConfigError, EmitError, InfrastructureError, SourceDataLost
 from txtopo.plugins.spouts import LastBatch
 from txtopo.spouts import QueryTransactionalSpout, query
 
@@ -187,6 +187,50 @@ def test_each_row_is_read_once_from_a_mariadb_that_is_in_berlin(maria_in_berlin:
             declared=declared,
             in_utc="SET time_zone = '+00:00'",
         )
+
+
+@pytest.mark.service("postgresql")
+@pytest.mark.parametrize(
+    ("column", "declared", "value", "got"),
+    [
+        (
+            "NUMERIC(10,1)",
+            "long",
+            "1",
+            r"is no long; got Decimal\('1.0'\), a Decimal; expected a w",
+        ),
+        ("DOUBLE PRECISION", "long", "1", r"is no long; got 1.0, a float; expected a whole number"),
+        ("TIMESTAMP", "date", "'2026-01-01 02:00'", r"is no date; got datetime.*; expected a date"),
+        ("DATE", "timestamp", "'2026-01-01'", r"is no timestamp; got .*; expected a date with a t"),
+        (
+            "TIMESTAMPTZ",
+            "timestamp",
+            "'infinity'",
+            r"cannot be read: .*infinity.*; expected .*mend",
+        ),
+        (
+            "DATE",
+            "date",
+            "'-infinity'",
+            r"cannot be read: .*-infinity.*; expected .*; mend the row",
+        ),
+    ],
+)
+def test_a_key_of_another_type_is_named(
+    postgres: Engine, column: str, declared: str, value: str, got: str
+) -> None:
+    with postgres.begin() as connection:
+        connection.execute(text(f"CREATE TABLE words (at {column}, id BIGINT)"))
+    made = spout(postgres, key="at", fields=Fields(f"at {declared}, id long"))
+    planner = Planner(made)
+    assert planner.plan() is None
+    with postgres.begin() as connection:
+        connection.execute(text(f"INSERT INTO words VALUES ({value}, 1)"))
+
+    with pytest.raises(EmitError, match=got):
+        planner.plan()
+    with pytest.raises(ConfigError, match=got):
+        Planner(made)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the proxy loses packets on Linux")
