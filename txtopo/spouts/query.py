@@ -1,15 +1,20 @@
 """The spout that reads a SQL table by ranges of a growing key: QueryTransactionalSpout.
 
-The metadata of a batch is ``{"after": key, "upto": key, "cuts": [[key, rows], …], "newest": key}``.
+The metadata of a batch is ``{"after": key, "upto": key, "cuts": [[key, rows], …], "newest": key,
+"source": {"key": name, "query": text}}``.
+
 Each cut is read by one task: the rows after the key of the cut before it, up to its own key. The
 number of rows was counted when the batch was planned; a task that reads another number knows that
 rows were changed. ``newest`` was the largest key in the table at that time; when the table ends
-before it, unread rows have been deleted.
+before it, unread rows have been deleted. ``source`` tells a position from one in another table or
+by another key, which may be an equal number; metadata without it is of an earlier version, and is
+taken as it is.
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +26,21 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
 
+from txtopo import clock
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
-from txtopo.errors import ConfigError, EmitError, InfrastructureError, SourceDataLost
+from txtopo.errors import (
+    ConfigError,
+    EmitError,
+    InfrastructureError,
+    OffsetRegression,
+    SourceDataLost,
+    TopologyChanged,
+)
 from txtopo.extras import require
+from txtopo.log_records import logger_of
 from txtopo.metadata import Json
 from txtopo.spouts.spout import (
     LastBatch,
@@ -44,6 +58,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Result, SelectBase
     from sqlalchemy.exc import DataError
     from sqlalchemy.types import TypeEngine
+
+_logger = logger_of("txtopo.spouts")
 
 Key = int | datetime.date
 """A key; a datetime is a date, too."""
@@ -96,6 +112,9 @@ _NOTES_MAX = 100
 # The clocks of some databases tick in seconds.
 _TICK_S = 1.0
 
+# A longer query is in metadata by its beginning and its digest.
+_QUERY_CHARACTERS_MAX = 200
+
 # The rows that a task holds at once; record batches of this size are the fastest to process.
 _ROWS_AT_ONCE = 10_000
 
@@ -118,6 +137,10 @@ class QueryTransactionalSpout(TransactionalSpout):
 
     Ranges are planned in the driver; the tasks divide a batch and read it. Rows are read in the
     order of the key, so give it an index. Rows of equal keys stay in one batch, in no order.
+
+    Rows may be deleted once they are committed, but a key that was read must not come again: a
+    table that is emptied goes on behind it. The position belongs to the key and the query, and the
+    run stops with ``TopologyChanged`` if another one is under the id of the topology.
 
     Sessions in PostgreSQL, MariaDB and MySQL are in UTC, whatever the zone of the server is. Times
     without a zone that become a ``timestamp`` are taken as UTC, from every database.
@@ -188,14 +211,19 @@ class QueryTransactionalSpout(TransactionalSpout):
         """
         check_min_batch_rows(config, self._batch_rows_max, "batch_rows_max")
         planner = QueryCoordinator(
-            self._source, self._start_after, self._settle_s, self._batch_rows_max, context.tasks
+            self._source,
+            self._start_after,
+            self._settle_s,
+            self._batch_rows_max,
+            context,
+            allow_change=config.allow_change,
         )
         planner.check()
         return planner
 
     def emitter(self, config: Config, context: TaskContext) -> QueryEmitter:
         """Make an emitting part."""
-        return QueryEmitter(self._source, context)
+        return QueryEmitter(self._source, context, allow_change=config.allow_change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +246,45 @@ class QuerySource:
 
     def __repr__(self) -> str:
         return f"QuerySource({self.query!r:.100})"
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What tells its keys from those of another source, for metadata.
+
+        The URL is not in it: a database may move.
+        """
+        query = " ".join(self.query.split())
+        if len(query) > _QUERY_CHARACTERS_MAX:
+            digest = hashlib.sha256(query.encode()).hexdigest()
+            query = f"{query[: _QUERY_CHARACTERS_MAX // 2]}… (sha256 {digest})"
+        return {"key": self.key, "query": query}
+
+    def check_same(self, metadata: Json, *, allow_change: bool) -> None:
+        """Check that a batch was planned by this query, or that another one is allowed.
+
+        Raises:
+            TopologyChanged: It was planned by another one, or by another key, which is never
+                allowed: its position says nothing about this one.
+        """
+        planned = metadata.get("source") if isinstance(metadata, dict) else None
+        if not isinstance(planned, dict):
+            return
+        wrong = [name for name in self.identity if planned.get(name) != self.identity[name]]
+        if not wrong or (allow_change and "key" not in wrong):
+            return
+        way = "or begin anew under another topology id"
+        if "key" not in wrong:
+            way = (
+                "if the rows behind the position are the next ones of the new query, start with "
+                f"Config(allow_change=True) until a batch is planned; {way}"
+            )
+        raise TopologyChanged(
+            f"the stored position is one of another {' and another '.join(wrong)}; got "
+            f"{', '.join(f'the {name} {self.identity[name]!r}' for name in wrong)}; expected "
+            f"{', '.join(f'{planned.get(name)!r}' for name in wrong)}, by which it was planned; "
+            f"give the old one back; {way}",
+            changes=tuple(f"{name} of the query spout" for name in wrong),
+        )
 
     def engine(self) -> Engine:
         """Return an engine without a pool of connections; it need not be disposed of.
@@ -477,24 +544,44 @@ def _type(kind: str) -> TypeEngine[Any]:
 
 
 class Settling:
-    """Finds the largest key that has been visible long enough, by the database's own clock."""
+    """Finds the largest key that has been visible long enough.
+
+    Two clocks must say so: the database's own, which may be set forward, and one of the driver that
+    is never set. If the database's goes back, what was noted has to settle anew.
+    """
 
     def __init__(self, settle_s: float) -> None:
         self._settle_s = settle_s
-        self._seen: deque[tuple[datetime.datetime, Key]] = deque()
+        self._seen: deque[tuple[datetime.datetime, float, Key]] = deque()
         self._settled: Key | None = None
 
-    def settled(self, now: datetime.datetime, newest: Key | None) -> Key | None:
-        """Return the largest key that may be read; *newest* is the newest key, seen at *now*."""
+    def settled(self, now: datetime.datetime, elapsed_s: float, newest: Key | None) -> Key | None:
+        """Return the largest key that may be read.
+
+        Args:
+            now: The time of the database.
+            elapsed_s: The time of a clock that only goes forward.
+            newest: The newest key at that time.
+        """
         if not self._settle_s:
             return newest
-        apart = datetime.timedelta(seconds=self._settle_s / _NOTES_MAX)
-        if newest is not None and (not self._seen or now - self._seen[-1][0] >= apart):
-            self._seen.append((now, newest))
-        long = datetime.timedelta(seconds=self._settle_s + _TICK_S)
-        while self._seen and now - self._seen[0][0] >= long:
-            self._settled = self._seen.popleft()[1]
+        if self._seen and _seconds(now, self._seen[-1][0]) < -_TICK_S:
+            self._seen.clear()
+
+        def lasted(seen: tuple[datetime.datetime, float, Key], limit_s: float) -> bool:
+            return min(_seconds(now, seen[0]), elapsed_s - seen[1]) >= limit_s
+
+        if newest is not None and (
+            not self._seen or lasted(self._seen[-1], self._settle_s / _NOTES_MAX)
+        ):
+            self._seen.append((now, elapsed_s, newest))
+        while self._seen and lasted(self._seen[0], self._settle_s + _TICK_S):
+            self._settled = self._seen.popleft()[2]
         return self._settled
+
+
+def _seconds(now: datetime.datetime, before: datetime.datetime) -> float:
+    return (now - before).total_seconds()
 
 
 class QueryCoordinator(TransactionalCoordinator):
@@ -506,17 +593,22 @@ class QueryCoordinator(TransactionalCoordinator):
         start_after: Key | None,
         settle_s: float,
         batch_rows_max: int,
-        tasks: int,
+        context: TaskContext,
+        *,
+        allow_change: bool = False,
     ) -> None:
         self._source = source
         self._first = start_after
         self._settling = Settling(settle_s)
         self._batch_rows_max = batch_rows_max
-        self._tasks = tasks
+        self._tasks = context.tasks
+        self._about = {"topology": context.topology_id, "component": context.component_id}
+        self._allow_change = allow_change
         self._engine = source.engine()
         self._rows = source.selectable()
         self._upto: Key | None = None
         self._newest: Key | None = None
+        self._was_empty = self._warned = False
 
     def check(self) -> None:
         """Check that the query can be read.
@@ -552,12 +644,15 @@ class QueryCoordinator(TransactionalCoordinator):
 
         Raises:
             SourceDataLost: Unread rows are gone.
+            OffsetRegression: The table was empty, and was filled again behind the position.
+            TopologyChanged: The last batch was planned by another query or key.
             EmitError: A key cannot be read, or compared; mend its row.
         """
         now, self._newest = self._look()
         position = self._position(last.metadata)
         self._check_lost(position, last.metadata)
-        self._upto = self._settling.settled(now, self._newest)
+        self._check_filled_again(position, last.metadata)
+        self._upto = self._settling.settled(now, clock.now(), self._newest)
         if self._upto is None or (
             position is not None and _comparable(self._upto) <= _comparable(position)
         ):
@@ -611,6 +706,7 @@ class QueryCoordinator(TransactionalCoordinator):
             "upto": kept(cuts[-1][0] if cuts else end),
             "cuts": [[kept(key), rows] for key, rows in cuts],
             "newest": kept(self._newest),
+            "source": {**self._source.identity},
         }
 
     def close(self) -> None:
@@ -662,16 +758,20 @@ class QueryCoordinator(TransactionalCoordinator):
         source, key = self._source, self._rows.c[self._source.key]
         dialect = self._engine.dialect.name
         zoneless = dialect in ("mysql", "mariadb")  # its CURRENT_TIMESTAMP jumps in summer
-        clock = func.utc_timestamp() if zoneless else func.current_timestamp()
+        time = func.utc_timestamp() if zoneless else func.current_timestamp()
         ends = [select(end(key).label(source.key)) for end in (func.min, func.max)]
         with source.connected(self._engine) as connection:
             # What SQLite has before or behind all other keys is not of their form.
             source.check_order(connection, union_all(*ends), EmitError)
-            now, newest = connection.execute(select(clock, func.max(key))).one()
+            now, newest = connection.execute(select(time, func.max(key))).one()
         return now, source.checked(newest, EmitError)
 
     def _position(self, metadata: Json) -> Key | None:
-        return self._first if metadata is None else self._source.planned(metadata).upto
+        if metadata is None:
+            return self._first
+        planned = self._source.planned(metadata)
+        self._source.check_same(metadata, allow_change=self._allow_change)
+        return planned.upto
 
     def _check_lost(self, position: Key | None, metadata: Json) -> None:
         if metadata is None:
@@ -690,12 +790,46 @@ class QueryCoordinator(TransactionalCoordinator):
                 query=self._source.query,
             )
 
+    def _check_filled_again(self, position: Key | None, metadata: Json) -> None:
+        """Look for new rows up to the position, which are never read.
+
+        Rows that were read may go, the last ones too, so that a table ends before its position
+        proves nothing, and is a warning. After it was empty, all its rows are new.
+        """
+        newest, was_empty = self._newest, self._was_empty
+        self._was_empty = newest is None
+        if metadata is None or newest is None or position is None:
+            return
+        if _comparable(newest) >= _comparable(position):
+            return
+        source = self._source
+        if was_empty:
+            raise OffsetRegression(
+                f"{source.query!r:.100} was empty and was filled with keys that count as read; got "
+                f"{newest} as the largest {source.key!r}; expected keys behind {position}, up to "
+                "which it was read; let keys go on when a table is emptied (TRUNCATE … CONTINUE "
+                "IDENTITY, AUTOINCREMENT of SQLite) and give the rows new ones, or begin anew "
+                "under another topology id",
+                query=source.query,
+            )
+        if not self._warned:
+            self._warned = True
+            text = (
+                "the largest %r of %.100r is %s, and rows up to %s count as read; was the table "
+                "filled again from the beginning? such rows are never read"
+            )
+            about = self._about
+            _logger.warning(text, source.key, source.query, newest, position, extra=about)
+
 
 class QueryEmitter(TransactionalEmitter):
     """Reads the cuts of a batch in a task."""
 
-    def __init__(self, source: QuerySource, context: TaskContext) -> None:
+    def __init__(
+        self, source: QuerySource, context: TaskContext, *, allow_change: bool = False
+    ) -> None:
         self._source = source
+        self._allow_change = allow_change
         self._schema = source.fields.arrow_schema()
         self._context = context
 
@@ -705,12 +839,14 @@ class QueryEmitter(TransactionalEmitter):
         """Emit this task's cuts.
 
         Raises:
+            TopologyChanged: The batch was planned by another query or key.
             SourceDataLost: A cut has another number of rows than when it was planned.
             EmitError: A value does not fit its field; mend the row or the fields.
             InfrastructureError: The database cannot be reached; the batch is tried again.
         """
         source, context = self._source, self._context
         planned = source.planned(metadata)
+        source.check_same(metadata, allow_change=self._allow_change)
         ranges = list(pairwise([planned.after, *(key for key, _ in planned.cuts)]))
         mine = range(context.task_index, len(ranges), context.tasks)
         if not mine:

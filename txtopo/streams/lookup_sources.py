@@ -266,7 +266,7 @@ class QueryLookup(LookupSource):
 
     def check(self, fields: Fields) -> None:
         """Check that the query can be run."""
-        QueryCoordinator(self._source(fields), None, 0, 1, 1).check()
+        QueryCoordinator(self._source(fields), None, 0, 1, NOBODY).check()
 
     def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
         """Return the newest time that has come, and how many rows are up to it."""

@@ -14,7 +14,14 @@ from sqlalchemy import event
 
 from tests.unit.spouts.driving import Emitted, Planner, context, emit
 from txtopo import Config, Fields, TransactionAttempt
-from txtopo.errors import ConfigError, EmitError, InfrastructureError, SourceDataLost
+from txtopo.errors import (
+    ConfigError,
+    EmitError,
+    InfrastructureError,
+    OffsetRegression,
+    SourceDataLost,
+    TopologyChanged,
+)
 from txtopo.plugins.spouts import LastBatch
 from txtopo.spouts import QueryTransactionalSpout
 from txtopo.spouts.query import Settling
@@ -129,7 +136,7 @@ def test_a_key_settles_before_it_is_read() -> None:
     settling = Settling(10)
 
     def after(seconds: float, newest: int | None) -> Any:
-        return settling.settled(NOON + datetime.timedelta(seconds=seconds), newest)
+        return settling.settled(NOON + datetime.timedelta(seconds=seconds), seconds, newest)
 
     assert after(0, None) is None
     assert after(1, 5) is None
@@ -143,6 +150,32 @@ def test_a_key_settles_before_it_is_read() -> None:
     for number in range(5_000):
         after(200 + number / 1_000, number)
     assert len(settling._seen) <= 101, "what is noted is bounded"
+
+
+@pytest.mark.parametrize("jump_s", [3600, -3600])
+def test_a_clock_of_the_database_that_is_set_makes_no_key_settle_early_and_none_wait_for_it(
+    jump_s: int,
+) -> None:
+    """Forward, all keys would settle at once; back, none for an hour."""
+    settling = Settling(10)
+
+    def after(seconds: float) -> Any:
+        now = NOON + datetime.timedelta(seconds=seconds + (jump_s if seconds >= 3 else 0))
+        return settling.settled(now, 100 + seconds, int(seconds))
+
+    found = [after(seconds) for seconds in range(20)]
+
+    first = 0 if jump_s > 0 else 3
+    assert found == [None] * (first + 11) + list(range(first, 9))
+
+
+def test_a_clock_that_stands_still_settles_nothing_and_fills_no_memory() -> None:
+    settling = Settling(10)
+
+    found = {settling.settled(NOON, number, number) for number in range(1_000)}
+
+    assert found == {None}
+    assert len(settling._seen) == 1
 
 
 def test_rows_gather_while_batches_are_in_flight_until_they_fill_one(table: Table) -> None:
@@ -392,6 +425,125 @@ def test_a_start_with_a_zone_is_the_same_moment_in_utc(table: Table, key: str) -
     spout = table.spout(key="at", fields=Fields(f"id long, {key}"), start_after=start)
 
     assert [ids(spout, batch) for batch in Planner(spout).all()] == [[3]]
+
+
+def changed(metadata: Any, **source: str) -> Any:
+    """Return metadata as another query or key would have left it; none is as of old."""
+    kept = {name: value for name, value in metadata.items() if name != "source"}
+    return kept | ({"source": metadata["source"] | source} if source else {})
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"key": "nr"}, r"another key; got the key 'id'; expected 'nr', by .* another topology id"),
+        ({"query": "wordz"}, r"got the query 'words'; expected 'wordz'.*allow_change=True"),
+        ({"key": "nr", "query": "wordz"}, r"another key and another query; .* 'nr', 'wordz', by"),
+    ],
+)
+def test_a_position_of_another_table_or_key_is_refused(
+    table: Table, source: dict[str, str], message: str
+) -> None:
+    """It is a number as well, and rows up to it would be passed over."""
+    table.add(1, 2)
+    spout = table.spout(batch_rows_max=1)
+    stored = changed(Planner(spout).plan(), **source)
+
+    with pytest.raises(TopologyChanged, match=message):
+        Planner(spout, stored=stored).plan()
+    with pytest.raises(TopologyChanged, match=message):
+        emit(spout, stored)
+
+
+@pytest.mark.parametrize("source", [{}, {"query": "wordz"}])
+def test_a_position_goes_on_that_has_no_source_or_whose_change_is_allowed(
+    table: Table, source: dict[str, str]
+) -> None:
+    table.add(1, 2)
+    spout = table.spout(batch_rows_max=1)
+    stored = changed(Planner(spout).plan(), **source)
+    config = Config(allow_change=bool(source))
+
+    coordinator = spout.coordinator(config, context())
+    assert coordinator.is_ready(2, LastBatch(1, stored))
+    planned: Any = coordinator.initialize_transaction(2, stored)
+    emitted = Emitted(spout)
+    spout.emitter(config, context()).emit_batch(TransactionAttempt(1), stored, emitted.collector)
+    emitted.collector.close()
+
+    assert emitted.rows == [(1, "w1")]
+    assert planned["source"] == {"key": "id", "query": "words"}
+    assert ids(spout, planned) == [2]
+
+
+def test_another_key_is_refused_even_if_changes_are_allowed(table: Table) -> None:
+    table.add(1)
+    spout = table.spout()
+    stored = changed(Planner(spout).plan(), key="nr")
+    coordinator = spout.coordinator(Config(allow_change=True), context())
+
+    with pytest.raises(TopologyChanged, match="another key"):
+        coordinator.is_ready(2, LastBatch(1, stored))
+
+
+def test_a_query_may_be_written_in_other_lines_and_a_long_one_is_kept_as_a_digest(
+    table: Table,
+) -> None:
+    table.add(1)
+    query = "(SELECT id, word FROM words WHERE word <> '{}')"
+    (stored,) = Planner(table.spout(query.format("x" * 5_000))).all()
+
+    other_lines = query.format("x" * 5_000).replace(" ", "\n  ")
+    assert Planner(table.spout(other_lines), stored=stored).plan() is None
+    assert len(str(stored)) < 400
+    with pytest.raises(TopologyChanged, match="another query"):
+        Planner(table.spout(query.format("x" * 4_999)), stored=stored).plan()
+
+
+def test_a_table_that_was_empty_and_is_filled_from_the_beginning_stops_the_run(
+    table: Table,
+) -> None:
+    table.add(1, 2, 3)
+    planner = Planner(table.spout())
+    planner.plan()
+    table.run("DELETE FROM words")
+    assert planner.plan() is None
+    table.add(1, 2)
+
+    with pytest.raises(OffsetRegression, match=r"got 2 as the largest 'id'; .* keys behind 3, up"):
+        planner.plan()
+
+
+def test_a_table_that_ends_before_its_position_is_told_once_and_read_on(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows may be deleted after they were read, the last ones too."""
+    table.add(1, 2, 3)
+    planner = Planner(table.spout())
+    stored = planner.plan()
+    table.run("DELETE FROM words WHERE id = 3")
+    planner = Planner(table.spout(), stored=stored)
+
+    assert [planner.plan() for _ in range(3)] == [None] * 3
+    (record,) = caplog.records
+    assert "the largest 'id' of 'words' is 2, and rows up to 3 count as read" in record.message
+    assert record.topology == "topology"  # type: ignore[attr-defined]
+    table.add(4)
+    assert ids(table.spout(), planner.plan()) == [4]
+
+
+def test_a_table_that_was_emptied_goes_on_behind_its_position(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.add(1, 2, 3)
+    planner = Planner(table.spout())
+    planner.plan()
+    table.run("DELETE FROM words")
+    assert planner.plan() is None
+    table.add(4)
+
+    assert ids(table.spout(), planner.plan()) == [4]
+    assert not caplog.records
 
 
 def test_no_error_shows_the_password() -> None:
