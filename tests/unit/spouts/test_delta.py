@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.unit.spouts.driving import Planner, context, emit
 from txtopo import Config, Fields
-from txtopo.errors import ConfigError, SourceDataLost
+from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
+from txtopo.metadata import Json
 from txtopo.spouts import DeltaTransactionalSpout
 
 pytestmark = pytest.mark.integration
@@ -151,6 +155,155 @@ def test_a_version_that_takes_rows_away_stops_the_run(tmp_path: Path, change: st
 
     with pytest.raises(SourceDataLost, match=r"version 1 .*took rows away.*starting_version=2"):
         planner.plan()
+
+
+def remade(folder: Path, *rows: int) -> None:
+    """Delete a table, and make it again with a version for each number."""
+    shutil.rmtree(folder)
+    for n in rows:
+        append(folder, n)
+
+
+ANOTHER = r"is another one than was read; got a log entry of version 2 .* under a new topology id"
+
+
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("versions", [1, 2, 3, 5])
+def test_a_table_that_was_made_again_stops_the_run(
+    tmp_path: Path, versions: int, running: bool
+) -> None:
+    """Its first versions would be skipped, since they have the numbers of those that were read."""
+    table = tmp_path / "table"
+    remade_from = [1, 2, 3]
+    for n in remade_from:
+        append(table, n)
+    planner = Planner(spout(table))
+    (read,) = planner.all()
+    remade(table, *range(10, 10 + versions))
+    if running and versions <= len(remade_from):
+        with suppress(InfrastructureError):  # deltalake sees that the log has become shorter
+            assert planner.plan() is None, "nothing of the new table is read"
+        append(table, 20)
+        append(table, 21)
+        append(table, 22)
+    elif not running:
+        planner = Planner(spout(table), stored=read)
+
+    ends = r"ends before the version up to which it was read; got \d as its latest .* at least 2"
+    shorter = not running and versions < len(remade_from)
+    with pytest.raises(OffsetRegression, match=ends if shorter else ANOTHER) as caught:
+        planner.plan()
+    assert caught.value.version == 2
+
+
+def test_a_planned_batch_is_not_replayed_from_a_table_that_was_made_again(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    for n in range(3):
+        append(table, n)
+    planned = Planner(spout(table)).plan()
+    assert numbers(spout(table), planned) == [0, 1, 2]
+    remade(table, 10, 11, 12)
+
+    with pytest.raises(OffsetRegression, match=ANOTHER):
+        emit(spout(table), planned)
+
+
+def test_an_earlier_state_that_was_restored_from_a_copy_stops_the_run(tmp_path: Path) -> None:
+    """It has the same id, and its next version has the number of one that was read."""
+    table, copy = tmp_path / "table", tmp_path / "copy"
+    append(table, 0)
+    append(table, 1)
+    shutil.copytree(table, copy)
+    append(table, 2)
+    (read,) = Planner(spout(table)).all()
+    shutil.rmtree(table)
+    shutil.copytree(copy, table)
+
+    with pytest.raises(OffsetRegression, match="ends before the version"):
+        Planner(spout(table), stored=read).plan()
+    append(table, 7)
+    with pytest.raises(OffsetRegression, match=ANOTHER):
+        Planner(spout(table), stored=read).plan()
+
+
+def test_a_table_that_moved_or_was_replaced_in_place_goes_on(tmp_path: Path) -> None:
+    """A table that is replaced gets another id from deltalake, and its log goes on."""
+    table, other = tmp_path / "table", tmp_path / "other"
+    append(table, 1)
+    fields = Fields("word string, n long, gone boolean")
+    (read,) = Planner(DeltaTransactionalSpout(table, fields, changes="gone")).all()
+    id = DeltaTable(str(table)).metadata().id
+    table.rename(other)
+    schema = pa.schema([("n", pa.int64()), ("word", pa.string())])
+    DeltaTable.create(str(other), schema, mode="overwrite")
+    append(other, 2)
+    made = DeltaTransactionalSpout(other, fields, changes="gone")
+    batches = Planner(made, stored=read).all()
+
+    assert DeltaTable(str(other)).metadata().id != id
+    rows = [row for metadata in batches for row in emit(made, metadata)]
+    assert sorted(rows, key=str) == [("w1", 1, True), ("w2", 2, False)]
+
+
+def test_a_position_of_before_there_were_digests_goes_on_and_gets_one(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    made = spout(tmp_path)
+    old: Json = {"start": [0, 0], "end": [0, 1]}
+    append(tmp_path, 2)
+
+    assert numbers(made, old) == [1]
+    (new,) = Planner(made, stored=old).all()
+    assert numbers(made, new) == [2]
+    assert isinstance(new, dict)
+    assert sorted(new) == ["end", "entry", "start"]
+
+
+def mapped(folder: Path) -> None:
+    """Turn column mapping on by hand, since deltalake cannot."""
+    table = DeltaTable(str(folder))
+    version, schema = table.version() + 1, json.loads(table.schema().to_json())
+    for at, column in enumerate(schema["fields"], 1):
+        name = {"delta.columnMapping.physicalName": f"col-{at}", "delta.columnMapping.id": at}
+        column["metadata"] = name
+    changed = {
+        "id": str(table.metadata().id),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema),
+        "partitionColumns": [],
+        "configuration": {"delta.columnMapping.mode": "name"},
+    }
+    actions = [
+        {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
+        {"metaData": changed},
+    ]
+    entry = folder / "_delta_log" / f"{version:020}.json"
+    entry.write_text("\n".join(map(json.dumps, actions)))
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_a_table_with_column_mapping_is_refused_when_the_topology_starts(
+    tmp_path: Path, start: int
+) -> None:
+    """Behind the version that turned it on all columns would be NULL."""
+    append(tmp_path, 1)
+    mapped(tmp_path)
+    made = spout(tmp_path, starting_version=start)
+
+    with pytest.raises(ConfigError, match=r"got delta\.columnMapping\.mode='name'; .* without it"):
+        Planner(made)
+
+
+def test_column_mapping_that_is_turned_on_stops_the_run_without_advice_to_begin_behind_it(
+    tmp_path: Path,
+) -> None:
+    append(tmp_path, 1)
+    planner = Planner(spout(tmp_path))
+    planner.all()
+    mapped(tmp_path)
+
+    with pytest.raises(SourceDataLost, match=r"version 1 .* without column mapping") as caught:
+        planner.plan()
+    assert "starting_version" not in str(caught.value)
 
 
 def test_mistakes_are_found_when_the_topology_starts(tmp_path: Path) -> None:

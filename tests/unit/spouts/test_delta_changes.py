@@ -178,7 +178,6 @@ def test_what_it_cannot_read_stops_the_run(tmp_path: Path) -> None:
         ({"remove": {"path": "x", "size": 1}}, "does not say of which partition"),
         ({"remove": {"path": "x", "partitionValues": {}, "deletionVector": {"a": 1}}}, "vectors"),
         ({"add": {"path": "x", "partitionValues": {}, "deletionVector": {"a": 1}}}, "vectors"),
-        ({"metaData": {"configuration": {"delta.columnMapping.mode": "name"}}}, "maps its columns"),
     ],
     ids=str,
 )

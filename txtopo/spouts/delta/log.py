@@ -9,24 +9,31 @@ the change data feed like that. It holds where the feed is off as well: a delete
 file, so the rows that remain are deleted and inserted again. That is more to read, with the same
 total.
 
-The metadata of a batch is ``{"start": [version, file], "end": [version, file]}``: the files from
-the first position (included) to the second one (excluded). Both are in versions that exist when the
-batch is planned, so a replay finds the same files. The appended files of a version may be divided
-between batches. The changes of a version are not, since one file may delete a row that another
-inserts.
+The metadata of a batch is ``{"start": [version, file], "end": [version, file], "entry": digest}``:
+the files from the first position (included) to the second one (excluded). Both are in versions that
+exist when the batch is planned, so a replay finds the same files. The appended files of a version
+may be divided between batches. The changes of a version are not, since one file may delete a row
+that another inserts.
+
+The digest is that of the log entry of the last version. It tells a table that was deleted and made
+again, or restored to an earlier state and then changed: its versions have the same numbers and
+other entries. The id of a table does not tell that. deltalake gives a table a new id when it is
+replaced in place, where the log goes on, and keeps the id after a restore. Metadata that was stored
+before there were digests has none, and is not checked.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from txtopo.disk_errors import failure
-from txtopo.errors import ConfigError, SourceDataLost
+from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost
 from txtopo.metadata import Json
 from txtopo.spouts.spout import LastBatch, TransactionalCoordinator, other_position
 
@@ -36,6 +43,11 @@ if TYPE_CHECKING:
 
 # Entries are small, and planning a batch needs the same few again and again.
 _KEPT_MAX = 256
+
+# Two entries of one version are alike by chance once in 2e19.
+_DIGEST_BYTES = 8
+
+_MAPPING = "delta.columnMapping.mode"
 
 CHANGE_TYPE = "_change_type"
 """The column of a file of change data that says how a row changed."""
@@ -69,6 +81,13 @@ class ChangedFile:
     change: RowChange = RowChange.INSERTED
 
 
+class _Entry(NamedTuple):
+    """The log entry of a version: its digest, and the files with the changes."""
+
+    digest: str
+    files: tuple[ChangedFile, ...]
+
+
 @dataclass(slots=True)
 class DeltaLog:
     """The log of one table. Picklable.
@@ -82,7 +101,7 @@ class DeltaLog:
     uri: str
     options: Mapping[str, str] = field(default_factory=dict)
     changes: bool = False
-    _known: dict[int, tuple[ChangedFile, ...]] = field(default_factory=dict, repr=False)
+    _known: dict[int, _Entry] = field(default_factory=dict, repr=False)
 
     def filesystem(self) -> fs.FileSystem:
         """Return the folder of the table as a filesystem."""
@@ -101,16 +120,84 @@ class DeltaLog:
             SourceDataLost: The log does not reach back so far, or the version cannot be read.
             InfrastructureError: The table cannot be reached; try again.
         """
+        return self._entry(version).files
+
+    def planned(self, metadata: Json) -> Iterator[tuple[int, ChangedFile]]:
+        """Yield the version and the changes of each file of a batch.
+
+        Raises:
+            SourceDataLost: As of :meth:`files`.
+            OffsetRegression: The table is another one than the batch was planned of.
+            InfrastructureError: The table cannot be reached; try again.
+        """
+        start, end = positions(metadata)
+        digest = _digest_of(metadata)
+        if digest is not None and self._entry(end[0]).digest != digest:
+            raise self._remade(end[0], digest, self._entry(end[0]).digest)
+        for version, _, file in files_between(self, start, end):
+            yield version, file
+
+    def check(self, metadata: Json, latest: int) -> None:
+        """Check that the table is still the one that was read up to the end of a batch.
+
+        Its entry is read anew, so that a table that is made again during a run is noticed as well.
+
+        Args:
+            metadata: The metadata of the batch.
+            latest: The latest version of the table.
+
+        Raises:
+            OffsetRegression: It is another table, or ends before that version.
+            InfrastructureError: The table cannot be reached; try again.
+        """
+        version, before = positions(metadata)[1]
+        if before and version > latest:
+            raise OffsetRegression(
+                f"the Delta table at {self.uri!r} ends before the version up to which it was read; "
+                f"got {latest} as its latest version; expected at least {version}; was it deleted "
+                "and made again, or restored from a copy? bring the earlier table back, or read "
+                "this one under a new topology id",
+                version=version,
+            )
+        digest = _digest_of(metadata)
+        if digest is None:
+            return
+        try:
+            got = _digest(self._bytes(version))
+        except FileNotFoundError:
+            return  # The log was cleaned up, which begins with its oldest versions.
+        except OSError as error:
+            raise failure(f"read the log of {self.uri!r}", error) from error
+        if got != digest:
+            raise self._remade(version, digest, got)
+
+    def digest(self, version: int) -> str:
+        """Return the digest of the log entry of a version; it raises as :meth:`files`."""
+        return self._entry(version).digest
+
+    def _entry(self, version: int) -> _Entry:
         if version not in self._known:
             if len(self._known) >= _KEPT_MAX:
                 self._known.clear()
             self._known[version] = self._read(version)
         return self._known[version]
 
-    def _read(self, version: int) -> tuple[ChangedFile, ...]:
+    def _bytes(self, version: int) -> bytes:
+        with self.filesystem().open_input_file(f"_delta_log/{version:020}.json") as opened:
+            return bytes(opened.read())
+
+    def _remade(self, version: int, expected: str, got: str) -> OffsetRegression:
+        return OffsetRegression(
+            f"the Delta table at {self.uri!r} is another one than was read; got a log entry of "
+            f"version {version} with the digest {got}; expected {expected}, as when its rows were "
+            "planned; was the table deleted and made again, or restored from a copy? bring the "
+            "earlier table back, or read this one under a new topology id",
+            version=version,
+        )
+
+    def _read(self, version: int) -> _Entry:
         try:
-            with self.filesystem().open_input_file(f"_delta_log/{version:020}.json") as opened:
-                lines = opened.read().decode().splitlines()
+            read = self._bytes(version)
         except FileNotFoundError as error:
             raise SourceDataLost(
                 f"the log of {self.uri!r} lacks version {version}, which was to be read; expected "
@@ -120,7 +207,10 @@ class DeltaLog:
             ) from error
         except OSError as error:
             raise failure(f"read the log of {self.uri!r}", error) from error
-        actions = [json.loads(line) for line in lines if line]
+        actions = [json.loads(line) for line in read.decode().splitlines() if line]
+        return _Entry(_digest(read), self._changes(version, actions))
+
+    def _changes(self, version: int, actions: Sequence[dict[str, Any]]) -> tuple[ChangedFile, ...]:
         if self.changes:
             told = [each["cdc"] for each in actions if "cdc" in each]
             if told:
@@ -137,6 +227,13 @@ class DeltaLog:
 
     def _check(self, version: int, actions: Sequence[dict[str, Any]]) -> None:
         for action in actions:
+            mode = column_mapping((action.get("metaData") or {}).get("configuration") or {})
+            if mode is not None:
+                raise SourceDataLost(
+                    f"version {version} of {self.uri!r} maps its columns to other names; got "
+                    f"{_MAPPING}={mode!r}; {UNMAPPED}",
+                    version=version,
+                )
             what = self._unreadable(action)
             if what is not None:
                 expected = (
@@ -157,16 +254,30 @@ class DeltaLog:
         """Return why an action cannot be read, if it cannot."""
         removed, added = action.get("remove") or {}, action.get("add") or {}
         went = bool(removed) and removed.get("dataChange", True)
-        settings = (action.get("metaData") or {}).get("configuration") or {}
         if went and not self.changes:
             return "took rows away (a delete, update, merge or overwrite)"
         if added.get("deletionVector") or (went and removed.get("deletionVector")):
             return "has deletion vectors"
         if went and "partitionValues" not in removed:
             return "does not say of which partition the rows were that it took away"
-        if settings.get("delta.columnMapping.mode", "none") != "none":
-            return "maps its columns to other names"
         return None
+
+
+# Not to begin behind the version that says so: the columns of later files would be NULL.
+UNMAPPED = (
+    "expected a table without column mapping, since its files are read by the names of their "
+    "columns; write its rows into a table without it, and read that one under a new topology id"
+)
+
+
+def column_mapping(configuration: Mapping[str, str | None]) -> str | None:
+    """Return how a table with this configuration maps its columns to other names, if it does."""
+    mode = configuration.get(_MAPPING) or "none"
+    return None if mode == "none" else mode
+
+
+def _digest(entry: bytes) -> str:
+    return hashlib.blake2b(entry, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def _file(found: Mapping[str, Any], change: RowChange) -> ChangedFile:
@@ -207,11 +318,13 @@ class DeltaCoordinator(TransactionalCoordinator):
         self._first = first
         self._table = table
         self._empty_before: Position = first
+        # The latest version at which the table was compared with the one that was read.
+        self._compared: int | None = None
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         """Return whether a version after the last batch has a file to read."""
         position = self._position(last.metadata)
-        latest = self._latest()
+        latest = self._latest(last.metadata)
         for version, _, _ in files_between(self._log, position, (latest + 1, 0)):
             assert version <= latest
             return True
@@ -225,20 +338,25 @@ class DeltaCoordinator(TransactionalCoordinator):
         end, files, size = start, 0, 0
         versions: set[int] = set()
         limits = self._limits
-        for version, at, file in files_between(self._log, start, (self._latest() + 1, 0)):
+        latest = self._latest(previous_metadata)
+        for version, at, file in files_between(self._log, start, (latest + 1, 0)):
             full = files == limits.files or size + file.bytes > limits.bytes
             full |= version not in versions and len(versions) == limits.versions
             if full and files and (version not in versions or not self._log.changes):
                 break
             versions.add(version)
             files, size, end = files + 1, size + file.bytes, (version, at + 1)
-        return {"start": list(start), "end": list(end)}
+        planned: dict[str, Json] = {"start": list(start), "end": list(end)}
+        if files:
+            planned["entry"] = self._log.digest(end[0])
+        return planned
 
     def _position(self, metadata: Json) -> Position:
         last = self._first if metadata is None else positions(metadata)[1]
         return max(last, self._empty_before)
 
-    def _latest(self) -> int:
+    def _latest(self, metadata: Json) -> int:
+        """Return the latest version, of the table that was read up to the end of this batch."""
         from deltalake.exceptions import DeltaError
 
         try:
@@ -246,6 +364,9 @@ class DeltaCoordinator(TransactionalCoordinator):
         except (DeltaError, OSError) as error:
             raise failure(f"read {self._log.uri!r}", error) from error
         version: int = self._table.version()
+        if metadata is not None and version != self._compared:
+            self._log.check(metadata, version)
+        self._compared = version
         return version
 
 
@@ -271,3 +392,10 @@ def positions(metadata: Json) -> tuple[Position, Position]:
         case {"start": [int(first), int(at)], "end": [int(last), int(before)]}:
             return (first, at), (last, before)
     raise other_position("a Delta spout", metadata)
+
+
+def _digest_of(metadata: Json) -> str | None:
+    match metadata:
+        case {"entry": str(digest)}:
+            return digest
+    return None

@@ -18,13 +18,13 @@ from txtopo.metadata import Json
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.delta.log import (
     CHANGE_TYPE,
+    UNMAPPED,
     ChangedFile,
     DeltaCoordinator,
     DeltaLimits,
     DeltaLog,
     RowChange,
-    files_between,
-    positions,
+    column_mapping,
 )
 from txtopo.spouts.spout import TransactionalEmitter, TransactionalSpout
 from txtopo.spouts.values import Bad, damaged, first_bad, fitted_column
@@ -42,7 +42,8 @@ class DeltaTransactionalSpout(TransactionalSpout):
     Delivery: transactional. A batch is a range of files of the table's log, which a replay reads
     again. Each appended row is emitted in exactly one batch. If a file or a log entry is removed
     (VACUUM, ``delta.logRetentionDuration``) before its rows are committed, the run stops with
-    ``SourceDataLost``. OPTIMIZE does no harm.
+    ``SourceDataLost``; with ``OffsetRegression`` if the table is deleted and made again, or an
+    earlier state of it is restored from a copy. OPTIMIZE does no harm.
 
     A version that deletes, updates or overwrites rows stops the run, too, unless ``changes`` names
     a boolean field. Then each deleted row is emitted again, with true in that field; an updated row
@@ -115,10 +116,12 @@ class DeltaTransactionalSpout(TransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: The table does not exist, or lacks a field.
+            ConfigError: The table does not exist, lacks a field, or maps its columns to other
+                names.
         """
         assert self.output_fields is not None
         table = _opened(self.log)
+        _check_mapping(table, self.log.uri)
         _check_fields(table, self.output_fields, self.log.uri, self.changes)
         return DeltaCoordinator(self.log, self._limits, self._first, table)
 
@@ -140,6 +143,16 @@ def _opened(log: DeltaLog) -> DeltaTable:
             "it; make the table before the topology starts",
             table=log.uri,
         ) from error
+
+
+def _check_mapping(table: DeltaTable, uri: str) -> None:
+    mode = column_mapping(table.metadata().configuration)
+    if mode is not None:
+        raise ConfigError(
+            f"the Delta table at {uri!r} maps its columns to other names; got "
+            f"delta.columnMapping.mode={mode!r}; {UNMAPPED}",
+            table=uri,
+        )
 
 
 def _check_fields(table: DeltaTable, fields: Fields, uri: str, changes: str | None) -> None:
@@ -185,13 +198,12 @@ class DeltaEmitter(TransactionalEmitter):
         """Emit this task's files.
 
         Raises:
-            SourceDataLost: A file or an entry of the log is gone.
+            SourceDataLost: A file or an entry of the log is gone, or the table was made again.
             EmitError: A record does not fit the fields; mend the fields.
             InfrastructureError: The table cannot be reached; the batch is tried again.
         """
         context = self._context
-        found = enumerate(files_between(self._log, *positions(metadata)))
-        for number, (version, _, file) in found:
+        for number, (version, file) in enumerate(self._log.planned(metadata)):
             if number % context.tasks == context.task_index:
                 for batch in self._read(version, file):
                     collector.emit_batch(batch)
@@ -321,10 +333,10 @@ class _Read:
         """Return the rows of the files of a batch.
 
         Raises:
-            SourceDataLost: A file or an entry of the log is gone.
+            SourceDataLost: A file or an entry of the log is gone, or the table was made again.
         """
         alike: dict[tuple[object, ...], list[ChangedFile]] = {}
-        for _, _, file in files_between(self._log, *positions(metadata)):
+        for _, file in self._log.planned(metadata):
             same = (file.change, *sorted(file.partition.items()))
             alike.setdefault(same, []).append(file)
         frames = [self._frame(spark, files) for files in alike.values()]
