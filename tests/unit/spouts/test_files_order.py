@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.spouts.driving import Planner, emit
 from txtopo import Fields
-from txtopo.errors import InfrastructureError, PromiseError
+from txtopo.errors import InfrastructureError, PromiseError, TopologyChanged
 from txtopo.metadata import Json
 from txtopo.spouts import FilesTransactionalSpout
 from txtopo.spouts.files import planning
@@ -166,6 +166,34 @@ def test_a_late_file_below_the_mark_that_is_old_is_an_error_after_a_restart(
 
     with pytest.raises(PromiseError, match=r"cannot tell which files were read; got 7 files up to"):
         Planner(made, stored=last).all()
+
+
+@pytest.mark.parametrize(("before", "after"), [("name", "time"), ("time", "name")])
+def test_another_order_is_refused_once_files_were_pruned(
+    tmp_path: Path, few: int, before: str, after: str
+) -> None:
+    """The mark of the pruned ones is a place in the earlier order; they would be read again."""
+    for at in range(9):
+        write(tmp_path, f"f{at}", 1000 + at)
+    *_, last = Planner(spout(tmp_path, order=before)).all()
+
+    message = rf"got order='{after}'; expected order='{before}', in which 6 earlier files were read"
+    with pytest.raises(TopologyChanged, match=message):
+        Planner(spout(tmp_path, order=after), stored=last).plan()
+    assert Planner(spout(tmp_path, order=before), stored=last).all() == []
+
+
+@pytest.mark.parametrize(("before", "after"), [("name", "time"), ("time", "name")])
+def test_the_order_may_change_while_all_files_are_named(
+    tmp_path: Path, few: int, before: str, after: str
+) -> None:
+    for at in range(few):
+        write(tmp_path, f"f{at}", 1000 + at)
+    *_, last = Planner(spout(tmp_path, order=before)).all()
+    write(tmp_path, "new", 900)
+    made = spout(tmp_path, order=after)
+
+    assert read(made, Planner(made, stored=last).all()) == ["new"]
 
 
 def test_read_files_may_be_removed(tmp_path: Path, few: int) -> None:

@@ -12,7 +12,13 @@ later in the order or are newer than the pruned ones. What remains are files tha
 below the mark and are old. A running process knows them as new. After a restart there are then more
 files below the mark than were pruned, which is an error, never a silent skip. The error can only be
 missed if read files were removed as well. So with more than ``RECENT_FILES_MAX`` files, move
-finished files away only if new ones are newer.
+finished files away only if new ones are newer. The order cannot change any more then, since a mark
+in one order says nothing about the other.
+
+The cursor also keeps the folders that were read, if they are few. If they are many, or the cursor
+is of an earlier txtopo, the folders of the files of its batch take their place. Other folders
+instead of them are an error, unless a file in them was read or ``Config.allow_change`` is set;
+:mod:`txtopo.spouts.files.folders` says why.
 """
 
 from __future__ import annotations
@@ -25,14 +31,17 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from txtopo.disk_errors import failure
-from txtopo.errors import ConfigError, PromiseError
+from txtopo.errors import ConfigError, PromiseError, TopologyChanged
 from txtopo.metadata import Json
+from txtopo.spouts.files.folders import exchanged, within
 from txtopo.spouts.files.reading import end_of_rows, parquet_rows
 from txtopo.spouts.files.source import (
     FileFormat,
     FileRange,
     FileSource,
     SourceFile,
+    folder_of,
+    from_json,
     shared,
     to_json,
 )
@@ -56,6 +65,9 @@ DIGEST_BYTES = 6
 
 # Batches whose end is remembered to tell the lag behind them; far more than are ever in flight.
 ENDS_MAX = 1000
+
+# Folders that are longer together are not stored, so that the metadata of a batch stays small.
+FOLDERS_CHARACTERS_MAX = 4096
 
 Order = Literal["name", "time"]
 
@@ -124,9 +136,17 @@ class FilesCoordinator(TransactionalCoordinator):
     """
 
     def __init__(
-        self, source: FileSource, format: FileFormat, limits: Limits, partitions: int, order: Order
+        self,
+        source: FileSource,
+        format: FileFormat,
+        limits: Limits,
+        partitions: int,
+        order: Order,
+        *,
+        may_change: bool = False,
     ) -> None:
         self._source = source
+        self._may_change = may_change
         self._format = format
         self._limits = limits
         self._partitions = partitions
@@ -134,6 +154,9 @@ class FilesCoordinator(TransactionalCoordinator):
         self._stored: Json = None
         self._cursor = Cursor(order)
         self._open: tuple[SourceFile, int] | None = None
+        # The folders that an earlier coordinator read, until it is known that they are the same.
+        self._earlier: list[str] | None = None
+        self._folders: list[str] | None = None
         # What was planned since this coordinator began, at the end of each batch and so far; and
         # that with what waits. They are replaced, never changed, since lag() has its own thread.
         self._planned = _Amount()
@@ -168,6 +191,9 @@ class FilesCoordinator(TransactionalCoordinator):
         if self._open is not None:
             file, start = self._open
             cursor["open"] = [*file, start]
+        folders = self._folders if self._earlier is None else self._earlier
+        if folders is not None and sum(map(len, folders)) <= FOLDERS_CHARACTERS_MAX:
+            cursor["folders"] = list(folders)
         self._stored = cursor
         self._ends[_end_of(cursor)] = self._planned
         if len(self._ends) > ENDS_MAX:
@@ -191,9 +217,28 @@ class FilesCoordinator(TransactionalCoordinator):
 
     def _look(self) -> None:
         if self._open is None and not self._cursor.waiting:
-            self._cursor.list(self._source.files())
+            files = self._source.files()
+            if self._folders is None:
+                self._folders = self._source.folders()
+            if self._earlier is not None:
+                self._compare(self._earlier, self._folders, files)
+            self._cursor.list(files)
         rest = self._rest()
         self._found = _Amount(self._planned.files + rest.files, self._planned.bytes + rest.bytes)
+
+    def _compare(self, earlier: list[str], now: list[str], files: Sequence[SourceFile]) -> None:
+        """Check that folders which are read in the place of earlier ones have a file that was read.
+
+        While they have no file at all, nothing can be said.
+        """
+        gone, new = exchanged(earlier, now)
+        found = [file for file in files if any(within(file.name, folder) for folder in new)]
+        if new and not self._may_change:
+            if not found:
+                return
+            if not any(self._cursor.has_read(file) for file in found):
+                raise _moved(gone, new, found)
+        self._earlier = None
 
     def _rest(self) -> _Amount:
         """Return what was found and is not planned yet."""
@@ -210,6 +255,7 @@ class FilesCoordinator(TransactionalCoordinator):
             return
         self._stored = stored
         self._cursor = Cursor(self._order, stored)
+        self._earlier = None if metadata is None else _folders(metadata)
         self._open = None
         if isinstance(stored, dict) and "open" in stored:
             self._open = _opened(stored["open"])
@@ -318,6 +364,34 @@ def _end_of(cursor: Json) -> str | None:
     return f"{str(cursor['recent'])[-8:]} {start}"
 
 
+def _folders(metadata: Json) -> list[str]:
+    """Return the folders that were read up to a batch; those of its files if it does not say."""
+    cursor = _cursor(metadata)
+    assert isinstance(cursor, dict)
+    stored = cursor.get("folders")
+    if isinstance(stored, list):
+        return [str(folder) for folder in stored]
+    names = {each.file.name for share in from_json(metadata) for each in share}
+    return sorted(set(map(folder_of, names)))
+
+
+def _moved(gone: list[str], new: list[str], found: list[SourceFile]) -> TopologyChanged:
+    before, now = (
+        ", ".join(map(repr, each[:5])) + (f" and {len(each) - 5} more" if len(each) > 5 else "")
+        for each in (gone, new)
+    )
+    example = min(file.name for file in found)
+    return TopologyChanged(
+        f"the files spout reads other folders than before; got {now}, where none of "
+        f"{len(found)} files was read, e.g. {example!r}; expected {before}, from "
+        "which it has read; were the files moved, or is it the same folder under another path? a "
+        "file is known by its path, so all would be read again: bring them back, or put a link in "
+        "the old place, and give the path as before; if these are other files, give the earlier "
+        "paths as well, or start once with Config(allow_change=True)",
+        changes=(f"folders of a files spout: {before} before, {now} now",),
+    )
+
+
 def _opened(stored: Json) -> tuple[SourceFile, int]:
     assert isinstance(stored, list)
     name, size, mtime_ns, start = stored
@@ -370,6 +444,7 @@ class Cursor:
         """Queue the files that are new, in order.
 
         Raises:
+            TopologyChanged: Files were pruned in another order.
             PromiseError: It is unknown which files were read; the message says how to go on.
         """
         by_digest = {_digest(file.name): file for file in files}
@@ -381,6 +456,10 @@ class Cursor:
         new = [file for digest, file in by_digest.items() if digest not in self._read]
         self._queue = deque(sorted(new, key=self._place))
         self._queue_bytes = sum(file.size for file in new)
+
+    def has_read(self, file: SourceFile) -> bool:
+        """Return whether a file is known to have been read; of pruned ones that is not known."""
+        return _digest(file.name) in self._read
 
     def ahead(self) -> Iterator[SourceFile]:
         """Yield the waiting files in order, without taking them."""
@@ -439,6 +518,17 @@ class Cursor:
     def _settle(self, by_digest: dict[bytes, SourceFile]) -> None:
         """Decide, at the first listing after a restart, which old files were read."""
         assert self._mark is not None
+        # A filesystem without times has one order only.
+        marked = "time" if self._mark.place[0] else "name"
+        if self._mark.mtime_ns and marked != self._order:
+            raise TopologyChanged(
+                f"a files spout cannot read in another order than before, with more than "
+                f"{RECENT_FILES_MAX} files read; got order={self._order!r}; expected "
+                f"order={marked!r}, in which {self._mark.count} earlier files were read that the "
+                "position does not name one by one; give the order as before, or the topology "
+                "another id, under which it begins anew",
+                changes=(f"order of a files spout: {marked} before, {self._order} now",),
+            )
         below = {
             digest
             for digest, file in by_digest.items()

@@ -17,14 +17,13 @@ from txtopo.config import check_text
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost
 from txtopo.metadata import Json
+from txtopo.spouts.files.folders import WILDCARDS, check_apart, local_base, plain
 from txtopo.spouts.spout import other_position
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import fs
-
-_MAGIC = re.compile(r"[*?\[]")
 
 _TOKENS = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
 
@@ -73,10 +72,11 @@ class FileSource:
         return list(found.values())
 
     def check(self) -> None:
-        """Check that every named folder and file exists.
+        """Check that every named folder and file exists, and is named once.
 
         Raises:
-            ConfigError: One does not; look at its spelling, or make it first.
+            ConfigError: One does not; look at its spelling, or make it first. Or two paths are one
+                folder, by a link.
         """
         from pyarrow import fs
 
@@ -88,6 +88,26 @@ class FileSource:
                     f"folder or file {root!r} to exist; make it before the topology starts",
                     path=path,
                 )
+        check_apart(map(_root, self._paths), self.filesystem)
+
+    def folders(self) -> list[str]:
+        """Return the folders that are read, in order; of a file or a glob the one in which it is.
+
+        Raises:
+            InfrastructureError: The filesystem cannot be reached; try again.
+        """
+        from pyarrow import fs
+
+        found = set()
+        for path in self._paths:
+            root = _root(path)
+            try:
+                if self.filesystem.get_file_info(root).type == fs.FileType.File:
+                    root = folder_of(root)
+            except OSError as error:
+                raise failure(f"look at {root!r}", error) from error
+            found.add(root)
+        return sorted(found)
 
     def open(self, file: SourceFile) -> pa.NativeFile:
         """Open a file, if it has not changed since it was planned.
@@ -130,7 +150,7 @@ class FileSource:
         if info.type == fs.FileType.NotFound:
             return []
         if info.type == fs.FileType.File:
-            return [] if _MAGIC.search(path) else [_source_file(info)]
+            return [] if WILDCARDS.search(path) else [_source_file(info)]
         rest = path[len(_root(path)) :].lstrip("/")
         selector = fs.FileSelector(
             _root(path), recursive=not rest or "/" in rest or "**" in rest, allow_not_found=True
@@ -254,25 +274,42 @@ def _opened(
 
     if isinstance(filesystem, str):
         opened, prefix = fs.FileSystem.from_uri(filesystem)
-        return opened, tuple(f"{prefix.rstrip('/')}/{path.lstrip('/')}" for path in paths)
+        return opened, _spelled(opened, [f"{prefix.rstrip('/')}/{p.lstrip('/')}" for p in paths])
     if filesystem is not None:
         if not isinstance(filesystem, fs.FileSystem):
             raise ConfigError(
                 f"filesystem of a files spout is of the wrong type; got {filesystem!r}; expected "
                 "a pyarrow.fs.FileSystem, a URL or None"
             )
-        return filesystem, tuple(path.rstrip("/") or "/" for path in paths)
+        return filesystem, _spelled(filesystem, [path.rstrip("/") or "/" for path in paths])
     if any("://" in path for path in paths):
         parsed = [fs.FileSystem.from_uri(path) for path in paths]
         if any(other != parsed[0][0] for other, _ in parsed):
             raise ConfigError(f"paths lie on different filesystems; got {paths!r}; expected one")
-        return parsed[0][0], tuple(path.rstrip("/") for _, path in parsed)
-    return fs.LocalFileSystem(), tuple(os.path.abspath(path) for path in paths)
+        return parsed[0][0], _spelled(parsed[0][0], [path.rstrip("/") for _, path in parsed])
+    local = fs.LocalFileSystem()
+    return local, _spelled(local, [os.path.abspath(path) for path in paths])
+
+
+def _spelled(filesystem: fs.FileSystem, paths: list[str]) -> tuple[str, ...]:
+    """Return paths in the one spelling that a local filesystem has for them, but for links."""
+    base = local_base(filesystem)
+    if base is None:
+        return tuple(paths)
+    if not base:
+        # Without a slash, a pattern would be looked for in the root of the disk.
+        paths = [f"./{path}" if WILDCARDS.search(path.split("/")[0]) else path for path in paths]
+    return tuple(map(plain, paths))
+
+
+def folder_of(name: str) -> str:
+    """Return the folder in which a file is."""
+    return name.rpartition("/")[0] or ("/" if name.startswith("/") else ".")
 
 
 def _root(path: str) -> str:
     """Return the part of a path before its first wildcard, up to a slash."""
-    match = _MAGIC.search(path)
+    match = WILDCARDS.search(path)
     return path if match is None else path[: match.start()].rpartition("/")[0] or "/"
 
 

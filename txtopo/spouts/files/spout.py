@@ -40,6 +40,12 @@ class FilesTransactionalSpout(TransactionalSpout):
     Write it elsewhere, or under a name that begins with ``_`` or ``.``, and rename it.
     :mod:`txtopo.spouts.files.planning` says how the spout knows which files were read.
 
+    A file is known by its path, with links as they are given. A folder that is given under two
+    names is refused. The run ends with ``TopologyChanged`` if other folders take the place of those
+    that were read, and none of the files in them was: they may be the same files, moved. If they
+    are others, keep the earlier paths in the list as well, or start once with
+    ``Config(allow_change=True)``.
+
     ``Progress.lag`` has how many ``files`` and ``bytes`` were found and are not read yet. The files
     are listed again when all that were found before are planned.
 
@@ -107,11 +113,18 @@ class FilesTransactionalSpout(TransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: A named folder or file does not exist; make it first.
+            ConfigError: A named folder or file does not exist; make it first. Or two paths are the
+                same folder, by a link; give one of them.
         """
         self._source.check()
-        partitions = self._partitions or context.tasks
-        return FilesCoordinator(self._source, self._format, self._limits, partitions, self._order)
+        return FilesCoordinator(
+            self._source,
+            self._format,
+            self._limits,
+            self._partitions or context.tasks,
+            self._order,
+            may_change=config.allow_change,
+        )
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part."""
