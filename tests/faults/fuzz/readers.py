@@ -170,7 +170,8 @@ def lines(chance: random.Random, folder: Path) -> None:
     if path.suffix or outcomes[0] in (["EmitError"], ["SourceDataLost"]):
         return
     if format == "text":
-        split = data.decode().removesuffix("\n").split("\n") if data else []
+        body = data.removeprefix(b"\xef\xbb\xbf").decode()
+        split = body.removesuffix("\n").split("\n") if body else []
         assert outcomes[0] == [(line.rstrip("\r"),) for line in split]
     if format == "json":
         found = [

@@ -193,6 +193,48 @@ def test_a_mark_of_utf_8_and_blank_lines_are_passed_over_in_json(tmp_path: Path)
     assert emit(made, Planner(made).plan()) == [("a", None), ("b", None)]
 
 
+@pytest.mark.parametrize(
+    ("format", "text", "expected"),
+    [
+        ("text", "\ufeffa\nb", [("a",), ("b",)]),
+        ("text", "\ufeff\ufeffa\n\ufeffb", [("\ufeffa",), ("\ufeffb",)]),
+        ("text", "\ufeff", []),
+        ("text", "\ufeff\n", [("",)]),
+        ("csv", "\ufeffa,1\nb,2\n", [("a", 1), ("b", 2)]),
+    ],
+)
+@pytest.mark.parametrize("limits", [{}, {"batch_rows_max": 1}, {"batch_bytes_max": 1}])
+def test_a_mark_of_utf_8_is_no_part_of_the_first_line(
+    tmp_path: Path,
+    format: str,
+    text: str,
+    expected: list[tuple[object, ...]],
+    limits: dict[str, int],
+) -> None:
+    (tmp_path / "a").write_text(text)
+    made = spout(tmp_path, format, header=False, **limits)
+
+    assert [row for each in Planner(made).all() for row in emit(made, each)] == expected
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_a_column_that_stands_twice_is_refused_if_it_is_read(tmp_path: Path, format: str) -> None:
+    """Which of the two is meant is unknown; exports with several empty names go on."""
+    names = ["name", "amount", "amount", "", ""]
+    if format == "csv":
+        (tmp_path / "a").write_text(f"{','.join(names)}\na,1,5,,\n")
+    else:
+        columns = [pa.array(["a"]), *[pa.array([n]) for n in range(4)]]
+        pq.write_table(pa.Table.from_arrays(columns, names), tmp_path / "a")
+    made = spout(tmp_path, format)
+
+    message = rf"cannot read '.*/a', .* as {format}: it has column 'amount' more than once: "
+    with pytest.raises(EmitError, match=message):
+        emit(made, Planner(made).plan())
+    other = FilesTransactionalSpout(tmp_path, Fields("name string"), format)  # type: ignore[arg-type]
+    assert emit(other, Planner(other).plan()) == [("a",)]
+
+
 @pytest.mark.parametrize("unit", ["ns", "us", "s"])
 def test_a_time_in_parquet_that_cannot_be_held_is_named(tmp_path: Path, unit: str) -> None:
     bad = {"ns": 1, "us": 2**62, "s": 2**50}[unit]

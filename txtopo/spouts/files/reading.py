@@ -30,6 +30,9 @@ BLOCK_BYTES = 8 * 1024 * 1024
 
 _TAIL_BYTES = 64 * 1024
 
+# The byte order mark of UTF-8, which is no part of the first line.
+_MARK = b"\xef\xbb\xbf"
+
 # A dead letter has the number of its line if the range starts within so many bytes: to count the
 # lines before it, each range with a bad line reads the file from its beginning.
 COUNTED_BYTES_MAX = 256 * 1024 * 1024
@@ -120,7 +123,7 @@ class FilesEmitter(TransactionalEmitter):
             for block in line_blocks(opened, each.start, each.end):
                 body = block
                 if each.start == 0 and not at:
-                    body = _without_beginning(body, self._format.name, header)
+                    body = _without_beginning(body, header)
                 skipped = block.count(b"\n") - body.count(b"\n"), len(block) - len(body)
                 if body.strip(b"\r\n") or (body and self._format.name == "text"):
                     start = before + skipped[0], at + skipped[1]
@@ -236,11 +239,11 @@ def parquet_rows(source: FileSource, file: SourceFile) -> int:
         raise failure(f"read {file.name!r}", error) from error
 
 
-def _without_beginning(block: bytes, format: str, header: list[str] | None) -> bytes:
-    """Return the first block of a file without the header of CSV or the byte order mark of JSON."""
+def _without_beginning(block: bytes, header: list[str] | None) -> bytes:
+    """Return the first block of a file without the header of CSV, or without a byte order mark."""
     if header is not None:
         return block.partition(b"\n")[2]
-    return block.removeprefix(b"\xef\xbb\xbf") if format == "json" else block
+    return block.removeprefix(_MARK)
 
 
 def _joined(parts: Iterator[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -298,6 +301,9 @@ def _check_columns(wanted: list[str], there: list[str]) -> None:
     missing = [name for name in wanted if name not in there]
     if missing:
         raise ValueError(f"it has no column {missing[0]!r}, only {', '.join(there)}")
+    doubled = [name for name in wanted if there.count(name) > 1]
+    if doubled:
+        raise ValueError(f"it has column {doubled[0]!r} more than once: {', '.join(there)}")
 
 
 @contextmanager
@@ -390,7 +396,7 @@ def first_line(file: IO[bytes]) -> bytes:
         if not chunk:
             break
         line += chunk
-    return line.split(b"\n", 1)[0].rstrip(b"\r").removeprefix(b"\xef\xbb\xbf")
+    return line.split(b"\n", 1)[0].rstrip(b"\r").removeprefix(_MARK)
 
 
 def _tail(file: IO[bytes]) -> bytes:

@@ -54,7 +54,7 @@ class FilesTransactionalSpout(TransactionalSpout):
     CSV value must not contain a newline, quoted or not. Compressed files of lines (``.gz``,
     ``.bz2``, ``.zst``) are not divided. Columns are matched by name: the header of a CSV file (or
     the order, without a header), the keys of a JSON object, the columns of a Parquet file. Other
-    columns are not read.
+    columns are not read. A file that has one of the columns twice ends the run.
 
     Args:
         paths: A folder (with all below it), a file, a glob (``**`` crosses folders), or several;
