@@ -256,8 +256,9 @@ class Config:
         history_txids: The number of committed txids before the last group of them whose metadata
             stays in ZooKeeper; an operator can rewind to those without giving the position of the
             source. Of a group only that of its last txid stays.
-        allow_change: Start even if the topology of this id had other components, streams, states
-            or value columns before; meant for one start. See ``docs/how-to/evolution.md``.
+        allow_change: Start even if the topology of this id had other components, streams, states,
+            value columns or folders of files before; meant for one start. See
+            ``docs/how-to/evolution.md``.
         check_replays: Compare the tuples of a replay of a transactional spout with those of the
             first processed attempt, and end the run with ``NonRepeatableBatch`` if they differ. If
             False, nothing is compared, not even with what an earlier start had stored.

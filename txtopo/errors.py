@@ -566,7 +566,7 @@ class NonRepeatableBatch(SourceDataLost):
 
 
 class OffsetRegression(SourceDataLost):
-    """The source ends before the position up to which it was read (deleted and made again?).
+    """The source ends before the position up to which it was read, or is another (made again?).
 
     Bring back the old source, or give the new one a topology id of its own.
     """
