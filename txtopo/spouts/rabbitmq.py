@@ -86,10 +86,13 @@ class QueueSpout(Spout):
     message that was returned too often to the queue's dead letter exchange. A message for which
     *decode* raises ``FailedException`` is rejected and goes there at once.
 
-    A lost connection is reported (``ErrorReported``) and opened again, with growing pauses.
-    Meanwhile the queue seems to be empty: ``process_all_available`` waits only for messages that
-    the server has sent. If the server refuses, or has no such queue, :data:`REFUSALS_MAX` times in
-    a row, the run ends. A run that is deactivated returns the messages that it has not emitted.
+    ``process_all_available`` waits until the server says that no message of the queue is ready. It
+    does not wait for messages that other clients hold.
+
+    A lost connection is reported (``ErrorReported``) and opened again, with growing pauses;
+    ``process_all_available`` waits meanwhile. If the server refuses, or has no such queue,
+    :data:`REFUSALS_MAX` times in a row, the run ends. A run that is deactivated returns the
+    messages that it has not emitted.
 
     Args:
         url: ``amqp://user:password@host:port/vhost`` or ``amqps://…``, with settings of ``pika``
@@ -150,6 +153,8 @@ class QueueSpout(Spout):
         self._topology, self._task = context.topology_id, context.task_index
         self._number = self._failures = self._refusals = self._skip = 0
         self._waiting: deque[tuple[int, bytes]] = deque()
+        # Messages of this connection that were emitted and neither acked nor failed.
+        self._pending = 0
         self._connect()
 
     def activate(self) -> None:
@@ -171,25 +176,49 @@ class QueueSpout(Spout):
             tag, body = self._waiting.popleft()
             values = self._decoded(tag, body)
             if values is not None:
+                self._pending += 1
                 self._collector.emit(values, (self._number, tag))
                 return
+
+    def may_have_more(self) -> bool:
+        """Return whether messages are open or ready, or the server cannot say."""
+        self._more = True
+        if self._connection is not None and not self._pending:
+            self._guarded(self._look)
+        return self._more
 
     def ack(self, message_id: Any) -> None:
         """Ack the message at the server, which then forgets it."""
         number, tag = message_id
         if number == self._number:
+            self._pending -= 1
             self._guarded(lambda: self._channel.basic_ack(tag))
 
     def fail(self, message_id: Any) -> None:
         """Return the message to the server."""
         number, tag = message_id
         if number == self._number:
+            self._pending -= 1
             self._guarded(lambda: self._channel.basic_nack(tag))
 
     def close(self) -> None:
         """Close the connection; the server delivers unacked messages to others."""
         if self._connection is not None:
             self._guarded(self._connection.close)
+
+    def _look(self) -> None:
+        """Ask whether the queue is empty.
+
+        A message that the server had sent before it counted may arrive after its first answer, but
+        not after its second: a channel answers in order.
+        """
+        assert self._connection is not None
+        for _ in range(2):
+            told = self._channel.queue_declare(self._queue, passive=True)
+            self._connection.process_data_events(0)
+            if self._waiting or told.method.message_count:
+                return
+        self._more = False
 
     def _give_back(self) -> None:
         # The client returns messages that it has not handed to us; those in `_waiting` are ours.
@@ -274,6 +303,7 @@ class QueueSpout(Spout):
         if "heartbeat=" not in self._url:
             parameters.heartbeat = max(HEARTBEAT_S, math.ceil(3 * self._config.message_timeout_s))
         self._number += 1
+        self._pending = 0
         self._cancelled = False
         limit = self._prefetch or self._config.max_spout_pending or PREFETCH
         try:

@@ -596,6 +596,15 @@ class Spout(ABC):
     def fail(self, message_id: Any) -> None:
         """Have a message emitted again that was not processed completely."""
 
+    def may_have_more(self) -> bool:
+        """Return whether the source may have something, although ``next_tuple`` emitted nothing.
+
+        ``process_all_available`` waits while it may. Called after such a ``next_tuple`` when
+        somebody waits for that, again and again until it is False. It may ask the source, and
+        return True when it cannot tell now: while tuples are pending, or the source is away.
+        """
+        return False
+
     def activate(self) -> None:  # noqa: B027 - optional hook
         """Get ready to emit: the run is activated; ``next_tuple`` will be called."""
 

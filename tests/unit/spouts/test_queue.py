@@ -6,7 +6,7 @@ import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.rabbitmq import RabbitServer
-from tests.harness.servers.tcp_proxy import TcpProxy
+from tests.harness.servers.tcp_proxy import Flow, TcpProxy
 from tests.unit.runtime.reliable.bolts import ByHand, Forward, Seen
 from tests.unit.spouts.queues import Driven, TestQueue
 from txtopo import (
@@ -79,6 +79,46 @@ def test_every_message_is_processed_and_then_gone(rabbitmq: RabbitServer) -> Non
 
     assert sorted(seen.notes) == sorted(words)
     assert queue.take() == []
+
+
+@pytest.mark.parametrize(
+    ("prefetch", "pending_max", "delay_s"),
+    [(1, None, 0), (50, None, 0), (None, 10, 0), (20, None, 0.02)],
+)
+def test_the_queue_is_empty_when_all_that_is_available_is_processed(
+    rabbitmq: RabbitServer, prefetch: int | None, pending_max: int | None, delay_s: float
+) -> None:
+    """A spout that has nothing yet, because the server has not heard of its acks, is not done."""
+    queue, seen = TestQueue(rabbitmq), Seen()
+    words = {f"word {i}" for i in range(150)}
+    queue.put(*words)
+    config = Config(carrier="local", max_spout_pending=pending_max)
+    with TcpProxy(rabbitmq.port) as proxy:
+        proxy.set_flows(Flow(delay_s=delay_s), Flow(delay_s=delay_s))
+        spout = QueueSpout(rabbitmq.url(port=proxy.port), queue.name, WORDS, prefetch=prefetch)
+        with topology(spout, noting(seen)).start(None, config) as run:
+            run.process_all_available(LIMIT_S)
+            found = set(seen.notes)
+
+    assert (found, queue.ready()) == (words, 0)
+
+
+def test_a_spout_without_a_connection_may_have_more(rabbitmq: RabbitServer) -> None:
+    queue = TestQueue(rabbitmq)
+    queue.put("a", "b")
+    with TcpProxy(rabbitmq.port) as proxy:
+        driven = Driven(QueueSpout(rabbitmq.url(port=proxy.port), queue.name, WORDS, prefetch=1))
+        ((_, first),) = driven.next(1)
+        assert driven.spout.may_have_more()  # it is not acked
+        driven.spout.ack(first)
+        ((_, second),) = driven.next(1)
+        driven.spout.ack(second)
+        assert not driven.spout.may_have_more()
+        proxy.cut()
+        driven.spout.next_tuple()
+        assert driven.spout.may_have_more()
+        proxy.mend()
+        driven.spout.close()
 
 
 def test_a_message_stays_with_the_server_until_it_is_acked(rabbitmq: RabbitServer) -> None:

@@ -13,9 +13,9 @@ Rules
 3. The last grant holds until the next one comes, and a turn without a tuple does not use it. An
    idle slot tells the driver nothing.
 4. A tree is pending until its spout was told of its end.
-5. A task is *dry* since the grant of its last turn, if ``next_tuple`` emitted nothing at its end. A
-   task that was told of ended trees without being asked for more is not dry: it may have something
-   to emit again.
+5. A task is *dry* since the grant of its last turn, if ``next_tuple`` emitted nothing at its end,
+   and the spout has said since the grant that it has no more. A task that was told of ended trees
+   without being asked for more is not dry: it may have something to emit again.
 6. Timeouts are those of the slot's own clock.
 
 Each spout task has a thread of its own, on which it has one *turn* after the other; all else
@@ -347,7 +347,7 @@ class SpoutRunner:
         if self._busy or self._dead:
             return
         tuples = grant.tuples if grant.active and grant.number > self.used else 0
-        room = Room(trees=trees, tuples=tuples)
+        room = Room(trees=trees, tuples=tuples, settles=self.dry != grant.number)
         wants = bool(room) and self._timer is None
         if not self.ends and not wants and grant.active == self._active:
             return
@@ -411,7 +411,7 @@ class SpoutRunner:
         if turn.emitted:
             self.used = max(self.used, asked)
             self._pause_s = PAUSE_S
-        elif turn.dry:
+        elif turn.idle:
             self._timer = self._loop.call_later(self._pause_s, self._rung)
             self._pause_s = min(2 * self._pause_s, self._pause_max_s)
         self._made(turn)

@@ -40,10 +40,12 @@ class Room:
     Attributes:
         trees: How many more trees may be pending; None for any number.
         tuples: How many tuples may be emitted.
+        settles: Whether a spout that emits nothing is asked if its source may have more.
     """
 
     trees: int | None = None
     tuples: int = TURN_TUPLES_MAX
+    settles: bool = True
 
     def __bool__(self) -> bool:
         return self.trees != 0 and self.tuples > 0
@@ -58,7 +60,8 @@ class Turn:
         begun: The roots of new trees, with the XORs of their edges.
         messages: The message id of each root.
         emitted: Number of emitted tuples.
-        dry: Whether the last ``next_tuple`` emitted nothing.
+        idle: Whether the last ``next_tuple`` emitted nothing.
+        dry: Whether it did, and the source has no more.
         counts: As in the report of a slot.
         complaints: As in the report of a slot.
     """
@@ -67,6 +70,7 @@ class Turn:
     begun: Xors = field(default_factory=Xors)
     messages: list[Any] = field(default_factory=list)
     emitted: int = 0
+    idle: bool = False
     dry: bool = False
     counts: Counter[Count] = field(default_factory=Counter)
     complaints: list[Complaint] = field(default_factory=list)
@@ -170,7 +174,9 @@ class ReliableSpoutTask:
             before = collector.tuples
             next_tuple()
             if collector.tuples == before:
-                self._turn.dry = True
+                self._turn.idle = True
+                asks = room.settles or collector.tuples > 0
+                self._turn.dry = not (asks and self._spout.may_have_more())
                 return
             if pending_max is not None and collector.pending >= pending_max:
                 return

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.runtime.reliable.bolts import WORD, Forward, rows
+from tests.unit.runtime.reliable.bolts import WORD, Forward, Seen, rows
 from txtopo import Config, Spout, TopologyBuilder
 from txtopo.runtime.reliable.spout_host import SpoutHost
 from txtopo.spouts import MemorySpout
@@ -155,6 +155,32 @@ def test_a_spout_is_told_of_ends_without_a_grant_and_then_is_not_dry() -> None:
     assert (failed.component, failed.task, failed.timed_out) == ("spout-0", 0, False)
     hosted.grant(2, tuples=5)
     assert (hosted.last.emitted, hosted.last.replays, hosted.last.dry) == (1, 1, 2)
+
+
+class Unsure(FeederSpout):
+    """A spout that may have more when it is asked for the first three times."""
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__(WORD)
+        self.seen = seen
+
+    def may_have_more(self) -> bool:
+        self.seen.notes.append("asked")
+        return len(self.seen.notes) <= 3
+
+
+@pytest.mark.rule("txtopo.runtime.reliable.spout_host", "Rules", 5)
+def test_a_spout_that_may_have_more_is_not_dry_and_is_asked_once_a_grant_when_it_has_none() -> None:
+    seen = Seen()
+    hosted = Hosted(Unsure(seen))
+    hosted.grant(1, tuples=5)
+    hosted.pass_time(5)
+    assert (hosted.last.dry, len(seen.notes)) == (1, 4)
+
+    hosted.grant(2, tuples=5)
+    hosted.pass_time(5)
+
+    assert (hosted.last.dry, len(seen.notes)) == (2, 5)
 
 
 @pytest.mark.rule("txtopo.runtime.reliable.spout_host", "Rules", 4)
