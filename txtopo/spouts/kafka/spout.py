@@ -21,6 +21,9 @@ Rules
 7. A partition with ``uncommitted_max`` records from the first one that is not acked is paused, and
    goes on when half of them are committable. That bounds the memory, and what a restart repeats.
 8. A run that is deactivated leaves the group when its last tuple has ended.
+9. The topics have nothing more when the group has committed the end of each partition. No task can
+   tell by itself: a partition that moves belongs to nobody for a while, and a fetch that has no
+   answer yet looks like one without records.
 
 What differs from Storm's ``storm-kafka-client``: it sets a consumer back to the first record that
 failed and skips what was acked since, from which several of its bugs came; it once needed offsets
@@ -72,7 +75,7 @@ COMMIT_S = 1.0
 FETCH_MAX = 500
 
 # `next_tuple` may not block for long, since acks wait meanwhile. But a spout that returns without a
-# tuple counts as one that has nothing, so it waits a little for records that the log has. A member
+# tuple is asked again after a pause, so it waits a little for records that the log has. A member
 # that has just joined has nothing to be acked. It waits longer, for members that have died.
 WAIT_S = 0.5
 JOIN_S = 60.0
@@ -149,10 +152,13 @@ class KafkaSpout(Spout):
     up: a bolt that cannot process a record should ack it, and emit it to a stream for such records.
     Until a record is acked, *uncommitted_max* bounds how many records of its partition follow it.
 
+    ``process_all_available`` waits until the group has committed the end of each partition,
+    whichever run reads it.
+
     An outage of the cluster is reported (``ErrorReported``), and the client connects again by
-    itself. Meanwhile the topics seem to be empty. If the cluster refuses, or has no such topic or
-    offset, :data:`REFUSALS_MAX` times in a row, the run ends. A run that is deactivated leaves the
-    group when its last tuple has ended.
+    itself; ``process_all_available`` waits meanwhile. If the cluster refuses, or has no such topic
+    or offset, :data:`REFUSALS_MAX` times in a row, the run ends. A run that is deactivated leaves
+    the group when its last tuple has ended.
 
     Args:
         servers: Bootstrap servers, ``host:port,…``.
@@ -275,6 +281,13 @@ class KafkaSpout(Spout):
                 self._collector.emit(values, message_id)
                 return
 
+    def may_have_more(self) -> bool:
+        """Return whether tuples are pending or the group is not at the end, or nobody can say."""
+        self._more = True
+        if self._consumer is not None and not self._pending:
+            self._guarded(self._look)
+        return self._more
+
     def ack(self, message_id: Any) -> None:
         """Note that the record is processed; the next commit may pass it."""
         self._pending -= 1
@@ -353,6 +366,23 @@ class KafkaSpout(Spout):
         if not self._joined:
             return True
         return not all(each.ended or each.paused for each in self._assigned.values())
+
+    def _look(self) -> None:
+        """Ask whether the group has committed the end of each partition."""
+        from confluent_kafka import KafkaException
+
+        assert self._consumer is not None
+        self._commit()
+        look = self._offsets.look()
+        places = [_at(each) for each in look.partitions]
+        ends = {partition: bounds.end for partition, bounds in look.bounds.items()}
+        for each in self._consumer.committed(places, timeout=self._connection.timeout_s):
+            if each.error:
+                raise KafkaException(each.error)
+            partition = KafkaPartition(each.topic, each.partition)
+            if partition not in ends or each.offset < ends[partition]:
+                return
+        self._more = not set(self._topics) <= look.topics.keys()
 
     def _take(self, message: Message) -> None:
         error = message.error()

@@ -73,6 +73,51 @@ def test_every_record_is_processed_and_then_committed(kafka: KafkaBroker, tasks:
     assert group.committed() == {0: 55, 1: 55}
 
 
+@pytest.mark.parametrize(("tasks", "uncommitted_max"), [(1, 1), (2, 100)])
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 9)
+def test_all_that_is_available_is_processed_however_late_the_broker_answers(
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch, tasks: int, uncommitted_max: int
+) -> None:
+    """A spout that does not wait has nothing while it joins, and before each answer."""
+    monkeypatch.setattr(spout, "WAIT_S", 0.0)
+    monkeypatch.setattr(spout, "JOIN_S", 0.0)
+    log, seen = Log(kafka), Seen()
+    group = Group(log)
+    log.write(range(40))
+    reading = group.spout(uncommitted_max=uncommitted_max)
+
+    with topology(reading, Note(seen), tasks).start(None, LOCAL) as run:
+        run.process_all_available(LIMIT_S)
+        found = set(seen.notes)
+
+    assert found == set(map(str, range(40)))
+    assert group.committed() == {0: 20, 1: 20}
+
+
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 9)
+def test_a_spout_may_have_more_until_its_group_is_at_the_end(kafka: KafkaBroker) -> None:
+    log = Log(kafka)
+    group = Group(log)
+    log.write(range(4))
+    driven = group.driven()
+    assert driven.spout.may_have_more()
+    driven.next(4)
+    for _, message_id in driven.emitted[1:]:
+        driven.spout.ack(message_id)
+    driven.spout.next_tuple()
+    assert driven.spout.may_have_more()
+    driven.spout.ack(driven.emitted[0][1])
+
+    def is_done() -> bool:
+        driven.spout.next_tuple()
+        return not driven.spout.may_have_more()
+
+    wait_until(is_done, lambda: f"the group is at the end; got {group.committed()}")
+    log.write(["late"])
+    assert driven.spout.may_have_more()
+    driven.spout.close()
+
+
 @pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 2)
 def test_a_commit_passes_no_record_that_is_not_acked(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
