@@ -125,6 +125,27 @@ class Connection:
         }
 
     @contextmanager
+    def checked_settings(self) -> Iterator[None]:
+        """Name the error of a client that is made with settings that it does not take.
+
+        Raises:
+            ConfigError: A setting is wrong; mend it.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except KafkaException as error:
+            told = error.args[0]
+            if told.name() != "_INVALID_ARG":
+                raise
+            raise ConfigError(
+                f"a client of Kafka refuses its settings; got {told.str()}; expected settings of "
+                "librdkafka; look at the argument settings",
+                setting="settings",
+            ) from error
+
+    @contextmanager
     def named_errors(self, doing: str, heard: Heard) -> Iterator[None]:
         """Turn the exceptions of confluent-kafka into ours.
 

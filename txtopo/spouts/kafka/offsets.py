@@ -289,6 +289,7 @@ class Offsets:
 
         Raises:
             InfrastructureError: The first batch does not see a topic or a leader; try again.
+            ConfigError: *start* names a partition that does not exist; mend it.
         """
         if not first:
             return self._starts("earliest", look, partitions)
@@ -296,6 +297,7 @@ class Offsets:
             raise InfrastructureError(
                 f"topic {missing[0]!r} is not there, so the first batch cannot start; try again"
             )
+        _check_partitions(start, look)
         starts = self._starts(start, look, partitions)
         if len(starts) < len(partitions):
             raise InfrastructureError(
@@ -386,7 +388,8 @@ def admin_client(connection: Connection) -> tuple[AdminClient, Heard]:
     key = (os.getpid(), *connection.key())
     if key not in _clients:
         heard: Heard = deque(maxlen=HEARD_MAX)
-        _clients[key] = AdminClient(connection.of_client(heard)), heard
+        with connection.checked_settings():
+            _clients[key] = AdminClient(connection.of_client(heard)), heard
     return _clients[key]
 
 
@@ -408,8 +411,8 @@ def _checked(topics: Topics) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
     return tuple(sorted(set(names))), None
 
 
-def checked_start(start: Start) -> Start:
-    """Return *start* if it is valid.
+def checked_start(start: Start, topics: Topics) -> Start:
+    """Return *start* if it is valid, for *topics*.
 
     Raises:
         ConfigError: It is not; mend it.
@@ -426,7 +429,39 @@ def checked_start(start: Start) -> Start:
         )
     if not fits:
         raise ConfigError(f"start of a Kafka spout is wrong; got {start!r}; {expected}")
+    if isinstance(start, Mapping):
+        for topic in start:
+            _check_named(topic, topics)
     return start
+
+
+def _check_named(topic: str, topics: Topics) -> None:
+    if isinstance(topics, re.Pattern):
+        named = topics.fullmatch(topic) is not None
+        expected = f"topics that match {topics.pattern!r}"
+    else:
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        named, expected = topic in names, f"topics of the spout: {', '.join(sorted(names))}"
+    if not named:
+        raise ConfigError(
+            f"start of a Kafka spout names a topic that it does not read; got {topic!r}; expected "
+            f"{expected}; look at its spelling",
+            setting="start",
+        )
+
+
+def _check_partitions(start: Start, look: Look) -> None:
+    """Check that the partitions that *start* names exist."""
+    if not isinstance(start, Mapping):
+        return
+    for name, offsets in start.items():
+        topic = look.topics.get(name)
+        if topic is not None and offsets and max(offsets) >= topic.partitions:
+            raise ConfigError(
+                f"start of a Kafka spout names a partition that does not exist; got partition "
+                f"{max(offsets)} of topic {name!r}; expected 0 to {topic.partitions - 1}",
+                setting="start",
+            )
 
 
 # A broker that has just started may not know all topics yet, nor the end of a log that it has just

@@ -180,11 +180,13 @@ class KafkaSpout(Spout):
         isolation: Which records of transactions are read, as in a ``KafkaTransactionalSpout``.
         timeout_s: How many seconds a question to the cluster may take.
         settings: More settings of librdkafka, such as ``security.protocol``, ``sasl.password`` or
-            ``session.timeout.ms``.
+            ``session.timeout.ms``. Task *i* is the member ``group.instance.id`` with ``-i`` behind
+            it, since two members of one name exclude each other.
 
     Raises:
-        ConfigError: An argument is wrong, a topic does not exist when the run starts, or
-            ``txtopo[kafka]`` is not installed.
+        ConfigError: An argument is wrong, or ``txtopo[kafka]`` is not installed. When the run
+            starts: a topic does not exist, *start* names a partition that does not exist or an
+            offset behind its end, or the client refuses *settings*.
         InfrastructureError: The cluster cannot be reached, when the run starts.
         AuthError: The cluster refuses the credentials, when the run starts or for some time.
         SourceDataLost: Records at the committed offset were deleted, or the topic was. To go on
@@ -212,12 +214,9 @@ class KafkaSpout(Spout):
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
         require("confluent_kafka", "KafkaSpout")
+        _check_settings(settings)
         _check_group(group, settings or {})
-        if not isinstance(topics, str | Sequence):
-            raise ConfigError(
-                f"topics of a KafkaSpout are wrong; got {topics!r}; expected a name or several",
-                setting="topics",
-            )
+        _check_topics(topics)
         if on_bad_record not in ("stop", "report"):
             raise ConfigError(
                 f"unknown on_bad_record; got {on_bad_record!r}; expected 'stop' or 'report'",
@@ -234,7 +233,7 @@ class KafkaSpout(Spout):
         self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._group = group
         self._records = RecordColumns(tuple(columns), key, value)
-        self._start: Start = checked_start(start)
+        self._start: Start = checked_start(start, topics)
         self._stops = on_bad_record == "stop"
         self._uncommitted_max = uncommitted_max
         self.output_fields = self._records.fields()
@@ -507,6 +506,7 @@ class KafkaSpout(Spout):
             some = [partition for partition in new if (partition in self._known) == first]
             if some:
                 begun |= self._offsets.starts(self._start, look, some, first=first)
+        self._check_begun(begun, look)
         starts |= begun
         for partition in wanted:
             if partition not in starts:
@@ -520,6 +520,22 @@ class KafkaSpout(Spout):
                 asynchronous=False,
             )
         return starts
+
+    def _check_begun(self, begun: Mapping[KafkaPartition, int], look: Look) -> None:
+        """Check that no partition begins behind its end.
+
+        Raises:
+            ConfigError: One does, since *start* says so; mend it.
+        """
+        for partition, offset in begun.items():
+            bounds = look.bounds.get(partition)
+            if bounds is not None and offset > bounds.end:
+                raise ConfigError(
+                    f"start of spout {self._id!r} is behind the end of partition "
+                    f"{partition.number} of topic {partition.topic!r}; got offset {offset}; "
+                    f"expected {bounds.start} to {bounds.end}; was the topic made again?",
+                    setting="start",
+                )
 
     def _check(self, partition: KafkaPartition, offset: int, bounds: Range | None) -> None:
         """Check that an offset is one that the log still has, or its end."""
@@ -620,17 +636,21 @@ class KafkaSpout(Spout):
                 topic=missing[0],
             )
         self._heard.clear()
+        settings = dict(self._connection.settings)
+        if "group.instance.id" in settings:
+            # Two members of one name exclude each other, again and again.
+            settings["group.instance.id"] = f"{settings['group.instance.id']}-{self._task}"
         interval_ms = max(POLL_INTERVAL_MS, int(3000 * self._config.message_timeout_s))
-        self._consumer = Consumer(
-            {
-                **self._connection.of_consumer(self._heard),
-                **_GROUP,
-                "group.id": self._group,
-                "max.poll.interval.ms": min(interval_ms, 86_400_000),
-                "on_commit": self._answered,
-                **self._connection.settings,
-            }
-        )
+        given = {
+            **self._connection.of_consumer(self._heard),
+            **_GROUP,
+            "group.id": self._group,
+            "max.poll.interval.ms": min(interval_ms, 86_400_000),
+            "on_commit": self._answered,
+            **settings,
+        }
+        with self._connection.checked_settings():
+            self._consumer = Consumer(given)
         self._joined = False
         self._consumer.subscribe(
             self._topics,
@@ -654,6 +674,29 @@ class KafkaSpout(Spout):
         if consumer is not None:
             # An unanswered commit is waited for, by librdkafka, as long as a session lasts.
             consumer.close()
+
+
+def _check_topics(topics: object) -> None:
+    if not isinstance(topics, str | Sequence):
+        raise ConfigError(
+            f"topics of a KafkaSpout are wrong; got {topics!r}; expected a name or several",
+            setting="topics",
+        )
+    if not isinstance(topics, str) and any(topics.count(each) > 1 for each in topics):
+        raise ConfigError(
+            f"a KafkaSpout reads a topic twice; got {topics!r}; expected distinct topics; name "
+            "each of them once",
+            setting="topics",
+        )
+
+
+def _check_settings(settings: object) -> None:
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ConfigError(
+            f"settings of a KafkaSpout are wrong; got {type(settings).__name__}; expected a dict "
+            "of settings of librdkafka",
+            setting="settings",
+        )
 
 
 def _check_group(group: str, settings: Mapping[str, Setting]) -> None:

@@ -253,7 +253,7 @@ class KafkaSource:
         self.offsets = Offsets(connection, topics)
         self._connection = connection
         self._records = records
-        self._start: Start = checked_start(start)
+        self._start: Start = checked_start(start, topics)
         self._records_max = checked_max(records_max)
 
     def check(self, config: Config) -> None:

@@ -67,10 +67,15 @@ class Group:
 
     def members(self) -> int:
         """Return how many consumers are in the group."""
+        return len(self.instances())
 
-        def ask() -> int:
+    def instances(self) -> list[str | None]:
+        """Return the static name of each consumer in the group."""
+
+        def ask() -> list[str | None]:
             described = self.kafka.admin.describe_consumer_groups([self.name])
-            return len(described[self.name].result(LIMIT_S).members)
+            members = described[self.name].result(LIMIT_S).members
+            return [member.group_instance_id for member in members]
 
         return retry(ask, KafkaException)
 

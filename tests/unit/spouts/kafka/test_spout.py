@@ -94,6 +94,20 @@ def test_all_that_is_available_is_processed_however_late_the_broker_answers(
     assert group.committed() == {0: 20, 1: 20}
 
 
+def test_tasks_that_are_static_members_have_names_of_their_own(kafka: KafkaBroker) -> None:
+    """Members of one name exclude each other, again and again."""
+    log, seen = Log(kafka), Seen()
+    group = Group(log)
+    log.write(range(40))
+    reading = group.spout(settings={"group.instance.id": "static"})
+
+    with topology(reading, Note(seen), 2).start(None, LOCAL) as run:
+        run.process_all_available(LIMIT_S)
+        assert sorted(group.instances()) == ["static-0", "static-1"]
+
+    assert set(seen.notes) == set(map(str, range(40)))
+
+
 @pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 9)
 def test_a_spout_may_have_more_until_its_group_is_at_the_end(kafka: KafkaBroker) -> None:
     log = Log(kafka)

@@ -143,6 +143,33 @@ def test_what_is_wrong_at_the_start_ends_the_run(kafka: KafkaBroker) -> None:
         assert "secret-word" not in str(caught.value)
 
 
+@pytest.mark.service("kafka")
+@pytest.mark.parametrize(
+    ("start", "settings", "text"),
+    [
+        ({2: 1}, {}, "a partition that does not exist; got partition 2 .*; expected 0 to 1"),
+        ({0: 9}, {}, "behind the end of partition 0 .*; got offset 9; expected 0 to 2"),
+        ({}, {"nonsense": 1}, 'refuses its settings; got No such .*"nonsense"'),
+        ({}, {"session.timeout.ms": "x"}, 'refuses its settings; got .*"session.timeout.ms"'),
+    ],
+)
+def test_what_no_time_mends_ends_the_run_at_once(
+    kafka: KafkaBroker, start: dict[int, int], settings: dict[str, Any], text: str
+) -> None:
+    """It looked like topics without records."""
+    log, seen = Log(kafka), Seen()
+    group = Group(log)
+    log.write(range(4))
+    reading = group.spout(start={log.name: start}, settings=settings)
+
+    with (
+        topology(reading, Note(seen)).start(None, QUICK) as run,
+        pytest.raises(ConfigError, match=text),
+    ):
+        run.process_all_available(LIMIT_S)
+    assert seen.notes == []
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -150,6 +177,9 @@ def test_what_is_wrong_at_the_start_ends_the_run(kafka: KafkaBroker) -> None:
         ({"group": None}, "group of a KafkaSpout is wrong; got None"),
         ({"topics": []}, "topics of a Kafka spout are wrong"),
         ({"topics": {"words"}}, "topics of a KafkaSpout are wrong"),
+        ({"topics": ["words", "words"]}, "reads a topic twice"),
+        ({"start": {"wrods": {0: 1}}}, "does not read; got 'wrods'; expected .*: words; look"),
+        ({"settings": "acks=all"}, "settings of a KafkaSpout are wrong; got str"),
         ({"start": "committed"}, "start of a Kafka spout is wrong"),
         ({"on_bad_record": "skip"}, "unknown on_bad_record; got 'skip'"),
         ({"uncommitted_max": 0}, "uncommitted_max is wrong; got 0"),
