@@ -9,7 +9,7 @@ import pytest
 from tests.unit.runtime.reliable.bolts import WORD, Forward, Seen
 from txtopo import BasicBolt, Config, FailedException, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
-from txtopo.errors import FieldsError, SourceDataLost
+from txtopo.errors import ConfigError, FieldsError, SourceDataLost
 from txtopo.spouts import FileSpout, MemorySpout
 from txtopo.testing import SimulatedCluster
 
@@ -57,6 +57,61 @@ def test_each_line_of_each_file_comes_again_until_it_is_acked(tasks: int, tmp_pa
 def test_a_file_that_is_not_there_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(SourceDataLost, match="found no file"):
         run(FileSpout(tmp_path / "none"), Seen(), 1)
+
+
+def notes(*paths: object) -> list[str]:
+    """Return the lines that a spout brings first."""
+    seen = Seen()
+    run(FileSpout([str(path) for path in paths]), seen, 1)
+    return sorted(line for line, _, _ in set(seen.notes))
+
+
+def test_a_file_is_read_once_under_whatever_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "link.txt").symlink_to("a.txt")
+    seen = Seen()
+
+    run(FileSpout(["*.txt", "./a.txt", tmp_path / "a.txt"]), seen, 1)
+
+    assert len(seen.notes) == 2  # it fails once
+
+
+def test_two_stars_cross_folders_and_folders_are_no_files(tmp_path: Path) -> None:
+    deep = tmp_path / "sub" / "deep"
+    deep.mkdir(parents=True)
+    (tmp_path / "one.txt").write_text("1\n")
+    (deep / "two.txt").write_text("2\n")
+    (tmp_path / "odd[1].txt").write_text("3\n")
+
+    assert notes(tmp_path / "**" / "*.txt") == ["1", "2", "3"]
+    assert notes(tmp_path / "*") == ["1", "3"]
+    assert notes(tmp_path / "odd[1].txt") == ["3"]
+
+
+def test_a_folder_and_a_named_file_that_is_missing_end_the_run_before_it_reads(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "one.txt").write_text("1\n")
+
+    with pytest.raises(ConfigError, match=r"is a folder; got .*; give '.*/\*\*/\*'"):
+        notes(tmp_path)
+    with pytest.raises(SourceDataLost, match=r"found no file '.*missing\.txt'"):
+        notes(tmp_path / "one.txt", tmp_path / "missing.txt")
+
+
+@pytest.mark.parametrize("paths", [None, 5, [], [5], b"a.txt", [b"a.txt"], {"a.txt"}])
+def test_paths_that_are_none_are_refused(paths: object) -> None:
+    with pytest.raises(ConfigError, match="paths of a FileSpout are wrong; got"):
+        FileSpout(paths)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("encoding", ["nonsense", 5, "hex", "utf-16", "cp037"])
+def test_an_encoding_that_cannot_read_lines_is_refused(encoding: object) -> None:
+    with pytest.raises(ConfigError, match="encoding of a FileSpout is wrong; got"):
+        FileSpout("a.txt", encoding)  # type: ignore[arg-type]
 
 
 def test_a_line_of_another_encoding_ends_the_run_and_names_itself(tmp_path: Path) -> None:

@@ -145,26 +145,28 @@ class FileSpout(Spout):
     Lines are kept in memory until they are acked, so set ``Config.max_spout_pending``.
 
     Args:
-        paths: A file, a pattern such as ``logs/*.txt``, or several of them.
-        encoding: Encoding of the files.
+        paths: A file, a pattern such as ``logs/*.txt`` (``**`` crosses folders), or several of
+            them. A file that has several of the names, or matches several patterns, is read once.
+        encoding: Encoding of the files; one in which a line ends with the byte 0x0A.
 
     Raises:
-        SourceDataLost: No file matches, when the run starts.
+        ConfigError: An argument is wrong, or a path is a folder when the run starts; mend it.
+        SourceDataLost: A file that is named does not exist, or no file matches, when the run
+            starts.
         FieldsError: A line cannot be decoded; it ends the run.
     """
 
     output_fields = Fields("line string, path string, number long")
 
     def __init__(self, paths: str | os.PathLike[str] | Sequence[str], encoding: str = "utf-8"):
-        single = isinstance(paths, str | os.PathLike)
-        self._paths = [os.fspath(paths)] if single else list(map(os.fspath, paths))  # type: ignore[arg-type]
-        for path in self._paths:
-            check_text("a path of a file spout", path)
-        self._encoding = encoding
+        self._paths = _checked_paths(paths)
+        self._encoding = _checked_encoding(encoding)
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         """Find the files of this task."""
-        files = sorted({name for path in self._paths for name in glob.glob(path)})
+        names = sorted((name for path in self._paths for name in self._found(path)), reverse=True)
+        # One file may have several names: links, and other ways to its folder.
+        files = sorted({os.path.realpath(name): name for name in names}.values())
         if not files:
             raise SourceDataLost(
                 f"spout {context.component_id!r} found no file; got {', '.join(self._paths)}; "
@@ -194,6 +196,22 @@ class FileSpout(Spout):
         """Emit the line again."""
         self._again.append(message_id)
 
+    def _found(self, path: str) -> list[str]:
+        """Return the files of a path; a name that exists is no pattern."""
+        if os.path.isdir(path):
+            raise ConfigError(
+                f"a path of a FileSpout is a folder; got {path!r}; expected a file or a pattern; "
+                f"give {os.path.join(path, '**', '*')!r} for all files below it"
+            )
+        if os.path.exists(path):
+            return [path]
+        if not glob.has_magic(path):
+            raise SourceDataLost(
+                f"a FileSpout found no file {path!r}; expected one that exists; look at its "
+                f"spelling and at the working directory, {os.getcwd()!r}"
+            )
+        return [name for name in glob.glob(path, recursive=True) if not os.path.isdir(name)]
+
     def _read(self, files: Sequence[str]) -> Iterator[tuple[MessageId, str]]:
         for path in files:
             with open(path, "rb") as file:
@@ -210,3 +228,32 @@ class FileSpout(Spout):
                 path=path,
                 line=number,
             ) from error
+
+
+def _checked_paths(paths: object) -> list[str]:
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    whole = isinstance(several, Sequence) and not isinstance(several, bytes) and several
+    if not whole or not all(isinstance(each, str | os.PathLike) for each in whole):
+        raise ConfigError(
+            f"the paths of a FileSpout are wrong; got {paths!r}; expected a path, a pattern such "
+            "as 'logs/*.txt', or a list of them",
+            setting="paths",
+        )
+    names = [os.fspath(each) for each in whole]
+    for name in names:
+        check_text("a path of a file spout", name)
+    return names
+
+
+def _checked_encoding(encoding: object) -> str:
+    try:
+        fits = isinstance(encoding, str) and b"\n".decode(encoding) == "\n"
+    except (LookupError, ValueError):
+        fits = False
+    if not fits:
+        raise ConfigError(
+            f"the encoding of a FileSpout is wrong; got {encoding!r}; expected one that Python "
+            "knows and in which a line ends with the byte 0x0A, such as 'utf-8' or 'latin-1'",
+            setting="encoding",
+        )
+    return str(encoding)
