@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -193,6 +193,7 @@ class TopologyBuilder:
                 f"topology {self._id!r} has no spout; expected one at the least; add one with "
                 "set_spout(id, spout)"
             )
+        _check_sources(self._spouts.values())
         bolts = [declarer.component() for declarer in self._declarers.values()]
         declared = [*self._spouts.values(), *bolts]
         Graph.of(self._id, declared)
@@ -205,6 +206,21 @@ class TopologyBuilder:
                 f"component id {id!r} stands twice; expected distinct ids; rename one of the two",
                 component=id,
             )
+
+
+def _check_sources(spouts: Iterable[Component]) -> None:
+    takers: dict[str, str] = {}
+    for spout in spouts:
+        assert isinstance(spout.prototype, Spout)
+        for source in spout.prototype.takes_from:
+            if source in takers:
+                raise TopologyError(
+                    f"spouts {takers[source]!r} and {spout.id!r} take from the same source, so "
+                    f"each would get a part; got {source} twice; expected one spout for it; let "
+                    "several bolts subscribe to one spout, or raise its parallelism",
+                    component=spout.id,
+                )
+            takers[source] = spout.id
 
 
 def _check_tick(id: str, interval_s: object) -> None:

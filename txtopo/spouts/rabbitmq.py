@@ -140,6 +140,9 @@ class QueueSpout(Spout):
                 setting="prefetch",
             )
         self.output_fields = fields
+        # Without user and password, which are never shown.
+        place = url.partition("//")[2].rpartition("@")[2].partition("?")[0]
+        self.takes_from = [f"queue {queue!r} of {place}"]
         self._url = url
         self._queue = queue
         self._decode = decode

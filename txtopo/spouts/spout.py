@@ -573,9 +573,12 @@ class Spout(ABC):
         output_fields: The fields of the default stream.
         output_streams: The other streams, by name.
         client_modules: The modules that its tasks import; see ``TransactionalSpout``.
+        takes_from: Names of sources that give each record to one of those who read. Two spouts of
+            a topology that take from the same one are refused, since each would get a part.
     """
 
     client_modules: Sequence[str] = ()
+    takes_from: Sequence[str] = ()
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}

@@ -74,7 +74,7 @@ def test_a_file_is_read_once_under_whatever_names(
     (tmp_path / "link.txt").symlink_to("a.txt")
     seen = Seen()
 
-    run(FileSpout(["*.txt", "./a.txt", tmp_path / "a.txt"]), seen, 1)
+    run(FileSpout(["*.txt", "./a.txt", str(tmp_path / "a.txt")]), seen, 1)
 
     assert len(seen.notes) == 2  # it fails once
 

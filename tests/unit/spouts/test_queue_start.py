@@ -7,7 +7,8 @@ import pytest
 from tests.harness.servers.rabbitmq import RabbitServer
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.spouts.queues import Driven, TestQueue
-from txtopo.errors import AuthError, ConfigError, InfrastructureError
+from txtopo import TopologyBuilder
+from txtopo.errors import AuthError, ConfigError, InfrastructureError, TopologyError
 from txtopo.spouts import QueueSpout
 
 
@@ -36,3 +37,18 @@ def test_a_wrong_url_is_refused_and_not_shown(url: object) -> None:
 def test_a_wrong_prefetch_is_refused(prefetch: object) -> None:
     with pytest.raises(ConfigError, match="prefetch of a QueueSpout is wrong"):
         QueueSpout("amqp://localhost", "queue", prefetch=prefetch)  # type: ignore[arg-type]
+
+
+def test_two_spouts_that_would_share_the_messages_of_a_queue_are_refused() -> None:
+    """Each would get a part. Neither password is shown."""
+    builder = TopologyBuilder()
+    builder.set_spout("one", QueueSpout("amqp://one:secret-word@host/", "jobs"))
+    builder.set_spout("other", QueueSpout("amqp://host/", "tasks"))
+    builder.build_topology()
+    builder.set_spout("two", QueueSpout("amqp://two:secret-word@host/?heartbeat=9", "jobs"))
+
+    with pytest.raises(
+        TopologyError, match=r"'one' and 'two' .* got queue 'jobs' of host/"
+    ) as error:
+        builder.build_topology()
+    assert "secret-word" not in str(error.value)

@@ -231,6 +231,9 @@ class KafkaSpout(Spout):
         self._connection = Connection(servers, dict(settings or {}), isolation, timeout_s)
         self._offsets = Offsets(self._connection, topics)
         self._topics = [topics] if isinstance(topics, str) else list(topics)
+        self.takes_from = [
+            f"topic {topic!r} of {servers} for group {group!r}" for topic in self._topics
+        ]
         self._group = group
         self._records = RecordColumns(tuple(columns), key, value)
         self._start: Start = checked_start(start, topics)

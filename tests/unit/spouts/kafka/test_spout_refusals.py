@@ -14,13 +14,14 @@ from tests.unit.spouts.kafka.groups import Group
 from tests.unit.spouts.kafka.logs import Log
 from tests.unit.spouts.kafka.test_spout import Note, topology
 from tests.unit.spouts.queues import Driven
-from txtopo import Config
+from txtopo import Config, TopologyBuilder
 from txtopo.errors import (
     AuthError,
     ConfigError,
     InfrastructureError,
     OffsetRegression,
     SourceDataLost,
+    TopologyError,
     TxtopoError,
 )
 from txtopo.spouts import KafkaSpout
@@ -194,3 +195,16 @@ def test_a_wrong_argument_is_refused(options: dict[str, Any], text: str) -> None
 
     with pytest.raises(ConfigError, match=text):
         KafkaSpout(**given)
+
+
+def test_two_spouts_that_would_share_the_records_of_a_group_are_refused() -> None:
+    """Each would get a part."""
+    builder = TopologyBuilder()
+    builder.set_spout("one", KafkaSpout("broker:9092", ["a", "b"], "readers"))
+    builder.set_spout("other", KafkaSpout("broker:9092", "c", "readers"))
+    builder.set_spout("others", KafkaSpout("broker:9092", "b", "others"))
+    builder.build_topology()
+    builder.set_spout("two", KafkaSpout("broker:9092", "b", "readers"))
+
+    with pytest.raises(TopologyError, match="got topic 'b' of broker:9092 for group 'readers' tw"):
+        builder.build_topology()
