@@ -183,6 +183,12 @@ class QueueSpout(Spout):
                 self._collector.emit(values, (self._number, tag))
                 return
 
+    def tend(self) -> None:
+        """Answer the heartbeats of the server."""
+        connection = self._connection
+        if connection is not None:
+            self._guarded(lambda: connection.process_data_events(0))
+
     def may_have_more(self) -> bool:
         """Return whether messages are open or ready, or the server cannot say."""
         self._more = True

@@ -608,6 +608,13 @@ class Spout(ABC):
         """
         return False
 
+    def tend(self) -> None:  # noqa: B027 - optional hook
+        """Show the source that this task is alive; called about once a second while it waits.
+
+        A spout that may not emit more, or is deactivated, gets no ``next_tuple``, for as long as
+        its tuples take.
+        """
+
     def activate(self) -> None:  # noqa: B027 - optional hook
         """Get ready to emit: the run is activated; ``next_tuple`` will be called."""
 

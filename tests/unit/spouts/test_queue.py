@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
@@ -26,6 +28,7 @@ from txtopo.spouts import QueueSpout
 
 LOCAL = Config(carrier="local", slots=2)
 WORDS = Fields("word string")
+PATIENCE_S = 15.0
 
 
 def topology(spout: QueueSpout, bolt: Bolt | BasicBolt, tasks: int = 1) -> ReliableTopology:
@@ -101,6 +104,27 @@ def test_the_queue_is_empty_when_all_that_is_available_is_processed(
             found = set(seen.notes)
 
     assert (found, queue.ready()) == (words, 0)
+
+
+def test_a_message_that_takes_longer_than_the_patience_of_the_server_is_processed_once(
+    rabbitmq: RabbitServer,
+) -> None:
+    """The spout answers heartbeats although it may emit no more."""
+    queue, seen = TestQueue(rabbitmq), Seen()
+    queue.put("a")
+
+    def execute(collector: OutputCollector, tuple: Tuple) -> None:
+        seen.notes.append(tuple["word"])
+        if len(seen.notes) == 1:
+            time.sleep(PATIENCE_S)  # a server without an answer would close the connection twice
+        collector.ack(tuple)
+
+    spout = QueueSpout(f"{rabbitmq.url()}?heartbeat=3", queue.name, WORDS)
+    config = Config(carrier="local", max_spout_pending=1)
+    with topology(spout, ByHand(execute)).start(None, config) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert (seen.notes, queue.ready()) == (["a"], 0)
 
 
 def test_a_spout_without_a_connection_may_have_more(rabbitmq: RabbitServer) -> None:

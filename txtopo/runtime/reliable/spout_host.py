@@ -276,6 +276,9 @@ class SpoutHost:
 # doubles each time, up to Config.poll_interval_s, so that an idle topology costs next to nothing.
 PAUSE_S = 0.001
 
+# A spout that may not emit is called so often, so that its source does not take it for dead.
+TEND_S = 1.0
+
 
 class SpoutRunner:
     """Gives one spout task its turns, one at a time, all on one thread. Used on the loop.
@@ -317,6 +320,8 @@ class SpoutRunner:
         self._fail = fail
         self._pause_s = PAUSE_S
         self._timer: Timer | None = None
+        self._tend_timer: Timer | None = None
+        self._tends = False
         self._telling = 0
         self._active = self._dead = False
         self._busy = True
@@ -349,8 +354,11 @@ class SpoutRunner:
         tuples = grant.tuples if grant.active and grant.number > self.used else 0
         room = Room(trees=trees, tuples=tuples, settles=self.dry != grant.number)
         wants = bool(room) and self._timer is None
-        if not self.ends and not wants and grant.active == self._active:
+        if not (self.ends or wants or self._tends or grant.active != self._active):
+            if not room and self._tend_timer is None and self._task.tends:
+                self._tend_timer = self._loop.call_later(TEND_S, self._tend)
             return
+        self._tends = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -380,8 +388,9 @@ class SpoutRunner:
     def die(self) -> None:
         """Drop the task. Results of a turn that still runs are ignored."""
         self._dead = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._tend_timer):
+            if timer is not None:
+                timer.cancel()
         self._executor.close()
 
     def close(self, closed: Callable[[Complaint | None], None]) -> None:
@@ -415,6 +424,10 @@ class SpoutRunner:
             self._timer = self._loop.call_later(self._pause_s, self._rung)
             self._pause_s = min(2 * self._pause_s, self._pause_max_s)
         self._made(turn)
+
+    def _tend(self) -> None:
+        self._tend_timer, self._tends = None, True
+        self._ring()
 
     def _rung(self) -> None:
         self._timer = None

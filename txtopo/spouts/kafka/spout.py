@@ -283,6 +283,10 @@ class KafkaSpout(Spout):
                 self._collector.emit(values, message_id)
                 return
 
+    def tend(self) -> None:
+        """Commit what is acked, and stay in the group."""
+        self._tend()
+
     def may_have_more(self) -> bool:
         """Return whether tuples are pending or the group is not at the end, or nobody can say."""
         self._more = True

@@ -123,6 +123,11 @@ class ReliableSpoutTask:
         """Number of its trees whose end it was not told yet."""
         return self._collector.pending
 
+    @property
+    def tends(self) -> bool:
+        """Whether its spout is to be called while it may not emit."""
+        return type(self._spout).tend is not Spout.tend
+
     def open(self) -> None:
         """Open the spout."""
         context = self._program.context(self._component, self._task)
@@ -130,7 +135,7 @@ class ReliableSpoutTask:
         self._opened = True
 
     def turn(self, ends: Ends, *, active: bool, room: Room) -> Turn:
-        """Activate or deactivate the spout, tell it which trees have ended, then let it emit.
+        """Activate or deactivate the spout, tell it which trees have ended, and let it emit.
 
         Args:
             ends: The ended trees.
@@ -148,6 +153,8 @@ class ReliableSpoutTask:
             spout.fail(message_id)
         if active and room:
             self._emit(room)
+        else:
+            spout.tend()
         for stream in self._component.streams:
             self._send(stream)
         turn, self._turn = self._turn, Turn()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,32 @@ def test_a_spout_is_told_of_ends_without_a_grant_and_then_is_not_dry() -> None:
     assert (failed.component, failed.task, failed.timed_out) == ("spout-0", 0, False)
     hosted.grant(2, tuples=5)
     assert (hosted.last.emitted, hosted.last.replays, hosted.last.dry) == (1, 1, 2)
+
+
+class Tended(FeederSpout):
+    """Notes each call of ``tend``."""
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__(WORD)
+        self.seen = seen
+
+    def tend(self) -> None:
+        self.seen.notes.append("tended")
+
+
+def test_a_spout_that_may_not_emit_more_is_tended_about_once_a_second() -> None:
+    """Else its source would take it for dead while its tuples take long."""
+    seen = Seen()
+    feeder = Tended(seen)
+    feeder.feed(["a"], 1)
+    hosted = Hosted(feeder, config=replace(CONFIG, max_spout_pending=1))
+    hosted.grant(1, tuples=5)
+    assert (hosted.emitted, seen.notes) == ([1], [])
+
+    hosted.pass_time(5)
+
+    assert 3 <= len(seen.notes) <= 5
+    assert hosted.last.emitted == 1
 
 
 class Unsure(FeederSpout):
