@@ -47,7 +47,7 @@ Fit = Callable[["Sequence[Sequence[Any]] | pa.RecordBatch"], "list[pa.RecordBatc
 """Returns tuples of the stream ``default`` as record batches of the declared types."""
 
 _ROWS = frozenset((tuple, list))
-"""What values are emitted as, nearly always; a look into a set costs a tuple least."""
+"""The types of nearly all values that are emitted; others are looked at more closely."""
 
 Anchors = Tuple | Sequence[Tuple] | None
 """The inputs that a tuple is anchored to: one, several, or none."""

@@ -62,7 +62,7 @@ def shortened(text: str, characters_max: int = TEXT_CHARACTERS_MAX, cut: str = "
 
 
 def text_of(error: object) -> str:
-    """Return the text of an exception, which may be of a class of the user's."""
+    """Return the text of an exception or another object, which may be of a class of the user's."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - its __str__ may raise anything

@@ -139,7 +139,7 @@ class MemorySpout(Spout):
             )
         rows = list(rows)
         for row in rows:
-            if isinstance(row, str | bytes | Mapping | Set) or len(row) != len(fields):
+            if not _fits(row, fields):
                 raise FieldsError(
                     f"a row of a MemorySpout does not fit; got {row!r:.200}; expected a list of "
                     f"{len(fields)} values: {', '.join(fields.names)}"
@@ -347,12 +347,16 @@ def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Parti
     partitions = {partition: list(rows) for partition, rows in partitions.items()}
     for partition, rows in partitions.items():
         for at, row in enumerate(rows):
-            if isinstance(row, str | bytes | Mapping | Set) or len(row) != len(fields):
+            if not _fits(row, fields):
                 raise TopologyError(
                     f"row {at} of partition {partition} does not fit the fields; got {row!r:.200}; "
                     f"expected a list of {len(fields)} values: {', '.join(fields.names)}"
                 )
     return tuple(tuple(tuple(row) for row in partitions[at]) for at in range(len(partitions)))
+
+
+def _fits(row: Sequence[Any], fields: Fields) -> bool:
+    return not isinstance(row, str | bytes | Mapping | Set) and len(row) == len(fields)
 
 
 def _check_fields(fields: object) -> None:

@@ -269,7 +269,8 @@ class QuerySource:
         planned = metadata.get("source") if isinstance(metadata, dict) else None
         if not isinstance(planned, dict):
             return
-        wrong = [name for name in self.identity if planned.get(name) != self.identity[name]]
+        identity = self.identity
+        wrong = [name for name in identity if planned.get(name) != identity[name]]
         if not wrong or (allow_change and "key" not in wrong):
             return
         way = "or begin anew under another topology id"
@@ -280,7 +281,7 @@ class QuerySource:
             )
         raise TopologyChanged(
             f"the stored position is one of another {' and another '.join(wrong)}; got "
-            f"{', '.join(f'the {name} {self.identity[name]!r}' for name in wrong)}; expected "
+            f"{', '.join(f'the {name} {identity[name]!r}' for name in wrong)}; expected "
             f"{', '.join(f'{planned.get(name)!r}' for name in wrong)}, by which it was planned; "
             f"give the old one back; {way}",
             changes=tuple(f"{name} of the query spout" for name in wrong),

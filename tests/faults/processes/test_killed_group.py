@@ -11,6 +11,7 @@ import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.processes import Child
+from tests.harness.runs import Changes
 from tests.harness.servers.kafka import KafkaBroker
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.unit.runtime.reliable.bolts import Seen
@@ -18,7 +19,7 @@ from tests.unit.spouts.kafka.groups import Group
 from tests.unit.spouts.kafka.logs import Log
 from txtopo import BasicBolt, Config, TopologyBuilder
 from txtopo.errors import InfrastructureError
-from txtopo.runtime.progress import ErrorReported, TopologyEvent, TopologyListener
+from txtopo.runtime.progress import ErrorReported
 
 READER = "tests.faults.processes.group_process"
 RECORDS = 40_000
@@ -120,22 +121,11 @@ class Note(BasicBolt):
         self._seen.notes.append(tuple["value"])
 
 
-class Reported(TopologyListener):
-    """Keeps the errors that the spout reported."""
-
-    def __init__(self) -> None:
-        self.errors: list[Exception] = []
-
-    def on_change(self, change: TopologyEvent) -> None:
-        if isinstance(change, ErrorReported):
-            self.errors.append(change.error)
-
-
 @pytest.mark.slow
 @pytest.mark.service("kafka")
 def test_a_run_goes_on_when_its_broker_was_killed_and_started_again() -> None:
     seen, words = Seen(), [f"word {each}" for each in range(4_000)]
-    told = Reported()
+    told = Changes()
 
     with KafkaBroker() as broker:
         log = Log(broker)
@@ -148,7 +138,7 @@ def test_a_run_goes_on_when_its_broker_was_killed_and_started_again() -> None:
         with builder.build_topology().start(None, config, listeners=[told]) as run:
             wait_until(lambda: seen.notes, "some have come")
             broker.kill()
-            wait_until(lambda: told.errors, "the outage is reported")
+            wait_until(lambda: told.of(ErrorReported), "the outage is reported")
             broker.start()
             log.write(words[2_000:])
 
@@ -158,5 +148,5 @@ def test_a_run_goes_on_when_its_broker_was_killed_and_started_again() -> None:
 
             wait_until(all_came, lambda: f"all came; got {len(set(seen.notes))}")
             run.process_all_available(LIMIT_S)
-        assert {type(each) for each in told.errors} == {InfrastructureError}
+        assert {type(each.error) for each in told.of(ErrorReported)} == {InfrastructureError}
         assert group.committed() == {0: 2_000, 1: 2_000}

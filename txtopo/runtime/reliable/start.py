@@ -77,7 +77,7 @@ def start_reliable(
     session = spark if spark is not None or carrier == "local" else active_session()
     local = carrier == "local" or (carrier == "auto" and session is None)
     config.check_used(graph.id, *kinds_of(config, local=local))
-    _check_id(graph.id, config)
+    _check_own_id(graph.id, config)
     if carrier == "resident" and session is None:
         check_zeromq()
         session = open_session()[0]
@@ -96,7 +96,7 @@ def start_reliable(
     return run
 
 
-def _check_id(id: str, config: Config) -> None:
+def _check_own_id(id: str, config: Config) -> None:
     if config.names_zookeeper and id == DEFAULT_ID:
         raise TopologyError(
             f"an at-least-once topology with ZooKeeper has no id of its own; got {id!r}, as every "

@@ -227,13 +227,9 @@ class DeltaLog:
 
     def _check(self, version: int, actions: Sequence[dict[str, Any]]) -> None:
         for action in actions:
-            mode = column_mapping((action.get("metaData") or {}).get("configuration") or {})
-            if mode is not None:
-                raise SourceDataLost(
-                    f"version {version} of {self.uri!r} maps its columns to other names; got "
-                    f"{_MAPPING}={mode!r}; {UNMAPPED}",
-                    version=version,
-                )
+            settings = (action.get("metaData") or {}).get("configuration") or {}
+            if mapped := maps_columns(f"version {version} of {self.uri!r}", settings):
+                raise SourceDataLost(mapped, version=version)
             what = self._unreadable(action)
             if what is not None:
                 expected = (
@@ -263,17 +259,20 @@ class DeltaLog:
         return None
 
 
-# Not to begin behind the version that says so: the columns of later files would be NULL.
-UNMAPPED = (
-    "expected a table without column mapping, since its files are read by the names of their "
-    "columns; write its rows into a table without it, and read that one under a new topology id"
-)
+def maps_columns(what: str, configuration: Mapping[str, str | None]) -> str:
+    """Return why a table with this configuration cannot be read: it maps columns to other names.
 
-
-def column_mapping(configuration: Mapping[str, str | None]) -> str | None:
-    """Return how a table with this configuration maps its columns to other names, if it does."""
+    It is empty for a table that does not. It does not advise to begin behind the version that says
+    so: the columns of later files would be NULL.
+    """
     mode = configuration.get(_MAPPING) or "none"
-    return None if mode == "none" else mode
+    if mode == "none":
+        return ""
+    return (
+        f"{what} maps its columns to other names; got {_MAPPING}={mode!r}; expected a table "
+        "without column mapping, since its files are read by the names of their columns; write its "
+        "rows into a table without it, and read that one under a new topology id"
+    )
 
 
 def _digest(entry: bytes) -> str:

@@ -18,13 +18,12 @@ from txtopo.metadata import Json
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.delta.log import (
     CHANGE_TYPE,
-    UNMAPPED,
     ChangedFile,
     DeltaCoordinator,
     DeltaLimits,
     DeltaLog,
     RowChange,
-    column_mapping,
+    maps_columns,
 )
 from txtopo.spouts.spout import TransactionalEmitter, TransactionalSpout
 from txtopo.spouts.values import Bad, damaged, first_bad, fitted_column
@@ -146,13 +145,8 @@ def _opened(log: DeltaLog) -> DeltaTable:
 
 
 def _check_mapping(table: DeltaTable, uri: str) -> None:
-    mode = column_mapping(table.metadata().configuration)
-    if mode is not None:
-        raise ConfigError(
-            f"the Delta table at {uri!r} maps its columns to other names; got "
-            f"delta.columnMapping.mode={mode!r}; {UNMAPPED}",
-            table=uri,
-        )
+    if mapped := maps_columns(f"the Delta table at {uri!r}", table.metadata().configuration):
+        raise ConfigError(mapped, table=uri)
 
 
 def _check_fields(table: DeltaTable, fields: Fields, uri: str, changes: str | None) -> None:

@@ -436,12 +436,12 @@ def checked_start(start: Start, topics: Topics) -> Start:
 
 
 def _check_named(topic: str, topics: Topics) -> None:
-    if isinstance(topics, re.Pattern):
-        named = topics.fullmatch(topic) is not None
-        expected = f"topics that match {topics.pattern!r}"
+    names, pattern = _checked(topics)
+    if pattern is None:
+        named, expected = topic in names, f"topics of the spout: {', '.join(names)}"
     else:
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
-        named, expected = topic in names, f"topics of the spout: {', '.join(sorted(names))}"
+        named = pattern.fullmatch(topic) is not None
+        expected = f"topics that match {pattern.pattern!r}"
     if not named:
         raise ConfigError(
             f"start of a Kafka spout names a topic that it does not read; got {topic!r}; expected "

@@ -273,7 +273,7 @@ class KafkaSpout(Spout):
 
     def next_tuple(self) -> None:
         """Emit the next record if there is one: one that failed, or the next of the log."""
-        self._tend()
+        self.tend()
         if not self._ready:
             self._guarded(self._fill)
         while self._ready:
@@ -284,8 +284,16 @@ class KafkaSpout(Spout):
                 return
 
     def tend(self) -> None:
-        """Commit what is acked, and stay in the group."""
-        self._tend()
+        """Commit what is acked, and take part in changes of the group, once a second.
+
+        A spout that may not emit more is not called for records, but still for acks.
+        """
+        now_s = now()
+        if self._consumer is None or now_s - self._tended_s < COMMIT_S:
+            return
+        self._tended_s = now_s
+        self._guarded(self._commit)
+        self._guarded(self._poll)
 
     def may_have_more(self) -> bool:
         """Return whether tuples are pending or the group is not at the end, or nobody can say."""
@@ -300,7 +308,7 @@ class KafkaSpout(Spout):
         assigned = self._assignment(message_id)
         if assigned is not None:
             self._guarded(lambda: self._processed(message_id, assigned))
-        self._tend()
+        self.tend()
         self._leave_at_rest()
 
     def fail(self, message_id: Any) -> None:
@@ -311,7 +319,7 @@ class KafkaSpout(Spout):
             record = assigned.offsets.open_record(message_id.offset)
             assert record is not None, "a message ends once"
             self._failed.append((assigned, record))
-        self._tend()
+        self.tend()
         self._leave_at_rest()
 
     def close(self) -> None:
@@ -323,18 +331,6 @@ class KafkaSpout(Spout):
         """Return the assignment that a message belongs to; None if it has ended."""
         assigned = self._assigned.get(message_id[:2])
         return assigned if assigned and assigned.number == message_id.assignment else None
-
-    def _tend(self) -> None:
-        """Commit what is acked, and take part in changes of the group, once a second.
-
-        A spout that may not emit more is not called for records, but still for acks.
-        """
-        now_s = now()
-        if self._consumer is None or now_s - self._tended_s < COMMIT_S:
-            return
-        self._tended_s = now_s
-        self._guarded(self._commit)
-        self._guarded(self._poll)
 
     def _poll(self) -> None:
         if self._consumer is not None and (message := self._consumer.poll(0)) is not None:

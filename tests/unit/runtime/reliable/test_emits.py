@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.harness.runs import Changes
 from tests.unit.runtime.reliable.bolts import WORD, ByHand, Forward, Seen
 from tests.unit.runtime.reliable.lines import CONFIG, Hold, started
 from txtopo import BasicBolt, Bolt, OutputCollector, TopologyBuilder, Tuple, is_tick
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import BoltError, EmitError
-from txtopo.runtime.progress import ErrorReported, TopologyEvent, TopologyListener
+from txtopo.runtime.progress import ErrorReported
 from txtopo.testing import FeederSpout, TrackedTopology
 
 
@@ -131,30 +132,20 @@ def test_a_tick_that_a_bolt_acks_or_fails_is_no_input() -> None:
     assert sum(cluster.progress.failed_by.values()) == 0
 
 
-class Errors(TopologyListener):
-    """Keeps the errors that were reported."""
-
-    def __init__(self) -> None:
-        self.reported: list[Exception] = []
-
-    def on_change(self, change: TopologyEvent) -> None:
-        if isinstance(change, ErrorReported):
-            self.reported.append(change.error)
-
-
 def test_a_text_may_be_reported_as_an_error() -> None:
     def execute(collector: OutputCollector, tuple: Tuple) -> None:
         collector.report_error("as a text")  # type: ignore[arg-type]
         collector.ack(tuple)
 
-    errors = Errors()
-    feeder, cluster = started(ByHand(execute), listeners=[errors])
+    changes = Changes()
+    feeder, cluster = started(ByHand(execute), listeners=[changes])
     feeder.feed(["a"], 1)
 
     cluster.advance(1)
 
     assert feeder.acked == [1]
-    assert [(type(each), str(each)) for each in errors.reported] == [(BoltError, "as a text")]
+    reported = [each.error for each in changes.of(ErrorReported)]
+    assert [(type(each), str(each)) for each in reported] == [(BoltError, "as a text")]
 
 
 def test_a_tracked_topology_waits_until_all_is_processed() -> None:
