@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from txtopo.builders.script_globals import changed_globals
 from txtopo.errors import TopologyError, TopologyWarning
 from txtopo.groupings import CustomGrouping
-from txtopo.stages.pickling import dumps, loads
+from txtopo.stages.pickling import Prototype, dumps
 from txtopo.topology.component import Component, Role, Subscription
 
 T = TypeVar("T")
@@ -67,13 +68,22 @@ def _copy(what: str, original: T, component: str) -> T:
             stacklevel=4,  # the caller of build_topology, which calls snapshot by map
         )
     try:
-        copy: T = loads(pickled)
+        prototype = Prototype(original)
+        copy = prototype.copy()
     except Exception as error:  # a user's __setstate__ may raise anything
         raise TopologyError(
             f"{what} can be pickled but not read back: {type(error).__name__}: {error}; look at "
             "its __reduce__, __setstate__ or __init__",
             component=component,
         ) from error
+    for name, function in changed_globals(prototype.shared).items():
+        warnings.warn(
+            f"{what} changes the global {name!r} of its script, in {function}(); on Spark each "
+            "worker has a copy of its own, so the script does not see the change, and in the "
+            "driver it ends with the process; keep in a state or a database what must last",
+            TopologyWarning,
+            stacklevel=4,
+        )
     return copy
 
 

@@ -21,7 +21,7 @@ from txtopo.spouts.spout import (
     check_commit,
     takes_rows_max,
 )
-from txtopo.stages.pickling import dumps, loads
+from txtopo.stages.pickling import Prototype
 from txtopo.topology.component import Component, Role, check_runs
 from txtopo.transactional_state.nodes import check_metadata_size
 
@@ -59,7 +59,7 @@ class BatchPlanner:
             topology_id, spout.id, 0, spout.parallelism, parallelism=parallelism or {}
         )
         # A copy, so that several runs of one topology share nothing.
-        prototype: Any = loads(dumps(spout.prototype))
+        prototype = Prototype[Any](spout.prototype).copy()
         self._coordinator = prototype.coordinator(config, context)
         calls = ("is_ready", "initialize_transaction", "number_of_partitions")
         check_runs("the coordinator of spout", spout.id, self._coordinator, *calls)

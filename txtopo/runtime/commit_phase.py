@@ -41,7 +41,6 @@ from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import close_backends
 from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, judge_commit
 from txtopo.stages.partials import merge_partials
-from txtopo.stages.pickling import loads
 from txtopo.stages.tasks import no_such_state, opener_of
 from txtopo.state.backend import Key, Merges, Puts, StateBackend, Values, Writes
 from txtopo.state.column_rows import merged_rows
@@ -417,7 +416,7 @@ def _commit(
 
     assert context.program.frames is not None
     step = next(step for step in context.program.frames.steps if step.id == id)
-    bolt: Any = loads(step.prototype)
+    bolt: Any = step.prototype.copy()
     bolt.prepare(context.program.config, FrameContext(context.graph.id, id, opened))
     bolt.commit(frame, attempt)
     return {(id, name): each.writes for name, each in handles.items() if each.writes is not None}

@@ -37,7 +37,6 @@ from txtopo.retries import LOGGER
 from txtopo.runtime.spark_jobs import failure_of_job
 from txtopo.stages.frame_chunks import seal_chunk
 from txtopo.stages.outcome import FailedBatch
-from txtopo.stages.pickling import loads
 from txtopo.stages.program import FrameAggregate, FramePlan, FrameStep, Kind, Program, Run
 from txtopo.state.aggregates import Operator
 from txtopo.state.frames import FrameStateHandle, FrameWrites
@@ -149,7 +148,7 @@ class Frames:
                 _logger.debug("a frame was not released", exc_info=True, extra=facts)
 
     def _step(self, step: FrameStep) -> DataFrame:
-        prototype: Any = loads(step.prototype)
+        prototype: Any = step.prototype.copy()
         if not step.sources:
             metadata = json.loads(json.dumps(self._metadata.planned))
             return _declared(step, prototype.read(self._session, self._attempt, metadata))

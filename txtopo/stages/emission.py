@@ -15,6 +15,7 @@ from txtopo.stages.columns import conform, parts_of, to_batches
 from txtopo.stages.envelopes import Control
 from txtopo.stages.mailboxes import Outbox
 from txtopo.stages.partials import Partials
+from txtopo.stages.pickling import Prototype
 from txtopo.stages.program import PlannedComponent, PlannedEdge
 from txtopo.stages.replays import Digest
 from txtopo.stages.routing import OneTask, Router, make_router
@@ -185,4 +186,4 @@ def _choice_matters(edge: PlannedEdge) -> bool:
 
     It does if a row may count more or less than once, or if its task may be refused.
     """
-    return isinstance(edge.grouping, bytes | AllGrouping | DirectGrouping)
+    return isinstance(edge.grouping, Prototype | AllGrouping | DirectGrouping)

@@ -23,17 +23,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.config import Config
 from txtopo.context import Facts, TaskContext, no_facts, no_states
 from txtopo.dead_letters import DeadLetterRule
-from txtopo.groupings import CustomGrouping, Grouping, LocalOrShuffleGrouping
+from txtopo.groupings import CustomGrouping, CustomStreamGrouping, Grouping, LocalOrShuffleGrouping
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.aggregation import Aggregation
-from txtopo.stages.pickling import dumps
+from txtopo.stages.pickling import Prototype
 from txtopo.state.aggregates import Aggregate, Count
 from txtopo.state.registry import State
 from txtopo.topology.component import Component, Role
@@ -98,7 +98,7 @@ class PlannedEdge:
         stream: Name of its stream.
         target: Id of the bolt.
         fields: Fields of the stream.
-        grouping: The grouping; a user's own one as pickled bytes.
+        grouping: The grouping; a user's own one as prototype.
         tasks: Number of tasks of the bolt.
         chain: Chain of the bolt; None for a ``PersistentAggregate``, which lives in the driver.
         level: Level of the bolt in that chain.
@@ -110,7 +110,7 @@ class PlannedEdge:
     stream: str
     target: str
     fields: Fields
-    grouping: Grouping | bytes
+    grouping: Grouping | Prototype[CustomStreamGrouping]
     tasks: int
     chain: Chain | None
     level: int
@@ -125,7 +125,7 @@ class PlannedComponent:
         id: Id of the component.
         role: Role of the component.
         tasks: Number of its tasks.
-        prototype: The user's object, pickled. Each task unpickles a fresh copy.
+        prototype: The user's object. Each task has a copy.
         streams: Its output streams.
         schemas: Arrow schemas of its output streams.
         inputs: Numbers of the edges that lead to it, in canonical order.
@@ -138,7 +138,7 @@ class PlannedComponent:
     id: str
     role: Role
     tasks: int
-    prototype: bytes
+    prototype: Prototype[Any]
     streams: Mapping[str, Stream]
     schemas: Mapping[str, pa.Schema]
     inputs: tuple[int, ...]
@@ -353,9 +353,9 @@ def _edges(
     planned = []
     for index, edge in enumerate(edges):
         fields = graph.components[edge.source].streams[edge.stream].fields
-        grouping: Grouping | bytes = edge.grouping
+        grouping: Grouping | Prototype[CustomStreamGrouping] = edge.grouping
         if isinstance(grouping, CustomGrouping):
-            grouping = dumps(grouping.grouping)
+            grouping = Prototype(grouping.grouping)
         chain: Chain | None = "processing" if edge.target in processing else "commit"
         aggregation = aggregations.get(edge.target)
         planned.append(
@@ -384,7 +384,7 @@ def _component(
         role=component.role,
         # Each slot emits the rows of a DataFrame that come to it.
         tasks=slots if component.role.frame else component.parallelism,
-        prototype=dumps(component.prototype),
+        prototype=Prototype(component.prototype),
         streams=dict(streams),
         schemas={name: stream.fields.arrow_schema() for name, stream in streams.items()},
         inputs=tuple(edge.index for edge in edges if edge.target == component.id),
@@ -406,7 +406,7 @@ class FrameStep:
 
     Attributes:
         id: Id of the component.
-        prototype: The user's object, pickled. Each batch unpickles a fresh copy.
+        prototype: The user's object. Each batch has a copy.
         sources: Ids of the components whose DataFrames it reads; none for the spout.
         fields: Fields of its output; None for a committer.
         states: Names of its states.
@@ -414,7 +414,7 @@ class FrameStep:
     """
 
     id: str
-    prototype: bytes
+    prototype: Prototype[Any]
     sources: tuple[str, ...]
     fields: Fields | None
     states: tuple[str, ...]
@@ -480,7 +480,7 @@ def frame_plan(graph: TopologyGraph) -> FramePlan | None:
         steps.append(
             FrameStep(
                 component.id,
-                dumps(component.prototype),
+                Prototype(component.prototype),
                 _sources(component),
                 None if stream is None else stream.fields,
                 tuple(component.states),

@@ -37,7 +37,7 @@ from txtopo.groupings import (
     PartialKeyGrouping,
     ShuffleGrouping,
 )
-from txtopo.stages.pickling import loads
+from txtopo.stages.pickling import Prototype
 from txtopo.stages.program import PlannedEdge
 
 Tasks = npt.NDArray[np.int64]
@@ -86,7 +86,7 @@ def make_router(edge: PlannedEdge, *, txid: int, task: int, slot: int, slots: in
     """Return a router for the tuples that *task* in *slot* sends along *edge* in this batch."""
     grouping, tasks = edge.grouping, edge.tasks
     match grouping:
-        case bytes():
+        case Prototype():
             return _Custom(edge, task)
         case DirectGrouping():
             return _Direct(edge)
@@ -189,7 +189,7 @@ class _Custom:
     def __init__(self, edge: PlannedEdge, task: int) -> None:
         self._edge = edge
         self._task = task
-        self._grouping = cast("CustomStreamGrouping", loads(cast("bytes", edge.grouping)))
+        self._grouping = cast("Prototype[CustomStreamGrouping]", edge.grouping).copy()
         self._grouping.prepare(edge.fields, edge.tasks)
 
     def route(self, batch: pa.RecordBatch, targets: Sequence[int] | None) -> Route:

@@ -27,7 +27,6 @@ from txtopo.stages.envelopes import Control, WriteSet, fault_of, raise_fault
 from txtopo.stages.frame_chunks import Chunks
 from txtopo.stages.mailboxes import Arrival, Inbox, Records, sender_at
 from txtopo.stages.partials import AggregateFailed
-from txtopo.stages.pickling import loads
 from txtopo.stages.program import PlannedComponent
 from txtopo.stages.stage_context import Record, StageContext
 from txtopo.stages.tasks import SpoutTask, StateOpener, TaskStates, open_in_task, run_bolt
@@ -197,7 +196,7 @@ class _Stage:
         states = TaskStates(self._states, component.id, attempt)
         opens = states.state if self._stage.chain == "commit" else no_states
         context = program.context(component, task, lambda: facts, opens)
-        bolt = loads(component.prototype)
+        bolt = component.prototype.copy()
         yield from run_bolt(bolt, program.config, context, attempt, arrivals, emission)
         self._writes += states.write_sets(task)
 

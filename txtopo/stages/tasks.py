@@ -37,7 +37,6 @@ from txtopo.stages.columns import BATCH_BYTES_MAX, nbytes_of
 from txtopo.stages.emission import Channel, Emission
 from txtopo.stages.envelopes import WriteSet
 from txtopo.stages.mailboxes import Arrival
-from txtopo.stages.pickling import loads
 from txtopo.stages.program import PlannedComponent, Program
 from txtopo.state.backend import Key, StateBackend, Values
 from txtopo.state.columns import values_of
@@ -112,7 +111,7 @@ class SpoutTask:
     def _open(self) -> Any:
         program, component = self._channel.stage.program, self._component
         context = program.context(component, self._task, lambda: self._facts)
-        emitter = loads(component.prototype).emitter(program.config, context)
+        emitter = component.prototype.copy().emitter(program.config, context)
         calls = ("emit_batch", "emit_partition_batch", "emit_partition_batch_new")
         check_runs("the emitter of spout", component.id, emitter, *calls)
         return emitter

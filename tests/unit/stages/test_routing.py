@@ -28,7 +28,7 @@ from txtopo.groupings import (
     PartialKeyGrouping,
     ShuffleGrouping,
 )
-from txtopo.stages.pickling import dumps
+from txtopo.stages.pickling import Prototype
 from txtopo.stages.program import PlannedEdge
 from txtopo.stages.routing import EveryTask, OneTask, Route, hash_rows, make_router, mix, seed
 from txtopo.tuples import Fields
@@ -49,7 +49,7 @@ class Mirror(CustomStreamGrouping):
         return [int(digit) for digit in str(values[1])] if values[1] >= 0 else []
 
 
-def edge(grouping: Grouping | bytes, tasks: int) -> PlannedEdge:
+def edge(grouping: Grouping | Prototype[CustomStreamGrouping], tasks: int) -> PlannedEdge:
     return PlannedEdge(
         0, "a", "default", "b", FIELDS, grouping, tasks, "processing", 1, FIELDS.arrow_schema()
     )
@@ -74,7 +74,7 @@ def chosen(route: Route, tuples: int, tasks: int) -> list[list[int]]:
 
 
 def routed(
-    grouping: Grouping | bytes,
+    grouping: Grouping | Prototype[CustomStreamGrouping],
     tasks: int,
     words: Sequence[str | None],
     *,
@@ -205,14 +205,14 @@ def test_a_direct_task_that_the_bolt_does_not_have_is_refused(target: Any) -> No
 
 
 def test_custom_grouping_chooses_any_number_of_tasks_for_each_tuple() -> None:
-    receivers = routed(dumps(Mirror()), 3, ["a", "b", "c", "d"], numbers=[1, 20, -1, 222])
+    receivers = routed(Prototype(Mirror()), 3, ["a", "b", "c", "d"], numbers=[1, 20, -1, 222])
 
     assert receivers == [[1], [2, 0], [], [2, 2, 2]]
 
 
 def test_a_custom_grouping_that_chooses_no_task_of_the_bolt_is_refused() -> None:
     with pytest.raises(EmitError, match=r"'?Mirror'? chose task 7 of bolt 'b'"):
-        routed(dumps(Mirror()), 3, ["a"], numbers=[7])
+        routed(Prototype(Mirror()), 3, ["a"], numbers=[7])
 
 
 @examples(25)

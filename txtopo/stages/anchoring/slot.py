@@ -45,7 +45,6 @@ from txtopo.errors import FailedException
 from txtopo.stages.anchoring.answers import TreeAnswers
 from txtopo.stages.anchoring.envelope import Complaint, Links, SlotReport, TreeInputs, open_envelope
 from txtopo.stages.anchoring.sending import AnchoredRows, Sealed, Sending, sent
-from txtopo.stages.pickling import loads
 from txtopo.stages.program import PlannedComponent, Program
 from txtopo.stages.tasks import rows_of
 from txtopo.tuples import TICK, Origin
@@ -320,7 +319,7 @@ class BoltTask:
         self.executed = 0
         """Number of tuples of this call of ``execute`` that are done."""
         self._report = SlotReport()
-        self._bolt: Bolt | BasicBolt = loads(component.prototype)
+        self._bolt: Bolt | BasicBolt = component.prototype.copy()
 
     @property
     def tick_interval_s(self) -> float | None:

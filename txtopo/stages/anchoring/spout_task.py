@@ -14,7 +14,6 @@ from txtopo.collector import SpoutOutputCollector
 from txtopo.spouts.spout import Spout
 from txtopo.stages.anchoring.envelope import Complaint, Count, Links
 from txtopo.stages.anchoring.sending import Sealed, Sending
-from txtopo.stages.pickling import loads
 from txtopo.stages.program import PlannedComponent, Program
 
 # Limits of a turn. Larger envelopes are cheaper, but the first tuple of a turn waits for the last.
@@ -104,7 +103,7 @@ class ReliableSpoutTask:
         self._now = now
         self._ids = Ids(seed)
         self._sending = Sending(program, component, task, slot, self._ids)
-        self._spout: Spout = loads(component.prototype)
+        self._spout: Spout = component.prototype.copy()
         self._turn = Turn()
         tracked = program.config.ackers != 0
         self._collector = SpoutOutputCollector(
