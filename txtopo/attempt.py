@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from txtopo.errors import TwoHistoriesError
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,15 +16,22 @@ class TransactionAttempt:
     the epoch is part of the identity, so that a store can refuse the late write of a deposed
     coordinator. The order is (epoch, txid, attempt).
 
+    Numbers repeat when ZooKeeper is set back to an earlier state: a new coordinator claims an epoch
+    that another one had, and counts as that one did. So the identity also has the *term id*, which
+    is random. Attempts of one epoch and two terms belong to two histories: neither is older, and
+    comparing them raises ``TwoHistoriesError``.
+
     Attributes:
         txid: Number of the batch, from 1.
         attempt: Number of the try at this batch within its epoch, from 0.
         epoch: Number of the coordinator that made it, from 1; it only grows.
+        term: Term id of that coordinator, which was drawn with its epoch; empty for none.
     """
 
     txid: int
     attempt: int = 0
     epoch: int = 0
+    term: str = field(default="", kw_only=True)
 
     @property
     def first_txid(self) -> int:
@@ -40,9 +49,11 @@ class TransactionAttempt:
         return (self.epoch, self.txid, self.attempt)
 
     def __lt__(self, other: TransactionAttempt) -> bool:
+        check_one_history(self, other)
         return self.order < other.order
 
     def __le__(self, other: TransactionAttempt) -> bool:
+        check_one_history(self, other)
         return self.order <= other.order
 
     def __str__(self) -> str:
@@ -81,7 +92,27 @@ def group_of(attempts: Sequence[TransactionAttempt]) -> TransactionAttempt:
     """Return attempts at consecutive batches of one epoch as one attempt at all of them."""
     last = attempts[-1]
     earlier = tuple(each.attempt for each in attempts[:-1])
-    return GroupAttempt(last.txid, last.attempt, last.epoch, earlier) if earlier else last
+    if not earlier:
+        return last
+    return GroupAttempt(last.txid, last.attempt, last.epoch, earlier, term=last.term)
+
+
+def check_one_history(one: TransactionAttempt, other: TransactionAttempt) -> None:
+    """Check that attempts of one epoch are of one term.
+
+    Raises:
+        TwoHistoriesError: They are not.
+    """
+    if one.epoch == other.epoch and one.term != other.term:
+        raise TwoHistoriesError(
+            f"attempts {one} of term {one.term!r} and {other} of term {other.term!r} have one "
+            f"epoch, {one.epoch}, which two coordinators claimed, so they belong to two histories; "
+            "expected one term to an epoch; was ZooKeeper set back to an earlier state, or a store "
+            "restored from a backup? call txtopo.operations.verify, and bring back what belongs "
+            "together, or call txtopo.operations.rebuild",
+            attempt=one,
+            holder=other,
+        )
 
 
 def txids_text(first: int, last: int) -> str:

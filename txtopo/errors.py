@@ -372,6 +372,22 @@ class GroupBoundsError(PromiseError):
     holder: object = None
 
 
+class TwoHistoriesError(PromiseError):
+    """Two coordinators claimed one epoch, so that equal numbers do not mean the same attempt.
+
+    ZooKeeper was set back to an earlier state, or a store was restored from a backup. Run
+    ``verify``, and bring back what belongs together; or have ``rebuild`` set ZooKeeper to what the
+    stores hold.
+
+    Attributes:
+        attempt: The attempt, or the claim, of one of them.
+        holder: The attempt, or the ledger, of the other.
+    """
+
+    attempt: object = None
+    holder: object = None
+
+
 class StoreBehindCoordinator(PromiseError):
     """A store holds less than ZooKeeper says was committed (restored from a backup?).
 

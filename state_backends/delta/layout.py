@@ -36,6 +36,8 @@ STATISTICS = "delta.dataSkippingStatsColumns"
 # Written by a transaction of ours and read back: who wrote last, which does not fit into a version.
 WRITER_EPOCH = "txtopo.writer_epoch"
 
+WRITER_TERM = "txtopo.writer_term"
+
 # delta-rs joins the rows of a transaction in columns of Arrow, whose offsets have 31 bits.
 COLUMN_BYTES_MAX = 2**31 - 1
 

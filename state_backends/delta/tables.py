@@ -44,6 +44,7 @@ from state_backends.delta.layout import (
     STATE,
     STATISTICS,
     WRITER_EPOCH,
+    WRITER_TERM,
     Layout,
     Location,
     table_name,
@@ -242,6 +243,8 @@ ATTEMPTS = "txtopo.attempts"
 
 FIRST_TXID = "txtopo.first_txid"
 
+TERM = "txtopo.term"
+
 SCHEMA = "txtopo.ledger_schema"
 
 # Foreign commits (OPTIMIZE, VACUUM) and folds stand between two transactions of ours.
@@ -274,7 +277,13 @@ def ledger_of(table: DeltaTable, state: str) -> Ledger | None:
     if notes is None or SCHEMA not in notes:
         return ledger
     attempts = tuple(json.loads(notes[ATTEMPTS]))
-    return replace(ledger, first_txid=int(notes[FIRST_TXID]), attempts=attempts)
+    return replace(
+        ledger,
+        first_txid=int(notes[FIRST_TXID]),
+        attempts=attempts,
+        term=str(notes[TERM]),
+        writer_term=str(notes[WRITER_TERM]),
+    )
 
 
 def properties_of(ledger: Ledger) -> dict[str, str]:
@@ -320,6 +329,8 @@ def noted(ledger: Ledger) -> dict[str, str]:
         ENSEMBLE: ledger.ensemble,
         SCHEMA: str(ledger.schema),
         WRITER_EPOCH: str(ledger.writer_epoch),
+        TERM: ledger.term,
+        WRITER_TERM: ledger.writer_term,
     }
 
 

@@ -339,7 +339,8 @@ class _Left:
     def is_before(self, attempt: TransactionAttempt) -> bool:
         """Return whether *attempt* is of the same epoch, and follows."""
         held = self.ledger
-        return (held.epoch, held.txid + 1) == (attempt.epoch, attempt.first_txid)
+        follows = (held.epoch, held.txid + 1) == (attempt.epoch, attempt.first_txid)
+        return follows and held.term == attempt.term
 
 
 _ROWS_AT_A_TIME = 10_000

@@ -286,7 +286,15 @@ SCALED_SCHEMA = 3
 """Schema of a row in the ledger's table, if the state has decimals that are whole numbers of their
 last digit (SQLite). All other rows have the schema of their ledger, which the next claim raises."""
 
-LEDGER_COLUMNS_2 = ("component", "state_name", "ensemble", "first_txid", "attempts")
+LEDGER_COLUMNS_2 = (
+    "component",
+    "state_name",
+    "ensemble",
+    "first_txid",
+    "attempts",
+    "term",
+    "writer_term",
+)
 """Columns that schema 2 added; NULL in rows of schema 1."""
 
 _NO = sa.false()
@@ -487,6 +495,8 @@ def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:
         ensemble=found["ensemble"],
         first_txid=found["first_txid"],
         attempts=json.loads(found["attempts"]),
+        term=found["term"],
+        writer_term=found["writer_term"],
         schema=LEDGER_SCHEMA,
     )
 
@@ -505,6 +515,8 @@ def ledger_values(ledger: Ledger, schema_version: int) -> dict[str, Any]:
         "ensemble": ledger.ensemble,
         "first_txid": ledger.first_txid,
         "attempts": json.dumps(ledger.attempts),
+        "term": ledger.term,
+        "writer_term": ledger.writer_term,
     }
 
 

@@ -134,6 +134,7 @@ class Coordinator:
     Args:
         settings: The facts about the topology that the protocol needs.
         epoch: Number of this coordinator, above those of all earlier ones.
+        term: Its term id, which its attempts carry.
         current: The lowest txid that is not known to be committed.
         stored: The durable metadata of txids from *current* - 1 on.
         pinned: The last txid of the group that some state holds already; None for none.
@@ -147,6 +148,7 @@ class Coordinator:
         settings: CoordinatorSettings,
         *,
         epoch: int,
+        term: str = "",
         current: int,
         stored: Mapping[int, BatchMetadata],
         pinned: int | None = None,
@@ -154,7 +156,7 @@ class Coordinator:
         committed, recovered = recover(stored, current=current, settings=settings)
         self._settings = settings
         self._epoch, self._recovered = epoch, recovered
-        self._table = TransactionTable(epoch=epoch, current=current, committed=committed)
+        self._table = TransactionTable(epoch=epoch, term=term, current=current, committed=committed)
         self._ready = self._activated = True
         self._slow, self._faults = False, 0
         self._pauses: set[int] = set()

@@ -179,10 +179,12 @@ class TransactionTable:
         unplanned: The transaction that is planned next; the spout may have been asked for it.
     """
 
-    def __init__(self, *, epoch: int, current: int, committed: BatchMetadata | None) -> None:
+    def __init__(
+        self, *, epoch: int, term: str = "", current: int, committed: BatchMetadata | None
+    ) -> None:
         self.current = current
         self.committed = committed
-        self.unplanned = Transaction(TransactionAttempt(current, 0, epoch))
+        self.unplanned = Transaction(TransactionAttempt(current, 0, epoch, term=term))
         self._rows: dict[int, Transaction] = {}
         self._in_order: tuple[Transaction, ...] | None = ()
 

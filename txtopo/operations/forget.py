@@ -130,6 +130,7 @@ class _Forget:
             ],
             mine,
             takes_over=True,
+            lifts=True,
         )
 
 
@@ -141,7 +142,7 @@ def _release_step(session: OperatorSession, name: str, ledger: Ledger) -> VerbSt
 
 
 def _release(name: str, claim: VerbClaim) -> None:
-    claim.session.backends[name].claim(Claim(Owner(RELEASED), claim.epoch))
+    claim.session.backends[name].claim(Claim(Owner(RELEASED), claim.epoch, term=claim.term))
 
 
 def _delete(paths: list[str], claim: VerbClaim) -> None:

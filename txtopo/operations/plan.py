@@ -23,7 +23,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import CorruptNodeError, StateUsageError, nearest
 from txtopo.metadata import BatchMetadata, Json, json_flaw
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_operator_session
-from txtopo.state.ledger import Ledger
+from txtopo.state.ledger import Ledger, check_timeline
 from txtopo.transactional_state.journal import JournalContents, put_batch, unfinished
 from txtopo.transactional_state.nodes import (
     CURRENT,
@@ -130,11 +130,14 @@ class VerbSteps:
         ledgers: The states to claim, with the ledger that was read of each. With an empty mapping
             only ZooKeeper is claimed; with None nothing is, and the steps protect themselves.
         takes_over: Claim a state even if its ledger names another owner or ensemble.
+        lifts: Claim even if ZooKeeper does not know an epoch that a ledger names, since it was set
+            back to an earlier state. All states are claimed then.
     """
 
     steps: Sequence[VerbStep] = ()
     ledgers: Mapping[str, Ledger | None] | None = None
     takes_over: bool = False
+    lifts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,20 @@ def check_unfinished(verb: Verb, contents: JournalContents) -> bool:
     return True
 
 
+def check_histories(contents: JournalContents, ledgers: Mapping[str, Ledger | None]) -> None:
+    """Check that the states hold what was committed, before a verb begins to change them.
+
+    Raises:
+        TwoHistoriesError: A state holds what another history has at its txid.
+    """
+    committed = contents.batches.get(contents.current - 1)
+    if contents.operation is not None or committed is None:
+        return
+    for name, ledger in ledgers.items():
+        if ledger is not None and ledger.txid >= contents.current - 1:
+            check_timeline(name, ledger, committed.attempt)
+
+
 def note_begun(verb: Verb, current: int, **facts: Json) -> Put:
     """Return the write that names a verb in ``/current`` as begun."""
     operation: dict[str, Json] = {"verb": verb.name, "arguments": verb.arguments, **facts}
@@ -181,7 +198,7 @@ def _texts(work: VerbSteps) -> tuple[str, ...]:
 
 def _claim(session: OperatorSession, work: VerbSteps) -> VerbClaim:
     assert work.ledgers is not None
-    claim = session.claim(work.ledgers, takes_over=work.takes_over)
+    claim = session.claim(work.ledgers, takes_over=work.takes_over, lifts=work.lifts)
     now = session.ledgers()
     for name, before in work.ledgers.items():
         after = now[name]

@@ -29,6 +29,7 @@ from txtopo.operations.plan import (
     Plan,
     VerbStep,
     VerbSteps,
+    check_histories,
     check_unfinished,
     checked_metadata,
     make_plan,
@@ -44,6 +45,7 @@ from txtopo.transactional_state.journal import JournalContents
 from txtopo.transactional_state.nodes import (
     CURRENT,
     QUARANTINE,
+    attempt_to_json,
     batch_path,
     metadata_to_json,
 )
@@ -97,6 +99,7 @@ class _Quarantine:
         if kept is not None and not begun and self.txid < contents.current:
             return VerbSteps()
         ledgers = session.ledgers()
+        check_histories(contents, ledgers)
         self._check_turn(contents, HeldTxids.of(ledgers.values()))
         for name, ledger in ledgers.items():
             self._check(session, contents, name, ledger)
@@ -212,7 +215,7 @@ class _Quarantine:
         batch = contents.batches.get(self.txid)
         attempt = batch and batch.attempt
         kept: dict[str, Json] = {
-            "attempt": [attempt.epoch, attempt.attempt] if attempt else None,
+            "attempt": attempt_to_json(attempt) if attempt else None,
             "metadata": batch.metadata if batch else None,
             "reason": self.reason,
         }

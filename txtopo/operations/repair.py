@@ -16,6 +16,7 @@ is never overwritten.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,10 +47,12 @@ from txtopo.transactional_state.nodes import (
     REWRITES_MAX,
     batch_of,
     batch_path,
+    claimed_terms,
     current_of,
     ensemble_of,
     epoch_of,
     metadata_from_json,
+    terms_of,
     txid_of,
 )
 from txtopo.transactional_state.store import CompareAndSet, Node, Put, Step
@@ -137,7 +140,7 @@ class _RepairNode:
                 raise self._unknown(f"epoch {highest} is known, which is above {epoch}")
         elif not highest:
             raise self._unknown("no ledger and no batch names an epoch")
-        value: dict[str, Json] = {"epoch": epoch, "leader": None}
+        value: dict[str, Json] = {"epoch": epoch, "leader": None, **self._terms(reading, epoch)}
         given = ensemble_of(Node(self.value, 0))
         token = given or self._ensemble(session, reading)
         if token:
@@ -151,6 +154,14 @@ class _RepairNode:
             f"set {EPOCH} to {epoch}{as_ensemble}", lambda claim: claim.session.state.apply(writes)
         )
         return VerbSteps([step])
+
+    def _terms(self, reading: Reading, epoch: int) -> dict[str, Json]:
+        """Return the term id of the epoch: as given, or as a ledger of this epoch names it."""
+        if isinstance(self.value, dict) and "term" in self.value:
+            return claimed_terms(None, terms_of(Node({"terms": [], **self.value}, 0))[epoch])
+        ledgers = [each for each in reading.ledgers.values() if isinstance(each, Ledger)]
+        named = [each.term for each in ledgers if each.epoch == epoch]
+        return claimed_terms(None, named[0] if named else secrets.token_hex(8))
 
     def _ensemble(self, session: OperatorSession, reading: Reading) -> str:
         """Return the token of the ensemble that the ledgers name; empty if none names one."""
@@ -181,7 +192,8 @@ class _RepairNode:
                 )
         else:
             current = self._current_of(reading, ledgers, held)
-        bumped = {**epoch.value, "epoch": epoch_of(epoch) + 1}  # type: ignore[dict-item]
+        terms = claimed_terms(epoch, secrets.token_hex(8))
+        bumped = {**epoch.value, "epoch": epoch_of(epoch) + 1, **terms}  # type: ignore[dict-item]
         writes: list[Step] = [
             CompareAndSet(EPOCH, bumped, epoch.version),
             Put(CURRENT, {"current": current}),
@@ -208,15 +220,15 @@ class _RepairNode:
             batch_of("", txid, Node(there[txid], 0)).attempt for txid in group if txid in there
         ]
         if len(members) < len(group):
-            # What is before the last txid goes when the group is committed, and rebuild, which
-            # writes attempts of epoch 0, stores the last one alone.
+            # What is before the last txid goes when the group is committed, and rebuild stores the
+            # last one alone.
             last = members[-1]
-            if last.epoch and {each.writer.order for each in ledgers} != {last.order}:
+            if {each.last_writer for each in ledgers if not each.is_empty} - {last}:
                 raise self._unknown(f"the metadata of txids {first} to {high} is not complete")
             return high + 1
-        of_one_epoch = len({each.epoch for each in members}) == 1
+        of_one_term = len({(each.epoch, each.term) for each in members}) == 1
         # Ledgers with other attempts mean that a replay had begun; the group is done again.
-        same = of_one_epoch and {each.writer for each in ledgers} == {group_of(members)}
+        same = of_one_term and {each.writer for each in ledgers} == {group_of(members)}
         return high + 1 if same else first
 
     def _desired(self, session: OperatorSession) -> VerbSteps:

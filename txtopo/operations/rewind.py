@@ -29,20 +29,21 @@ refuses to start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt, txids_text
 from txtopo.config import Config
-from txtopo.errors import ForeignStateError, PromiseError, StateUsageError
+from txtopo.errors import ForeignStateError, PromiseError, StateUsageError, TwoHistoriesError
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.operations.plan import (
     BEGINNING,
     Plan,
     VerbStep,
     VerbSteps,
+    check_histories,
     check_unfinished,
     checked_metadata,
     delete_batches,
@@ -54,9 +55,15 @@ from txtopo.operations.plan import (
 )
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim, holder
 from txtopo.state.backend import Key, Puts, StateBackend, Values
-from txtopo.state.ledger import RELEASED, Ledger, compared
+from txtopo.state.ledger import RELEASED, Ledger, check_claimed_since, check_known, compared
 from txtopo.transactional_state.journal import JournalContents
-from txtopo.transactional_state.nodes import CURRENT, metadata_to_json
+from txtopo.transactional_state.nodes import (
+    CURRENT,
+    EPOCH,
+    ensemble_of,
+    metadata_to_json,
+    terms_of,
+)
 from txtopo.transactional_state.store import Put
 
 if TYPE_CHECKING:
@@ -130,6 +137,7 @@ class _Rewind:
         contents = session.journal.read()
         check_unfinished(self, contents)
         ledgers = session.ledgers()
+        check_histories(contents, ledgers)
         groups = _last_groups(contents, ledgers)
         first, last = min(groups.values(), default=(contents.current - 1,) * 2)
         if not 0 <= self.txid < first:
@@ -288,8 +296,9 @@ class _Rebuild:
         held = _held(session, ledgers)
         if _fits(session, contents, ledgers):
             return VerbSteps()
-        current = held.low + 1
-        batches = self._batches(session, contents, held)
+        current, writer = held.low + 1, _writer(ledgers, held.low)
+        writers = {txid: _writers(ledgers, txid) for txid in range(held.low, held.high + 1)}
+        batches = self._batches(session, contents, held, writers)
         with_metadata = ", ".join(
             f"txid {txid}: {metadata_to_json(each)!r:.300}" for txid, each in batches.items()
         )
@@ -301,21 +310,24 @@ class _Rebuild:
             for name, each in ledgers.items()
             if each is not None and not session.may_claim(name, each)
         )
-        write = partial(_write, contents, current, batches)
-        return VerbSteps(
-            [VerbStep(f"{work}; drop all other batches{taken}", write)], ledgers, takes_over=True
-        )
+        write = partial(_write, contents, writer, batches)
+        step = VerbStep(f"{work}; drop all other batches{taken}", write)
+        return VerbSteps([step], ledgers, takes_over=True, lifts=True)
 
     def _batches(
-        self, session: OperatorSession, contents: JournalContents, held: HeldTxids
+        self,
+        session: OperatorSession,
+        contents: JournalContents,
+        held: HeldTxids,
+        writers: Mapping[int, Collection[TransactionAttempt]],
     ) -> dict[int, BatchMetadata]:
         batches: dict[int, BatchMetadata] = {}
         if held.low:
-            batches[held.low] = self._known(session, contents, held.low)
+            batches[held.low] = self._known(session, contents, held.low, writers[held.low])
         before = batches.get(held.low, session.nothing_planned)
         for txid in range(held.low + 1, held.high + 1):
             if session.repeatable:
-                batches[txid] = self._known(session, contents, txid)
+                batches[txid] = self._known(session, contents, txid, writers[txid])
                 if session.graph.asks and batches[txid].facts is None:
                     raise StateUsageError(
                         f"txid {txid}, which some states hold, is to be done again as it was, and "
@@ -331,16 +343,29 @@ class _Rebuild:
         return batches
 
     def _known(
-        self, session: OperatorSession, contents: JournalContents, txid: int
+        self,
+        session: OperatorSession,
+        contents: JournalContents,
+        txid: int,
+        writers: Collection[TransactionAttempt],
     ) -> BatchMetadata:
+        """Return the metadata of a txid, as it was given, or as a writer of the txid stored it."""
         if txid in self.given:
             given = checked_metadata(session, txid, self.given[txid])
             return with_stored_facts(contents, txid, given)
-        if (batch := contents.batches.get(txid)) is not None:
+        batch = contents.batches.get(txid)
+        if batch is not None and (not writers or batch.attempt in writers):
             return checked_metadata(session, txid, batch.metadata)
+        other = ""
+        if batch is not None:
+            wrote = ", ".join(f"{each} of term {each.term!r}" for each in writers)
+            other = (
+                f"; that of txid {txid} is of attempt {batch.attempt} of term "
+                f"{batch.attempt.term!r}, and the states hold {wrote}"
+            )
         raise StateUsageError(
             f"it is not known where the source stood after txid {txid}, which the states hold; "
-            f"ZooKeeper has the metadata of {sorted(contents.batches)}; expected "
+            f"ZooKeeper has the metadata of {sorted(contents.batches)}{other}; expected "
             f"metadata={{{txid}: {metadata_form(session)}}}, from an earlier show(), or as you "
             "know it from the source",
             txid=txid,
@@ -386,19 +411,60 @@ def _fits(
         return False
     begins = contents.current == 1 or contents.current - 1 in contents.batches
     stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
+    node = session.state.get(EPOCH)
     try:
+        check_known(ledgers, session.graph.id, ensemble_of(node), terms_of(node))
+        check_claimed_since(ledgers, contents.current, stored)
         compared(mine, contents.current, stored)
     except PromiseError:
         return False
     return begins
 
 
+def _writers(ledgers: Mapping[str, Ledger | None], txid: int) -> set[TransactionAttempt]:
+    """Return the attempts at a txid that states hold, by their ledgers."""
+    found = set()
+    for ledger in ledgers.values():
+        if ledger is None or ledger.is_empty:
+            continue
+        at, last = txid - ledger.writer.first_txid, ledger.last_writer
+        if last.epoch and 0 <= at < len(ledger.attempts):
+            found.add(replace(last, txid=txid, attempt=ledger.attempts[at]))
+    return found
+
+
+def _writer(ledgers: Mapping[str, Ledger | None], txid: int) -> TransactionAttempt:
+    """Return the attempt that all states which hold a txid as their last hold it from.
+
+    Raises:
+        TwoHistoriesError: They hold it from several attempts.
+    """
+    there = {name: each for name, each in ledgers.items() if each is not None and each.txid == txid}
+    found = {name: each.last_writer for name, each in there.items() if not each.is_empty}
+    writers = {each for each in found.values() if each.epoch}
+    if len(writers) > 1:
+        shown = "; ".join(
+            f"{name!r} from {each} of term {each.term!r}" for name, each in found.items()
+        )
+        raise TwoHistoriesError(
+            f"the states hold txid {txid} from several attempts, whose batches may be others: "
+            f"{shown}; expected one attempt; restore them from backups of one moment",
+            txid=txid,
+        )
+    # No ledger holds attempt 0 of epoch 0.
+    return writers.pop() if writers else TransactionAttempt(txid, 0, 0)
+
+
 def _write(
-    contents: JournalContents, current: int, batches: Mapping[int, BatchMetadata], claim: VerbClaim
+    contents: JournalContents,
+    writer: TransactionAttempt,
+    batches: Mapping[int, BatchMetadata],
+    claim: VerbClaim,
 ) -> None:
+    # A txid after it that a state has already is redone, as no ledger holds attempt 0 of epoch 0.
+    attempts = {txid: TransactionAttempt(txid, 0, 0) for txid in batches} | {writer.txid: writer}
     claim.write(
-        Put(CURRENT, {"current": current}),
-        # No ledger holds attempt 0 of epoch 0, so a txid that a state has already is redone.
-        *(put_metadata(TransactionAttempt(txid, 0, 0), each) for txid, each in batches.items()),
+        Put(CURRENT, {"current": writer.txid + 1}),
+        *(put_metadata(attempts[txid], each) for txid, each in batches.items()),
         *delete_batches(txid for txid in contents.batches if txid not in batches),
     )

@@ -23,7 +23,7 @@ from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.metadata import BatchMetadata, Json, absent
 from txtopo.state.backend import StateBackend, Writes
 from txtopo.state.commit import claim_state, commit_resolved
-from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, same_owner
+from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, check_known, same_owner
 from txtopo.topology.component import Role
 from txtopo.transactional_state.commands import Desired, desired_of
 from txtopo.transactional_state.journal import Journal, JournalContents
@@ -175,14 +175,22 @@ class OperatorSession:
         finally:
             leadership.release()
 
-    def claim(self, ledgers: Mapping[str, Ledger | None], *, takes_over: bool = False) -> VerbClaim:
+    def claim(
+        self,
+        ledgers: Mapping[str, Ledger | None],
+        *,
+        takes_over: bool = False,
+        lifts: bool = False,
+    ) -> VerbClaim:
         """Claim an epoch above every known one, in ZooKeeper and then in these ledgers.
 
         Args:
             ledgers: The states that the verb writes to, with the ledger that was read of each.
             takes_over: Claim a state even if its ledger names another owner or ensemble.
+            lifts: Claim even if ZooKeeper does not know an epoch that a ledger names.
 
         Raises:
+            StoreAheadOfCoordinator: ZooKeeper does not know an epoch that a ledger names.
             ForeignStateError: Another topology owns a state.
             StoreUnavailable: A store cannot be reached; call the verb again.
         """
@@ -190,8 +198,12 @@ class OperatorSession:
         if above and self.state.get(EPOCH) is None:
             above += EPOCH_ROOM
         self.point("operator.before-epoch")
+        check = None if lifts else partial(check_known, self.ledgers(), self.graph.id)
         epoch = self.journal.claim_epoch(
-            {**this_process(), "operator": True}, token=secrets.token_hex(8), above=above
+            {**this_process(), "operator": True},
+            token=secrets.token_hex(8),
+            above=above,
+            check=check,
         )
         token = self.journal.ensemble
         self.point("operator.after-epoch")
@@ -199,9 +211,10 @@ class OperatorSession:
             backend = self.backends[name]
             backend.create()
             replaces = ledger if takes_over else None
-            claim_state(backend, Claim(self.owners[name], epoch, token, replaces), name)
+            term = self.journal.term
+            claim_state(backend, Claim(self.owners[name], epoch, token, replaces, term=term), name)
             self.point(f"operator.claimed:{name}")
-        return VerbClaim(self, epoch)
+        return VerbClaim(self, epoch, self.journal.term)
 
 
 @contextmanager
@@ -264,15 +277,18 @@ class VerbClaim:
     Attributes:
         session: The session of the verb.
         epoch: The claimed epoch; 0 for a verb that claims none itself.
+        term: Its term id.
     """
 
     session: OperatorSession
     epoch: int
+    term: str = ""
 
     def attempt(self, txid: int, first_txid: int | None = None) -> TransactionAttempt:
         """Return the attempt under which the verb writes a txid, or the group that ends with it."""
         first = txid if first_txid is None else first_txid
-        return group_of([TransactionAttempt(t, 0, self.epoch) for t in range(first, txid + 1)])
+        epoch, term, txids = self.epoch, self.term, range(first, txid + 1)
+        return group_of([TransactionAttempt(each, 0, epoch, term=term) for each in txids])
 
     def write(self, *steps: Step) -> None:
         """Write to ZooKeeper, all or nothing."""

@@ -238,7 +238,7 @@ class StreamRun:
         carrier.start(program)
         self._context = StreamContext(graph, program, carrier, NoPlanner(), scheduler)
         self._backends: Mapping[StateName, StateBackend] = {}
-        self._epoch = 0
+        self._epoch, self._term = 0, ""
         self._calls: dict[int, int] = {}
         self._failed: FailedBatch | None = None
         self._meter = ProgressMeter(scheduler.now())
@@ -271,11 +271,12 @@ class StreamRun:
             self._check_owner(shown, ledger, owners[name], continues, after_txid)
             self._check(shown, ledger, txid, after_txid + 1)
         self._epoch = 1 + max((each.epoch for each in ledgers.values() if each), default=0)
+        self._term = f"{self._context.scheduler.seed():016x}"
         token = self._token(after_txid)
         for name, backend in self._backends.items():
             # The claim replaces only the ledger that was read. If two queries continue the same one
             # at the same time, the second is refused.
-            claim = Claim(owners[name], self._epoch, token, replaces=ledgers[name])
+            claim = Claim(owners[name], self._epoch, token, replaces=ledgers[name], term=self._term)
             claim_state(backend, claim, ".".join(name))
         adopted = txid if self._held_by_all(txid) else None
         self._tell(Leading(self._graph.id, self._epoch, txid + (adopted is not None), adopted))
@@ -284,7 +285,7 @@ class StreamRun:
         """Process a micro-batch and commit it. Writes of earlier attempts are undone."""
         if self._held_by_all(txid):
             return
-        attempt = TransactionAttempt(txid, self._calls.get(txid, 0), self._epoch)
+        attempt = TransactionAttempt(txid, self._calls.get(txid, 0), self._epoch, term=self._term)
         self._calls = {txid: attempt.attempt + 1}
         context = self._context
         tag = f"txtopo:{self._graph.id}:{self._epoch}:{txid}-{txid}:{attempt.attempt}"
@@ -313,7 +314,8 @@ class StreamRun:
 
     def tell_failure(self, txid: int, error: BaseException, failures: int) -> None:
         """Tell the log of an exception that ends the call for a txid."""
-        attempt = TransactionAttempt(txid, max(0, self._calls.get(txid, 0) - 1), self._epoch)
+        number = max(0, self._calls.get(txid, 0) - 1)
+        attempt = TransactionAttempt(txid, number, self._epoch, term=self._term)
         known = self._failed is not None and self._failed.error is error
         component = self._failed.component if self._failed is not None and known else None
         failure = failure_of(error, component)
@@ -414,7 +416,8 @@ class StreamRun:
                 return False
             # If another query has taken the state over, the commit raises the error.
             claim = backend.claimant
-            if claim is None or (ledger.owner, ledger.epoch) != (claim.owner, claim.epoch):
+            claimed = (ledger.owner, ledger.epoch, ledger.term)
+            if claim is None or claimed != (claim.owner, claim.epoch, claim.term):
                 return False
         return bool(self._backends)
 

@@ -2,11 +2,15 @@
 
 Order
 -----
-1. Read the desired status. For a topology that was killed nothing is claimed or written.
-2. Claim the next epoch in ZooKeeper. From now on no earlier coordinator can write there. If the
-   topology has changed, and may, what is new of it is written in the same write. Read the
-   desired status again, which nobody else can change any more: an earlier coordinator may have
-   answered a kill in between.
+1. Read the ledger of every state, and then ZooKeeper. Each epoch is claimed in ZooKeeper before a
+   ledger names it. So a ledger with an epoch that ZooKeeper does not know proves that ZooKeeper was
+   set back to an earlier state: nothing is claimed or written then, however often it is tried. The
+   other way round, a successor that claims in between would look like that.
+2. Read the desired status. For a topology that was killed nothing is claimed or written.
+   Claim the next epoch in ZooKeeper, with a random term id. From now on no earlier coordinator can
+   write there. If the topology has changed, and may, what is new of it is written in the same
+   write. Read the desired status again, which nobody else can change any more: an earlier
+   coordinator may have answered a kill in between.
 3. Write the epoch into the ledger of every state; the txid stays, and a state that was added gets
    its first one. A table whose value columns have changed is changed now, since no earlier
    coordinator writes to it any more. From now on no earlier coordinator can write to a store, so
@@ -48,7 +52,7 @@ from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
 from txtopo.state.evolution import REBUILD
-from txtopo.state.ledger import Claim, Ledger, Owner, compared
+from txtopo.state.ledger import Claim, Ledger, Owner, check_claimed_since, check_known, compared
 from txtopo.state.registry import redacted_url
 from txtopo.topology.component import Role
 from txtopo.topology.graph import added_states, fingerprint, refused_change, state_part
@@ -107,10 +111,11 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
         created = bool(backends)
         if not created:
             backends = open_states(context.graph, context.scheduler)
-        desired, epoch = _claim_epoch(context, journal, candidate, backends)
+        held = {".".join(name): _ledger_of(backend) for name, backend in backends.items()}
+        desired, epoch = _claim_epoch(context, journal, candidate, backends, held)
         try:
             ledgers = _claim(context, epoch, journal, backends, created=created)
-            coordinator, adopted = _coordinator(context, journal, epoch, ledgers, backends)
+            coordinator, adopted = _coordinator(context, journal, held, ledgers, backends)
         except PromiseError:
             # Perhaps they do not fit because a successor has written meanwhile.
             journal.confirm()
@@ -126,6 +131,7 @@ def _claim_epoch(
     journal: Journal,
     candidate: Json,
     backends: Mapping[StateName, StateBackend],
+    held: Mapping[str, Ledger | None],
 ) -> tuple[Desired, int]:
     return claim_epoch(
         context.graph.id,
@@ -135,6 +141,7 @@ def _claim_epoch(
         context.scheduler,
         fingerprint(context.graph),
         change=partial(_added, context, backends) if context.config.allow_change else None,
+        check=partial(check_known, held, context.graph.id),
     )
 
 
@@ -147,6 +154,7 @@ def claim_epoch(
     parts: dict[str, Json],
     *,
     change: Callable[[dict[str, Json]], Sequence[str]] | None = None,
+    check: Callable[[str, Mapping[int, str]], None] | None = None,
 ) -> tuple[Desired, int]:
     """Claim the next epoch, unless the topology was killed. Blocks.
 
@@ -158,6 +166,7 @@ def claim_epoch(
         scheduler: Random numbers and durable steps.
         parts: Fingerprint of the topology.
         change: See ``Journal.claim_epoch``.
+        check: See ``Journal.claim_epoch``.
 
     Returns:
         What an operator wants of the topology, and the epoch.
@@ -173,13 +182,20 @@ def claim_epoch(
         raise killed_error(topology_id, desired)
     scheduler.point("claim.before-epoch")
     token = f"{scheduler.seed():016x}"
-    epoch = journal.claim_epoch(candidate, token=token, fingerprint=parts, change=change)
+    epoch = journal.claim_epoch(
+        candidate, token=token, fingerprint=parts, change=change, check=check
+    )
     scheduler.point("claim.after-epoch")
     desired = desired_of(state.get(DESIRED))
     if desired.status == KILLED:
         journal.confirm()  # perhaps a successor has activated it meanwhile
         raise killed_error(topology_id, desired)
     return desired, epoch
+
+
+def _ledger_of(backend: StateBackend) -> Ledger | None:
+    with backend.snapshot() as snapshot:
+        return snapshot.ledger
 
 
 def _added(
@@ -230,6 +246,7 @@ def _claim(
             journal.ensemble,
             begins=journal.current - 1 if added else 0,
             changes_table=context.config.allow_change or journal.is_known,
+            term=journal.term,
         )
         if context.config.allow_change:
             claim = replace(claim, replaces=_renamed(backend, claim, backends))
@@ -251,22 +268,25 @@ def _renamed(
     backend: StateBackend, claim: Claim, backends: Mapping[StateName, StateBackend]
 ) -> Ledger | None:
     """Return the ledger of a state if its component or its name is no longer in this topology."""
-    with backend.snapshot() as snapshot:
-        held = snapshot.ledger
+    held = _ledger_of(backend)
     if held is None or held.topology != claim.owner.topology:
         return None
     if held.txid and held.ensemble != claim.ensemble:
         return None
     # A ledger with the epoch of this takeover is the same table under another URL. One with an
     # earlier epoch is another table, whose component and name were swapped.
-    claimed_now = (held.ensemble, held.epoch) == (claim.ensemble, claim.epoch)
+    claimed_now = (held.ensemble, held.epoch, held.term) == (
+        claim.ensemble,
+        claim.epoch,
+        claim.term,
+    )
     return None if claimed_now and (held.component, held.state) in backends else held
 
 
 def _coordinator(
     context: RunContext,
     journal: Journal,
-    epoch: int,
+    held: Mapping[str, Ledger | None],
     ledgers: Mapping[str, Ledger],
     backends: Mapping[StateName, StateBackend],
 ) -> tuple[Coordinator, tuple[int, int] | None]:
@@ -274,6 +294,7 @@ def _coordinator(
     current = contents.current
     stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
     added = [".".join(name) for name in backends if state_part(*name) in journal.added]
+    check_claimed_since(held, current, stored)
     found = compared(ledgers, current, stored, _urls(context), added)
     adopted = None
     if found.adopted is not None:
@@ -302,7 +323,8 @@ def _coordinator(
     }
     coordinator = Coordinator(
         settings_of(context, groups=one_by_one is None),
-        epoch=epoch,
+        epoch=journal.epoch,
+        term=journal.term,
         current=current,
         stored=context.planner.begin(metadata, current),
         pinned=found.pinned,

@@ -125,14 +125,14 @@ class _Done:
 
     def __init__(self) -> None:
         self._ends: dict[int, Json] = {}
-        self._epoch = 0
+        self._term = (0, "")
         self._before = self._newest = 0
         self._told: SimpleQueue[Json] = SimpleQueue()
 
     def committing(self, attempt: TransactionAttempt) -> None:
         """Forget the plans of earlier epochs when a new one commits."""
-        if attempt.epoch != self._epoch:
-            self._epoch = attempt.epoch
+        if (attempt.epoch, attempt.term) != self._term:
+            self._term = (attempt.epoch, attempt.term)
             self._ends.clear()
 
     def planned(self, txid: int, metadata: Json) -> None:

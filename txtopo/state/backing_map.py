@@ -157,7 +157,8 @@ class MapHead:
         """Return the head as JSON."""
         plain = {**asdict(self), "version": VERSION}
         if self.opened is not None:
-            plain["opened"] = [self.opened.txid, self.opened.attempt, self.opened.epoch]
+            opened = self.opened
+            plain["opened"] = [opened.txid, opened.attempt, opened.epoch, opened.term]
         return dumped(plain)
 
 
@@ -185,7 +186,7 @@ class MapDocuments:
         """Read the rows of those *keys* that were ever written; None for a removed row."""
         texts = self._read([self._name("row", key) for key in keys])
         return {
-            key: self._parsed(text, lambda document: document[2])
+            key: self._parsed(text, lambda document: document[3])
             for key, text in zip(keys, texts, strict=True)
             if text is not None
         }
@@ -194,7 +195,7 @@ class MapDocuments:
         """Read the keys that the txid opened last writes, each with the note that undoes it."""
         touched: dict[str, Any] = {}
         for text in self._read([self._name("touched", n) for n in range(head.touched_chunks)]):
-            touched.update(self._parsed(text, lambda document: document[2]))
+            touched.update(self._parsed(text, lambda document: document[3]))
         return touched
 
     def keys(self, head: MapHead) -> Iterator[list[str]]:
@@ -215,7 +216,7 @@ class MapDocuments:
 
     def write_rows(self, rows: Mapping[str, Any], attempt: TransactionAttempt) -> None:
         """Write rows by key. Each text names the attempt, so no two attempts write the same."""
-        mark = [attempt.epoch, attempt.attempt]
+        mark = _mark(attempt)
         self._write({self._name("row", key): dumped([*mark, row]) for key, row in rows.items()})
 
     def write_lists(
@@ -227,7 +228,7 @@ class MapDocuments:
             The number of chunks that list the touched keys now.
         """
         assert head.opened is not None
-        mark = [head.opened.epoch, head.opened.attempt]
+        mark = _mark(head.opened)
         chunks = [dict(part) for part in parts(list(noted.items()), KEYS_PER_CHUNK)]
         lists = {
             self._name("touched", n): dumped([*mark, chunk])
@@ -332,7 +333,7 @@ class MapDocuments:
         return MapHead(
             **found,
             ledger=None if ledger is None else Ledger.of(ledger),
-            opened=None if opened is None else TransactionAttempt(*opened),
+            opened=None if opened is None else TransactionAttempt(*opened[:3], term=opened[3]),
         )
 
     def _name(self, *parts: str | int) -> str:
@@ -342,6 +343,11 @@ class MapDocuments:
         return StoreContended(
             f"another writer changed state {self._state!r} meanwhile; try again", state=self._state
         )
+
+
+def _mark(attempt: TransactionAttempt) -> list[object]:
+    """Return what the text of a document has of the attempt that wrote it."""
+    return [attempt.epoch, attempt.attempt, attempt.term]
 
 
 def parts(items: Sequence[Item], size: int) -> Iterator[list[Item]]:

@@ -89,6 +89,7 @@ from txtopo.errors import (
     StaleBatchError,
     StoreAheadOfCoordinator,
     StoreBehindCoordinator,
+    TwoHistoriesError,
 )
 
 LEDGER_SCHEMA = 2
@@ -98,6 +99,13 @@ attempt."""
 RELEASED = ""
 """The topology in the ledger of a state that an operator has released. Anyone may claim it next.
 The id of a topology is never empty."""
+
+
+SET_BACK = (
+    "was ZooKeeper set back to an earlier state, or a store restored from a backup? bring back "
+    "what belongs together, or call txtopo.operations.rebuild, which fits ZooKeeper to the states"
+)
+"""What may have put two histories together, and what to do."""
 
 
 class Standing(Enum):
@@ -150,6 +158,8 @@ class Ledger:
         ensemble: Token of the ensemble that the epochs come from; empty if it is not known.
         first_txid: First txid of the group that was written last; 0 for none.
         attempts: Attempt numbers of the txids of the group, from *first_txid* to *txid*.
+        term: Term id of *epoch*.
+        writer_term: Term id of *writer_epoch*.
         schema: Which of these fields are set, see :data:`LEDGER_SCHEMA`.
     """
 
@@ -163,6 +173,8 @@ class Ledger:
     ensemble: str = ""
     first_txid: int = 0
     attempts: tuple[int, ...] = ()
+    term: str = ""
+    writer_term: str = ""
     schema: int = 1
 
     def __post_init__(self) -> None:
@@ -189,9 +201,15 @@ class Ledger:
     @property
     def writer(self) -> TransactionAttempt:
         """The attempt whose writes the state holds; a ``GroupAttempt`` for several txids."""
-        if len(self.attempts) > 1:
-            return GroupAttempt(self.txid, self.attempt, self.writer_epoch, self.attempts[:-1])
-        return TransactionAttempt(self.txid, self.attempt, self.writer_epoch)
+        if len(self.attempts) < 2:
+            return self.last_writer
+        earlier, term = self.attempts[:-1], self.writer_term
+        return GroupAttempt(self.txid, self.attempt, self.writer_epoch, earlier, term=term)
+
+    @property
+    def last_writer(self) -> TransactionAttempt:
+        """The attempt at the last txid that the state holds, without those before in its group."""
+        return TransactionAttempt(self.txid, self.attempt, self.writer_epoch, term=self.writer_term)
 
     @property
     def is_empty(self) -> bool:
@@ -212,6 +230,7 @@ class Ledger:
             self,
             txid=attempt.txid,
             writer_epoch=attempt.epoch,
+            writer_term=attempt.term,
             attempt=attempt.attempt,
             first_txid=attempt.first_txid,
             attempts=attempt.attempts,
@@ -233,6 +252,7 @@ class Claim:
             a topology that has run; 0 for any other state.
         changes_table: Whether the columns of the table may be changed to those that the state
             declares, see :mod:`txtopo.state.evolution`.
+        term: Term id of the epoch.
     """
 
     owner: Owner
@@ -241,6 +261,7 @@ class Claim:
     replaces: Ledger | None = None
     begins: int = 0
     changes_table: bool = False
+    term: str = ""
 
     def takes_from(self, ledger: Ledger) -> bool:
         """Return whether the claim replaces owner and ensemble of this ledger on purpose."""
@@ -263,6 +284,7 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
         ForeignEnsembleError: Its epochs come from another ZooKeeper; a person decides which of the
             two is right.
         FencedError: A later epoch has claimed the state; this coordinator must stop.
+        TwoHistoriesError: Another coordinator has claimed the state with the same epoch.
     """
     owner = claim.owner
     mine = Ledger(
@@ -271,6 +293,7 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
         component=owner.component,
         state=owner.state,
         ensemble=claim.ensemble,
+        term=claim.term,
         schema=LEDGER_SCHEMA,
     )
     if ledger is None:
@@ -285,13 +308,14 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
     # it held a txid.
     anew = ledger.topology == RELEASED and not ledger.txid
     if _may_be_one(ledger.ensemble, claim.ensemble) and not anew:
-        _check_epoch(ledger, claim.epoch)
+        _check_epoch(ledger, claim.epoch, claim.term)
     if ledger.is_empty:
         return _begun(mine, claim.begins or ledger.txid)
     return replace(
         mine,
         txid=ledger.txid,
         writer_epoch=ledger.writer_epoch,
+        writer_term=ledger.writer_term,
         attempt=ledger.attempt,
         # In schema 1 every group is one txid.
         first_txid=ledger.first_txid or ledger.txid,
@@ -317,6 +341,7 @@ def standing(
 
     Raises:
         FencedError: Another epoch may write, or a later attempt of the same txid has written.
+        TwoHistoriesError: The epoch of the attempt was claimed, or has written, in another term.
         ForeignEnsembleError: A coordinator of another ensemble has taken the state over.
         ForeignStateError: Another owner has taken the state over.
         StaleBatchError: The state holds a later txid.
@@ -373,7 +398,8 @@ def expiring(ledger: Ledger | None, claim: Claim | None, before_txid: int) -> in
         ForeignStateError: Another owner has taken the state over.
         LedgerGapError: The state is not claimed.
     """
-    attempt = TransactionAttempt(before_txid, 0, 0 if claim is None else claim.epoch)
+    epoch, term = (0, "") if claim is None else (claim.epoch, claim.term)
+    attempt = TransactionAttempt(before_txid, 0, epoch, term=term)
     if ledger is None or claim is None:
         raise _unclaimed(ledger, attempt)
     _check_holder(ledger, attempt, claim)
@@ -393,7 +419,7 @@ def _check_holder(ledger: Ledger, attempt: TransactionAttempt, claim: Claim | No
         if ledger.topology != claim.owner.topology:
             raise _foreign(ledger, claim.owner)
         check_ensemble(ledger, claim.ensemble)
-    _check_epoch(ledger, attempt.epoch)
+    _check_epoch(ledger, attempt.epoch, attempt.term)
     if ledger.epoch < attempt.epoch:
         raise _unclaimed(ledger, attempt)
     if claim is not None and ledger.owner != claim.owner:
@@ -429,13 +455,23 @@ def check_ensemble(ledger: Ledger, ensemble: str) -> None:
     )
 
 
-def _check_epoch(ledger: Ledger, epoch: int) -> None:
+def _check_epoch(ledger: Ledger, epoch: int, term: str) -> None:
     if ledger.epoch > epoch:
         raise FencedError(
             f"epoch {epoch} of topology {ledger.topology!r} was deposed; "
             f"epoch {ledger.epoch} may write now; stop this coordinator",
             epoch=epoch,
             successor=ledger.epoch,
+        )
+    # A store that has lost who wrote its txid may have lost the term as well.
+    if ledger.epoch == epoch and ledger.term not in ("", term):
+        raise TwoHistoriesError(
+            f"two coordinators of topology {ledger.topology!r} claimed epoch {epoch}, which may "
+            f"write now: that of term {term!r}, and that of term {ledger.term!r}, which the ledger "
+            f"names up to txid {ledger.txid}; expected one term to an epoch; {SET_BACK}",
+            epoch=epoch,
+            attempt=term,
+            holder=ledger.term,
         )
 
 
@@ -530,8 +566,8 @@ def compared(
     if last < current:
         return Compared()
     members = [stored[txid] for txid in range(current, last + 1)]
-    of_one_epoch = len({each.epoch for each in members}) == 1
-    if of_one_epoch and all(each.writer == group_of(members) for each in ledgers.values()):
+    of_one_term = len({(each.epoch, each.term) for each in members}) == 1
+    if of_one_term and all(each.writer == group_of(members) for each in ledgers.values()):
         return Compared(adopted=last)
     return Compared(pinned=last)
 
@@ -552,6 +588,9 @@ def _check(
             ledger_txid=ledger.txid,
             committed_txid=current - 1,
         )
+    committed = stored.get(current - 1)
+    if committed is not None:
+        check_timeline(name, ledger, committed)
     if ledger.txid < current:
         return
     # Metadata is durable before the commit of its txid starts. So if a store holds a txid for which
@@ -570,6 +609,140 @@ def _check(
             ledger_txid=ledger.txid,
             committed_txid=current - 1,
         )
+    _check_stored_since(name, ledger, stored)
+
+
+def _check_stored_since(
+    name: str, ledger: Ledger, stored: Mapping[int, TransactionAttempt]
+) -> None:
+    """Check that the stored metadata is of the attempts that a state holds, or of later ones.
+
+    That of an attempt is durable before it is committed, and only a later attempt replaces it; or
+    an operator, who writes epoch 0.
+    """
+    writer = ledger.writer
+    for txid, number in zip(
+        range(writer.first_txid, writer.txid + 1), writer.attempts, strict=True
+    ):
+        member = TransactionAttempt(txid, number, writer.epoch, term=writer.term)
+        there = stored[txid]
+        if there.epoch and writer.epoch and there < member:
+            raise StoreAheadOfCoordinator(
+                f"state {name!r} holds txid {txid} from attempt {member}, but the metadata that "
+                f"ZooKeeper has of it is of {there}, which is earlier; expected that of the "
+                f"attempt, or of a later one; {SET_BACK}",
+                state=name,
+                ledger_txid=ledger.txid,
+            )
+
+
+def check_claimed_since(
+    ledgers: Mapping[str, Ledger | None], current: int, stored: Mapping[int, TransactionAttempt]
+) -> None:
+    """Check that no state which holds an uncommitted txid was restored from a backup.
+
+    A coordinator claims every state before it stores metadata. So a state whose claim is older than
+    the metadata of a txid that it holds is of an earlier time, perhaps of another history. A redo
+    would take it back to what that history had before.
+
+    Args:
+        ledgers: The ledgers by name of their state, as they were before the claim.
+        current: The lowest txid that ZooKeeper does not know as committed.
+        stored: The attempts of the stored metadata, by txid.
+
+    Raises:
+        StoreBehindCoordinator: A store was restored from a backup.
+    """
+    for name, ledger in ledgers.items():
+        if ledger is None or ledger.is_empty:
+            continue
+        there = [stored[txid] for txid in range(current, ledger.txid + 1) if txid in stored]
+        last = max((each.epoch for each in there), default=0)
+        if ledger.epoch < last:
+            raise StoreBehindCoordinator(
+                f"state {name!r} was claimed by epoch {ledger.epoch} last, and holds txid "
+                f"{ledger.txid}, which epoch {last} has planned in ZooKeeper since; expected a "
+                "state that this epoch has claimed, as it does before it plans; was the store "
+                "restored from a backup? bring back the newer data, or call "
+                "txtopo.operations.rebuild, which fits ZooKeeper to the states",
+                state=name,
+                ledger_txid=ledger.txid,
+                committed_txid=current - 1,
+            )
+
+
+def check_timeline(name: str, ledger: Ledger, committed: TransactionAttempt) -> None:
+    """Check that a state holds what was committed, and not what another history has at its txid.
+
+    A state that has taken nothing, and a store that has lost who wrote its txid, have nothing to
+    compare.
+
+    Raises:
+        TwoHistoriesError: It holds something else.
+    """
+    writer = ledger.last_writer
+    if ledger.is_empty or not writer.epoch or writer == committed:
+        return
+    # What comes after a commit is of its term, or of a later epoch.
+    if writer.txid > committed.txid:
+        if (writer.epoch, writer.term) == (committed.epoch, committed.term):
+            return
+        if writer.epoch > committed.epoch:
+            return
+    raise TwoHistoriesError(
+        f"state {name!r} holds txid {writer.txid} from attempt {writer} of term {writer.term!r}, "
+        f"but ZooKeeper says that txid {committed.txid} was committed by attempt {committed} of "
+        f"term {committed.term!r}; expected what was committed, or what came after it; was the "
+        "store restored from a backup, from before a rebuild or a rewind? bring back the newer "
+        "data, or call txtopo.operations.rebuild, which fits ZooKeeper to the states",
+        state=name,
+        attempt=committed,
+        holder=writer,
+    )
+
+
+def check_known(
+    ledgers: Mapping[str, Ledger | None], topology: str, ensemble: str, terms: Mapping[int, str]
+) -> None:
+    """Check that ZooKeeper knows the epochs that ledgers name, before another one is claimed.
+
+    Each epoch is claimed in ZooKeeper before a ledger names it. So a ledger with an epoch above
+    ZooKeeper's, or with one of another term, proves that ZooKeeper was set back.
+
+    Args:
+        ledgers: The ledgers by name of their state, read *before* ZooKeeper: a successor may claim
+            a ledger at any time, after an epoch in ZooKeeper.
+        topology: Id of the topology.
+        ensemble: Token of the ensemble; empty if it has none yet.
+        terms: The term ids that ZooKeeper knows, by their epoch.
+
+    Raises:
+        StoreAheadOfCoordinator: ZooKeeper does not know an epoch. Nothing may be claimed: a start
+            that is tried often enough would arrive at that epoch.
+    """
+    newest, oldest = max(terms, default=0), min(terms, default=0)
+    for name, ledger in ledgers.items():
+        if ledger is None or ledger.topology not in (topology, RELEASED):
+            continue
+        if ledger.ensemble != ensemble and (ledger.ensemble or not ledger.txid):
+            continue
+        known = terms.get(ledger.epoch)
+        mine = ensemble and ledger.ensemble == ensemble and ledger.term
+        if ledger.epoch <= newest and not (
+            mine and ledger.epoch >= oldest and known != ledger.term
+        ):
+            continue
+        knows = f"epoch {newest} is the newest" if known is None else f"that epoch of {known!r}"
+        raise StoreAheadOfCoordinator(
+            f"state {name!r} was claimed by epoch {ledger.epoch} of term {ledger.term!r}, up to "
+            f"txid {ledger.txid}, which ZooKeeper does not know; it knows "
+            f"{knows}; expected each epoch of a ledger in ZooKeeper; nothing was claimed; was "
+            "ZooKeeper's data wiped, or set back to an earlier state, or is this another ensemble? "
+            "point to the right one, or call txtopo.operations.rebuild, which fits ZooKeeper to "
+            "the states",
+            state=name,
+            ledger_txid=ledger.txid,
+        )
 
 
 def _check_nothing_missed(
@@ -577,7 +750,7 @@ def _check_nothing_missed(
 ) -> None:
     """Check that a state that comes back holds what was committed while it was away."""
     committed = stored.get(current - 1)
-    writer = TransactionAttempt(ledger.txid, ledger.attempt, ledger.writer_epoch)
+    writer = ledger.last_writer
     same = ledger.is_empty or writer == committed
     if ledger.txid >= current or (ledger.txid == current - 1 and same):
         return

@@ -203,7 +203,7 @@ class MapBackend(StateBackend):
         }
         new = [text for text in notes if text not in found]
         assert head.ledger is not None
-        redone = replace(head.ledger, writer_epoch=0, attempt=0)
+        redone = replace(head.ledger, writer_epoch=0, writer_term="", attempt=0)
         head = replace(
             head, opened=attempt, ledger=redone if head.ledger.txid == txid else head.ledger
         )

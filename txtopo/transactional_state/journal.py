@@ -31,10 +31,12 @@ from txtopo.transactional_state.nodes import (
     STEP_OVERHEAD_BYTES,
     StoredBatch,
     added_of,
+    attempt_to_json,
     batch_of,
     batch_path,
     began_with,
     changed_parts,
+    claimed_terms,
     corrupt,
     current_of,
     encode,
@@ -44,6 +46,7 @@ from txtopo.transactional_state.nodes import (
     only_spout_of,
     operation_of,
     packet_bytes,
+    terms_of,
     txid_of,
 )
 from txtopo.transactional_state.store import (
@@ -99,18 +102,22 @@ class Journal:
         fingerprint: dict[str, Json] | None = None,
         change: Callable[[dict[str, Json]], Sequence[str]] | None = None,
         above: int = 0,
+        check: Callable[[str, Mapping[int, str]], None] | None = None,
     ) -> int:
         """Become the coordinator that may write, and return its epoch.
 
         Args:
             candidate: The process that claims; a coordinator that it deposes names it.
-            token: A random text. It becomes the token of the ensemble if that has none yet.
+            token: A random text, the term id. It becomes the token of the ensemble if that has
+                none yet.
             fingerprint: Fingerprint of the topology, stored with the epoch; None keeps the stored
                 one.
             change: Called with the stored fingerprint if it differs; returns the parts of the
                 new one that are states to begin now, or raises ``TopologyChanged``. None allows no
                 change.
             above: An epoch that a ledger holds; the new epoch is larger.
+            check: Called with the token of the ensemble, and the term ids by their epoch, that are
+                stored. What it raises is raised, and nothing is written.
 
         Raises:
             FencedError: Another coordinator claimed at the same time; contend again.
@@ -119,33 +126,31 @@ class Journal:
             OperationUnfinished: States would be added while an operator's verb has not ended;
                 nothing was written.
         """
-        while (epoch := self._claimed_epoch(candidate, token, fingerprint, change, above)) is None:
+        claim = _Claiming(candidate, token, fingerprint, change, above, check)
+        while (epoch := self._claimed_epoch(claim)) is None:
             pass  # Our predecessor has advanced meanwhile, so the states begin one txid later.
         return epoch
 
-    def _claimed_epoch(
-        self,
-        candidate: Json,
-        token: str,
-        fingerprint: dict[str, Json] | None,
-        change: Callable[[dict[str, Json]], Sequence[str]] | None,
-        above: int,
-    ) -> int | None:
+    def _claimed_epoch(self, claiming: _Claiming) -> int | None:
+        fingerprint, above = claiming.fingerprint, claiming.above
         self._state.synchronize()
         current = self._state.get(CURRENT)  # before /epoch: both are written at once
         node = self._state.get(EPOCH)
         if node is None and current is not None:
             raise corrupt(EPOCH, None)
+        if claiming.check is not None:
+            claiming.check(ensemble_of(node), terms_of(node))
         epoch = max(1 if node is None else epoch_of(node) + 1, above + 1)
-        ensemble = ensemble_of(node) or token
-        value: dict[str, Json] = {"epoch": epoch, "leader": candidate, "ensemble": ensemble}
+        ensemble = ensemble_of(node) or claiming.token
+        value: dict[str, Json] = {"epoch": epoch, **claimed_terms(node, claiming.token)}
+        value |= {"leader": claiming.candidate, "ensemble": ensemble}
         known = node.value.get("topology") if node and isinstance(node.value, dict) else None
         self.is_known = isinstance(known, dict) and fingerprint is not None
         noted: list[Step] = []
         if isinstance(known, dict) and fingerprint is not None and known != fingerprint:
-            if change is None:
+            if claiming.change is None:
                 raise _changed(known, fingerprint)
-            noted = _noted(current, fingerprint, change(known))
+            noted = _noted(current, fingerprint, claiming.change(known))
             self._check_spout(began_with(node), only_spout_of(fingerprint), current_of(current))
         self.began_with = began_with(node)
         value |= _topology(known if fingerprint is None else fingerprint, self.began_with)
@@ -162,7 +167,9 @@ class Journal:
                 return None
             raise self._fenced(epoch) from conflict
         self.ensemble = ensemble
-        self._claim = _Claim(epoch, Check(EPOCH, node.version + 1 if node else rewrites))
+        self._claim = _Claim(
+            epoch, claiming.token, Check(EPOCH, node.version + 1 if node else rewrites)
+        )
         if noted or added_of(current):
             self._look_at_current()
         return epoch
@@ -201,6 +208,11 @@ class Journal:
     def epoch(self) -> int:
         """The claimed epoch."""
         return self._claimed().epoch
+
+    @property
+    def term(self) -> str:
+        """The term id of the claimed epoch."""
+        return self._claimed().term
 
     def confirm(self) -> None:
         """Check that nobody else has claimed an epoch until now.
@@ -352,14 +364,27 @@ class _Claim:
     """A claimed epoch, with the check of ``/epoch`` that goes with each of its writes."""
 
     epoch: int
+    term: str
     fence: Check
+
+
+@dataclass(frozen=True, slots=True)
+class _Claiming:
+    """The arguments of a claim, see ``Journal.claim_epoch``."""
+
+    candidate: Json
+    token: str
+    fingerprint: dict[str, Json] | None
+    change: Callable[[dict[str, Json]], Sequence[str]] | None
+    above: int
+    check: Callable[[str, Mapping[int, str]], None] | None
 
 
 def put_batch(batch: StoredBatch) -> Put:
     """Return the step that stores a batch."""
     attempt = batch.attempt
     value: dict[str, Json] = {
-        "attempt": [attempt.epoch, attempt.attempt],
+        "attempt": attempt_to_json(attempt),
         "metadata": batch.metadata,
     }
     if batch.content is not None:

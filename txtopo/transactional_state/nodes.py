@@ -1,11 +1,14 @@
 """The nodes of a topology in the transactional state: paths, contents and format.
 
 ``/epoch``
-    ``{"epoch": n, "leader": candidate, "topology": fingerprint, "ensemble": token}``: which
-    coordinator may write, for which topology, and which ensemble this is. The token is random,
-    drawn once, and every ledger names it. The version of this node is the fence: every other write
-    is checked against it, so a deposed coordinator writes nothing. A topology of several spouts
-    that began with one also has ``"spout"``: the id of the one that metadata without ids is of.
+    ``{"epoch": n, "term": id, "terms": [[epoch, id], …], "leader": candidate, "topology":
+    fingerprint, "ensemble": token}``: which coordinator may write, for which topology, and which
+    ensemble this is. The term id is random, drawn with the epoch. Those of the :data:`TERMS_MAX`
+    epochs before are kept, so that a ledger with the epoch of another history is recognised. The
+    token is random, drawn once, and every ledger names it. The version of this node is the fence:
+    every other write is checked against it, so a deposed coordinator writes nothing. A topology of
+    several spouts that began with one also has ``"spout"``: the id of the one that metadata without
+    ids is of.
 ``/current``
     ``{"current": txid}``: the lowest txid that is not committed. It is written together with the
     first epoch, so a missing node is damage and never means "nothing committed yet". While an
@@ -16,8 +19,8 @@
     too. It goes with the first advance, since each state has the txid then. Only a state that is
     named may have an empty ledger.
 ``/batches/<txid as 20 digits>``
-    ``{"attempt": [epoch, attempt], "metadata": …}``: how to emit the batch of the txid again, and
-    the attempt that the metadata belongs to. After processing it may also have
+    ``{"attempt": [epoch, attempt, term], "metadata": …}``: how to emit the batch of the txid again,
+    and the attempt that the metadata belongs to. After processing it may also have
     ``"content": {part: …}``, with which replays are compared. The metadata of one spout is
     ``{"planned": …, "cut": …}``; that of several is ``{"spouts": {id: plan}, "cut": …}``, perhaps
     with ``"kept"`` (:mod:`txtopo.metadata`), and such a node has a schema of its own. Either may
@@ -78,6 +81,9 @@ EPOCH_ROOM = 100
 """Distance between an epoch that replaces a lost one and the highest known epoch. A coordinator
 that claimed an epoch in ZooKeeper and ended before it claimed a ledger leaves no trace of it."""
 
+TERMS_MAX = 30
+"""How many earlier terms ``/epoch`` names: they take less than 1 kB."""
+
 REWRITES_MAX = 1_000
 """How many writes of one small node fit into one request."""
 
@@ -124,6 +130,38 @@ def epoch_of(node: Node) -> int:
     if not is_count(epoch):
         raise corrupt(EPOCH, node.value)
     return epoch  # type: ignore[return-value]
+
+
+def terms_of(node: Node | None) -> dict[int, str]:
+    """Return the term ids in the node ``/epoch`` by their epoch; the newest is the last.
+
+    Raises:
+        CorruptNodeError: They cannot be read.
+    """
+    if node is None:
+        return {}
+    value = node.value if isinstance(node.value, dict) else {}
+    match value:
+        case {"term": str(term), "terms": list(earlier)}:
+            pairs = [each for each in earlier if isinstance(each, list)]
+            if len(pairs) == len(earlier) and all(_is_term(*each) for each in pairs):
+                return {int(str(e)): str(id) for e, id in pairs} | {epoch_of(node): term}
+    raise corrupt(EPOCH, node.value)
+
+
+def _is_term(*pair: Json) -> bool:
+    return len(pair) == 2 and is_count(pair[0]) and isinstance(pair[1], str)
+
+
+def claimed_terms(node: Node | None, term: str) -> dict[str, Json]:
+    """Return the part of ``/epoch`` that says of which term a new epoch is.
+
+    Args:
+        node: The node before.
+        term: The term id of the new epoch.
+    """
+    known = list(terms_of(node).items())[-TERMS_MAX:]
+    return {"term": term, "terms": [[epoch, each] for epoch, each in known]}
 
 
 def ensemble_of(node: Node | None) -> str:
@@ -181,11 +219,17 @@ def batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
         CorruptNodeError: The node is missing, or holds something else.
     """
     match node.value if node else None:
-        case {"attempt": [int(epoch), int(attempt)], "metadata": metadata, **rest}:
+        case {"attempt": [int(epoch), int(number), str(term)], "metadata": metadata, **rest}:
             content = rest.get("content")
             if content is None or isinstance(content, dict):
-                return StoredBatch(TransactionAttempt(txid, attempt, epoch), metadata, content)
+                attempt = TransactionAttempt(txid, number, epoch, term=term)
+                return StoredBatch(attempt, metadata, content)
     raise corrupt(path, node and node.value)
+
+
+def attempt_to_json(attempt: TransactionAttempt) -> Json:
+    """Return the value under ``"attempt"`` in the node of a batch."""
+    return [attempt.epoch, attempt.attempt, attempt.term]
 
 
 def metadata_to_json(metadata: BatchMetadata) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,9 @@ from txtopo.operations import verify as verify_of
 from txtopo.operations.session import HeldTxids
 from txtopo.plugins.stores import Puts
 from txtopo.state import Ledger, open_state
-from txtopo.transactional_state.memory import MemoryEnsemble
-from txtopo.transactional_state.nodes import CURRENT, batch_path
+from txtopo.transactional_state.journal import put_batch
+from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
+from txtopo.transactional_state.nodes import CURRENT, batch_of, batch_path
 
 GROUP = 3
 """So there are two groups: txids 1 to 3, and txids 4 and 5."""
@@ -98,8 +100,8 @@ def test_zookeeper_is_rebuilt_from_states_that_are_one_group_apart(
 
 def test_states_that_are_further_apart_than_one_group_are_refused(memory: Make) -> None:
     deployment = apart(memory(group=GROUP))
-    epoch = show(deployment).epoch or 0
-    write(deployment, "b", TransactionAttempt(4, 0, epoch))
+    epoch, term = show(deployment).epoch or 0, deployment.ledgers()[1].term
+    write(deployment, "b", TransactionAttempt(4, 0, epoch, term=term))
 
     with pytest.raises(StateUsageError, match="too far apart"):
         rebuild(deployment.topology(), deployment.config, access=deployment.access())
@@ -172,9 +174,11 @@ def test_current_is_put_back_before_a_group_whose_attempts_are_not_the_stored_on
     memory: Make,
 ) -> None:
     deployment = written(memory(opaque=True, group=GROUP))
-    epoch = show(deployment).epoch or 0
-    for name in "ab":
-        write(deployment, name, GroupAttempt(5, 0, epoch, (7,)))
+    state = MemoryTransactionalState(deployment.id, deployment.ensemble)
+    node = state.get(batch_path(4))
+    assert node is not None
+    batch = batch_of(batch_path(4), 4, node)
+    state.apply([put_batch(replace(batch, attempt=replace(batch.attempt, attempt=7)))])
 
     assert repaired_current(deployment) == 4
 
@@ -184,9 +188,9 @@ def test_current_is_not_guessed_if_a_replay_of_a_group_had_begun_and_its_metadat
 ) -> None:
     """Where the group ended that the states hold is not known, and it cannot be done again."""
     deployment = written(memory(opaque=True, group=GROUP))
-    epoch = show(deployment).epoch or 0
+    epoch, term = show(deployment).epoch or 0, deployment.ledgers()[0].term
     for name in "ab":
-        write(deployment, name, GroupAttempt(5, 7, epoch, (0,)))
+        write(deployment, name, GroupAttempt(5, 7, epoch, (0,), term=term))
     for path in (batch_path(4), CURRENT):
         del deployment.ensemble.nodes[f"/{deployment.id}{path}"]
 

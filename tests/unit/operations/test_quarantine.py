@@ -106,7 +106,8 @@ def test_what_a_state_has_of_the_batch_already_is_taken_back_or_it_is_refused(
     seen = show(deployment.topology(), deployment.config, access=deployment.access())
     backend = deployment.states[0].named("totals_a").open()
     writes = Puts({("total",): (1_000,)})
-    backend.commit(TransactionAttempt(3, 7, seen.epoch or 0), writes)
+    term = deployment.ledgers()[0].term
+    backend.commit(TransactionAttempt(3, 7, seen.epoch or 0, term=term), writes)
     assert deployment.held() == ((3, 1_000), (2, sum(range(4))))
 
     def plan() -> Plan:

@@ -78,7 +78,7 @@ def test_otherwise_the_group_is_pinned(other: Ledger) -> None:
 
 
 def test_a_member_of_another_epoch_was_not_written_with_the_group() -> None:
-    stored = {**GROUP, 6: replace(GROUP[6], epoch=1)}
+    stored = {**GROUP, 6: replace(GROUP[6], epoch=3)}
     assert compared({"a": grouped(5, 7)}, 5, stored) == Compared(pinned=7)
 
 

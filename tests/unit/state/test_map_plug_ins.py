@@ -224,7 +224,7 @@ def test_a_row_of_a_later_txid_is_the_work_of_somebody_else() -> None:
     texts: dict[str, str] = {}
     state = claimed(DictMap(texts))
     state.commit(attempt(1), puts(a=1))
-    texts['["counts","row","[\\"a\\"]"]'] = "[9,0,[7,[1],null,null]]"
+    texts['["counts","row","[\\"a\\"]"]'] = '[9,0,"",[7,[1],null,null]]'
 
     with pytest.raises(StaleBatchError, match="of txid 7"):
         state.commit(attempt(2), puts(a=2))

@@ -183,7 +183,7 @@ def members_of(ledger: Ledger) -> list[TransactionAttempt]:
         return []
     txids = range(last.first_txid, last.txid + 1)
     pairs = zip(txids, last.attempts, strict=True)
-    return [TransactionAttempt(txid, attempt, last.epoch) for txid, attempt in pairs]
+    return [TransactionAttempt(txid, number, last.epoch, term=last.term) for txid, number in pairs]
 
 
 def is_expiry(write: StoreWrite) -> bool:
@@ -218,8 +218,8 @@ def stored_attempt(topology_id: str, nodes: Nodes, txid: int) -> TransactionAtte
     found = nodes.get(f"/{topology_id}/batches/{txid:020d}")
     if found is None:
         return None
-    epoch, attempt = _decoded(found[0])["attempt"]
-    return TransactionAttempt(txid, attempt, epoch)
+    epoch, attempt, term = _decoded(found[0])["attempt"]
+    return TransactionAttempt(txid, attempt, epoch, term=term)
 
 
 def node_of(topology_id: str, path: str, nodes: Nodes) -> Any:
