@@ -2,10 +2,12 @@
 
 Order
 -----
-1. Read the ledger of every state, and then ZooKeeper. Each epoch is claimed in ZooKeeper before a
-   ledger names it. So a ledger with an epoch that ZooKeeper does not know proves that ZooKeeper was
-   set back to an earlier state: nothing is claimed or written then, however often it is tried. The
-   other way round, a successor that claims in between would look like that.
+1. Read the ledger of every state, and then the epoch in ZooKeeper. Each epoch is claimed in
+   ZooKeeper before a ledger names it. So a ledger with an epoch that ZooKeeper does not know proves
+   that ZooKeeper was set back to an earlier state. Nothing is claimed or written then, however
+   often it is tried. The other way round, a successor that claims in between would look like that.
+   A ledger that holds an uncommitted txid is read once more after the metadata of that txid:
+   whoever stored this had claimed the state, or else the store was restored from a backup.
 2. Read the desired status. For a topology that was killed nothing is claimed or written.
    Claim the next epoch in ZooKeeper, with a random term id. From now on no earlier coordinator can
    write there. If the topology has changed, and may, what is new of it is written in the same
@@ -52,7 +54,16 @@ from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
 from txtopo.state.evolution import REBUILD
-from txtopo.state.ledger import Claim, Ledger, Owner, check_claimed_since, check_known, compared
+from txtopo.state.ledger import (
+    SET_BACK,
+    Claim,
+    Compared,
+    Ledger,
+    Owner,
+    check_claimed_since,
+    check_known,
+    compared,
+)
 from txtopo.state.registry import redacted_url
 from txtopo.topology.component import Role
 from txtopo.topology.graph import added_states, fingerprint, refused_change, state_part
@@ -68,7 +79,7 @@ if TYPE_CHECKING:
     from txtopo.metadata import Json
     from txtopo.runtime.run_context import RunContext
     from txtopo.runtime.scheduler import Scheduler
-    from txtopo.transactional_state.journal import Journal
+    from txtopo.transactional_state.journal import Journal, JournalContents
     from txtopo.transactional_state.store import TransactionalState
 
 
@@ -111,11 +122,11 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
         created = bool(backends)
         if not created:
             backends = open_states(context.graph, context.scheduler)
-        held = {".".join(name): _ledger_of(backend) for name, backend in backends.items()}
+        held = _ledgers(journal, backends)
         desired, epoch = _claim_epoch(context, journal, candidate, backends, held)
         try:
             ledgers = _claim(context, epoch, journal, backends, created=created)
-            coordinator, adopted = _coordinator(context, journal, held, ledgers, backends)
+            coordinator, adopted = _coordinator(context, journal, ledgers, backends)
         except PromiseError:
             # Perhaps they do not fit because a successor has written meanwhile.
             journal.confirm()
@@ -191,6 +202,28 @@ def claim_epoch(
         journal.confirm()  # perhaps a successor has activated it meanwhile
         raise killed_error(topology_id, desired)
     return desired, epoch
+
+
+def _ledgers(
+    journal: Journal, backends: Mapping[StateName, StateBackend]
+) -> dict[str, Ledger | None]:
+    """Read the ledgers before the claim, and check them against what is planned.
+
+    Raises:
+        StoreBehindCoordinator: A store was restored from a backup.
+    """
+
+    def read() -> dict[str, Ledger | None]:
+        return {".".join(name): _ledger_of(backend) for name, backend in backends.items()}
+
+    held = read()
+    last = max((each.txid for each in held.values() if each is not None), default=0)
+    current, planned = journal.planned(last)
+    if planned:
+        # Whoever planned it has claimed the states before. So they are read after it.
+        held = read()
+        check_claimed_since(held, current, planned)
+    return held
 
 
 def _ledger_of(backend: StateBackend) -> Ledger | None:
@@ -286,7 +319,6 @@ def _renamed(
 def _coordinator(
     context: RunContext,
     journal: Journal,
-    held: Mapping[str, Ledger | None],
     ledgers: Mapping[str, Ledger],
     backends: Mapping[StateName, StateBackend],
 ) -> tuple[Coordinator, tuple[int, int] | None]:
@@ -294,8 +326,8 @@ def _coordinator(
     current = contents.current
     stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
     added = [".".join(name) for name in backends if state_part(*name) in journal.added]
-    check_claimed_since(held, current, stored)
     found = compared(ledgers, current, stored, _urls(context), added)
+    _check_ends(context, journal, contents, found)
     adopted = None
     if found.adopted is not None:
         adopted = (current, found.adopted)
@@ -330,6 +362,36 @@ def _coordinator(
         pinned=found.pinned,
     )
     return coordinator, adopted
+
+
+def _check_ends(
+    context: RunContext, journal: Journal, contents: JournalContents, found: Compared
+) -> None:
+    """Check that ZooKeeper knows where the batches end that states hold, if emitters decide it.
+
+    The end is durable before the commit of a batch starts, and a replay of a repeatable spout keeps
+    it. Without it, another batch would be taken for the one that the states hold.
+    """
+    current, last = contents.current, found.adopted or found.pinned or 0
+    for txid in range(current, last + 1):
+        metadata = fitted(
+            txid,
+            metadata_from_json(txid, contents.batches[txid].metadata),
+            context.program.spouts,
+            journal.began_with,
+            replayed=True,
+        )
+        for spout in context.graph.spouts:
+            decides = not spout.role.plans_batches and metadata.takes_part(spout.id)
+            kept = found.adopted is not None or spout.role is not Role.OPAQUE_SPOUT
+            cut = metadata.cut if found.adopted is not None else metadata.of(spout.id).cut
+            if decides and kept and cut is None:
+                raise StoreAheadOfCoordinator(
+                    f"states hold txid {txid}, but its metadata in ZooKeeper does not say where it "
+                    f"ended; expected its end, which is stored before a commit; {SET_BACK}",
+                    committed_txid=current - 1,
+                    ledger_txid=last,
+                )
 
 
 def _urls(context: RunContext) -> dict[str, str]:

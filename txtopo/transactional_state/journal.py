@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from txtopo.attempt import TransactionAttempt
 from txtopo.errors import BatchMetadataTooLarge, FencedError, OperationUnfinished, TopologyChanged
 from txtopo.transactional_state.nodes import (
     BATCHES,
@@ -232,6 +233,25 @@ class Journal:
         if node is None or not isinstance(node.value, dict):
             return None if node is None else node.value
         return {name: node.value.get(name) for name in ("epoch", "leader")}
+
+    def planned(self, last: int) -> tuple[int, dict[int, TransactionAttempt]]:
+        """Read ``current``, and the attempts of the metadata from there to txid *last*.
+
+        Before the claim a predecessor may change both meanwhile.
+
+        Raises:
+            CorruptNodeError: A node cannot be read.
+        """
+        self._state.synchronize()
+        node = self._state.get(CURRENT)
+        if node is None:
+            return 1, {}
+        current, found = current_of(node), {}
+        for txid in range(current, last + 1):
+            path = batch_path(txid)
+            if (stored := self._state.get(path)) is not None:
+                found[txid] = batch_of(path, txid, stored).attempt
+        return current, found
 
     def load(self) -> JournalContents:
         """Read what earlier coordinators stored.

@@ -51,6 +51,8 @@ class Faults:
         source_shrinks: A partition has fewer records than before, for a while.
         command: An operator deactivates the topology or kills it, and activates it later; or two
             operators ask at the same time.
+        restore: All processes are stopped, and the ensemble, all stores, or one of them, is set
+            back to an earlier version; see :mod:`txtopo.testing.simulation.restoring`.
     """
 
     crash: float = 0.0
@@ -81,6 +83,7 @@ class Faults:
     source_shrinks: float = 0.0
     empty_replay: float = 0.0
     command: float = 0.0
+    restore: float = 0.0
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
@@ -214,6 +217,7 @@ _MOST = {
     "source_shrinks": 0.3,
     "empty_replay": 0.5,
     "command": 0.005,
+    "restore": 0.01,
 }
 
 LATENCY_S = 0.004
@@ -226,7 +230,10 @@ AWAY_S = (0.1, 5.0)
 
 CLOCK_JUMP_S = 3600.0
 
-AT_CHECKPOINTS = ("crash", "clock", "expire", "freeze", "stop", "pause", "command", "switch")
+AT_CHECKPOINTS = (
+    *("crash", "clock", "expire", "freeze", "stop", "pause"),
+    *("command", "restore", "switch"),
+)
 """What may happen to a process between any two actions, in the order in which it is drawn."""
 
 ONCE_A_TERM = frozenset({"crash", "expire", "freeze"})
@@ -331,6 +338,9 @@ class Chaos:
                     process.pause(self.between(*AWAY_S))
                 case "command":
                     process.world.operators.act()
+                case "restore":
+                    process.world.restorations.begin()
+                    return None
                 case "switch":
                     return self.latency_s()
         return None

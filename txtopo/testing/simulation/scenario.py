@@ -77,6 +77,9 @@ class Scenario:
         chance = random.Random(seed)
         # A generator of its own, so that a new kind of fault does not change the other settings.
         faults = Faults.drawn(random.Random(seed ^ FAULTS_SALT))
+        if faults.restore:
+            # A restored ensemble may have lost what operators asked for.
+            faults = faults.without(["command"])
         spout = chance.choice(SPOUTS)
         kind: StateKind = (
             "opaque" if spout == "opaque" or chance.random() < 0.5 else "transactional"

@@ -49,6 +49,7 @@ from txtopo.testing.simulation.outside import (
     SimulatedEnsemble,
     SimulatedStore,
 )
+from txtopo.testing.simulation.restoring import Restorations
 from txtopo.testing.simulation.source import RecordingSpout, SimulatedSource, worlds
 from txtopo.transactional_state.memory import MemoryTransactionalState
 
@@ -110,6 +111,7 @@ class World:
         self.stores: dict[str, SimulatedStore] = {}
         self.supervisors = [Supervisor(self, "ABCDEFGH"[at]) for at in range(coordinators)]
         self.operators = Operators(self)
+        self.restorations = Restorations(self)
         self._config = config
         worlds[self.number] = self
 
