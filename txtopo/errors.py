@@ -510,7 +510,8 @@ class PlugInError(PromiseError):
 class TopologyChanged(PromiseError):
     """The topology of an id has other components, states or sources than before.
 
-    Start the old program, or allow the change once with ``Config.allow_change``.
+    Start the old program, or allow the change once with ``Config.allow_change``. A verb of
+    ``txtopo.operations`` raises it, too: give it the program that ran.
 
     Attributes:
         changes: What has changed, one text for each change.

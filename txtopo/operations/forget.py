@@ -4,6 +4,12 @@ A released ledger keeps its txid and epoch. So its rows keep their meaning, and 
 wakes up later is still refused. The ledger names no owner and no ensemble any more. The next owner
 of the tables calls ``rebuild`` and says where its source starts.
 
+A topology is forgotten with the program that ran, since ZooKeeper does not know where its states
+are. If that program is gone, another one under the same id may do it with
+``Config(allow_change=True)``: it releases its own states, and the plan names the others. One state
+is released by any program in which it has the table and columns of the one that ran, or in which it
+has a table that the topology does not use any more.
+
 Order of the writes: the verb into ``/current``; the ledgers, one after the other; deletion of the
 batches and of commands; deletion of all other nodes, the desired status among them, in one write.
 """
@@ -25,8 +31,10 @@ from txtopo.operations.plan import (
     make_plan,
     note_begun,
 )
+from txtopo.operations.program import SAME_PROGRAM, differences, known_topology
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, holder
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner
+from txtopo.topology.graph import fingerprint, is_in_table, state_part
 from txtopo.transactional_state.nodes import (
     BATCHES,
     COMMANDS,
@@ -55,7 +63,8 @@ def forget(
 
     Args:
         topology: The topology, which must not run.
-        config: As for ``start``.
+        config: As for ``start``; with ``allow_change`` the topology may be another one than the
+            one that ran, and those of its states that it lacks are not released.
         state: Release only this state, given as ``component.state``, and delete nothing in
             ZooKeeper.
         access: How to reach ZooKeeper, if the ``Config`` is not enough.
@@ -64,6 +73,8 @@ def forget(
         CoordinatorActive: A coordinator leads; stop it first.
         CorruptNodeError: A node cannot be read; restore it with ``repair_node``.
         StateUsageError: The topology has no such state.
+        TopologyChanged: It is another topology than the one that ran, and ``config.allow_change``
+            is not set; nothing was written.
     """
     if state is not None:
         return make_plan(_Release(state, {"state": state}), topology, config, access)
@@ -75,6 +86,21 @@ class _Release:
     state: str
     arguments: dict[str, Json]
     name: str = "forget"
+
+    def objection(self, session: OperatorSession) -> str | None:
+        """Return why the state is another one than that of the topology that ran."""
+        known, part = known_topology(session), _part(session, self.state)
+        if known is None or part is None:
+            return None  # its ledger alone says whose it is
+        name, table, text = part
+        used = {each: is_in_table(known[each], table) for each in known}
+        if known.get(name) == text or not any(used.values()):
+            return None
+        return (
+            f"the topology uses table {table!r}, for "
+            f"{', '.join(f'{each}, {known[each]}' for each in known if used[each])}; got {name}, "
+            f"{text}; give it a program with the state as it ran"
+        )
 
     def look(self, session: OperatorSession) -> VerbSteps:
         if self.state not in session.backends:
@@ -88,13 +114,21 @@ class _Release:
         if ledger is None or ledger.topology != session.graph.id:
             return VerbSteps()
         step = _release_step(session, self.state, ledger)
-        return VerbSteps([step], {self.state: ledger}, takes_over=True)
+        return VerbSteps([step], {self.state: ledger}, takes_over=True, keeps_topology=False)
 
 
 @dataclass(frozen=True, slots=True)
 class _Forget:
     arguments: dict[str, Json] = field(default_factory=dict)
     name: str = "forget"
+
+    def objection(self, session: OperatorSession) -> str | None:
+        if session.config.allow_change:
+            return None
+        return (
+            f"{SAME_PROGRAM}; or, if that program is gone, forget it with "
+            "Config(allow_change=True), which releases the states of this one only"
+        )
 
     def look(self, session: OperatorSession) -> VerbSteps:
         known = session.known
@@ -126,12 +160,31 @@ class _Forget:
                     )
                     for group in groups
                 ),
-                VerbStep(f"delete {CURRENT} and {EPOCH}", _end),
+                VerbStep(f"delete {CURRENT} and {EPOCH}{_not_released(session)}", _end),
             ],
             mine,
             takes_over=True,
             lifts=True,
+            keeps_topology=False,
         )
+
+
+def _part(session: OperatorSession, name: str) -> tuple[str, str, Json] | None:
+    """Return the part of a state in a fingerprint, its table, and the text of the part."""
+    owner = session.owners.get(name)
+    if owner is None:
+        return None
+    declared = session.graph.components[owner.component].states[owner.state]
+    part = state_part(owner.component, owner.state)
+    return part, declared.layout(owner.state).name, fingerprint(session.graph)[part]
+
+
+def _not_released(session: OperatorSession) -> str:
+    """Return which states of the topology that ran the program does not have, for the plan."""
+    others = [each for each in differences(session) if each.startswith("state ")]
+    if not others:
+        return ""
+    return f"; not released, since the program has another state or none: {'; '.join(others)}"
 
 
 def _release_step(session: OperatorSession, name: str, ledger: Ledger) -> VerbStep:

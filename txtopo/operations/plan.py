@@ -2,8 +2,9 @@
 
 A verb that changes something returns a plan and has written nothing yet. ``print(plan)`` shows its
 steps and ``plan.apply()`` does them. ``apply`` first looks again, while it leads, and refuses if
-the steps have changed. The process may be killed after any step: the same verb with the same
-arguments then goes on, and its plan has no steps once nothing is left to do.
+the steps have changed. Before each look the program is compared with the topology that ran, see
+:mod:`txtopo.operations.program`. The process may be killed after any step: the same verb with the
+same arguments then goes on, and its plan has no steps once nothing is left to do.
 
 A verb of more than one step first writes its name and arguments into ``/current``, and removes them
 with its last step. In between no coordinator starts, and ``repair_node`` is the only other verb
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import CorruptNodeError, StateUsageError, nearest
 from txtopo.metadata import BatchMetadata, Json, json_flaw
+from txtopo.operations.program import check_program
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_operator_session
 from txtopo.state.ledger import Ledger, check_timeline
 from txtopo.transactional_state.journal import JournalContents, put_batch, unfinished
@@ -67,10 +69,12 @@ class Plan:
         Raises:
             CoordinatorActive: A coordinator leads; stop it first. Nothing was written.
             StateUsageError: The steps would be others by now; make a new plan. Nothing was written.
+            TopologyChanged: Another topology has run under the id meanwhile. Nothing was written.
             InfrastructureError: ZooKeeper or a store cannot be reached; make the plan again later.
                 Steps that were done stay done.
         """
         with open_operator_session(*self._open) as session, session.leading():
+            parts = check_program(self._verb, session)
             work = self._verb.look(session)
             texts = _texts(work)
             if texts != self.steps:
@@ -81,7 +85,7 @@ class Plan:
                 )
             if not work.steps:
                 return
-            claim = VerbClaim(session, 0) if work.ledgers is None else _claim(session, work)
+            claim = VerbClaim(session, 0) if work.ledgers is None else _claim(session, work, parts)
             for at, step in enumerate(work.steps):
                 session.point(f"operator.before:{at}")
                 step.do(claim)
@@ -93,8 +97,10 @@ def make_plan(verb: Verb, topology: Topology, config: Config, access: Access) ->
 
     Raises:
         CoordinatorActive: A coordinator leads; stop it first.
+        TopologyChanged: It is another topology than the one that ran; nothing was written.
     """
     with open_operator_session(topology, config, access) as session, session.leading():
+        check_program(verb, session)
         texts = _texts(verb.look(session))
     return Plan(verb.name, topology.id, texts, verb, (topology, config, access))
 
@@ -110,6 +116,13 @@ class Verb(Protocol):
     @property
     def arguments(self) -> dict[str, Json]:
         """Its arguments, by which an unfinished call is recognised."""
+        ...
+
+    def objection(self, session: OperatorSession) -> str | None:
+        """Return why the verb cannot take another topology than the one that ran; None if it can.
+
+        It is asked only if the topology is another one.
+        """
         ...
 
     def look(self, session: OperatorSession) -> VerbSteps:
@@ -132,12 +145,14 @@ class VerbSteps:
         takes_over: Claim a state even if its ledger names another owner or ensemble.
         lifts: Claim even if ZooKeeper does not know an epoch that a ledger names, since it was set
             back to an earlier state. All states are claimed then.
+        keeps_topology: Whether the claim stores the fingerprint of the program if none is stored.
     """
 
     steps: Sequence[VerbStep] = ()
     ledgers: Mapping[str, Ledger | None] | None = None
     takes_over: bool = False
     lifts: bool = False
+    keeps_topology: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +211,10 @@ def _texts(work: VerbSteps) -> tuple[str, ...]:
     return (claims, *texts)
 
 
-def _claim(session: OperatorSession, work: VerbSteps) -> VerbClaim:
+def _claim(session: OperatorSession, work: VerbSteps, parts: dict[str, Json] | None) -> VerbClaim:
     assert work.ledgers is not None
-    claim = session.claim(work.ledgers, takes_over=work.takes_over, lifts=work.lifts)
+    parts = parts if work.keeps_topology else None
+    claim = session.claim(work.ledgers, parts, takes_over=work.takes_over, lifts=work.lifts)
     now = session.ledgers()
     for name, before in work.ledgers.items():
         after = now[name]
@@ -215,13 +231,19 @@ BEGINNING = BatchMetadata(None, {})
 """The position of a source before txid 1."""
 
 
-def checked_metadata(session: OperatorSession, txid: int, value: Json) -> BatchMetadata:
-    """Return metadata that an operator gave, if it says where the batch ended.
+def checked_metadata(
+    session: OperatorSession, txid: int, value: Json, *, given: bool = False
+) -> BatchMetadata:
+    """Return metadata, if it says where the batch ended.
+
+    A spout that stored metadata does not name was not in the topology yet, so it begins at its
+    beginning. One that an operator does not name may have been anywhere.
 
     Args:
         session: The session.
         txid: Txid of the batch, for errors.
         value: The metadata, or a whole node with attempt and metadata, as ``show()`` has both.
+        given: Whether an operator gave it, so that it has to name each spout.
 
     Raises:
         StateUsageError: It cannot be read, or does not say where the batch ended.
@@ -236,6 +258,8 @@ def checked_metadata(session: OperatorSession, txid: int, value: Json) -> BatchM
             flaw = None
         else:
             flaw = _unusable(session, metadata, value)
+            if flaw is None and given:
+                flaw = _unnamed(session, value)
             if flaw is None:
                 return metadata
     raise StateUsageError(
@@ -259,6 +283,21 @@ def _unusable(session: OperatorSession, metadata: BatchMetadata, value: Json) ->
         if given is not None and strange:
             return f"{strange[0]!r} in its cut is no spout/partition of the topology"
     return None
+
+
+def _unnamed(session: OperatorSession, value: Json) -> str | None:
+    """Return which spout metadata does not name, and so would send to its beginning."""
+    spouts = [each.id for each in session.graph.spouts]
+    if len(spouts) == 1:
+        return None
+    named = value.get("spouts") if isinstance(value, dict) else None
+    left_out = [id for id in spouts if not isinstance(named, dict) or id not in named]
+    if not left_out:
+        return None
+    return (
+        f"it does not say where {left_out[0]!r} was, which would begin again with its first "
+        "record; if it has not begun, say {'absent': None}"
+    )
 
 
 def _cut_of(value: Json) -> dict[str, Json]:

@@ -38,6 +38,7 @@ from txtopo.operations.plan import (
     with_stored_facts,
     with_unnamed_partitions,
 )
+from txtopo.operations.program import SAME_PROGRAM
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim
 from txtopo.state.backend import Puts
 from txtopo.state.ledger import Ledger
@@ -78,6 +79,7 @@ def quarantine(
 
     Raises:
         StateUsageError: The batch cannot be taken out; the message says why.
+        TopologyChanged: It is another topology than the one that ran; nothing was written.
         CoordinatorActive: A coordinator leads; stop it first.
     """
     arguments: dict[str, Json] = {"txid": txid, "end": end, "reason": reason}
@@ -91,6 +93,9 @@ class _Quarantine:
     reason: str
     arguments: dict[str, Json]
     name: str = "quarantine"
+
+    def objection(self, session: OperatorSession) -> str | None:
+        return SAME_PROGRAM
 
     def look(self, session: OperatorSession) -> VerbSteps:
         contents = session.journal.read()
@@ -195,7 +200,7 @@ class _Quarantine:
                 "behind the records that cannot be processed",
                 txid=self.txid,
             )
-        given = checked_metadata(session, self.txid, self.end)
+        given = checked_metadata(session, self.txid, self.end, given=True)
         given = with_stored_facts(contents, self.txid, given)
         for spout in session.repeatable:
             if known is not None and complete and given.of(spout) != known.of(spout):

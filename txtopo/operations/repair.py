@@ -3,7 +3,9 @@
 What can be derived from the rest:
 
 * ``/epoch``: any number above all that ledgers and batches name, if a ledger was ever claimed; with
-  the token of the ensemble that the ledgers name, so that they accept the coordinator again.
+  the token of the ensemble that the ledgers name, so that they accept the coordinator again; and
+  with the fingerprint that the lost node or the given value has, or else that of the program, so
+  that the next verb and the next start are held to it.
 * ``/current``: it follows from the ledgers and the batches, as in a takeover. It is never within a
   group of txids that a state holds.
 * ``/desired`` has to be given: nobody else knows whether the topology is to run.
@@ -35,9 +37,18 @@ from txtopo.operations.plan import (
     make_plan,
     put_metadata,
 )
+from txtopo.operations.program import (
+    SAME_PROGRAM,
+    changed,
+    known_topology,
+    spout_of_before,
+    topology_in,
+)
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, Reading, VerbClaim, read
 from txtopo.state.ledger import Ledger
+from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.commands import desired_of, last_number
+from txtopo.transactional_state.journal import rewritten
 from txtopo.transactional_state.nodes import (
     BATCHES,
     CURRENT,
@@ -47,6 +58,7 @@ from txtopo.transactional_state.nodes import (
     REWRITES_MAX,
     batch_of,
     batch_path,
+    changed_parts,
     claimed_terms,
     current_of,
     ensemble_of,
@@ -83,6 +95,7 @@ def repair_node(
 
     Raises:
         StateUsageError: The value cannot be derived, or contradicts the rest; nothing was written.
+        TopologyChanged: It is another topology than the one that ran; nothing was written.
         SchemaVersionError: A newer txtopo wrote the node; upgrade this one.
         CoordinatorActive: A coordinator leads; stop it first.
     """
@@ -97,6 +110,9 @@ class _RepairNode:
     value: Json
     arguments: dict[str, Json]
     name: str = "repair_node"
+
+    def objection(self, session: OperatorSession) -> str | None:
+        return SAME_PROGRAM
 
     def look(self, session: OperatorSession) -> VerbSteps:
         one = self.path in (EPOCH, CURRENT, DESIRED)
@@ -140,14 +156,21 @@ class _RepairNode:
                 raise self._unknown(f"epoch {highest} is known, which is above {epoch}")
         elif not highest:
             raise self._unknown("no ledger and no batch names an epoch")
-        value: dict[str, Json] = {"epoch": epoch, "leader": None, **self._terms(reading, epoch)}
+        value: dict[str, Json] = {
+            "epoch": epoch,
+            "leader": None,
+            **self._terms(reading, epoch),
+            "topology": self._topology(session),
+        }
+        if (spout := spout_of_before(session, self.value)) is not None:
+            value["spout"] = spout
         given = ensemble_of(Node(self.value, 0))
         token = given or self._ensemble(session, reading)
         if token:
             value["ensemble"] = token
         # A coordinator of the lost node may still hold its version; the new node must be past it.
         rewrites = min(epoch, REWRITES_MAX) if reading.nodes[EPOCH] is None else 0
-        writes: list[Step] = [Put(EPOCH, value)] * (rewrites + 1)
+        writes = rewritten(value, rewrites + 1)
         source = "is given" if given else "the ledgers name"
         as_ensemble = f", as the ensemble {token!r} that {source}" if token else ""
         step = VerbStep(
@@ -162,6 +185,14 @@ class _RepairNode:
         ledgers = [each for each in reading.ledgers.values() if isinstance(each, Ledger)]
         named = [each.term for each in ledgers if each.epoch == epoch]
         return claimed_terms(None, named[0] if named else secrets.token_hex(8))
+
+    def _topology(self, session: OperatorSession) -> dict[str, Json]:
+        """Return the fingerprint for ``/epoch``; with one that is given the program has to fit."""
+        now = fingerprint(session.graph)
+        given = topology_in(self.value) or known_topology(session) or now
+        if parts := changed_parts(given, now):
+            raise changed(self.name, session, parts, SAME_PROGRAM)
+        return given
 
     def _ensemble(self, session: OperatorSession, reading: Reading) -> str:
         """Return the token of the ensemble that the ledgers name; empty if none names one."""

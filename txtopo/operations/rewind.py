@@ -53,9 +53,11 @@ from txtopo.operations.plan import (
     put_metadata,
     with_stored_facts,
 )
+from txtopo.operations.program import SAME_PROGRAM, known_topology
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim, holder
 from txtopo.state.backend import Key, Puts, StateBackend, Values
 from txtopo.state.ledger import RELEASED, Ledger, check_claimed_since, check_known, compared
+from txtopo.topology.graph import fingerprint, other_spouts
 from txtopo.transactional_state.journal import JournalContents
 from txtopo.transactional_state.nodes import (
     CURRENT,
@@ -92,6 +94,7 @@ def rewind(
     Raises:
         StateUsageError: A store did not keep enough, or the position of the source is not known;
             nothing was written.
+        TopologyChanged: It is another topology than the one that ran; nothing was written.
         CoordinatorActive: A coordinator leads; stop it first.
     """
     arguments: dict[str, Json] = {"txid": txid, "metadata": metadata}
@@ -118,7 +121,8 @@ def rebuild(
 
     Raises:
         StateUsageError: The position of the source is not known; nothing was written.
-        PromiseError: The ledgers contradict each other; nothing was written.
+        PromiseError: The ledgers contradict each other, or it is another topology than the one
+            that ran, with a state that holds a txid; nothing was written.
         CoordinatorActive: A coordinator leads; stop it first.
     """
     given = dict(metadata or {})
@@ -132,6 +136,9 @@ class _Rewind:
     metadata: Json
     arguments: dict[str, Json]
     name: str = "rewind"
+
+    def objection(self, session: OperatorSession) -> str | None:
+        return SAME_PROGRAM
 
     def look(self, session: OperatorSession) -> VerbSteps:
         contents = session.journal.read()
@@ -220,7 +227,7 @@ class _Rewind:
 
     def _position(self, session: OperatorSession, contents: JournalContents) -> BatchMetadata:
         if self.metadata is not None:
-            given = checked_metadata(session, self.txid, self.metadata)
+            given = checked_metadata(session, self.txid, self.metadata, given=True)
             return with_stored_facts(contents, self.txid, given)
         if self.txid == 0:
             return BEGINNING
@@ -289,6 +296,20 @@ class _Rebuild:
     arguments: dict[str, Json]
     name: str = "rebuild"
 
+    def objection(self, session: OperatorSession) -> str | None:
+        """Return what keeps another topology from beginning again with empty states."""
+        known = known_topology(session)
+        if known is not None and (why := other_spouts(known, fingerprint(session.graph))):
+            return f"{why}; to begin again with other spouts, give the topology another id"
+        ledgers = session.ledgers()
+        held = {name: each.txid for name, each in ledgers.items() if each is not None}
+        if ledgers and not any(held.values()):
+            return None
+        return (
+            "rebuild takes another one only to begin again, with each of its states in a new "
+            f"table; its states hold {held}; {SAME_PROGRAM}"
+        )
+
     def look(self, session: OperatorSession) -> VerbSteps:
         contents = session.contents()
         check_unfinished(self, contents)
@@ -351,7 +372,7 @@ class _Rebuild:
     ) -> BatchMetadata:
         """Return the metadata of a txid, as it was given, or as a writer of the txid stored it."""
         if txid in self.given:
-            given = checked_metadata(session, txid, self.given[txid])
+            given = checked_metadata(session, txid, self.given[txid], given=True)
             return with_stored_facts(contents, txid, given)
         batch = contents.batches.get(txid)
         if batch is not None and (not writers or batch.attempt in writers):

@@ -178,6 +178,7 @@ class OperatorSession:
     def claim(
         self,
         ledgers: Mapping[str, Ledger | None],
+        fingerprint: dict[str, Json] | None = None,
         *,
         takes_over: bool = False,
         lifts: bool = False,
@@ -186,12 +187,15 @@ class OperatorSession:
 
         Args:
             ledgers: The states that the verb writes to, with the ledger that was read of each.
+            fingerprint: That of the program, which has to be the stored one, and is stored if none
+                is; None keeps the stored one.
             takes_over: Claim a state even if its ledger names another owner or ensemble.
             lifts: Claim even if ZooKeeper does not know an epoch that a ledger names.
 
         Raises:
             StoreAheadOfCoordinator: ZooKeeper does not know an epoch that a ledger names.
             ForeignStateError: Another topology owns a state.
+            TopologyChanged: The fingerprint is not the stored one; nothing was written.
             StoreUnavailable: A store cannot be reached; call the verb again.
         """
         above = max((each.epoch for each in ledgers.values() if each is not None), default=0)
@@ -202,6 +206,7 @@ class OperatorSession:
         epoch = self.journal.claim_epoch(
             {**this_process(), "operator": True},
             token=secrets.token_hex(8),
+            fingerprint=fingerprint,
             above=above,
             check=check,
         )

@@ -17,11 +17,13 @@ from txtopo.attempt import txids_text
 from txtopo.config import Config
 from txtopo.errors import InfrastructureError, PromiseError, TxtopoError
 from txtopo.metadata import Json
+from txtopo.operations.program import differences
 from txtopo.operations.session import Access, OperatorSession, Reading, open_operator_session, read
 from txtopo.runtime.spouts_planner import planner_of
 from txtopo.stages.groups import why_one_by_one
+from txtopo.state.backend import Key
 from txtopo.state.ledger import RELEASED, Ledger, compared, same_owner
-from txtopo.topology.graph import fingerprint, state_part
+from txtopo.topology.graph import state_part
 from txtopo.transactional_state.commands import Desired
 from txtopo.transactional_state.nodes import (
     BATCHES,
@@ -31,7 +33,6 @@ from txtopo.transactional_state.nodes import (
     StoredBatch,
     batch_of,
     batch_path,
-    changed_parts,
     metadata_from_json,
 )
 from txtopo.transactional_state.store import Node
@@ -225,14 +226,19 @@ def _nodes(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
             f"{operation.get('verb')} was begun with {operation.get('arguments')!r:.300}",
             "call it again with the same arguments: it goes on where it stopped",
         )
-    if isinstance(epoch, Node) and isinstance(epoch.value, dict):
-        known = epoch.value.get("topology")
-        if isinstance(known, dict) and (parts := changed_parts(known, fingerprint(session.graph))):
-            yield Finding(
-                EPOCH,
-                f"the topology is another one: {'; '.join(parts)}",
-                "start the old one, or, if the change is meant, once with allow_change=True",
-            )
+    if parts := _differences(session):
+        yield Finding(
+            EPOCH,
+            f"the topology is another one: {'; '.join(parts)}",
+            "start the old one, or, if the change is meant, once with allow_change=True",
+        )
+
+
+def _differences(session: OperatorSession) -> list[str]:
+    try:
+        return differences(session)
+    except TxtopoError:
+        return []  # a node or a store that cannot be read has a finding of its own
 
 
 def _batches(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
@@ -367,9 +373,12 @@ def _rows(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
     for name, ledger in reading.ledgers.items():
         if isinstance(ledger, TxtopoError):
             continue
-        with session.backends[name].snapshot() as snapshot:
-            held = snapshot.ledger.txid if snapshot.ledger is not None else 0
-            beyond = [(key, row.txid) for key, row in snapshot.items() if (row.txid or 0) > held]
+        try:
+            held, beyond = _beyond(session, name)
+        except PromiseError as error:
+            remedy = "give verify the program that ran, or restore the table"
+            yield Finding(name, f"its rows cannot be read: {error}", remedy)
+            continue
         if beyond:
             key, txid = beyond[0]
             yield Finding(
@@ -379,6 +388,13 @@ def _rows(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
                 "somebody writes past the ledger, or the ledger alone was restored; restore table "
                 "and ledger from one backup, then call rebuild",
             )
+
+
+def _beyond(session: OperatorSession, name: str) -> tuple[int, list[tuple[Key, int | None]]]:
+    """Return the txid of a state, and the key and txid of each row that is of a later one."""
+    with session.backends[name].snapshot() as snapshot:
+        held = snapshot.ledger.txid if snapshot.ledger is not None else 0
+        return held, [(key, row.txid) for key, row in snapshot.items() if (row.txid or 0) > held]
 
 
 def _stored(reading: Reading, txid: int) -> StoredBatch | None:

@@ -173,12 +173,12 @@ def added_states(graph: Graph, known: Mapping[str, Json]) -> tuple[str, ...]:
         for component in graph.components.values()
         for name, state in component.states.items()
     }
-    kept = {part for part, table in tables.items() if _is_in_table(known.get(part), table)}
+    kept = {part for part, table in tables.items() if is_in_table(known.get(part), table)}
     left = [text for part, text in known.items() if part not in kept]
     return tuple(
         part
         for part, table in tables.items()
-        if part not in kept and not any(_is_in_table(text, table) for text in left)
+        if part not in kept and not any(is_in_table(text, table) for text in left)
     )
 
 
@@ -196,7 +196,7 @@ def refused_change(graph: Graph, known: Mapping[str, Json], added: Sequence[str]
         added: What :func:`added_states` returns.
     """
     now = fingerprint(graph)
-    if (why := _other_spouts(known, now)) is not None:
+    if (why := other_spouts(known, now)) is not None:
         return why
     for component in graph.components.values():
         if (why := _other_meaning(component, known, now, added)) is not None:
@@ -213,7 +213,7 @@ def refused_change(graph: Graph, known: Mapping[str, Json], added: Sequence[str]
     return None
 
 
-def _other_spouts(known: Mapping[str, Json], now: Mapping[str, Json]) -> str | None:
+def other_spouts(known: Mapping[str, Json], now: Mapping[str, Json]) -> str | None:
     """Return why what is stored of the spouts does not fit those of now; None if it does."""
     gone, new = (
         [part for part, text in there.items() if _is_spout(text) and part not in others]
@@ -266,9 +266,9 @@ def _before(component: Component, known: Mapping[str, Json], added: Sequence[str
     for name, state in component.states.items():
         part, table = state_part(component.id, name), state.layout(name).name
         if part not in added:
-            if _is_in_table(known.get(part), table):
+            if is_in_table(known.get(part), table):
                 return repr(component.id)
-            renamed = (each for each, text in known.items() if _is_in_table(text, table))
+            renamed = (each for each, text in known.items() if is_in_table(text, table))
             return next(renamed).rpartition(" of ")[2]
     return None
 
@@ -317,7 +317,7 @@ def state_part(component: str, name: str) -> str:
     return f"state {name!r} of {component!r}"
 
 
-def _is_in_table(text: Json, table: str) -> bool:
+def is_in_table(text: Json, table: str) -> bool:
     """Return whether a part of a fingerprint is a state in a table of this name."""
     begins = tuple(f"{kind} {mode} {table!r} (" for kind in KINDS for mode in MODES)
     return isinstance(text, str) and text.startswith(begins)

@@ -158,7 +158,7 @@ class Journal:
         claim: list[Step] = [CompareAndSet(EPOCH, value, node.version if node else None)]
         # A coordinator of a lost node may still hold its version; a new node must be past it.
         rewrites = min(above, REWRITES_MAX) if node is None else 0
-        claim.extend([Put(EPOCH, value)] * rewrites)
+        claim.extend(rewritten(value, rewrites))
         if node is None:
             claim.append(CompareAndSet(CURRENT, {"current": 1}, None))
         try:
@@ -398,6 +398,15 @@ class _Claiming:
     change: Callable[[dict[str, Json]], Sequence[str]] | None
     above: int
     check: Callable[[str, Mapping[int, str]], None] | None
+
+
+def rewritten(value: dict[str, Json], times: int) -> list[Step]:
+    """Return steps that write ``/epoch`` so many times in one request, and leave it with *value*.
+
+    Only the last one has all of the value, so that the request stays small.
+    """
+    short = {"epoch": value["epoch"]}
+    return [*([Put(EPOCH, short)] * (times - 1)), *([Put(EPOCH, value)] * bool(times))]
 
 
 def put_batch(batch: StoredBatch) -> Put:

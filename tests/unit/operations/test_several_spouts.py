@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.harness.dying import RaisingScheduler
@@ -128,7 +130,10 @@ def test_a_batch_of_several_spouts_is_taken_out(three: Three) -> None:
         ({"spouts": {name: {"planned": 1} for name in NAMES}, "cut": None}, "its cut is None"),
         ({"spouts": {}, "cut": {"0": [2, 4]}}, "'0' in its cut is no spout/partition"),
         ({"spouts": {"ranges": 3}, "cut": {}}, "cannot be used"),
-        ({"spouts": {"ranges": {"planned": [0, 9]}}, "cut": {}}, "where it was planned to end"),
+        (
+            {"spouts": {name: {"planned": [0, 9]} for name in NAMES}, "cut": {}},
+            "where it was planned to end",
+        ),
     ],
 )
 def test_metadata_that_does_not_fit_the_spouts_is_refused(
@@ -139,3 +144,34 @@ def test_metadata_that_does_not_fit_the_spouts_is_refused(
     with pytest.raises(StateUsageError) as caught:
         quarantine(three.topology, 2, CONFIG, reason="bad", end=end, access=three.access)
     assert error in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [{"ranges", "opaque"}, set()])
+def test_a_position_that_an_operator_gives_names_each_spout(three: Three, given: set[str]) -> None:
+    """One that is not named would begin again with its first record."""
+    three.run()
+    position: Json = {"planned": 1, "cut": {"0": [2, 4]}}
+    if given:
+        position = {"spouts": {name: {"planned": 1} for name in given}, "cut": {}}
+
+    def refused(verb: Callable[..., object], *arguments: object, **more: object) -> None:
+        with pytest.raises(StateUsageError, match=r"expected \{'spouts': "):
+            verb(three.topology, *arguments, CONFIG, access=three.access, **more)
+
+    refused(rewind, 4, metadata=position)
+    refused(quarantine, 6, end=position)
+    three.ensemble.nodes.clear()
+    refused(rebuild, metadata={5: position})
+
+
+def test_a_spout_that_has_not_begun_is_named_as_absent(three: Three) -> None:
+    three.run()
+    spouts: dict[str, Json] = {"ranges": {"planned": [8, 10]}, "partitioned": {"planned": 1}}
+    cut: dict[str, Json] = {"partitioned/0": [6, 8]}
+    three.ensemble.nodes.clear()
+    position: Json = {"spouts": {**spouts, "opaque": {"absent": None}}, "cut": cut}
+
+    rebuild(three.topology, CONFIG, metadata={5: position}, access=three.access).apply()
+    three.run()
+
+    assert three.sums() == {**three.all(), "opaque": 2 * sum(range(6))}

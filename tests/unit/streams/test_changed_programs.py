@@ -16,7 +16,7 @@ from tests.harness.runs import started
 from tests.unit.runtime.evolving import SETTINGS
 from tests.unit.streams.times import EVENT, at, events, minutes
 from txtopo import Config, Count, Fields, StreamBuilder, TopologyError, open_state
-from txtopo.errors import SchemaDrift, StateUsageError, StoreBehindCoordinator, TopologyChanged
+from txtopo.errors import SchemaDrift, StoreBehindCoordinator, TopologyChanged
 from txtopo.operations import rebuild
 from txtopo.operations.session import Access
 from txtopo.spouts import MemoryTransactionalSpout
@@ -594,7 +594,7 @@ def test_all_batches_are_computed_again_with_other_tables_and_other_marks(world:
         rebuild(builder.build_topology(), Config(**SETTINGS), access=access).apply()
 
     world.run(plain, s=OLD)
-    with pytest.raises(StateUsageError, match=r"too far apart.*'marks\.marks': 3"):
+    with pytest.raises(TopologyChanged, match=r"a new table.*'marks\.marks': 3"):
         rebuilt(None)
     rebuilt(world.state("marks"))
     world.run(again, world.state("marks"), s=OLD)

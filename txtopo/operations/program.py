@@ -1,0 +1,195 @@
+"""Program: whether a verb is given the topology that ran, looked at by every verb before its steps.
+
+A verb works on the states and spouts of the program that it is given. With another program than the
+one that ran it would do half of its work: a state that the program lacks is not taken back and
+counts its records twice, and a spout that it lacks loses its position. So each verb compares the
+program with what is stored, when its plan is made and again before its first step; and the claim of
+its epoch compares once more, right before the write that it fences.
+
+What is compared
+----------------
+1. With the fingerprint that ZooKeeper has, as a start does.
+2. If ZooKeeper has none, since its nodes were lost, with what else is stored: a state in the stores
+   of the program whose ledger names the topology and lacks nothing of what the others hold, and a
+   spout in the metadata of a batch that is in use. Both have to be in the program.
+3. The first verb that claims an epoch where no fingerprint is stored stores that of its program.
+
+A verb may take another program where that does no harm, and says so itself (``Verb.objection``):
+``rebuild`` if all states of the other one are empty, so that it begins again; ``forget`` as
+:mod:`txtopo.operations.forget` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
+
+from txtopo.errors import CorruptNodeError, InfrastructureError, TopologyChanged, TxtopoError
+from txtopo.metadata import Json
+from txtopo.state.ledger import Ledger
+from txtopo.topology.graph import fingerprint
+from txtopo.transactional_state.nodes import (
+    BATCHES,
+    CURRENT,
+    EPOCH,
+    batch_of,
+    changed_parts,
+    current_of,
+    metadata_from_json,
+    txid_of,
+)
+
+if TYPE_CHECKING:
+    from txtopo.operations.plan import Verb
+    from txtopo.operations.session import OperatorSession
+    from txtopo.state import State
+
+SAME_PROGRAM = (
+    "a verb works on all states and spouts that ran; expected the program that ran; or, if the "
+    "change is meant, start the new one once with Config(allow_change=True) and call this again"
+)
+"""Why most verbs take no other program."""
+
+
+def check_program(verb: Verb, session: OperatorSession) -> dict[str, Json] | None:
+    """Check that a verb is given the topology that ran, or may take another one. Writes nothing.
+
+    Returns:
+        The fingerprint to claim with; None if it is another topology, and the verb may take it.
+
+    Raises:
+        TopologyChanged: It is another one; the message names what differs.
+    """
+    changes = differences(session)
+    if not changes:
+        return fingerprint(session.graph)
+    if (why := verb.objection(session)) is not None:
+        raise changed(verb.name, session, changes, why)
+    return None
+
+
+def changed(verb: str, session: OperatorSession, changes: list[str], why: str) -> TopologyChanged:
+    """Return the error for a verb that is given another topology than the one that ran."""
+    return TopologyChanged(
+        f"{verb} was given another topology than the one that ran as {session.graph.id!r}; "
+        f"{'; '.join(changes)}; nothing was written; {why}",
+        changes=tuple(changes),
+    )
+
+
+def differences(session: OperatorSession) -> list[str]:
+    """Return how the program differs from what is stored of the topology that ran, in words."""
+    known = known_topology(session)
+    if known is not None:
+        return changed_parts(known, fingerprint(session.graph))
+    return [*_states_left_out(session), *_spouts_left_out(session)]
+
+
+def known_topology(session: OperatorSession) -> dict[str, Json] | None:
+    """Return the stored fingerprint; None if there is none, or if its node cannot be read."""
+    return topology_in(_epoch(session))
+
+
+def _states_left_out(session: OperatorSession) -> Iterator[str]:
+    """Name the states in the stores of the program that ran with its states and are not in it.
+
+    One that was taken out of the topology earlier holds a lower txid than they do.
+    """
+    held = [each for each in session.ledgers().values() if each is not None]
+    lowest = min((each.txid for each in held if each.topology == session.graph.id), default=0)
+    owners = set(session.owners.values())
+    for table, ledger in _others(session):
+        if ledger.owner not in owners and ledger.txid >= max(1, lowest):
+            yield (
+                f"state {ledger.state!r} of {ledger.component!r} is gone, and its table {table!r} "
+                f"holds txid {ledger.txid}"
+            )
+
+
+def _others(session: OperatorSession) -> Iterator[tuple[str, Ledger]]:
+    """Return the tables in the stores of the program that its states do not have, with ledgers."""
+    stores: dict[str, State] = {}
+    own: dict[str, set[str]] = {}
+    for component in session.graph.components.values():
+        for name, state in component.states.items():
+            stores.setdefault(state.url, state)
+            own.setdefault(state.url, set()).add(state.layout(name).name)
+    for url, store in stores.items():
+        with closing(store.open(next(iter(own[url])))) as backend:
+            tables = backend.stored() or ()
+        for table in tables:
+            if table.name not in own[url]:
+                ledger = _ledger(store, table.name)
+                if ledger is not None and ledger.topology == session.graph.id:
+                    yield table.name, ledger
+
+
+def _ledger(store: State, table: str) -> Ledger | None:
+    """Return the ledger of a table; None if it has none, or is damaged, as one of others may be."""
+    try:
+        with store.beside(table).reader() as reader:
+            return reader.ledger
+    except InfrastructureError:
+        raise
+    except TxtopoError:
+        return None
+
+
+def _spouts_left_out(session: OperatorSession) -> Iterator[str]:
+    """Name the spouts in the metadata of batches that are in use and are not in the program."""
+    spouts = {each.id for each in session.graph.spouts}
+    named: dict[str, int] = {}
+    for txid, metadata in _in_use(session).items():
+        for spout in metadata:
+            named.setdefault(spout, txid)
+    for spout, txid in named.items():
+        if spout not in spouts:
+            yield f"component {spout!r}, a spout of txid {txid}, is gone"
+
+
+def _in_use(session: OperatorSession) -> dict[int, Mapping[str, Json]]:
+    """Return the plans of several spouts in the batches that can be read, from current - 1 on."""
+    state, found = session.state, dict[int, Mapping[str, Json]]()
+    current = 1  # if nobody knows, all batches that are there are in use
+    with suppress(CorruptNodeError):
+        current = current_of(state.get(CURRENT))
+    for name in state.children(BATCHES):
+        path = f"{BATCHES}/{name}"
+        try:
+            txid = txid_of(path)
+            stored = batch_of(path, txid, state.get(path)).metadata
+            spouts = metadata_from_json(txid, stored).spouts
+        except CorruptNodeError:
+            continue  # whoever needs it says so
+        if txid >= current - 1 and spouts is not None:
+            found[txid] = spouts
+    return found
+
+
+def topology_in(value: Json) -> dict[str, Json] | None:
+    """Return the fingerprint in a value of ``/epoch``; None if it has none."""
+    known = value.get("topology") if isinstance(value, dict) else None
+    return known if isinstance(known, dict) else None
+
+
+def spout_of_before(session: OperatorSession, value: Json) -> str | None:
+    """Return whose the metadata without ids is, as ``/epoch`` has it; None if nobody knows.
+
+    Args:
+        session: The session.
+        value: A value of ``/epoch`` that an operator gave, which comes first.
+    """
+    for each in (value, _epoch(session)):
+        kept = each.get("spout") if isinstance(each, dict) else None
+        if isinstance(kept, str):
+            return kept
+    return None
+
+
+def _epoch(session: OperatorSession) -> Json:
+    """Return the value of ``/epoch``; None if there is none, or if it cannot be read."""
+    with suppress(CorruptNodeError):
+        node = session.state.get(EPOCH)
+        return None if node is None else node.value
+    return None
