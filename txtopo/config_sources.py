@@ -207,7 +207,7 @@ def _of_file(
 
 def _read(file: Path, *, named: bool) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_bytes().decode()
     except (OSError, ValueError) as error:  # not UTF-8, or NUL in its name
         by = f", which {FILE_VARIABLE} names," if named else ""
         why = error.strerror if isinstance(error, OSError) else str(error)
@@ -221,7 +221,7 @@ def _read(file: Path, *, named: bool) -> str:
 def _line(text: str, name: str) -> int:
     """Return the line of a file in which a setting, or a table of that name, begins."""
     begins = re.compile(rf"""\s*\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
-    lines = text.splitlines()
+    lines = text.split("\n")
     return next((n for n, line in enumerate(lines, 1) if begins.match(line)), 1)
 
 

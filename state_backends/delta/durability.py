@@ -119,7 +119,8 @@ def sync_versions(table: str, first: int, last: int) -> None:
     names = [name for name in os.listdir(log) if first <= _version(name) <= last]
     entries = [log / name for name in names if name.endswith(".json")]
     for entry in entries:
-        for line in entry.read_text().splitlines():
+        # Text may have U+2028 and others that Python takes for line ends, and JSON does not.
+        for line in filter(bytes.strip, entry.read_bytes().split(b"\n")):
             added = json.loads(line).get("add")
             if added is not None:
                 _sync(folder / unquote(added["path"]))
@@ -246,7 +247,7 @@ class LogChecksums:
 
     def _notes(self) -> dict[str, int]:
         try:
-            lines = self._file.read_bytes().splitlines()
+            lines = self._file.read_bytes().split(b"\n")
         except OSError:
             return {}
         notes: dict[str, int] = {}

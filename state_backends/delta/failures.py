@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from deltalake.exceptions import (
@@ -28,6 +29,7 @@ from txtopo.errors import (
 
 # Messages of readers of JSON and Parquet about files that were cut off or changed.
 _DAMAGED = (
+    "Json error",
     "whilst parsing",
     "whilst reading",
     "whilst decoding",
@@ -40,6 +42,8 @@ _DAMAGED = (
 )
 FAILURES = (DeltaError, OSError, UnicodeError, OverflowError, ValueError)
 """The exceptions of delta-rs and pyarrow."""
+# What our own reading of a log raises. Arrow's errors are of other classes, which are derived.
+_UNREADABLE = (ValueError, UnicodeDecodeError, json.JSONDecodeError)
 # Another commit came after the snapshot, so delta-rs has written nothing visible.
 _CONTENDED = (
     "oncurrent",
@@ -76,14 +80,17 @@ def translated(
             f"column: {text}; nothing of the batch was written; let the spout cut smaller batches, "
             "or write shorter values"
         )
-    if isinstance(error, UnicodeError | OverflowError) or any(part in said for part in _VALUES):
+    unreadable = type(error) in _UNREADABLE
+    if (isinstance(error, UnicodeError | OverflowError) and not unreadable) or any(
+        part in said for part in _VALUES
+    ):
         return ValueRefusedError(
             f"{label} cannot store a value exactly: {text}; nothing of its batch was written"
         )
     lasting = _lasting(error, text, label, uri, writing=writing)
     if lasting is not None:
         return lasting
-    if any(part in text for part in _DAMAGED):
+    if unreadable or any(part in text for part in _DAMAGED):
         return StoreDamagedError(
             f"{label} is damaged: {text}; expected the files that were written there once; did its "
             "disk fail? bring back a copy that is whole"

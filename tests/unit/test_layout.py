@@ -42,6 +42,13 @@ def test_a_function_fits_a_screen() -> None:
             assert lines <= FUNCTION_LINES_MAX, f"{where} has {lines} lines"
 
 
+def test_text_is_cut_at_newlines_only() -> None:
+    """``str.splitlines`` also cuts at U+2028, U+0085 and others, which a value may have."""
+    for path in (each for folder in PACKAGES for each in (ROOT / folder).rglob("*.py")):
+        for word in (".splitlines(", ".readlines("):
+            assert word not in text_of(path), f"{name_of(path)} cuts text with {word}…)"
+
+
 def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Yield those at any depth; only what holds statements is looked into, which is a tenth."""
     inside: list[ast.AST] = [tree]

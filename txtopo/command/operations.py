@@ -281,7 +281,7 @@ def _json(text: str | None, option: str) -> Json:
     if text is None:
         return None
     try:
-        found: Json = json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
+        found: Json = json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
     except (OSError, ValueError, RecursionError) as error:
         raise StateUsageError(
             f"{option} cannot be read: {error}; got {text!r:.200}; expected JSON, or @ and the "

@@ -331,7 +331,7 @@ def failure_of_plan(error: Exception, component: str, *, computing: bool) -> Exc
     meaning = failure_of_job(error, component)
     if not isinstance(meaning, BoltError):
         return None
-    last = text.strip().splitlines()
+    last = text.strip().split("\n")
     raised = next((line for line in reversed(last) if re.match(r"\w[\w.]*(Error|Exc)", line)), "")
     return BoltError(
         f"a function in the plan of {component!r} failed in a worker; got {raised or last[0]:.300}",

@@ -324,6 +324,6 @@ def _gist(text: str) -> str:
     python = _PYTHON_ERROR.findall(text) if _TRACEBACK in text else []
     spark = _SPARK_ERROR.findall(text)
     remote = _RPC_DETAILS.findall(text)
-    lines = python[-1:] or spark[:1] or remote[:1] or text.splitlines()[:1] or ["nothing"]
+    lines = python[-1:] or spark[:1] or remote[:1] or text.split("\n")[:1] or ["nothing"]
     # The text is "Job aborted due to …: Task 1 … most recent failure: …SparkException: <cause>".
     return str(lines[0]).rpartition("SparkException: ")[2].strip()[:_GIST_MAX]

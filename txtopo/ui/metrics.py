@@ -60,7 +60,7 @@ class Described:
 
 def _described(table: str) -> dict[str, Described]:
     found = {}
-    for line in table.strip().replace("\n    ", " ").splitlines():
+    for line in table.strip().replace("\n    ", " ").split("\n"):
         name, type, labels, meaning = (part.strip() for part in line.split("|"))
         found[name] = Described(f"txtopo_{name}", type, tuple(labels.split()), meaning)
     return found

@@ -13,11 +13,14 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 NOT_SIMULATED = (
     "state_backends/",
-    "txtopo/bolts/kafka/",
+    "txtopo/bolts/kafka.py",
     "txtopo/formats/",
     "txtopo/kafka_connection.py",
     "txtopo/runtime/reliable/standby.py",
     "txtopo/runtime/restart.py",
+    "txtopo/spouts/delta/",
+    "txtopo/spouts/files/",
+    "txtopo/spouts/json_objects.py",
     "txtopo/spouts/kafka/",
     "txtopo/streams/",
     "txtopo/transactional_state/embedded.py",

@@ -316,3 +316,25 @@ def test_mistakes_are_found_when_the_topology_starts(tmp_path: Path) -> None:
         spout(tmp_path, batch_files_max=0)
     with pytest.raises(ConfigError, match="starting_version"):
         spout(tmp_path, starting_version=-1)
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "\r"])
+def test_a_log_whose_statistics_have_odd_line_ends_is_read(tmp_path: Path, sign: str) -> None:
+    word = f"tea{sign}pot"
+    write_deltalake(str(tmp_path), pa.table({"n": [1], "word": [word]}))
+    made = spout(tmp_path)
+    (metadata,) = Planner(made).all()
+
+    assert emit(made, metadata) == [(word, 1)]
+
+
+@pytest.mark.parametrize("damage", [b"[]\n", b"{", b'{"add": {}}', b'{"add": 5}', b"\xff"])
+def test_a_damaged_log_ends_the_run_and_is_named(tmp_path: Path, damage: bytes) -> None:
+    append(tmp_path, 1)
+    planner = Planner(spout(tmp_path))
+    (tmp_path / "_delta_log" / f"{0:020}.json").write_bytes(damage)
+
+    with pytest.raises(
+        SourceDataLost, match=r"damaged in version 0; got .*; expected one action"
+    ):
+        planner.plan()

@@ -276,3 +276,31 @@ def test_a_quote_that_is_open_at_the_end_of_a_file_is_no_value(tmp_path: Path) -
 
     with pytest.raises(EmitError, match=r"line 2 of '.*/a' as csv: "):
         emit(made, Planner(made).plan())
+
+
+# What Python takes for line ends in text, besides the newline.
+ODD_ENDS = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei"
+
+
+@pytest.mark.parametrize("format", ["csv", "text"])
+@pytest.mark.parametrize("value", [ODD_ENDS, "a\rb", "a\r", "\ra"])
+def test_a_line_ends_at_a_newline_and_nowhere_else(tmp_path: Path, format: str, value: str) -> None:
+    lines = [f'"{value}",1', "b,2"] if format == "csv" else [value, "b"]
+    heading = ["name,amount"] if format == "csv" else []
+    (tmp_path / "a").write_bytes("".join(f"{line}\r\n" for line in heading + lines).encode())
+    made = spout(tmp_path, format)
+    (metadata,) = Planner(made).all()
+
+    assert [row[0] for row in emit(made, metadata)] == [value, "b"]
+
+
+@pytest.mark.parametrize("line", ['1\r2,"x\n3,y"', '"x\r\n",1', '1,2\r3,"x'])
+def test_a_quoted_value_behind_a_carriage_return_ends_with_its_line(
+    tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "a").write_bytes(f"name,amount\n{line}\n".encode())
+    made = spout(tmp_path)
+    (metadata,) = Planner(made).all()
+
+    with pytest.raises(EmitError):
+        emit(made, metadata)

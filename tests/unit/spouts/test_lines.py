@@ -137,3 +137,13 @@ def test_a_memory_spout_goes_through_its_rows_and_repeats_them(tasks: int) -> No
 def test_a_row_that_does_not_fit_is_refused() -> None:
     with pytest.raises(FieldsError, match="expected a list of 1 values: word"):
         MemorySpout([["a", 1]], WORD)
+
+
+# What Python takes for line ends in text, besides the newline.
+ODD_ENDS = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei"
+
+
+def test_a_line_ends_at_a_newline_and_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "odd.txt").write_bytes(f"{ODD_ENDS}\n\r\r\nb{ODD_ENDS}".encode())
+
+    assert notes(tmp_path / "odd.txt") == ["\r", ODD_ENDS, f"b{ODD_ENDS}"]

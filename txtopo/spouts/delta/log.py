@@ -207,8 +207,15 @@ class DeltaLog:
             ) from error
         except OSError as error:
             raise failure(f"read the log of {self.uri!r}", error) from error
-        actions = [json.loads(line) for line in read.decode().splitlines() if line]
-        return _Entry(_digest(read), self._changes(version, actions))
+        try:
+            return _Entry(_digest(read), self._changes(version, actions_in(read)))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SourceDataLost(
+                f"the log of {self.uri!r} is damaged in version {version}; got {error!r:.200}; "
+                "expected one action of Delta in JSON a line; bring back a copy of the table that "
+                "is whole, or begin behind it with starting_version, under a new topology id",
+                version=version,
+            ) from error
 
     def _changes(self, version: int, actions: Sequence[dict[str, Any]]) -> tuple[ChangedFile, ...]:
         if self.changes:
@@ -257,6 +264,21 @@ class DeltaLog:
         if went and "partitionValues" not in removed:
             return "does not say of which partition the rows were that it took away"
         return None
+
+
+def actions_in(entry: bytes) -> list[dict[str, Any]]:
+    """Return the actions of a log entry.
+
+    Lines end with a newline and nothing else: the statistics of text may have U+2028, U+0085 and
+    other characters that ``str.splitlines`` takes for line ends, and JSON does not.
+
+    Raises:
+        ValueError: A line is not a JSON object.
+    """
+    actions = [json.loads(line) for line in entry.split(b"\n") if line.strip()]
+    if not all(isinstance(action, dict) for action in actions):
+        raise ValueError("a line is not an object")
+    return actions
 
 
 def maps_columns(what: str, configuration: Mapping[str, str | None]) -> str:

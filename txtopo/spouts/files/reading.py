@@ -167,7 +167,7 @@ class FilesEmitter(TransactionalEmitter):
             place |= {} if line is None else {"line": line}
             place |= {"byte": at + sum(map(len, lines[:row]))}
             refused = self._bad(each.file, "line", line, bad, error)
-            collector.set_aside(refused, place, lines[row].rstrip(b"\r\n"))
+            collector.set_aside(refused, place, lines[row].removesuffix(b"\n").removesuffix(b"\r"))
 
         parts = readable(len(lines), lambda a, b: read(a, b, self._schema), refuse)
         return _joined(parts, self._schema)
@@ -257,32 +257,39 @@ def _split(body: bytes) -> list[bytes]:
     return lines if lines[-1] != b"\n" else lines[:-1]
 
 
-def _csv(
-    block: bytes, header: list[str], format: FileFormat, schema: pa.Schema, *, again: bool = False
-) -> pa.Table:
+def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    table = arrow_csv.read_csv(
-        pa.BufferReader(block),
-        arrow_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=header),
-        arrow_csv.ParseOptions(delimiter=format.delimiter),
-        arrow_csv.ConvertOptions(
-            column_types=schema,
-            include_columns=schema.names,
-            null_values=list(format.null_values),
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    if b'"' in block and table.num_rows < sum(map(bool, block.splitlines())):
-        # If a range ended between the two lines, the value would be another one.
-        raise ValueError("a quoted value goes on behind the end of its line")
-    last = block.rstrip(b"\r\n").rpartition(b"\n")[2]
-    if b'"' in last and table.num_rows and not again:
+    def parsed(lines: bytes) -> pa.Table:
+        return arrow_csv.read_csv(
+            pa.BufferReader(lines),
+            arrow_csv.ReadOptions(
+                use_threads=False, block_size=len(lines) + 1, column_names=header
+            ),
+            arrow_csv.ParseOptions(delimiter=format.delimiter),
+            arrow_csv.ConvertOptions(
+                column_types=schema,
+                include_columns=schema.names,
+                null_values=list(format.null_values),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+    table = parsed(block)
+    if b'"' in block:
+        lines = list(filter(None, block.replace(b"\r\n", b"\n").split(b"\n")))
+        rows = len(lines)
+        if b"\r" in block and b"\r" in b"".join(lines):
+            # One that is in no quoted value ends a row, so a line may have several.
+            rows = sum(parsed(line).num_rows for line in lines)
         # Parse the last line twice: Arrow closes a quoted value at the end of a block, but not
         # before another line.
-        _csv(last + b"\n" + last, header, format, schema, again=True)
+        once, twice = (parsed(b"\n".join(lines[-1:] * times)).num_rows for times in (1, 2))
+        if table.num_rows < rows or twice < 2 * once:
+            # If a range ended between the two lines, the value would be another one.
+            raise ValueError("a quoted value goes on behind the end of its line")
     return fitted(table, schema)
 
 
@@ -293,7 +300,7 @@ def _text(block: bytes, schema: pa.Schema) -> pa.Table:
     text = block.decode().removesuffix("\n")
     lines = pc.split_pattern(pa.scalar(text), "\n").values
     if "\r" in text:
-        lines = pc.utf8_rtrim(lines, "\r")
+        lines = pc.replace_substring_regex(lines, r"\r\z", "")
     return fitted(pa.table([lines], ["line"]).rename_columns(schema.names or ["line"]), schema)
 
 

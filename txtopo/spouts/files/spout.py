@@ -220,7 +220,7 @@ class FileSpout(Spout):
 
     def _decoded(self, path: str, number: int, line: bytes) -> str:
         try:
-            return line.rstrip(b"\r\n").decode(self._encoding)
+            return line.removesuffix(b"\n").removesuffix(b"\r").decode(self._encoding)
         except UnicodeDecodeError as error:
             raise FieldsError(
                 f"line {number} of {path} cannot be decoded; got {line[:80]!r}; expected "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+import pyarrow as pa
 import pytest
 from deltalake import exceptions
 from deltalake.exceptions import (
@@ -45,6 +48,12 @@ ROWS: list[tuple[Exception, type[TxtopoError], type[TxtopoError]]] = [
     (TableNotFoundError("no log files"), LedgerGapError, LedgerGapError),
     (CommitFailedError("a concurrent transaction"), StoreUnavailable, StoreContended),
     (DeltaError("Invalid JSON in log"), StoreDamagedError, StoreDamagedError),
+    (DeltaError("Kernel error: Json error: Encountered non-UTF-8 data"), *[StoreDamagedError] * 2),
+    (json.JSONDecodeError("Expecting value", "x", 0), StoreDamagedError, StoreDamagedError),
+    (ValueError("invalid literal for int()"), StoreDamagedError, StoreDamagedError),
+    (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"), StoreDamagedError, StoreDamagedError),
+    (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), ValueRefusedError, ValueRefusedError),
+    (pa.ArrowInvalid("of next year"), StoreUnavailable, UnknownOutcomeError),
     (DeltaError("Cast error: 9"), ValueRefusedError, ValueRefusedError),
     (DeltaError("of next year"), StoreUnavailable, UnknownOutcomeError),
 ]

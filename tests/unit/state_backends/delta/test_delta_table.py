@@ -322,3 +322,22 @@ def test_tables_of_odd_names_are_listed(url: str) -> None:
             assert reader.get("a") == number
     stored = open_state(url, table="a/b").open().stored()
     assert {table.name for table in stored or ()} == set(names)
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85"])
+def test_a_key_with_an_odd_line_end_may_be_in_the_predicate_of_a_log_entry(
+    counts: State, sign: str
+) -> None:
+    """Other signs that ``splitlines`` cuts at are escaped there."""
+    key = f"tea{sign}pot"
+    store = StateDriver(counts)
+    store.merge(1, [(key, 1)])
+    store.merge(2, [(key, 2)])
+    entry = max(log_of(store).glob("*.json")).read_text()
+    store.close()
+
+    again = StateDriver(counts, epoch=2)
+    again.merge(3, [(key, 4)])
+
+    assert f"'{key}'" in entry
+    assert seen(table_of(again)) == {key: 7}
