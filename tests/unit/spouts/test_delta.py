@@ -334,7 +334,5 @@ def test_a_damaged_log_ends_the_run_and_is_named(tmp_path: Path, damage: bytes) 
     planner = Planner(spout(tmp_path))
     (tmp_path / "_delta_log" / f"{0:020}.json").write_bytes(damage)
 
-    with pytest.raises(
-        SourceDataLost, match=r"damaged in version 0; got .*; expected one action"
-    ):
+    with pytest.raises(SourceDataLost, match=r"damaged in version 0; got .*; expected one action"):
         planner.plan()

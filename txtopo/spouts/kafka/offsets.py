@@ -26,6 +26,7 @@ from txtopo.errors import (
     SourceDataLost,
 )
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
+from txtopo.kafka_errors import may_pass
 from txtopo.metadata import Json
 from txtopo.spouts.spout import other_position
 
@@ -238,6 +239,38 @@ class Offsets:
                         continue
                     raise
                 found[name] = Topic(str(told.topic_id), len(told.partitions))
+        return found
+
+    def cleanup_policies(self, names: Sequence[str]) -> dict[str, str | None]:
+        """Return the ``cleanup.policy`` of topics; None where the cluster does not tell it.
+
+        It takes one round trip. A topic that does not exist is left out.
+
+        Raises:
+            InfrastructureError: The cluster cannot be reached; try again.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import (  # type: ignore[attr-defined]
+            ConfigResource,
+            ResourceType,
+        )
+
+        found: dict[str, str | None] = {}
+        with self._asking("describe the settings of topics") as client:
+            answers = client.describe_configs(
+                [ConfigResource(ResourceType.TOPIC, name) for name in names],
+                request_timeout=self._connection.timeout_s,
+            )
+            for resource, answer in answers.items():
+                try:
+                    setting = answer.result().get("cleanup.policy")
+                    found[resource.name] = None if setting is None else str(setting.value)
+                except KafkaException as error:
+                    if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        continue
+                    if may_pass(error.args[0]):
+                        raise
+                    found[resource.name] = None
         return found
 
     def can_start(self, look: Look) -> bool:

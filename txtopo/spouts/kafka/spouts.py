@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Literal
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.clock import now
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
@@ -32,6 +33,7 @@ from txtopo.spouts.kafka.offsets import (
     Positions,
     Range,
     Start,
+    Topic,
     Topics,
     checked_start,
     from_json,
@@ -65,6 +67,10 @@ BATCH_RECORDS_MAX = 10_000
 # partitions of Kafka, found by their names. Tasks beyond this number have nothing to do.
 SHARES = 64
 
+# How long a topic that becomes compacted may stay unnoticed. By itself Kafka compacts a segment
+# that is a week old; a question costs a round trip.
+COMPACTION_CHECK_S = 60.0
+
 OnDataLoss = Literal["stop", "record"]
 
 _logger = logger_of("txtopo.spouts")
@@ -78,7 +84,8 @@ class KafkaTransactionalSpout(TransactionalSpout):
     with ``SourceDataLost`` when retention has deleted records of a range, or the records that come
     next; the error names topic, partition, wanted offset and first available offset. A topic that
     was deleted, or made again under its name, stops the run as well. A topic with
-    ``cleanup.policy=compact`` may bring fewer records on replay: use ``KafkaOpaqueSpout``.
+    ``cleanup.policy=compact`` may bring fewer records on replay, so it is refused, also one that
+    becomes compacted later, within a minute: use ``KafkaOpaqueSpout``.
 
     A broker that is down fails the attempt after ``timeout_s``; it is tried again, with pauses,
     until the broker is back. A partition without a leader keeps its position while the others go
@@ -144,10 +151,14 @@ class KafkaTransactionalSpout(TransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: A named topic does not exist, or no batch can have ``min_batch_rows``.
+            ConfigError: A named topic does not exist, a topic is compacted, or no batch can have
+                ``min_batch_rows``.
         """
         self._source.check(config)
-        return RangesCoordinator(self._source)
+        coordinator = RangesCoordinator(self._source)
+        with suppress(InfrastructureError):  # planning will wait for the cluster
+            coordinator.check_kept(self._source.offsets.topics())
+        return coordinator
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part."""
@@ -367,12 +378,62 @@ class RangesCoordinator(TransactionalCoordinator):
         self._source = source
         self._check = LossCheck()
         self._look: Look | None = None
+        # When the policy of a topic was asked last, by its name and id; which ones are not told.
+        self._asked_s: dict[tuple[str, str], float] = {}
+        self._untold: set[str] = set()
+
+    def check_kept(self, topics: Mapping[str, Topic]) -> None:
+        """Check that compaction takes no record away, for each topic about once a minute.
+
+        A topic whose policy the cluster does not tell is read, and named in the log once.
+
+        Raises:
+            ConfigError: A topic is compacted.
+            InfrastructureError: The cluster cannot be reached, and a topic was never asked for.
+        """
+        now_s = now()
+        asked = {(name, topic.id): name for name, topic in topics.items()}
+        due = {
+            topic: name
+            for topic, name in asked.items()
+            if now_s - self._asked_s.get(topic, -COMPACTION_CHECK_S) >= COMPACTION_CHECK_S
+        }
+        if not due:
+            return
+        try:
+            policies = self._source.offsets.cleanup_policies([*due.values()])
+        except InfrastructureError:
+            if not due.keys() <= self._asked_s.keys():
+                raise
+            return  # what is planned next shows whether the cluster is away
+        for topic, name in due.items():
+            if name not in policies and topic not in self._asked_s:
+                raise InfrastructureError(f"topic {name!r} is not known everywhere; looking again")
+        for name, policy in policies.items():
+            if policy is None:
+                self._warn_untold(name)
+            elif "compact" in policy:
+                raise _compacted(name, policy)
+        self._asked_s = {topic: now_s for topic in due if due[topic] in policies} | {
+            topic: self._asked_s[topic] for topic in asked if topic not in due
+        }
+
+    def _warn_untold(self, name: str) -> None:
+        if name not in self._untold:
+            self._untold.add(name)
+            text = (
+                "the cluster does not tell whether topic %r is compacted; expected a user who may "
+                "describe its settings (DescribeConfigs); it is read as one that is not: a replay "
+                "of a compacted one may lack records"
+            )
+            _logger.warning(text, name)
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         """Return whether there are records after the last batch, enough to plan the next."""
         self._look = look = self._source.offsets.look()
         before = from_json(last.metadata)
         self._check.positions(before, look)
+        self.check_kept(look.topics)
         first = last.metadata is None
         return self._source.is_ready(txid, last, before, look, first=first)
 
@@ -657,6 +718,15 @@ def check_topics(offsets: Offsets) -> None:
             "make it before the topology starts",
             topic=missing[0],
         )
+
+
+def _compacted(topic: str, policy: str) -> ConfigError:
+    return ConfigError(
+        f"topic {topic!r} of a KafkaTransactionalSpout is compacted; got {policy!r} as its "
+        "cleanup.policy; expected 'delete', since a replay may lack records that were compacted meanwhile; read it "
+        "with a KafkaOpaqueSpout, or set the policy of the topic",
+        topic=topic,
+    )
 
 
 def checked_max(records: int) -> int:

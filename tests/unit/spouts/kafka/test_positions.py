@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,7 @@ from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression
 from txtopo.kafka_connection import Connection
 from txtopo.metadata import Json
-from txtopo.spouts.kafka import offsets
+from txtopo.spouts.kafka import offsets, spouts
 from txtopo.spouts.kafka.offsets import (
     MISSING_LOOKS_MAX,
     KafkaPartition,
@@ -36,6 +39,8 @@ from txtopo.spouts.kafka.spouts import (
 from txtopo.spouts.spout import LastBatch
 
 pytest.importorskip("confluent_kafka")
+from confluent_kafka import KafkaError, KafkaException
+
 A, B = KafkaPartition("orders", 0), KafkaPartition("orders", 1)
 BEFORE = Positions({"orders": "id"}, {A: Range(0, 7), B: Range(2, 5)})
 
@@ -43,9 +48,16 @@ BEFORE = Positions({"orders": "id"}, {A: Range(0, 7), B: Range(2, 5)})
 class Looks(Offsets):
     """Brokers that answer with what a test says."""
 
-    def __init__(self, *looks: Look) -> None:
+    def __init__(self, *looks: Look, policy: str | None = "delete") -> None:
         super().__init__(Connection("nowhere:1"), "orders")
         self._looks = list(looks)
+        self.policy = policy
+        self.away = False
+
+    def cleanup_policies(self, names: Sequence[str]) -> dict[str, str | None]:
+        if self.away:
+            raise InfrastructureError("no answer")
+        return dict.fromkeys(names, self.policy)
 
     def look(self, partitions: object = None) -> Look:
         return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
@@ -200,3 +212,113 @@ def test_the_first_batch_waits_until_all_that_was_named_is_seen() -> None:
         emitter(spout)._batch(Positions(), one, [A], first=True)
     with pytest.raises(InfrastructureError, match="orders-0 has no leader, so the first batch"):
         emitter(spout)._batch(Positions(), EMPTY, [A], first=True)
+
+
+def look_again(coordinator: RangesCoordinator) -> bool:
+    return coordinator.is_ready(2, LastBatch(1, BEFORE.to_json()))
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete, compact"])
+def test_a_compacted_topic_is_refused_before_anything_is_planned(policy: str) -> None:
+    """A replay might lack records that an earlier attempt has brought."""
+    coordinator = RangesCoordinator(source(Looks(ALL, policy=policy)))
+
+    with pytest.raises(ConfigError, match=f"'orders' of .* is compacted; got .*{policy}") as found:
+        look_again(coordinator)
+    assert found.value.facts == {"topic": "orders"}
+
+
+def test_a_topic_that_becomes_compacted_is_refused_at_the_next_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = SimpleNamespace(now_s=0.0)
+    monkeypatch.setattr(spouts, "now", lambda: time.now_s)
+    looks = Looks(ALL)
+    coordinator = RangesCoordinator(source(looks))
+    assert look_again(coordinator)
+    looks.policy = "compact"
+    time.now_s = spouts.COMPACTION_CHECK_S - 1
+    assert look_again(coordinator)
+    time.now_s += 1
+
+    with pytest.raises(ConfigError, match="is compacted"):
+        look_again(coordinator)
+
+
+def test_a_topic_that_comes_to_match_or_is_made_again_is_asked_for_at_once() -> None:
+    looks = Looks(ALL, shown({A: Range(0, 9), KafkaPartition("returns", 0): Range(0, 1)}))
+    coordinator = RangesCoordinator(source(looks))
+    assert look_again(coordinator)
+    looks.policy = "compact"
+
+    with pytest.raises(ConfigError, match="is compacted") as found:
+        look_again(coordinator)
+    assert found.value.facts == {"topic": "returns"}
+
+
+def test_a_policy_that_may_not_be_seen_is_warned_of_once_by_name(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spouts, "COMPACTION_CHECK_S", 0.0)
+    coordinator = RangesCoordinator(source(Looks(ALL, policy=None)))
+    with caplog.at_level(logging.WARNING, "txtopo"):
+        assert all([look_again(coordinator), look_again(coordinator)])
+
+    assert caplog.text.count("does not tell whether topic 'orders' is compacted") == 1
+
+
+def test_nothing_is_planned_of_a_topic_before_its_policy_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spouts, "COMPACTION_CHECK_S", 0.0)
+    looks = Looks(ALL)
+    looks.away = True
+    coordinator = RangesCoordinator(source(looks))
+    with pytest.raises(InfrastructureError):
+        look_again(coordinator)
+    looks.away = False
+    assert look_again(coordinator)
+    looks.away = True
+
+    assert look_again(coordinator)
+
+
+class Answer:
+    """What a broker says of the settings of a topic."""
+
+    def __init__(self, said: str) -> None:
+        self._said = said
+
+    def result(self) -> dict[str, Any]:
+        if self._said.isupper():
+            raise KafkaException(KafkaError(getattr(KafkaError, self._said)))
+        return {"cleanup.policy": SimpleNamespace(value=self._said)} if self._said else {}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("delete", {"orders": "delete"}),
+        ("", {"orders": None}),
+        ("TOPIC_AUTHORIZATION_FAILED", {"orders": None}),
+        ("CLUSTER_AUTHORIZATION_FAILED", {"orders": None}),
+        ("UNSUPPORTED_VERSION", {"orders": None}),
+        ("UNKNOWN_TOPIC_OR_PART", {}),
+        ("_TIMED_OUT", InfrastructureError),
+    ],
+)
+def test_who_may_not_describe_a_topic_reads_it(
+    said: str, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = SimpleNamespace(
+        describe_configs=lambda asked, **_: {each: Answer(said) for each in asked},
+        poll=lambda _: None,
+    )
+    monkeypatch.setattr(offsets, "admin_client", lambda _: (client, []))
+    asked = Offsets(Connection("nowhere:1"), "orders")
+
+    if isinstance(expected, dict):
+        assert asked.cleanup_policies(["orders"]) == expected
+    else:
+        with pytest.raises(expected):
+            asked.cleanup_policies(["orders"])
