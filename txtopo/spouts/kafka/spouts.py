@@ -723,8 +723,8 @@ def check_topics(offsets: Offsets) -> None:
 def _compacted(topic: str, policy: str) -> ConfigError:
     return ConfigError(
         f"topic {topic!r} of a KafkaTransactionalSpout is compacted; got {policy!r} as its "
-        "cleanup.policy; expected 'delete', since a replay may lack records that were compacted meanwhile; read it "
-        "with a KafkaOpaqueSpout, or set the policy of the topic",
+        "cleanup.policy; expected 'delete', since a replay may lack records that were compacted "
+        "meanwhile; read it with a KafkaOpaqueSpout, or set the policy of the topic",
         topic=topic,
     )
 

@@ -153,7 +153,7 @@ def test_gaps_of_compaction_end_a_batch_all_the_same(kafka: KafkaBroker) -> None
         spout = log.opaque(start="earliest")
         return values(read_opaque(Partitioned(spout), 1))
 
-    with pytest.raises(ConfigError, match="is compacted; got .*'compact'; expected"):
+    with pytest.raises(ConfigError, match="is compacted; got 'compact'"):
         log.transactional().coordinator(Config(), context())
     wait_until(lambda: len(set(left()) - {"tail"}) == 3, "the log is compacted")
     run = Partitioned(log.opaque(batch_records_max=7))
