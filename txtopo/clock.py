@@ -6,7 +6,10 @@ Only this module and the simulator import ``time``. Code that the simulator runs
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
+from functools import partial
 
 
 def now() -> float:
@@ -19,6 +22,24 @@ def wall_clock() -> float:
     return time.time()
 
 
+def steady() -> float:
+    """Return seconds on a clock that nobody sets, and that goes on while the machine sleeps."""
+    return _asleep_too()
+
+
 def sleep(seconds: float) -> None:
     """Block this thread. Never call it on a loop."""
     time.sleep(seconds)
+
+
+def _counting_sleep() -> Callable[[], float]:
+    # Linux does not count suspend in CLOCK_MONOTONIC, nor does time.monotonic of macOS.
+    names = ["CLOCK_BOOTTIME", *(["CLOCK_MONOTONIC"] if sys.platform == "darwin" else [])]
+    for name in names:
+        clock_id = getattr(time, name, None)
+        if clock_id is not None:
+            return partial(time.clock_gettime, clock_id)
+    return time.monotonic
+
+
+_asleep_too = _counting_sleep()

@@ -259,6 +259,8 @@ def _limits(pace: dict[str, Any], now_s: float) -> dict[str, object]:
     if full_at_s is not None and now_s - full_at_s >= 1:
         window = f"max_spout_pending {cell(pace['window_txids'])}"
         lines["window"] = f"{window}, full for {duration(now_s - full_at_s)}"
+    for name, told in (pace.get("held_back") or {}).items():
+        lines[f"held back by {name}"] = told
     return lines
 
 

@@ -14,6 +14,7 @@ from txtopo.errors import ConfigError, EmitError
 from txtopo.metadata import BatchMetadata, Json, json_copy, shown
 from txtopo.pacing import Asked, Grant, Held, Pacer
 from txtopo.runtime.facts import FactsPlanner, Times, time_of
+from txtopo.runtime.plan_clock import held_back_by
 from txtopo.spouts.spout import (
     LastBatch,
     PartitionedCoordinator,
@@ -158,6 +159,14 @@ class BatchPlanner:
         """Return what the source lost before a batch could read it, by partition."""
         lost = self._coordinator.lost(self._plain(self._metadata(metadata)) or {})
         return {str(partition): str(what) for partition, what in dict(lost).items()}
+
+    @property
+    def held_back(self) -> Mapping[str, str]:
+        """What waits for its time or was set aside, in words: of the spout, and of the clock."""
+        # A coordinator of a user need not be derived from ours, and then may lack the method.
+        told = getattr(self._coordinator, "held_back", lambda: None)()
+        found = {self.spout_id: str(told)} if told else {}
+        return {**found, **held_back_by(self._times)}
 
     def commit(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> None:
         """Call the emitter's ``commit``, if it has one.

@@ -118,6 +118,7 @@ class TopologyDriver:
             "settings": given,
             "window_txids": config.window_txids,
             "window_full_at_s": term.window_full_at_s if term is not None else None,
+            "held_back": dict(self._context.planner.held_back),
         }
 
     # ------------------------------------------------------------ requests of the run handle

@@ -2,8 +2,9 @@
 
 Rules
 -----
-1. The time of a txid is the wall clock, but never before that of the txid before. The metadata of
-   that one is always stored, so it holds across takeovers, restarts and clocks that are set back.
+1. The time of a txid is the wall clock, as far as :mod:`txtopo.runtime.plan_clock` believes it, but
+   never before that of the txid before. The metadata of that one is always stored, so it holds
+   across takeovers, restarts and clocks that are set back. If it stands still so, that is told.
 2. A table keeps the version of the txid before, until its ``refresh_s`` has passed and a newer one
    is found. One that is out of reach, or whose newest version cannot be used, keeps its version
    too: what is loaded can go on. What cannot be used is never stored.
@@ -30,6 +31,7 @@ from txtopo.errors import (
 from txtopo.log_records import logger_of, one_line
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.retries import LOGGER
+from txtopo.runtime.plan_clock import JUMP_S
 
 if TYPE_CHECKING:
     from txtopo.topology.graph import Graph
@@ -66,6 +68,7 @@ class FactsPlanner:
         self._asks, self._lookups = graph.asks, graph.lookups
         self._looked_s: dict[str, float] = {}
         self._lost: set[str] = set()
+        self._waits = False
         for lookup in self._lookups.values() if times is not None else ():
             lookup.check()
 
@@ -85,7 +88,7 @@ class FactsPlanner:
         if not self._asks or self._times is None:
             return None
         known = before.facts if before is not None and before.facts is not None else {}
-        facts: dict[str, Json] = {"time": max(self._now_ms(), time_of(known))}
+        facts: dict[str, Json] = {"time": max(self._now_ms(txid, time_of(known)), time_of(known))}
         tables = known.get("tables")
         if self._lookups:
             held = tables if isinstance(tables, dict) else {}
@@ -130,9 +133,21 @@ class FactsPlanner:
             return not self._asks
         return self._lookups.keys() <= _tables_of(facts).keys()
 
-    def _now_ms(self) -> int:
+    def _now_ms(self, txid: int, before_ms: int) -> int:
+        """Return the present; tell when planned time begins to wait for it."""
         assert self._times is not None
-        return int(self._times.wall_clock() * 1000)
+        now_ms = int(self._times.wall_clock() * 1000)
+        waits = before_ms - now_ms > JUMP_S * 1000
+        if waits and not self._waits:
+            text = (
+                "topology %r: planned time stands still from txid %d on, until the clock of this "
+                "driver is no more %.1f s behind it; an earlier txid was planned by a clock that "
+                "was ahead, or this one is behind; set the clocks of the drivers by NTP"
+            )
+            told = self._topology_id, txid, (before_ms - now_ms) / 1000
+            _logger.warning(text, *told, extra={"topology": self._topology_id, "txid": txid})
+        self._waits = waits
+        return now_ms
 
     def _version(self, id: str, held: Json, txid: int, time_ms: int) -> Json:
         assert self._times is not None

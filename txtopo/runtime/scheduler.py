@@ -53,6 +53,13 @@ class Scheduler(Protocol):
         """Return seconds on a clock that only goes forward."""
         ...
 
+    def steady(self) -> float:
+        """Return seconds on a clock that nobody sets, and that goes on while the machine sleeps.
+
+        It tells how far the wall clock should have gone, and nothing waits by it.
+        """
+        ...
+
     def wall_clock(self) -> float:
         """Return seconds since 1970, for display only: the clock may be set back."""
         ...
@@ -146,6 +153,10 @@ class ThreadScheduler:
     def now(self) -> float:
         """Return seconds on the monotonic clock."""
         return clock.now()
+
+    def steady(self) -> float:
+        """Return seconds on the clock that counts sleep."""
+        return clock.steady()
 
     def wall_clock(self) -> float:
         """Return seconds since 1970."""

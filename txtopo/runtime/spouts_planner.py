@@ -34,6 +34,7 @@ from txtopo.metadata import BatchMetadata, Json, absent, part_of
 from txtopo.retries import LOGGER
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.facts import FactsPlanner, Times
+from txtopo.runtime.plan_clock import Clocks, PlanClock
 from txtopo.transactional_state.nodes import check_metadata_size
 
 if TYPE_CHECKING:
@@ -45,13 +46,19 @@ _logger = logger_of(LOGGER)
 
 
 def planner_of(
-    graph: Graph, config: Config, times: Times | None = None
+    graph: Graph, config: Config, clocks: Clocks | None = None
 ) -> BatchPlanner | SpoutsPlanner:
     """Return what plans the batches of a topology.
+
+    Args:
+        graph: The topology.
+        config: Its settings.
+        clocks: The clocks of the process; None if nothing is planned.
 
     Raises:
         ConfigError: The topology is paced, and cannot be; or an error of a spout's.
     """
+    times = None if clocks is None else PlanClock(clocks, graph.id)
     if len(graph.spouts) > 1:
         return SpoutsPlanner(graph, config, times)
     facts = FactsPlanner(graph, times)
@@ -137,6 +144,11 @@ class SpoutsPlanner:
             "losses",
             lambda p: p.lost(metadata.of(p.spout_id)) if taking(p.spout_id) else {},
         )
+
+    @property
+    def held_back(self) -> Mapping[str, str]:
+        """What waits for its time or was set aside, in words: of each spout, and of the clock."""
+        return {name: told for part in self.parts for name, told in part.held_back.items()}
 
     def close(self) -> None:
         """Close the coordinators and the emitters."""

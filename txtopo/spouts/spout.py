@@ -137,6 +137,14 @@ class TransactionalCoordinator(ABC):
         """
         return {}
 
+    def held_back(self) -> str | None:
+        """Return what the source has and is not read now, in words; None if there is nothing.
+
+        For what waits until its time has come, or was set aside: pages, metrics and ``txtopo show``
+        tell it. Called at any time, from any thread, so it must not block.
+        """
+        return None
+
     def close(self) -> None:  # noqa: B027 - optional hook
         """Release what was opened."""
 
@@ -388,6 +396,14 @@ class PartitionedCoordinator(ABC):
         shown in the progress. Called as ``lag`` is.
         """
         return {}
+
+    def held_back(self) -> str | None:
+        """Return what the source has and is not read now, in words; None if there is nothing.
+
+        For what waits until its time has come, or was set aside: pages, metrics and ``txtopo show``
+        tell it. Called at any time, from any thread, so it must not block.
+        """
+        return None
 
     def close(self) -> None:  # noqa: B027 - optional hook
         """Release what was opened."""

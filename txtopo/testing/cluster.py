@@ -174,6 +174,10 @@ class VirtualTime:
         """Return the simulated time in seconds."""
         return self.timeline.now_s
 
+    def steady(self) -> float:
+        """Return the simulated time in seconds."""
+        return self.timeline.now_s
+
     def wall_clock(self) -> float:
         """Return the simulated time in seconds since 1970."""
         return 1.6e9 + self.timeline.now_s

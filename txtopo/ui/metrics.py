@@ -94,6 +94,8 @@ partitions | gauge | shown | partitions of which a lag is known; shown is yes if
     lag_records
 lag_files | gauge | | files behind the last committed batch
 lag_bytes | gauge | | bytes of files behind the last committed batch
+held_back | gauge | by | 1 while something is not read: by is the spout that has what waits for its
+    time or was set aside, or (clock) while the clock of the driver is in doubt
 losses_total | counter | | batches before which a partition of the source had lost records,
     counted for each partition
 plan_seconds | histogram | | how long the spout took to plan a batch
@@ -196,6 +198,8 @@ def _of_batches(
         yield "attempts_failed_total", kind, count
     yield "failures_in_a_row", (), counters["failures_in_a_row"]
     yield "replayed_txids_total", (), counters["replayed_txids"]
+    for name in (facts["pace"] or {}).get("held_back") or ():
+        yield "held_back", (name,), 1
     yield "losses_total", (), sum(counters["losses"].values())
     yield "driver_bytes_total", (), counters["driver_bytes"]
     for phase in ("plan", "process", "wait", "commit"):

@@ -201,6 +201,46 @@ def test_the_time_of_a_txid_is_never_before_that_of_the_txid_before() -> None:
     assert second == first
 
 
+@pytest.mark.rule("txtopo.runtime.facts", "Rules", 1)
+def test_planned_time_that_stands_still_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    clocks = Clocks()
+    plans = planner(Table(), clocks)
+    first = BatchMetadata(facts=plans.planned(1, None))
+
+    for clocks.wall_s in (1000.0, 996.0, 900.0, 901.0, 1001.0, 800.0):
+        plans.planned(2, first)
+
+    text = "planned time stands still from txid 2 on, until the clock of this driver is no more "
+    assert [each.partition(text)[2][:7] for each in caplog.messages] == ["100.0 s", "200.0 s"]
+
+
+def test_a_run_whose_clock_jumps_plans_without_it_and_says_so() -> None:
+    class Jumping(RaisingScheduler):
+        ahead_s = 0.0
+
+        def wall_clock(self) -> float:
+            return super().wall_clock() + self.ahead_s
+
+    source, ensemble, scheduler = Source("numbers", 8), MemoryEnsemble(), Jumping("never")
+    begun = datetime.now(UTC) - timedelta(milliseconds=1)
+    run = start_topology(
+        stamped(open_state("memory:"), source),
+        None,
+        ONE_BY_ONE,
+        scheduler=scheduler,
+        ensemble=ensemble,
+    )
+    with run:
+        run.process_all_available(LIMIT_S)
+        scheduler.ahead_s = 86_400.0
+        source.rows = 12
+        run.process_all_available(LIMIT_S)
+        assert "went ahead by 86400 s" in run.board.facts()["pace"]["held_back"]["(clock)"]
+
+    times = [facts["time"] / 1000 for facts in facts_in(ensemble).values()]
+    assert begun.timestamp() <= min(times) <= max(times) <= datetime.now(UTC).timestamp()
+
+
 @pytest.mark.rule("txtopo.runtime.facts", "Rules", 2)
 def test_a_newer_version_is_looked_for_after_the_refresh_only() -> None:
     clocks, table = Clocks(), Table(1)

@@ -130,6 +130,7 @@ def test_the_board_says_what_limits_a_batch() -> None:
             "settings": {},
             "window_txids": LOCAL.window_txids,
             "window_full_at_s": None,
+            "held_back": {},
         }
 
 

@@ -51,7 +51,8 @@ def board_of(
 ) -> Board:
     """Return the board of a run that has committed one txid, and failed once at the next."""
     board = Board("totals", "transactional", topology_of(memory_state()).graph)
-    board.attach(lambda: "running")
+    held: dict[str, Any] = {"held_back": {"(clock)": "it went ahead"}}
+    board.attach(lambda: "running", lambda: held)
     board.on_change(Leading("totals", 3, 1, None))
     attempt = TransactionAttempt(1, 0, 3)
     board.on_change(BatchPlanned(attempt, 0.5))

@@ -242,6 +242,10 @@ class VirtualScheduler:
         """Return the virtual time in seconds."""
         return self._process.world.timeline.now_s
 
+    def steady(self) -> float:
+        """Return the virtual time in seconds."""
+        return self.now()
+
     def wall_clock(self) -> float:
         """Return the time on the clock of the process, which may jump."""
         return 1.6e9 + self._process.clock_error_s + self.now()

@@ -44,7 +44,7 @@ class Faults:
         job_lost: A job ends without an outcome, as after the loss of an executor.
         bolt_fails: A bolt raises ``FailedException``.
         bolt_breaks: A bolt raises something else, which ends the run; it is started again.
-        clock: The clock of a process jumps by up to an hour.
+        clock: The clock of a process jumps by up to an hour; that of a new one may be wrong.
         stop: A run is asked to stop, and started again.
         pause: A run is deactivated for a while.
         empty_replay: A replay of an opaque batch takes nothing at all.

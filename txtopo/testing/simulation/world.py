@@ -39,7 +39,7 @@ from txtopo.testing.simulation.clock import (
     Timeline,
     VirtualScheduler,
 )
-from txtopo.testing.simulation.faults import Chaos, Faults
+from txtopo.testing.simulation.faults import CLOCK_JUMP_S, Chaos, Faults
 from txtopo.testing.simulation.history import History
 from txtopo.testing.simulation.operators import Operators
 from txtopo.testing.simulation.outside import (
@@ -66,6 +66,10 @@ ASK_AGAIN_S = 1.0
 CHAOS_SALT = 0x5EED
 
 TOKENS_SALT = 0x70CE2
+
+CLOCKS_SALT = 0xC10C5
+
+CLOCKS_WRONG_SHARE = 0.5
 
 _numbers = itertools.count()
 
@@ -101,6 +105,8 @@ class World:
         self.chaos = Chaos(random.Random(seed ^ CHAOS_SALT), faults, self._note_fault)
         # A generator of its own, so that drawing a token does not change the faults of a seed.
         self.tokens = random.Random(seed ^ TOKENS_SALT)
+        # A jump of a running clock is not believed, one from before the process began is.
+        self.clocks = random.Random(seed ^ CLOCKS_SALT) if faults.clock else None
         self.ensemble = SimulatedEnsemble(self)
         self.leftovers = Leftovers()
         self.topology: Topology | None = None
@@ -329,7 +335,10 @@ class SimulatedProcess(TopologyListener):
         self.alive = True
         self.frozen = False
         self.epoch = 0
+        clocks = world.clocks
         self.clock_error_s = 0.0
+        if clocks is not None and clocks.random() < CLOCKS_WRONG_SHARE:
+            self.clock_error_s = clocks.uniform(-CLOCK_JUMP_S, CLOCK_JUMP_S)
         self.driver: TopologyDriver | None = None
         self.scheduler = VirtualScheduler(self)
         self._works: list[BlockingWork] = []

@@ -1369,6 +1369,7 @@
       by && pace.rows_max !== 0 && `limited by ${of(by)}${known(pace.rows_max) ? `: last batch up to ${plural(pace.rows_max, "row", "rows")}` : ""}`,
       `${number(flight)} of ${plural(pace.window_txids, "batch", "batches")} in flight`,
       full_s >= 1 && `window of max_spout_pending full for ${span(full_s)}`,
+      ...Object.entries(pace.held_back || {}).map(([name, told]) => `${name}: ${asText(told)}`),
     ].filter(Boolean);
   }
 
