@@ -1,14 +1,23 @@
 """The spout that reads a SQL table by ranges of a growing key: QueryTransactionalSpout.
 
 The metadata of a batch is ``{"after": key, "upto": key, "cuts": [[key, rows], …], "newest": key,
-"source": {"key": name, "query": text}}``.
+"gaps": [[key, key], …], "source": {"key": name, "query": text}}``.
 
 Each cut is read by one task: the rows after the key of the cut before it, up to its own key. The
 number of rows was counted when the batch was planned; a task that reads another number knows that
 rows were changed. ``newest`` was the largest key in the table at that time; when the table ends
-before it, unread rows have been deleted. ``source`` tells a position from one in another table or
-by another key, which may be an equal number; metadata without it is of an earlier version, and is
-taken as it is.
+before it, unread rows have been deleted. ``gaps`` are the largest distances between keys so far,
+for keys that are numbers. ``source`` tells a position from one in another table or by another key,
+which may be an equal number; metadata without it is of an earlier version, and is taken as it is.
+
+Rows
+----
+1. A row whose key is a time that has not come yet is not there yet: it is no newest key, and no
+   batch reads up to it. So one row of a writer whose clock is ahead does not take the position past
+   all rows of the present. It is told, and read when its time has come.
+2. No such bound is known of numbers. A row whose number is far ahead, as one typed by hand, is
+   read, and the position with it. The rows that follow then have keys within the gap before it,
+   which count as read. So the largest gaps are kept, and a row that appears in one ends the run.
 """
 
 from __future__ import annotations
@@ -115,6 +124,9 @@ _TICK_S = 1.0
 # A longer query is in metadata by its beginning and its digest.
 _QUERY_CHARACTERS_MAX = 200
 
+# The largest gap is that before a number which was typed by hand, but one may be of the source.
+_GAPS_MAX = 4
+
 # The rows that a task holds at once; record batches of this size are the fastest to process.
 _ROWS_AT_ONCE = 10_000
 
@@ -134,6 +146,11 @@ class QueryTransactionalSpout(TransactionalSpout):
     would be skipped, and nothing could notice. So the spout reads up to a key only when it has seen
     the key for ``settle_s`` seconds. Give more seconds than the longest transaction that inserts
     rows takes. 0 is right if the table no longer grows, or if one transaction at a time inserts.
+
+    A key that is a time is read when the time has come, by the clock of the database in UTC: a row
+    of a writer whose clock is ahead waits, and a warning, the page and the metrics say so. A number
+    is read however far it is ahead. If rows then come with numbers in the gap before it, which
+    count as read, the run ends with ``OffsetRegression``.
 
     Ranges are planned in the driver; the tasks divide a batch and read it. Rows are read in the
     order of the key, so give it an index. Rows of equal keys stay in one batch, in no order.
@@ -158,6 +175,9 @@ class QueryTransactionalSpout(TransactionalSpout):
         settle_s: How many seconds a key must have been visible before it is read.
         start_after: Start after this key (exclusive); None starts with the first row.
         batch_rows_max: Maximum rows of a batch; exceeded only to keep rows of equal keys together.
+        max_ahead_s: How many seconds a key that is a time may be ahead of the database's clock and
+            be read: as many as local times are ahead of UTC, if keys are local times. None for any,
+            if the table no longer grows.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -181,6 +201,7 @@ class QueryTransactionalSpout(TransactionalSpout):
         settle_s: float,
         start_after: Any = None,
         batch_rows_max: int = 10_000,
+        max_ahead_s: float | None = 0.0,
     ) -> None:
         if type(batch_rows_max) is not int or batch_rows_max < 1:
             raise ConfigError(
@@ -192,6 +213,7 @@ class QueryTransactionalSpout(TransactionalSpout):
                 f"settle_s of a query is wrong; got {settle_s!r}; expected seconds: more than the "
                 "longest transaction that inserts rows takes, or 0 if there is one at a time"
             )
+        _check_ahead(max_ahead_s)
         check_text("the URL of a query", unquote(url))
         kind = check_key(key, fields, start_after)
         if isinstance(start_after, datetime.datetime) and start_after.tzinfo is not None:
@@ -201,6 +223,7 @@ class QueryTransactionalSpout(TransactionalSpout):
         self._start_after = start_after
         self._settle_s = settle_s
         self._batch_rows_max = batch_rows_max
+        self._max_ahead_s = max_ahead_s
 
     def coordinator(self, config: Config, context: TaskContext) -> QueryCoordinator:
         """Make the planning part.
@@ -217,6 +240,7 @@ class QueryTransactionalSpout(TransactionalSpout):
             self._batch_rows_max,
             context,
             allow_change=config.allow_change,
+            max_ahead_s=self._max_ahead_s,
         )
         planner.check()
         return planner
@@ -246,6 +270,11 @@ class QuerySource:
 
     def __repr__(self) -> str:
         return f"QuerySource({self.query!r:.100})"
+
+    @property
+    def counts(self) -> bool:
+        """Whether the key is a number, not a time."""
+        return _KEYS[self.kind] is int
 
     @property
     def identity(self) -> dict[str, str]:
@@ -396,7 +425,7 @@ class QuerySource:
             return
         key = type_coerce(keys.subquery("txtopo_keys").c[self.key], String)
         fit: ColumnElement[bool]
-        if _KEYS[self.kind] is int:
+        if self.counts:
             fit = (func.typeof(key) == "integer") | key.is_(None)
             expected = (
                 "a value that is INTEGER to SQLite; convert it: (SELECT CAST(… AS INTEGER) …)"
@@ -451,6 +480,7 @@ class QuerySource:
                     return PlannedKeys(
                         *(key(after), key(more.get("upto")), key(more.get("newest"))),
                         [(key(end), rows) for end, rows in cast("Any", cuts)],
+                        tuple(Gap(*gap) for gap in cast("Any", more.get("gaps", []))),
                     )
                 except (TypeError, ValueError):
                     pass
@@ -468,6 +498,23 @@ class QuerySource:
         return kept
 
 
+class Gap(NamedTuple):
+    """A range of numbers in which there was no row when it was read past.
+
+    Attributes:
+        low: The key of the row before it.
+        high: The key of the row after it.
+    """
+
+    low: int
+    high: int
+
+    @property
+    def width(self) -> int:
+        """How far the two keys are apart."""
+        return self.high - self.low
+
+
 class PlannedKeys(NamedTuple):
     """The metadata of a batch, with keys as the database gave them.
 
@@ -476,12 +523,14 @@ class PlannedKeys(NamedTuple):
         upto: The end of the batch.
         newest: The largest key in the table when the batch was planned.
         cuts: The end of each cut, and its number of rows.
+        gaps: The largest gaps up to the end of the batch.
     """
 
     after: Key | None
     upto: Key | None
     newest: Key | None
     cuts: list[tuple[Key | None, int]]
+    gaps: tuple[Gap, ...] = ()
 
 
 def check_key(key: str, fields: Fields, start_after: object) -> str:
@@ -505,6 +554,16 @@ def check_key(key: str, fields: Fields, start_after: object) -> str:
             f"start_after of a query is no key; got {start_after!r}; expected a {kind}", key=key
         )
     return kind
+
+
+def _check_ahead(max_ahead_s: object) -> None:
+    number = isinstance(max_ahead_s, int | float) and not isinstance(max_ahead_s, bool)
+    if max_ahead_s is not None and not (number and cast("float", max_ahead_s) >= 0):
+        raise ConfigError(
+            f"max_ahead_s of a query is wrong; got {max_ahead_s!r}; expected seconds by which a "
+            "key may be ahead of the database's clock in UTC, or None for any",
+            setting="max_ahead_s",
+        )
 
 
 def _comparable(key: Key) -> Any:
@@ -597,8 +656,11 @@ class QueryCoordinator(TransactionalCoordinator):
         context: TaskContext,
         *,
         allow_change: bool = False,
+        max_ahead_s: float | None = None,
     ) -> None:
         self._source = source
+        self._max_ahead_s = None if source.counts else max_ahead_s
+        self._ahead: Key | None = None
         self._first = start_after
         self._settling = Settling(settle_s)
         self._batch_rows_max = batch_rows_max
@@ -653,6 +715,7 @@ class QueryCoordinator(TransactionalCoordinator):
         position = self._position(last.metadata)
         self._check_lost(position, last.metadata)
         self._check_filled_again(position, last.metadata)
+        self._check_gaps(position, last.metadata)
         self._upto = self._settling.settled(now, clock.now(), self._newest)
         if self._upto is None or (
             position is not None and _comparable(self._upto) <= _comparable(position)
@@ -702,13 +765,25 @@ class QueryCoordinator(TransactionalCoordinator):
                 after, left = cut[0], left - cut[1]
             if rows_max == 0 and self._cut(connection, start, upto, 1) is not None:
                 end = start  # there are rows, which are for the next batch
+            gaps = self._gaps_upto(connection, previous_metadata, start, after)
         return {
             "after": kept(start),
             "upto": kept(cuts[-1][0] if cuts else end),
             "cuts": [[kept(key), rows] for key, rows in cuts],
             "newest": kept(self._newest),
+            **({"gaps": [[*gap] for gap in gaps]} if gaps else {}),
             "source": {**self._source.identity},
         }
+
+    def held_back(self) -> str | None:
+        """Return which rows wait until their time has come."""
+        if self._ahead is None:
+            return None
+        source = self._source
+        return (
+            f"rows of {source.query!r:.100} are ahead of the clock of the database, up to "
+            f"{self._ahead}, and are read when the {source.key!r} of each has come"
+        )
 
     def close(self) -> None:
         """Close the connections to the database."""
@@ -765,7 +840,89 @@ class QueryCoordinator(TransactionalCoordinator):
             # What SQLite has before or behind all other keys is not of their form.
             source.check_order(connection, union_all(*ends), EmitError)
             now, newest = connection.execute(select(time, func.max(key))).one()
-        return now, source.checked(newest, EmitError)
+            newest = source.checked(newest, EmitError)
+            latest = self._latest(now)
+            ahead = newest if latest is not None and newest is not None else None
+            if latest is None or ahead is None or _comparable(ahead) <= _comparable(latest):
+                self._ahead = None
+            else:
+                self._tell_ahead(ahead)
+                newest = connection.scalar(select(func.max(key)).where(key <= latest))
+                newest = source.checked(newest, EmitError)
+        return now, newest
+
+    def _latest(self, now: datetime.datetime) -> Key | None:
+        """Return the latest key whose time has come; None if no time is waited for."""
+        if self._max_ahead_s is None:
+            return None
+        try:
+            latest = _comparable(now) + datetime.timedelta(seconds=_TICK_S + self._max_ahead_s)
+        except OverflowError:
+            return None
+        if self._source.kind == "date":
+            return cast("Key", latest.date())
+        zone = datetime.UTC if self._source.kind == "timestamp" else None
+        return cast("Key", latest.replace(tzinfo=zone))
+
+    def _tell_ahead(self, newest: Key) -> None:
+        told, self._ahead = self._ahead is not None, newest
+        if not told:
+            text = (
+                "%s; is the clock of a writer wrong, or of the database? if these are local times, "
+                "give max_ahead_s the seconds by which they are ahead of UTC"
+            )
+            _logger.warning(text, self.held_back(), extra=self._about)
+
+    def _gaps_upto(
+        self, connection: Any, metadata: Json, start: Key | None, end: Key | None
+    ) -> tuple[Gap, ...]:
+        """Return the largest gaps up to the end of a batch, the largest first."""
+        from sqlalchemy import func, select
+
+        source, key = self._source, self._rows.c[self._source.key]
+        if not source.counts:
+            return ()
+        gaps = () if metadata is None else source.planned(metadata).gaps
+        if end is None or end == start:
+            return gaps
+        before = func.lag(key).over(order_by=key)
+        pairs = select(before.label("low"), key.label("high"))
+        found = pairs.where(source.between(self._rows, start, end)).subquery("txtopo_pairs")
+        low, high = found.c.low, found.c.high
+        # As floats, since the distance of two numbers of 64 bits may be none.
+        width = high * 1.0 - low
+        widest = select(low, high).where(high > low + 1).order_by(width.desc())
+        new = [Gap(*pair) for pair in connection.execute(widest.limit(_GAPS_MAX)).all()]
+        if isinstance(start, int):
+            first = connection.scalar(
+                select(func.min(key)).where(source.between(self._rows, start, end))
+            )
+            new.append(Gap(start, first))
+        wide = {gap for gap in (*gaps, *new) if gap.width > 1}
+        return tuple(sorted(wide, key=lambda gap: (-gap.width, gap.low))[:_GAPS_MAX])
+
+    def _check_gaps(self, position: Key | None, metadata: Json) -> None:
+        """Look for rows in the gaps that were read past, which are never read."""
+        from sqlalchemy import func, or_, select
+
+        gaps = () if metadata is None else self._source.planned(metadata).gaps
+        if not gaps:
+            return
+        source, key = self._source, self._rows.c[self._source.key]
+        within = or_(*((key > gap.low) & (key < gap.high) for gap in gaps))
+        with source.connected(self._engine) as connection:
+            first = connection.scalar(select(func.min(key)).where(within))
+        if first is None:
+            return
+        gap = next(gap for gap in gaps if gap.low < first < gap.high)
+        raise OffsetRegression(
+            f"rows of {source.query!r:.100} came with keys that count as read; got "
+            f"{source.key} {first}, between {gap.low} and {gap.high}, which were read; expected "
+            f"keys behind {position}; was {gap.high} given by hand, far ahead of its sequence, or "
+            "is settle_s shorter than the transactions that insert rows? give such rows keys "
+            f"behind {position}, and let the sequence go on there",
+            query=source.query,
+        )
 
     def _position(self, metadata: Json) -> Key | None:
         if metadata is None:

@@ -16,7 +16,13 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.spouts.driving import Planner, context, emit
 from txtopo import Config, Fields
-from txtopo.errors import ConfigError, EmitError, InfrastructureError, SourceDataLost
+from txtopo.errors import (
+    ConfigError,
+    EmitError,
+    InfrastructureError,
+    OffsetRegression,
+    SourceDataLost,
+)
 from txtopo.plugins.spouts import LastBatch
 from txtopo.spouts import QueryTransactionalSpout, query
 
@@ -70,6 +76,28 @@ def add(engine: Engine, *ids: int) -> None:
             connection.execute(text(insert), {"id": id, "at": at})
 
 
+def check_ahead(engine: Engine) -> None:
+    """A time that has not come waits, and a row before a number far ahead is noticed."""
+    insert = "INSERT INTO words VALUES ({}, '{}-01-01 12:00:00', 0.25, '')"
+    with engine.begin() as connection:
+        connection.execute(text(insert.format(2, 2100)))
+    add(engine, 3)
+    made = spout(engine, key="at")
+    planner = Planner(made)
+    assert [row[0] for batch in planner.all() for row in emit(made, batch)] == [1, 3]
+    assert "up to 2100-01-01 12:00:00" in str(planner.coordinator.held_back())
+
+    with engine.begin() as connection:
+        for id in (-(2**62), 2**63 - 1):
+            connection.execute(text(insert.format(id, 2026)))
+    planner = Planner(spout(engine, batch_rows_max=2))
+    planner.all()
+    assert planner.metadata["gaps"][0] == [3, 2**63 - 1]  # type: ignore[index,call-overload]
+    add(engine, 4)
+    with pytest.raises(OffsetRegression, match=r"got id 4, between 3 and 9223372036854775807"):
+        planner.plan()
+
+
 def check_by_time(engine: Engine) -> None:
     """Times come back as the same key, whatever the time zone of the server is."""
     made = spout(engine, key="at", batch_rows_max=2)
@@ -95,6 +123,16 @@ def test_mariadb(maria: Engine) -> None:
     fill(maria, "DATETIME(6)", 1, 2, 3, 4, 5)
 
     check_by_time(maria)
+    with maria.begin() as connection:
+        connection.execute(text("DELETE FROM words WHERE id > 1"))
+    check_ahead(maria)
+
+
+@pytest.mark.service("postgresql")
+def test_keys_far_ahead_in_postgresql(postgres: Engine) -> None:
+    fill(postgres, "TIMESTAMPTZ", 1)
+
+    check_ahead(postgres)
 
 
 def check_a_night(engine: Engine, kind: str, *, declared: str, in_utc: str) -> None:
