@@ -49,6 +49,9 @@ Fit = Callable[["Sequence[Sequence[Any]] | pa.RecordBatch"], "list[pa.RecordBatc
 _ROWS = frozenset((tuple, list))
 """The types of nearly all values that are emitted; others are looked at more closely."""
 
+Copy = Callable[[Sequence[Any]], tuple[Any, ...]]
+"""Returns emitted values that do not change when the bolt uses their list or buffers again."""
+
 Anchors = Tuple | Sequence[Tuple] | None
 """The inputs that a tuple is anchored to: one, several, or none."""
 
@@ -86,6 +89,7 @@ class BatchOutputCollector:
         self._dead_letters_sent = 0
         self._targets: dict[str, list[int]] = {n: [] for n, s in streams.items() if s.direct}
         self._arity = {n: len(s.fields) for n, s in streams.items() if not s.direct}
+        self._copies = copies_of(streams)
         self._open = True
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
@@ -94,7 +98,7 @@ class BatchOutputCollector:
             self._check(values, stream, direct=False)
         rows = self._rows[stream]
         # A copy, since a bolt may fill one list again and again.
-        rows.append(tuple(values))
+        rows.append(self._copies[stream](values))
         if len(rows) >= BATCH_TUPLES_MAX:
             self._flush(stream)
 
@@ -106,7 +110,7 @@ class BatchOutputCollector:
         self._check(values, stream, direct=True)
         self._targets[stream].append(task)
         rows = self._rows[stream]
-        rows.append(tuple(values))
+        rows.append(self._copies[stream](values))
         if len(rows) >= BATCH_TUPLES_MAX:
             self._flush(stream)
 
@@ -310,6 +314,7 @@ class _Emitting:
         self._send = send
         self._pulse = pulse
         self._arity = {n: len(s.fields) for n, s in streams.items() if not s.direct}
+        self._copies = copies_of(streams)
         self.emitted: dict[str, Emitted] = {name: Emitted() for name in streams}
         self.errors: list[Exception] = []
 
@@ -325,7 +330,7 @@ class _Emitting:
             check_values(self._component, self._streams, values, stream, direct=False)
         emitted = self.emitted[stream]
         # A copy, since a bolt may fill one list again and again.
-        emitted.rows.append(tuple(values))
+        emitted.rows.append(self._copies[stream](values))
         emitted.marks.append(mark)
         if len(emitted.rows) >= self._pulse.rows_max:
             self._send(stream)
@@ -333,7 +338,7 @@ class _Emitting:
     def _put_direct(self, task: int, values: Sequence[Any], mark: object, stream: str) -> None:
         check_values(self._component, self._streams, values, stream, direct=True)
         emitted = self.emitted[stream]
-        emitted.rows.append(tuple(values))
+        emitted.rows.append(self._copies[stream](values))
         emitted.marks.append(mark)
         emitted.targets.append(task)
         if len(emitted.rows) >= self._pulse.rows_max:
@@ -393,7 +398,7 @@ class OutputCollector(_Emitting):
             anchors = _as_they_are(anchors)
         # The body of ``_put`` again: a call would cost as much as all the rest.
         emitted = self.emitted[stream]
-        emitted.rows.append(tuple(values))
+        emitted.rows.append(self._copies[stream](values))
         emitted.marks.append(anchors)
         if len(emitted.marks) >= self._pulse.rows_max:
             self._send(stream)
@@ -534,7 +539,7 @@ class BasicOutputCollector(BatchOutputCollector):
             check_values(self._component, self._streams, values, stream, direct=False)
         # As in ``OutputCollector.emit``.
         emitted = self._emitted[stream]
-        emitted.rows.append(tuple(values))
+        emitted.rows.append(self._copies[stream](values))
         emitted.marks.append(self.current)
         if len(emitted.marks) >= self._pulse.rows_max:
             self._collector._send(stream)
@@ -683,6 +688,24 @@ def check_values(
             f"{component!r} emitted {len(values)} values to stream {stream!r}; got "
             f"{list(values)!r:.200}; expected {len(declared.fields)}: {names}"
         )
+
+
+def copies_of(streams: Mapping[str, Stream]) -> dict[str, Copy]:
+    """Return for each stream how its tuples are copied when they are emitted.
+
+    Only a ``binary`` field takes values that can change, so other streams pay nothing.
+    """
+    return {
+        name: _with_bytes if any(f.type == "binary" for f in stream.fields) else tuple
+        for name, stream in streams.items()
+    }
+
+
+def _with_bytes(values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(
+        memoryview(value).tobytes() if isinstance(value, bytearray | memoryview) else value
+        for value in values
+    )
 
 
 def _as_they_are(anchors: Anchors) -> Anchors:

@@ -32,6 +32,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from txtopo.fitting import fitted_array
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import fs
@@ -184,7 +186,7 @@ def _fitted(column: pa.ChunkedArray | pa.Array, declared: pa.DataType) -> pa.Arr
 
     if column.type != declared:
         try:
-            column = column.cast(declared)
+            column = fitted_array(column, declared)
         except pa.ArrowNotImplementedError as error:
             raise TypeError(f"{column.type} cannot become {declared}") from error
     if pa.types.is_string(declared) or pa.types.is_large_string(declared):

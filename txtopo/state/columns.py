@@ -2,8 +2,10 @@
 
 A user gives a plain value for one field, and a tuple or list for several. Values of several fields
 may also be a dict by name; a single ``json`` field takes any of these as its value. Internally keys
-and values are always tuples of exact Python types. A value that a store could not return exactly is
-refused here, with the names of the state and the field.
+and values are always tuples of exact Python types. What a field holds for a value is decided by
+:mod:`txtopo.fitting`, for all stores and plug-ins, and for what is emitted as well: so ``NaT`` is
+NULL, and an enum of ``str`` is its text. A value that a store could not return exactly is refused
+here, with the names of the state and the field.
 
 A value of type ``json`` is kept as its text, the same in every store: ASCII, on one line, names
 sorted, without spaces. It comes back as an equal Python value, so a value that JSON would change is
@@ -16,23 +18,18 @@ import datetime
 import decimal
 import json
 import math
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from txtopo.errors import SchemaDrift, StateUsageError, ValueRefusedError
+from txtopo.fitting import NotExact, digits_of, exact_of
 from txtopo.tuples import Field, Fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
-
-
-class _NotExact(Exception):
-    """The value is of the right type, but its column cannot hold it exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +110,10 @@ class Columns:
                 )
             if self.part == "key" and column.null_count:
                 self._exact(each, None)
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                self._refuse(each, f"a column of {len(column)} rows", str(error))
             if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
                 self._check_years(each, column)
             if self.part == "key" and pa.types.is_floating(column.type):
@@ -188,31 +189,29 @@ class Columns:
             state=self.state,
         )
 
-    def _exact(self, field: Field, value: Any) -> Any:
-        if type(value).__module__ == "numpy":
-            value = value.item()
-        if value is None:
-            if self.part == "key":
-                self._refuse(field, value, "a key cannot be NULL")
-            return None
-        kind = field.type.partition("(")[0]
+    def _exact(self, field: Field, given: Any) -> Any:
+        kind, value = field.type, given
         try:
-            exact = _EXACT[kind](field.type, value)
-        except _NotExact as error:
+            if value is not None:
+                value = _json(value) if kind == "json" else exact_of(kind)(value)
+        except NotExact as error:
             self._refuse(field, value, str(error))
         except TypeError as error:
             raise StateUsageError(
                 f"wrong type in field {field.name!r} of state {self.state!r}; got {value!r} "
-                f"({type(value).__name__}); expected {field.type}{_hint(kind)}",
+                f"({type(value).__name__}); expected {kind}{_hint(kind)}",
                 state=self.state,
                 field=field.name,
             ) from error
-        if self.part == "key" and kind in ("float", "double"):
-            if exact != exact:
-                self._refuse(field, value, "a key cannot be NaN, which equals nothing")
-            # -0.0 and 0.0 are one key: some stores would tell them apart, others would not.
-            return exact + 0.0
-        return exact
+        if self.part == "key":
+            if value is None:
+                self._refuse(field, given, "a key cannot be NULL")
+            if type(value) is float:
+                if value != value:
+                    self._refuse(field, value, "a key cannot be NaN, which equals nothing")
+                # -0.0 and 0.0 are one key: some stores would tell them apart, others would not.
+                return value + 0.0
+        return value
 
     def _refuse(self, field: Field, value: Any, why: str) -> NoReturn:
         raise ValueRefusedError(
@@ -283,7 +282,7 @@ def _fits(kind: str, column: Sequence[Any], kinds: set[type]) -> bool:
 
 
 def _exact_decimals(kind: str, column: Sequence[decimal.Decimal]) -> list[decimal.Decimal] | None:
-    digits, context = _digits(kind)
+    digits, context = digits_of(kind)
     try:
         exact = [value.quantize(digits, None, context) for value in column]
     except (decimal.InvalidOperation, decimal.Inexact):
@@ -300,114 +299,12 @@ def _hint(kind: str) -> str:
     return " (a datetime without a time zone)" if kind == "timestamp_ntz" else ""
 
 
-def _instance(kind: type) -> Callable[[str, Any], Any]:
-    def exact(_: str, value: Any) -> Any:
-        if not isinstance(value, kind):
-            raise TypeError
-        return value
-
-    return exact
-
-
-def _string(_: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value if type(value) is str else str(value)
-
-
-def _binary(_: str, value: Any) -> bytes:
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError
-    return bytes(value)
-
-
-def _whole(kind: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError
-    limit = 1 << (_BITS[kind] - 1)
-    if not -limit <= value < limit:
-        raise _NotExact(f"a {kind} holds {-limit} to {limit - 1}")
-    return int(value)
-
-
-def _floating(kind: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError
-    try:
-        number = float(value)
-        if kind == "float" and math.isfinite(number):
-            (number,) = struct.unpack("f", struct.pack("f", number))
-    except OverflowError as error:
-        raise _NotExact(f"it is beyond the range of a {kind}") from error
-    return number
-
-
-def _decimal(kind: str, value: Any) -> decimal.Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | decimal.Decimal):
-        raise TypeError
-    digits, context = _digits(kind)
-    try:
-        exact = decimal.Decimal(value).quantize(digits, None, context)
-    except (decimal.InvalidOperation, decimal.Inexact) as error:
-        raise _NotExact("it has more digits than its column") from error
-    if not exact.is_finite():
-        raise _NotExact("a decimal is a number")
-    # Neither SQL nor Arrow knows the sign of a decimal zero.
-    return exact.copy_abs() if exact.is_zero() else exact
-
-
-@cache
-def _digits(kind: str) -> tuple[decimal.Decimal, decimal.Context]:
-    """Return a number with the digits of a decimal column, and what refuses more of them.
-
-    Made once: they took most of the time of a value.
-    """
-    precision, scale = (int(part) for part in kind[8:-1].split(","))
-    traps = [decimal.InvalidOperation, decimal.Inexact]
-    return decimal.Decimal((0, (1,), -scale)), decimal.Context(prec=precision, traps=traps)
-
-
-def _date(_: str, value: Any) -> datetime.date:
-    if not isinstance(value, datetime.date) or isinstance(value, datetime.datetime):
-        raise TypeError
-    return value
-
-
-def _instant(_: str, value: Any) -> datetime.datetime:
-    if not isinstance(value, datetime.datetime) or value.tzinfo is None:
-        raise TypeError
-    return value.astimezone(datetime.UTC)
-
-
-def _wall_clock(_: str, value: Any) -> datetime.datetime:
-    if not isinstance(value, datetime.datetime) or value.tzinfo is not None:
-        raise TypeError
-    return value
-
-
-def _json(_: str, value: Any) -> str:
+def _json(value: Any) -> str:
     try:
         return json_text(value)
     except NotExactlyJson as error:
-        raise _NotExact(str(error)) from error
+        raise NotExact(str(error)) from error
 
-
-_EXACT: dict[str, Callable[[str, Any], Any]] = {
-    "string": _string,
-    "binary": _binary,
-    "boolean": _instance(bool),
-    "byte": _whole,
-    "short": _whole,
-    "int": _whole,
-    "long": _whole,
-    "float": _floating,
-    "double": _floating,
-    "decimal": _decimal,
-    "date": _date,
-    "timestamp": _instant,
-    "timestamp_ntz": _wall_clock,
-    "json": _json,
-}
 
 _LIMIT = 2**63
 
@@ -428,7 +325,13 @@ def json_text(value: Any) -> str:
     """
     try:
         _check(value)
-        return _ENCODER.encode(value)
+        text = _ENCODER.encode(value)
+        # Two surrogates side by side are one character to JSON: another text, or another name.
+        if "\\ud" in text and json.loads(text) != value:
+            raise NotExactlyJson(
+                "a character is written as two halves (surrogates), which json joins"
+            )
+        return text
     except RecursionError as error:
         raise NotExactlyJson("it is nested too deep, or holds itself") from error
 

@@ -14,7 +14,8 @@ import datetime
 import decimal
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -86,6 +87,48 @@ VALUES: Mapping[str, list[Any]] = MappingProxyType(
             datetime.datetime(2013, 3, 10, 2, 30),
         ],
     }
+)
+
+
+class _Colour(str, Enum):
+    RED = "red"
+
+
+class _Level(IntEnum):
+    HIGH = 3
+
+
+class _Price(decimal.Decimal):
+    """A number of a library."""
+
+
+class _Moment(datetime.datetime):
+    """A time of a library that has nanoseconds, as that of pandas."""
+
+    nanosecond = 0
+
+
+class _FinerMoment(_Moment):
+    nanosecond = 100
+
+
+# Values of a program, and what every store keeps for them.
+GIVEN: Sequence[tuple[str, Any, Any]] = (
+    ("string", _Colour.RED, "red"),
+    ("binary", memoryview(b"abcdef")[::2], b"ace"),
+    ("long", _Level.HIGH, 3),
+    ("double", 2**53, 2.0**53),
+    ("decimal(18,4)", _Price("1.5"), decimal.Decimal("1.5000")),
+    ("timestamp_ntz", _Moment(2013, 7, 4, 12, 30, 15, 123456), NOON),
+)
+
+# Values that fit no column exactly, so that Columns refuses them for every store.
+INEXACT: Sequence[tuple[str, Any]] = (
+    ("double", 2**53 + 1),
+    ("float", 2**24 + 1),
+    ("float", 1e39),
+    ("timestamp_ntz", _FinerMoment(2013, 7, 4)),
+    ("decimal(18,4)", _Price("1.00005")),
 )
 
 
@@ -182,6 +225,32 @@ class ValuesSuite(StoreFixtures):
         with pytest.raises(ValueRefusedError, match="a long holds"):
             store.run(1, putting({"a": LARGEST + 1}))
         assert store.contents() == {}
+
+    @proves(Rule.EXACT)
+    def test_a_value_of_a_library_is_kept_as_the_plain_one(self, url: str, drive: Drive) -> None:
+        """As :mod:`txtopo.fitting` says for all stores."""
+        for at, (kind, given, kept) in enumerate(GIVEN):
+            if not self.keeps(kind):
+                continue
+            fields = Fields(f"k {kind}, n int"), Fields(f"v {kind}, m int")
+            store = drive(self.declared(url, f"given_{at}", *fields))
+            store.run(1, putting({(kept, 0): (given, 0), (given, 1): (None, 1)}))
+            store.run(2, putting({(given, 0): (given, 2)}))
+            expected = {(kept, 0): {"v": kept, "m": 2}, (kept, 1): {"v": None, "m": 1}}
+            assert exactly(store.contents()) == exactly(expected)
+
+    @proves(Rule.EXACT)
+    def test_what_no_store_returns_exactly_is_refused(self, url: str, drive: Drive) -> None:
+        for at, (kind, given) in enumerate(INEXACT):
+            if not self.keeps(kind):
+                continue
+            fields = Fields(f"k {kind}, n int"), Fields(f"v {kind}, m int")
+            store = drive(self.declared(url, f"inexact_{at}", *fields))
+            fine = VALUES[kind][0]
+            for key, value in ((given, fine), (fine, given)):
+                with pytest.raises(ValueRefusedError, match=re.escape(kind)):
+                    store.run(1, putting({(key, 0): (value, 0)}))
+            assert store.contents() == {}
 
     def _wide(self) -> Fields:
         """Return a column of each type."""
