@@ -531,6 +531,12 @@ def _combined(
         return sa.func.coalesce(smaller_or_larger(old, new), old, new)
     # A sum beyond 64 bits becomes a float, which no INTEGER column of a STRICT table takes. One of
     # decimals meets the CHECK of its column before that.
+    if kind in ("float", "double"):
+        # inf + -inf is NULL to SQLite, which would leave one of them out. It has no NaN, so the
+        # text is refused, as a NaN that is written is.
+        both = sa.and_(old.is_not(None), new.is_not(None))
+        nan = sa.case((both, sa.literal_column("'NaN'")))
+        return sa.func.coalesce(old + new, nan, old, new)
     return sa.func.coalesce(old + new, old, new)
 
 

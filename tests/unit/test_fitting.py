@@ -27,7 +27,7 @@ from txtopo.testing.conformance.rules import exactly
 NOON = dt.datetime(2026, 1, 31, 12, 30, 15, 123456)
 
 
-class Colour(str, enum.Enum):
+class Colour(str, enum.Enum):  # noqa: UP042 - the text of a StrEnum is its value anyway
     RED = "red"
 
 

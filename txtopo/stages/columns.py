@@ -1,9 +1,9 @@
 """Columns: converts emitted rows to Arrow columns of the declared types, and checks their size.
 
 Arrow is too lenient: it stores 1.5 in a column of ``long`` as 1, a datetime in a ``date`` without
-its time, a ``Timestamp`` of pandas without its nanoseconds, and bytes in a ``string``. So the Python
-types of each column are looked at first, which takes 0.2 ms for 10,000 values. Those that Arrow
-takes exactly go to it as they are; of others :mod:`txtopo.fitting` says what a field holds.
+its time, a ``Timestamp`` of pandas without its nanoseconds, and bytes in a ``string``. So the
+Python types of each column are looked at first, which takes 0.2 ms for 10,000 values. Those that
+Arrow takes exactly go to it as they are; of others :mod:`txtopo.fitting` says what a field holds.
 
 Sizes
 -----

@@ -361,12 +361,13 @@ class TableCommitter(BatchBolt, Committer):
         # ordered, which is NULL in a key, was refused when it was read.
         keys = sorted(changed)
         before = [read[key] for key in keys]
+        # As they are stored, since an aggregate of the user's may change the value that it gets.
+        held = [self._packed(old) for old in before] if self._changes and told else []
         after = self._applies.combined(before, [changed[key] for key in keys])
         values.put_all(zip(keys, map(plain, after), strict=True))
         if self._changes and told:
-            for key, old in zip(keys, before, strict=True):
-                new = self._read(values, key)
-                self._tell(key, self._packed(old), self._packed(new))
+            for key, old in zip(keys, held, strict=True):
+                self._tell(key, old, self._packed(self._read(values, key)))
 
     def _tell(self, key: Any, before: Values | None, after: Values | None) -> None:
         if before == after:

@@ -18,6 +18,7 @@ from txtopo import (
     Last,
     Max,
     Mean,
+    OwnAggregate,
     StreamBuilder,
     Sum,
     TopologyError,
@@ -128,6 +129,44 @@ def test_a_row_whose_values_are_all_null_is_taken_back_too() -> None:
         {"global": 2},
         {"global": 2},
     ]
+
+
+class Words(OwnAggregate):
+    """How often each word came; it changes the values that it is given, as it may."""
+
+    type = "json"
+
+    def zero(self) -> dict[str, int]:
+        return {}
+
+    def add(self, value: dict[str, int], *items: Any) -> dict[str, int]:
+        for word in items:
+            value[word] = value.get(word, 0) + 1
+        return value
+
+    def combine(self, left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
+        for word, count in right.items():
+            left[word] = left.get(word, 0) + count
+        return left
+
+
+def test_an_aggregate_that_changes_its_values_in_place_loses_no_change() -> None:
+    rows = [["ann", "x"], ["ann", "y"], ["bob", "x"], ["ann", "x"]]
+
+    def program(said: DataStream, state: Any) -> None:
+        words = said.group_by("user").persistent_aggregate(state("words"), words=Words("word"))
+        words.changes().store(state("newest"), key="user")
+        before = words.changes(before=True).select("user", "before_words")
+        before.store(state("before"), key="user")
+        told = words.changes(retracted=True).group_by("words")
+        told.persistent_aggregate(state("users"), n=Count())
+
+    newest, before, users = held(
+        rows, "user string, word string", program, "newest", "before", "users"
+    )
+    assert newest == {"ann": '{"x":2,"y":1}', "bob": '{"x":1}'}
+    assert before == {"ann": '{"x":1,"y":1}', "bob": None}
+    assert {words: n for words, n in users.items() if n} == {newest["ann"]: 1, newest["bob"]: 1}
 
 
 def changes_below(sales: DataStream, **more: Any) -> DataStream:

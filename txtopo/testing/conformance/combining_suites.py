@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import itertools
+import math
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -208,6 +209,28 @@ class CombiningSuite(StoreFixtures):
             store.merge(txid, [("a", amount)])
             expected += amount
         assert store.contents() == {"a": expected}
+
+    @pytest.mark.parametrize("kind", ["double", "float"])
+    @proves(Rule.EXACT)
+    def test_a_sum_that_is_no_number_is_kept_or_refused(
+        self, url: str, drive: Drive, kind: str
+    ) -> None:
+        """It is never the sum without one of the two."""
+        if "infinity" in self.refused:
+            pytest.skip("the store refuses infinity, so no sum of two is no number")
+        store = drive(self._sums(url, kind))
+        store.merge(1, [("a", math.inf), ("b", 1.0), ("c", None)])
+
+        if "nan" in self.refused:
+            with pytest.raises(ValueRefusedError):
+                store.merge(2, [("a", -math.inf), ("b", 2.0)])
+            assert store.contents() == {"a": math.inf, "b": 1.0, "c": None}
+        else:
+            store.merge(2, [("a", -math.inf), ("b", 2.0)])
+            expected = {"a": math.nan, "b": 3.0, "c": None}
+            assert exactly(store.contents()) == exactly(expected)
+        store.merge(2, [("a", None), ("c", -math.inf)], attempt=1)
+        assert store.contents() == {"a": math.inf, "b": 1.0, "c": -math.inf}
 
     def _sums(self, url: str, kind: str) -> Any:
         fields = Fields("key string"), Fields(f"total {kind}")

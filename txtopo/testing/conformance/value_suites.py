@@ -90,7 +90,7 @@ VALUES: Mapping[str, list[Any]] = MappingProxyType(
 )
 
 
-class _Colour(str, Enum):
+class _Colour(str, Enum):  # noqa: UP042 - the text of a StrEnum is its value anyway
     RED = "red"
 
 
