@@ -297,8 +297,10 @@ class SqlBackend(StateBackend):
                 self._dialect.prepare(connection)
                 with connection.begin() as transaction:
                     result = body(connection)
+                    self._dialect.check_place(connection)
                     sent = True
                     transaction.commit()
+                self._dialect.check_place(connection)
             except self._failures as error:
                 raise translated(error, self._label, during_commit=sent) from error
         return result

@@ -117,6 +117,15 @@ class SqlDialect(ABC):
     def prepare(self, connection: sa.Connection) -> None:
         """Prepare a connection for its first write, outside the transaction of a txid."""
 
+    def check_place(self, connection: sa.Connection) -> None:  # noqa: B027 - a hook
+        """Check that what a connection writes is what others find at its URL.
+
+        The default does nothing: only a file can be removed or replaced while it is open.
+
+        Raises:
+            StoreDamagedError: It was removed or replaced.
+        """
+
     @abstractmethod
     def create(self, connection: sa.Connection) -> None:
         """Make the missing objects of the state beside its table."""

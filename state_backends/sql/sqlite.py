@@ -68,6 +68,7 @@ from state_backends.sql.sqlite_decimals import (
     shown_decimal,
     text_decimal,
 )
+from state_backends.sql.sqlite_file import SqliteFile
 from txtopo.clock import now
 from txtopo.errors import SchemaDrift, TopologyError, ValueRefusedError
 from txtopo.plugins.stores import (
@@ -144,6 +145,10 @@ class SqliteDialect(SqlDialect):
         self.names = self.names_of(state)
         self._checked = False
         self._url = url
+        where = url.render_as_string(hide_password=True)
+        self._label = f"state {state.name!r} in {where}"
+        uri = url.database.startswith("file:")
+        self._file = SqliteFile(None if uri else str(Path(url.database).absolute()), self._label)
         options: dict[str, Any] = {"sqlite_with_rowid": False, "sqlite_strict": True}
         self.columns = state_columns(state, column_type, **options)
         if state.origin == "made":
@@ -208,6 +213,7 @@ class SqliteDialect(SqlDialect):
             self._url, connect_args={"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False}
         )
         self.driver_errors = (sqlite3.Error,)
+        self._file.watch(engine)
         sa.event.listen(engine, "do_connect", self._check_files)
         sa.event.listen(engine, "connect", _on_connect)
         sa.event.listen(engine, "begin", _on_begin)
@@ -227,6 +233,8 @@ class SqliteDialect(SqlDialect):
                 )
             connection.info["wal"] = True
             self._check(driver)
+            self._file.read(connection)
+            self._file.write(connection)
 
     def _check(self, driver: sqlite3.Connection) -> None:
         """Check once a start that the file is not damaged, as far as SQLite can tell."""
@@ -234,8 +242,7 @@ class SqliteDialect(SqlDialect):
             return
         (found,) = driver.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
-            where = self._url.render_as_string(hide_password=True)
-            raise damaged(f"state {self.state.name!r} in {where}", found)
+            raise damaged(self._label, found)
         self._checked = True
 
     @contextmanager
@@ -244,7 +251,12 @@ class SqliteDialect(SqlDialect):
         yield
 
     def begin_reading(self, connection: sa.Connection) -> None:
-        """Do nothing: in WAL mode a reader keeps nobody out."""
+        """Note what is read; in WAL mode a reader keeps nobody out."""
+        self._file.read(connection)
+
+    def check_place(self, connection: sa.Connection) -> None:
+        """Check that the file that is written is the one that others find."""
+        self._file.check(connection)
 
     def create(self, connection: sa.Connection) -> None:
         """Make the index of txids, for undo, and the index of tombstones."""
