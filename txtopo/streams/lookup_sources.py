@@ -3,8 +3,9 @@
 A version must mean the same rows for ever, as a replay reads them again, perhaps on another machine
 and after the table has changed. So each source has its own word for it:
 
-* Delta: the id of the table, which one that is made again does not have, and the number of the
-  version. It lasts until the table is vacuumed.
+* Delta: the number of the version, the digest of its log entry, and the id of the table. A table
+  that is made again has another id, and one whose folder was restored to an earlier state and then
+  changed has other entries. It lasts until the table is vacuumed.
 * Database: a table keeps no versions, so its rows must say from when on they hold (``as_of``), and
   stay. A version is the newest such time and the number of rows up to it.
 * Files: each file is the whole table, and the last one by name is the newest version. A version is
@@ -27,9 +28,10 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.config import check_text
 from txtopo.context import EPOCH, TaskContext
 from txtopo.disk_errors import failure
-from txtopo.errors import ConfigError, SourceDataLost, TxtopoError, nearest
+from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost, TxtopoError, nearest
 from txtopo.extras import require
 from txtopo.metadata import Json
+from txtopo.spouts.delta.log import DeltaLog
 from txtopo.spouts.files.reading import FilesEmitter
 from txtopo.spouts.files.source import (
     FileFormat,
@@ -129,6 +131,7 @@ class DeltaLookup(LookupSource):
         check_text("the path of a Delta table", uri)
         self._uri = uri if "://" in uri else os.path.abspath(uri)
         self._options = dict(storage_options or {})
+        self._log = DeltaLog(self._uri, self._options)
 
     @property
     def name(self) -> str:
@@ -148,9 +151,11 @@ class DeltaLookup(LookupSource):
         _check_columns(schema, fields.arrow_schema(), self.name)
 
     def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
-        """Return the id of the table, and the number of the newest version."""
+        """Return the id of the table, and the number and the log entry of the newest version."""
         table = self._opened(None)
-        return {"table": str(table.metadata().id), "version": int(table.version())}
+        number = int(table.version())
+        entry = self._log.digest_now(number)
+        return {"table": str(table.metadata().id), "version": number, "entry": entry}
 
     def shown(self, version: Json) -> str:
         """Return the number of a version, and the table."""
@@ -164,14 +169,7 @@ class DeltaLookup(LookupSource):
         wanted, told = Fields.of([*key, *value]), cast("dict[str, Any]", version)
         number = told["version"]
         table = self._opened(number)
-        if str(table.metadata().id) != told["table"]:
-            raise SourceDataLost(
-                f"the Delta table at {self._uri!r} is another one than a batch was planned with; "
-                f"got the id {table.metadata().id}; expected {told['table']} until the batch is "
-                "committed; was it deleted and made again? bring the earlier table back, and write "
-                "new rows as a further version of it",
-                version=number,
-            )
+        self._check_same(table, told)
         _check_columns(pa.schema(table.schema().to_arrow()), wanted.arrow_schema(), self.name)
         try:
             rows = table.to_pyarrow_table(columns=list(wanted.names))
@@ -181,6 +179,21 @@ class DeltaLookup(LookupSource):
                 raise self._gone(number) from error
             raise failure(f"read {self._uri!r}", error) from error
         return _fitted(rows, wanted, self.shown(version))
+
+    def _check_same(self, table: DeltaTable, told: Mapping[str, Any]) -> None:
+        """Check that a version has the log entry that it had when a batch was planned with it."""
+        number, id = told["version"], str(table.metadata().id)
+        entry = None if told["entry"] is None else self._log.digest_now(number)
+        if id == told["table"] and entry in (None, told["entry"]):
+            return
+        raise OffsetRegression(
+            f"the Delta table at {self._uri!r} is another one than a batch was planned with; got "
+            f"version {number} of table {id} with the log entry {entry}; expected table "
+            f"{told['table']} with {told['entry']} until the batch is committed; was it deleted "
+            "and made again, or restored from a copy? bring the earlier table back, and write new "
+            "rows as a further version of it",
+            version=number,
+        )
 
     def _opened(self, version: int | None) -> DeltaTable:
         from deltalake import DeltaTable
@@ -201,9 +214,9 @@ class DeltaLookup(LookupSource):
     def _gone(self, version: int) -> SourceDataLost:
         return SourceDataLost(
             f"version {version} of {self._uri!r} is gone, which a batch was planned with; expected "
-            "it until the batch is committed; was the table vacuumed? bring the files of that "
-            "version back; keep versions longer than a batch may wait, which is as long as the "
-            "topology may stand still (VACUUM … RETAIN, delta.deletedFileRetentionDuration)",
+            "it until the batch is committed; was the table vacuumed, or restored from a copy? "
+            "bring the files of that version back; keep versions longer than a batch may wait, "
+            "which is as long as the topology may stand still (VACUUM … RETAIN, delta.deletedFileRetentionDuration)",
             version=version,
         )
 

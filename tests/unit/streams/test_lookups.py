@@ -21,7 +21,14 @@ from tests.unit.runtime.stamping import ONE_BY_ONE, facts_in
 from tests.unit.streams.worlds import RecuttingSpout
 from txtopo import Fields, StreamBuilder, Sum, Topology, TopologyError, open_state
 from txtopo.config import Carrier
-from txtopo.errors import ConfigError, EmitError, SourceDataLost, TopologyChanged, TxtopoError
+from txtopo.errors import (
+    ConfigError,
+    EmitError,
+    OffsetRegression,
+    SourceDataLost,
+    TopologyChanged,
+    TxtopoError,
+)
 from txtopo.metadata import Json
 from txtopo.operations import Access, quarantine, show
 from txtopo.runtime.start import start_topology
@@ -204,7 +211,8 @@ def test_a_version_that_was_vacuumed_under_a_replay_stops_the_run(tmp_path: Path
     lookups._loaded.clear()
 
     with pytest.raises(
-        SourceDataLost, match=r"version 0 of .*shops' is gone, .* vacuumed\?"
+        SourceDataLost,
+        match=r"version 0 of .*shops' is gone, .* vacuumed, or restored from a copy\?",
     ) as told:
         run(topology, ensemble)
     assert "in lookup 'shops'" in "".join(told.value.__notes__)
@@ -250,6 +258,50 @@ def test_a_table_of_delta_that_was_made_again_is_another_one(tmp_path: Path, url
     lookups._loaded.clear()
     with pytest.raises(SourceDataLost, match=r"shops' is another one than .*; was it deleted"):
         run(joined(DeltaLookup(path), url, rows, take=1), ensemble)
+
+
+def restored(path: str, kept: str, countries: dict[Any, Any]) -> None:
+    """Put a copy of a table in its place, and write another next version into it."""
+    shutil.rmtree(path)
+    shutil.copytree(kept, path)
+    shops(Path(path).parent, countries)
+
+
+def test_a_table_of_delta_that_was_restored_from_a_copy_is_another_one(
+    tmp_path: Path, url: str
+) -> None:
+    """Its id is the same, and so are the numbers of its versions."""
+    rows, path, ensemble = [["s1", "a", 1]], shops(tmp_path), MemoryEnsemble()
+    kept = shutil.copytree(path, tmp_path / "kept")
+    shops(tmp_path, {"a": "Albania"})
+    run(joined(DeltaLookup(path), url, rows), ensemble)
+    restored(path, str(kept), {"a": "Andorra"})
+
+    rows = [*rows, ["s2", "a", 2]]
+    run(joined(DeltaLookup(path), url, rows, take=1), ensemble)
+    assert countries_in(url) == {"s1": "Albania", "s2": "Andorra"}
+
+    rows = [*rows, ["s3", "a", 3]]
+    die(joined(DeltaLookup(path), url, rows, take=1), ensemble, "store-metadata.after")
+    restored(path, str(kept), {"a": "Armenia"})
+    lookups._loaded.clear()
+    with pytest.raises(OffsetRegression, match=r"is another one than .*restored from a copy\?"):
+        run(joined(DeltaLookup(path), url, rows, take=1), ensemble)
+
+
+def test_a_table_of_delta_whose_log_was_cleaned_up_is_looked_up_as_before(
+    tmp_path: Path, url: str
+) -> None:
+    """The rows of a version are there as long as its checkpoint."""
+    rows, path, ensemble = [["s1", "a", 1]], shops(tmp_path), MemoryEnsemble()
+    die(joined(DeltaLookup(path), url, rows), ensemble, "store-metadata.after")
+    deltalake.DeltaTable(path).create_checkpoint()
+    os.remove(f"{path}/_delta_log/{0:020}.json")
+    lookups._loaded.clear()
+
+    run(joined(DeltaLookup(path), url, rows), ensemble)
+
+    assert countries_in(url) == {"s1": "Austria"}
 
 
 def test_what_is_stored_of_a_source_shows_no_password_and_stays_when_it_is_changed() -> None:

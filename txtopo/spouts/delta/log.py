@@ -160,20 +160,28 @@ class DeltaLog:
                 version=version,
             )
         digest = _digest_of(metadata)
-        if digest is None:
-            return
-        try:
-            got = _digest(self._bytes(version))
-        except FileNotFoundError:
-            return  # The log was cleaned up, which begins with its oldest versions.
-        except OSError as error:
-            raise failure(f"read the log of {self.uri!r}", error) from error
-        if got != digest:
+        got = None if digest is None else self.digest_now(version)
+        if digest is not None and got not in (None, digest):
             raise self._remade(version, digest, got)
 
     def digest(self, version: int) -> str:
         """Return the digest of the log entry of a version; it raises as :meth:`files`."""
         return self._entry(version).digest
+
+    def digest_now(self, version: int) -> str | None:
+        """Return the digest of the log entry of a version, read anew; None if it is not there.
+
+        The log may have been cleaned up, which begins with its oldest versions.
+
+        Raises:
+            InfrastructureError: The table cannot be reached; try again.
+        """
+        try:
+            return _digest(self._bytes(version))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise failure(f"read the log of {self.uri!r}", error) from error
 
     def _entry(self, version: int) -> _Entry:
         if version not in self._known:
@@ -186,7 +194,7 @@ class DeltaLog:
         with self.filesystem().open_input_file(f"_delta_log/{version:020}.json") as opened:
             return bytes(opened.read())
 
-    def _remade(self, version: int, expected: str, got: str) -> OffsetRegression:
+    def _remade(self, version: int, expected: str, got: str | None) -> OffsetRegression:
         return OffsetRegression(
             f"the Delta table at {self.uri!r} is another one than was read; got a log entry of "
             f"version {version} with the digest {got}; expected {expected}, as when its rows were "
