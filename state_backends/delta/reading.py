@@ -87,7 +87,9 @@ class Reader:
             paths = [os.path.join(self.uri, path) for path in paths]
         else:
             files = PyFileSystem(DeltaStorageHandler(self.uri, self._options))
-        return ds.dataset(paths, schema=self._schema, format="parquet", filesystem=files)
+        # Another program's OPTIMIZE may have written INT96. Read as ns, years from 2262 on would wrap.
+        form = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+        return ds.dataset(paths, schema=self._schema, format=form, filesystem=files)
 
 
 ANY_TXID = 2**63 - 1

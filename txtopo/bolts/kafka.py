@@ -65,6 +65,7 @@ from txtopo.kafka_connection import HEARD_MAX, Connection, Heard, Setting
 from txtopo.kafka_errors import may_pass, meaning_of
 from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
+from txtopo.state.plain_values import json_of
 from txtopo.state.registry import State
 from txtopo.state.values import Row
 from txtopo.tuples import Fields, Tuple
@@ -130,9 +131,9 @@ class KafkaSink(BatchBolt, Committer):
         servers: Bootstrap servers, ``host:port,…``.
         topic: The topic.
         value: The field, a string or bytes, that becomes the value; several fields become a JSON
-            object; ``txtopo.Avro(…)`` or ``txtopo.Protobuf(…)`` takes the fields of its schema,
-            which is registered when the topology starts. By default the field ``value``; all
-            fields, if it takes dead letters.
+            object, which a Kafka spout with the same ``Fields`` reads back; ``txtopo.Avro(…)`` or
+            ``txtopo.Protobuf(…)`` takes the fields of its schema, which is registered when the
+            topology starts. By default the field ``value``; all fields, if it takes dead letters.
         key: The same for the key; None for records without a key.
         timeout_s: After how many seconds without an answer a commit fails and is tried again.
         settings: More settings of librdkafka (SASL, TLS, ``compression.type``); never shown.
@@ -253,7 +254,7 @@ def _checked(part: Part, encoded: Encoded) -> Encoded:
 def _encoded(tuple: Tuple, fields: str | Sequence[str]) -> bytes | None:
     value: Any = tuple[fields] if isinstance(fields, str) else None
     if not isinstance(fields, str):
-        return json.dumps({name: tuple[name] for name in fields}, default=str).encode()
+        return json.dumps({name: json_of(tuple[name]) for name in fields}).encode()
     if isinstance(value, str):
         return value.encode()
     if value is None or isinstance(value, bytes):

@@ -3,32 +3,11 @@
 Arrow holds values that Python and the stores cannot: text that is not UTF-8, times in the year
 292,278. Such a value would pass the spout, and then a bolt or a store would fail without knowing
 where it came from. So every spout checks its columns here, where the record is still known.
-
-JSON objects (:func:`objects`)
-------------------------------
-Arrow's parser reads a block of records at once, ten times as fast as a parser that is called for
-each record. But it does not know records: several objects may be on a line, or an object may go on
-after a newline, and only their total number can be compared. Worse, a ``null`` outside of an object
-makes it write to memory that it does not own, and the process dies. So a block is checked before it
-is parsed:
-
-* Every record begins with ``{`` and ends with ``}``; there is one newline between two records and
-  none inside. Arrow refuses a newline in a string. So all strings are closed at a newline, and an
-  object that went on after it would need a comma between ``}`` and ``{``. Hence none does: each
-  record holds one object or more, and nothing of an earlier record.
-* Outside of strings, every ``}`` is followed by ``,``, ``}``, ``]`` or the end of the record. The
-  first three cannot follow an object at the top level, or Arrow refuses them. Hence nothing
-  follows the first object of a record.
-
-Both checks look at all records at once. Where something else follows a ``}``, it may be a space, or
-inside a string; a slower search that skips both then decides. Newlines between the values of a
-record are first replaced by tabs, which Arrow refuses in strings as well.
 """
 
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -64,6 +43,10 @@ class Bad(NamedTuple):
     row: int | None
     field: str | None
     reason: str
+
+
+INT96_UNIT = "us"
+"""The unit in which Spark's INT96 times are read: in Arrow's own, ns, years from 2262 on wrap."""
 
 
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -205,87 +188,3 @@ def _check_range(numbers: pa.Array, bounds: Sequence[int], unit: str) -> None:
     for end in (found["min"].as_py(), found["max"].as_py()):
         if end is not None and not bounds[0] <= end <= bounds[1]:
             raise ValueError(f"{end} {unit} since 1970 are not in the years 1 to 9999")
-
-
-# Arrow counts the bytes of a block in 32 bits; smaller ones also take less memory.
-BLOCK_BYTES_MAX = 64 * 1024 * 1024
-
-_MAY_FOLLOW = bytes(byte in b",}]\n" for byte in range(256))
-
-_TABS = bytes.maketrans(b"\r\n", b"\t\t")
-
-_FOLLOWED = re.compile(rb"\}[ \t\r]*[^,}\] \t\r\n]")
-
-_TEXT = re.compile(rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"')
-
-
-def objects(records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
-    """Return the fields of JSON objects as columns, one row for each record.
-
-    A field that is missing or ``null`` is NULL; undeclared fields are ignored. Whether a record is
-    refused does not depend on the other records.
-
-    Raises:
-        ValueError: A record is not one object, or a value does not fit its field.
-    """
-    import pyarrow as pa
-    from pyarrow import json as arrow_json
-
-    if not records:
-        return schema.empty_table()
-    block = _proven(records)
-    if len(block) > BLOCK_BYTES_MAX and len(records) > 1:
-        middle = len(records) // 2
-        halves = [objects(records[:middle], schema), objects(records[middle:], schema)]
-        return pa.concat_tables(halves)
-    if len(block) >= 2**31 - 1:
-        raise ValueError(f"it has {len(block)} bytes; expected less than 2 GiB")
-    # Without any field, Arrow would not count the rows.
-    asked = schema if len(schema) else pa.schema([("\0", pa.bool_())])
-    table = arrow_json.read_json(
-        pa.BufferReader(block),
-        arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-        arrow_json.ParseOptions(explicit_schema=asked, unexpected_field_behavior="ignore"),
-    )
-    if table.num_rows != len(records):
-        raise ValueError(f"{len(records)} records hold {table.num_rows} objects")
-    return fitted(table, schema)
-
-
-def _proven(records: Sequence[bytes]) -> bytes:
-    """Return records as one block that Arrow can parse safely.
-
-    Raises:
-        ValueError: A record is not one object.
-    """
-    block = b"\n".join(records)
-    if not _one_a_line(block, len(records)):
-        block = b"\n".join([record.translate(_TABS).strip(b" \t") for record in records])
-        if not _one_a_line(block, len(records)):
-            raise ValueError("it is no JSON object")
-    if _nothing_follows(block):
-        return block
-    if _FOLLOWED.search(block) and _FOLLOWED.search(_TEXT.sub(b'""', block)):
-        raise ValueError("it is more than one JSON object")
-    return block
-
-
-def _one_a_line(block: bytes, records: int) -> bool:
-    # Where Arrow looks for the end of its last row, a carriage return is a newline too.
-    if not block.startswith(b"{") or not block.endswith(b"}") or b"\r" in block:
-        return False
-    import numpy as np
-
-    characters = np.frombuffer(block, np.uint8)
-    newlines = np.flatnonzero(characters == ord("\n"))
-    apart = (characters[newlines - 1] == ord("}")) & (characters[newlines + 1] == ord("{"))
-    return len(newlines) == records - 1 and bool(apart.all())
-
-
-def _nothing_follows(block: bytes) -> bool:
-    """Return whether each } is directly followed by a character that may follow it."""
-    import numpy as np
-
-    characters = np.frombuffer(block, np.uint8)
-    closing = np.flatnonzero(characters[:-1] == ord("}"))
-    return bool(np.frombuffer(_MAY_FOLLOW, np.bool_)[characters[closing + 1]].all())

@@ -31,7 +31,7 @@ from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost, TxtopoError, nearest
 from txtopo.extras import require
 from txtopo.metadata import Json
-from txtopo.spouts.delta.log import DeltaLog
+from txtopo.spouts.delta.log import DeltaLog, partition_value
 from txtopo.spouts.files.reading import FilesEmitter
 from txtopo.spouts.files.source import (
     FileFormat,
@@ -42,7 +42,7 @@ from txtopo.spouts.files.source import (
     to_json,
 )
 from txtopo.spouts.query import QueryCoordinator, QueryEmitter, QuerySource, check_key
-from txtopo.spouts.values import fitted_column
+from txtopo.spouts.values import INT96_UNIT, fitted_column
 from txtopo.state.registry import redacted_url
 from txtopo.tuples import Fields
 
@@ -165,6 +165,7 @@ class DeltaLookup(LookupSource):
         """Return the rows of a version."""
         import pyarrow as pa
         from deltalake.exceptions import DeltaError
+        from pyarrow.dataset import ParquetReadOptions
 
         wanted, told = Fields.of([*key, *value]), cast("dict[str, Any]", version)
         number = told["version"]
@@ -172,7 +173,10 @@ class DeltaLookup(LookupSource):
         self._check_same(table, told)
         _check_columns(pa.schema(table.schema().to_arrow()), wanted.arrow_schema(), self.name)
         try:
-            rows = table.to_pyarrow_table(columns=list(wanted.names))
+            options = ParquetReadOptions(coerce_int96_timestamp_unit=INT96_UNIT)
+            dataset = table.to_pyarrow_dataset(parquet_read_options=options)
+            rows = dataset.to_table(columns=list(wanted.names))
+            rows = _with_bytes(rows, table.metadata().partition_columns)
         except (DeltaError, OSError) as error:
             # An object store says it in a text alone.
             if isinstance(error, FileNotFoundError) or "not found" in str(error).lower():
@@ -486,6 +490,20 @@ def _kind(kind: pa.DataType) -> object:
         "decimal": (types.is_decimal,),
     }
     return next((name for name, tests in alike.items() if any(t(kind) for t in tests)), kind.id)
+
+
+def _with_bytes(rows: pa.Table, partitioned_by: Sequence[str]) -> pa.Table:
+    """Return rows with the bytes of partition columns, of which deltalake gives the text."""
+    import pyarrow as pa
+
+    for at, field in enumerate(rows.schema):
+        if field.name in partitioned_by and pa.types.is_binary(field.type):
+            texts = (
+                None if each is None else each.decode() for each in rows.column(at).to_pylist()
+            )
+            found = [partition_value(text, field.type).as_py() for text in texts]
+            rows = rows.set_column(at, field, pa.array(found, field.type))
+    return rows
 
 
 def _fitted(rows: pa.Table, fields: Fields, name: str) -> pa.Table:

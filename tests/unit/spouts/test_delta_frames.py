@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,3 +51,38 @@ def test_each_batch_has_the_rows_that_tasks_read(spark: SparkSession, tmp_path: 
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(SourceDataLost, match=r"is gone.*vacuumed\?.*starting_version"):
         made.read(spark, TransactionAttempt(1), batches[0])
+
+
+PARTED = Fields("n long, text string, raw binary, day date, at timestamp, local timestamp_ntz")
+
+
+def test_values_of_partitions_do_not_depend_on_the_zone_of_the_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    noon = datetime(2020, 1, 2, 12, 0, 0, 500)
+    values = ["", b"\0\xff", noon.date(), noon.replace(tzinfo=UTC), noon]
+    columns = [[1, 2], *([value, None] for value in values)]
+    rows = pa.Table.from_arrays(list(map(pa.array, columns)), PARTED.names)
+    rows = rows.cast(PARTED.arrow_schema())
+    write_deltalake(tmp_path / "table", rows, partition_by=list(PARTED.names[1:]))
+    made = DeltaDataFrameSpout(tmp_path / "table", PARTED)
+    planner = made.coordinator(Config(), context())
+    assert planner.is_ready(1, LastBatch())
+    metadata = planner.initialize_transaction(1, None)
+
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = made.read(spark, TransactionAttempt(1), metadata)
+        shown = frame.selectExpr(
+            *("n", "text", "hex(raw)", "string(day)", "unix_micros(at)", "string(local)")
+        )
+        found = sorted(map(tuple, shown.collect()))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+
+    moment = int(noon.replace(tzinfo=UTC).timestamp()) * 1_000_000 + 500
+    assert found == [
+        (1, None, "00FF", "2020-01-02", moment, "2020-01-02 12:00:00.0005"),
+        (2, None, None, None, None, None),
+    ]

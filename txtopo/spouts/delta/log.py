@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -35,9 +36,12 @@ from urllib.parse import unquote
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost
 from txtopo.metadata import Json
+from txtopo.spouts.json_objects import times_of
 from txtopo.spouts.spout import LastBatch, TransactionalCoordinator, other_position
+from txtopo.spouts.values import fitted_column
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
     from pyarrow import fs
 
@@ -287,6 +291,32 @@ def actions_in(entry: bytes) -> list[dict[str, Any]]:
     if not all(isinstance(action, dict) for action in actions):
         raise ValueError("a line is not an object")
     return actions
+
+
+# How delta-rs writes bytes: \u00FF for each, the backslash included.
+_ESCAPED_BYTES = re.compile(r"(?:\\u00[0-9A-Fa-f]{2})+")
+
+
+def partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """Return the value of a partition column from its text in a log, as Delta's protocol has it.
+
+    An empty text is NULL, whatever the type. A timestamp without a zone is in UTC. Bytes are
+    characters (Spark), or an escape for each (delta-rs).
+
+    Raises:
+        ValueError: The text is not one of the type.
+    """
+    import pyarrow as pa
+
+    if text is None or text == "":
+        return pa.scalar(None, kind)
+    if pa.types.is_binary(kind):
+        escaped = _ESCAPED_BYTES.fullmatch(text)
+        return pa.scalar(
+            bytes.fromhex(text.replace("\\u00", "")) if escaped else text.encode(), kind
+        )
+    texts = pa.array([text], pa.string())
+    return (times_of(texts, kind) if pa.types.is_timestamp(kind) else fitted_column(texts, kind))[0]
 
 
 def maps_columns(what: str, configuration: Mapping[str, str | None]) -> str:

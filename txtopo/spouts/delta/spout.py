@@ -24,10 +24,11 @@ from txtopo.spouts.delta.log import (
     DeltaLog,
     RowChange,
     maps_columns,
+    partition_value,
 )
 from txtopo.spouts.spout import TransactionalEmitter, TransactionalSpout
-from txtopo.spouts.values import Bad, damaged, first_bad, fitted_column
-from txtopo.tuples import Fields
+from txtopo.spouts.values import INT96_UNIT, Bad, damaged, first_bad, fitted_column
+from txtopo.tuples import Field, Fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -221,7 +222,10 @@ class DeltaEmitter(TransactionalEmitter):
         if file.change is RowChange.BY_ROW:
             wanted.append(CHANGE_TYPE)
         try:
-            with opened, pq.ParquetFile(opened) as parquet:
+            with (
+                opened,
+                pq.ParquetFile(opened, coerce_int96_timestamp_unit=INT96_UNIT) as parquet,
+            ):
                 there = [name for name in wanted if name in parquet.schema_arrow.names]
                 before = 0
                 for group in range(parquet.num_row_groups):
@@ -259,8 +263,8 @@ class DeltaEmitter(TransactionalEmitter):
             return _went(table, file)
         if field.name in table.column_names:
             return fitted_column(table.column(field.name), field.type)
-        value = pa.scalar(file.partition.get(field.name), pa.string())
-        return fitted_column(pa.repeat(value, table.num_rows), field.type)
+        value = partition_value(file.partition.get(field.name), field.type)
+        return pa.repeat(value, table.num_rows)
 
     def _unreadable(self, version: int, file: ChangedFile, row: int | None, bad: Bad) -> EmitError:
         place = f"row {row} of " if row is not None else ""
@@ -365,7 +369,7 @@ class _Read:
                 if change is RowChange.BY_ROW:
                     value = f"`{CHANGE_TYPE}` IN ('delete', 'update_preimage')"
             elif field.name in partition:
-                value = f"CAST({_literal(partition[field.name])} AS {_type(field.type)})"
+                value = _literal(partition[field.name], field)
             else:
                 value = f"`{field.name}`"
             columns.append(f"{value} AS `{field.name}`")
@@ -380,11 +384,23 @@ def _type(kind: str) -> str:
     return "string" if kind == "json" else kind
 
 
-def _literal(value: str | None) -> str:
-    """Return a text as an SQL expression in which no character needs an escape."""
-    if value is None:
-        return "NULL"
-    return "decode(unhex('" + value.encode().hex() + "'), 'utf-8')"
+def _literal(text: str | None, field: Field) -> str:
+    """Return the value of a partition as an SQL expression in which no character needs an escape.
+
+    Raises:
+        ValueError: The text is not one of the type.
+    """
+    import pyarrow as pa
+
+    (kind,) = Fields.of([field]).arrow_schema().types
+    value = partition_value(text, kind)
+    if not value.is_valid:
+        return f"CAST(NULL AS {_type(field.type)})"
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return f"timestamp_micros({value.value})"  # a text would be in the zone of the session
+    if pa.types.is_binary(kind):
+        return f"unhex('{value.as_py().hex()}')"
+    return f"CAST(decode(unhex('{str(text).encode().hex()}'), 'utf-8') AS {_type(field.type)})"
 
 
 def _escaped(path: str) -> str:

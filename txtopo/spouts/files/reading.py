@@ -14,8 +14,17 @@ from txtopo.disk_errors import failure
 from txtopo.errors import EmitError, TxtopoError
 from txtopo.metadata import Json
 from txtopo.spouts.files.source import FileFormat, FileRange, FileSource, SourceFile, from_json
+from txtopo.spouts.json_objects import bytes_of, objects
 from txtopo.spouts.spout import TransactionalEmitter
-from txtopo.spouts.values import Bad, damaged, first_bad, fitted, objects, readable, row_values
+from txtopo.spouts.values import (
+    INT96_UNIT,
+    Bad,
+    damaged,
+    first_bad,
+    fitted,
+    readable,
+    row_values,
+)
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -79,7 +88,10 @@ class FilesEmitter(TransactionalEmitter):
         import pyarrow.parquet as pq
 
         names = list(self._fields.names)
-        with self._source.open(each.file) as opened, pq.ParquetFile(opened) as parquet:
+        with (
+            self._source.open(each.file) as opened,
+            pq.ParquetFile(opened, coerce_int96_timestamp_unit=INT96_UNIT) as parquet,
+        ):
             _check_columns(names, parquet.schema_arrow.names)
             before = 0
             for group in range(parquet.num_row_groups):
@@ -261,6 +273,11 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
+    # As in JSON, bytes are base64.
+    asked = pa.schema(
+        [f.with_type(pa.string()) if pa.types.is_binary(f.type) else f for f in schema]
+    )
+
     def parsed(lines: bytes) -> pa.Table:
         return arrow_csv.read_csv(
             pa.BufferReader(lines),
@@ -269,7 +286,7 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
             ),
             arrow_csv.ParseOptions(delimiter=format.delimiter),
             arrow_csv.ConvertOptions(
-                column_types=schema,
+                column_types=asked,
                 include_columns=schema.names,
                 null_values=list(format.null_values),
                 strings_can_be_null=True,
@@ -290,6 +307,9 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
         if table.num_rows < rows or twice < 2 * once:
             # If a range ended between the two lines, the value would be another one.
             raise ValueError("a quoted value goes on behind the end of its line")
+    for at, field in enumerate(schema):
+        if pa.types.is_binary(field.type):
+            table = table.set_column(at, field.name, bytes_of(table.column(field.name)))
     return fitted(table, schema)
 
 

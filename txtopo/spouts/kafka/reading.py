@@ -31,8 +31,9 @@ from txtopo.errors import ConfigError, EmitError, InfrastructureError, OffsetReg
 from txtopo.formats.schema_format import Part, RecordReader, Row, SchemaFormat
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
 from txtopo.metadata import Json
+from txtopo.spouts.json_objects import objects
 from txtopo.spouts.kafka.offsets import KafkaPartition, Range, deleted
-from txtopo.spouts.values import Read, first_bad, fitted_column, objects, readable
+from txtopo.spouts.values import Read, first_bad, fitted_column, readable
 from txtopo.tuples import Field, Fields
 
 if TYPE_CHECKING:
