@@ -131,6 +131,45 @@ def test_a_vacuumed_file_is_an_error_that_says_what_to_do(tmp_path: Path) -> Non
         emit(made, metadata)
 
 
+def clean(folder: Path, before: int) -> None:
+    """Take the entries of versions away, as the retention of the log does after a checkpoint."""
+    DeltaTable(str(folder)).create_checkpoint()
+    for version in range(before):
+        (folder / "_delta_log" / f"{version:020}.json").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+def test_a_log_that_was_cleaned_behind_the_position_goes_on(tmp_path: Path, limit: int) -> None:
+    for n in range(3):
+        append(tmp_path, n)
+    made = spout(tmp_path, batch_files_max=limit)
+    *_, last = Planner(made).all()
+    append(tmp_path, 3)
+    clean(tmp_path, 3)
+
+    again = Planner(made, stored=last)
+
+    assert numbers(made, again.plan()) == [3]
+    assert again.plan() is None
+    append(tmp_path, 4)
+    clean(tmp_path, 5)
+    with pytest.raises(SourceDataLost, match="lacks version 3, which was to be read"):
+        Planner(made, stored=last).plan()
+
+
+def test_a_version_of_which_files_are_left_is_still_needed(tmp_path: Path) -> None:
+    append(tmp_path, 1, 2, partition_by=["word"])
+    made = spout(tmp_path, batch_files_max=1)
+    first = Planner(made).plan()
+    append(tmp_path, 3)
+
+    rest = Planner(made, stored=first).all()
+    assert sorted(n for each in rest for n in numbers(made, each)) in ([1, 3], [2, 3])
+    clean(tmp_path, 1)
+    with pytest.raises(SourceDataLost, match="lacks version 0, which was to be read"):
+        Planner(made, stored=first).plan()
+
+
 def test_a_log_that_does_not_go_back_so_far_is_an_error(tmp_path: Path) -> None:
     for n in range(3):
         append(tmp_path, n)
@@ -255,7 +294,7 @@ def test_a_position_of_before_there_were_digests_goes_on_and_gets_one(tmp_path: 
     (new,) = Planner(made, stored=old).all()
     assert numbers(made, new) == [2]
     assert isinstance(new, dict)
-    assert sorted(new) == ["end", "entry", "start"]
+    assert sorted(new) == ["end", "entry", "start", "whole"]
 
 
 def mapped(folder: Path) -> None:

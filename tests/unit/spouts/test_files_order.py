@@ -98,7 +98,10 @@ def test_a_file_that_is_planned_twice_is_planned_the_same(tmp_path: Path) -> Non
     first = planner.plan()
     again = planner.coordinator.initialize_transaction(2, first)
 
-    assert planner.coordinator.initialize_transaction(2, first) == again
+    other = planner.coordinator.initialize_transaction(2, first)
+    for each in (again, other):
+        del each["cursor"]["listed"]  # type: ignore[index,call-overload,union-attr]
+    assert other == again
 
 
 @pytest.fixture
@@ -162,9 +165,10 @@ def test_a_late_file_below_the_mark_that_is_old_is_an_error_after_a_restart(
         write(tmp_path, f"f{at}", 1000 + at)
     made = spout(tmp_path)
     *_, last = Planner(made).all()
-    write(tmp_path, "a", 1001)
+    write(tmp_path, "f0a", 1001)
+    (tmp_path / "f0").unlink()
 
-    with pytest.raises(PromiseError, match=r"cannot tell which files were read; got 7 files up to"):
+    with pytest.raises(PromiseError, match=r"cannot tell which files were read; got .*f0a'"):
         Planner(made, stored=last).all()
 
 

@@ -9,11 +9,12 @@ the change data feed like that. It holds where the feed is off as well: a delete
 file, so the rows that remain are deleted and inserted again. That is more to read, with the same
 total.
 
-The metadata of a batch is ``{"start": [version, file], "end": [version, file], "entry": digest}``:
-the files from the first position (included) to the second one (excluded). Both are in versions that
-exist when the batch is planned, so a replay finds the same files. The appended files of a version
-may be divided between batches. The changes of a version are not, since one file may delete a row
-that another inserts.
+The metadata of a batch is ``{"start": [version, file], "end": [version, file], "entry": digest,
+"whole": true}``: the files from the first position (included) to the second one (excluded). Both
+are in versions that exist when the batch is planned, so a replay finds the same files. The appended
+files of a version may be divided between batches. The changes of a version are not, since one file
+may delete a row that another inserts. ``whole`` says that the last version has no more files: the
+next batch does not need its entry, which the retention of the log may have taken meanwhile.
 
 The digest is that of the log entry of the last version. It tells a table that was deleted and made
 again, or restored to an earlier state and then changed: its versions have the same numbers and
@@ -408,10 +409,14 @@ class DeltaCoordinator(TransactionalCoordinator):
         planned: dict[str, Json] = {"start": list(start), "end": list(end)}
         if files:
             planned["entry"] = self._log.digest(end[0])
+            planned["whole"] = end[1] == len(self._log.files(end[0]))
         return planned
 
     def _position(self, metadata: Json) -> Position:
         last = self._first if metadata is None else positions(metadata)[1]
+        match metadata:
+            case {"whole": True}:
+                last = (last[0] + 1, 0)
         return max(last, self._empty_before)
 
     def _latest(self, metadata: Json) -> int:

@@ -6,6 +6,8 @@ So the target of a link may change, as it does where a release is switched or Ku
 ConfigMap, and the files keep their names. What would be read twice is refused:
 
 * a folder that one spout gets under two names, with links followed for this alone;
+* a link in a folder that leads to the folder itself or to one above it, where each file would have
+  any number of names: it is not followed, whenever it is made;
 * other folders than before, if none of the files in them was read. Their files may be those that
   were read, moved to another place.
 """
@@ -14,7 +16,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from txtopo.errors import ConfigError
@@ -31,7 +34,7 @@ def local_base(filesystem: fs.FileSystem) -> str | None:
 
     if isinstance(filesystem, fs.SubTreeFileSystem):
         base = local_base(filesystem.base_fs)
-        return None if base is None else _inside(base, filesystem.base_path)
+        return None if base is None else inside(base, filesystem.base_path)
     return "" if isinstance(filesystem, fs.LocalFileSystem) else None
 
 
@@ -66,7 +69,7 @@ def check_apart(paths: Iterable[str], filesystem: fs.FileSystem) -> None:
         return
     places: dict[str, str] = {}
     for path in dict.fromkeys(paths):
-        real = os.path.realpath(_inside(base, path))
+        real = os.path.realpath(inside(base, path))
         other = places.setdefault(real, path)
         if other != path:
             raise _twice(other, path, real)
@@ -77,6 +80,74 @@ def check_apart(paths: Iterable[str], filesystem: fs.FileSystem) -> None:
             outer = places.get(folder)
             if outer is not None and not within(path, outer):
                 raise _twice(outer, path, real)
+
+
+class Walk:
+    """Lists local files as they are now, and links that lead round or to a folder that it lists.
+
+    A folder is known by its device and inode. Names that are not UTF-8 are as ``os.fsdecode`` makes
+    them.
+
+    Attributes:
+        loops: The links that are not followed, with the folder to which each leads.
+        twice: The folders that are listed under two names, by the second one.
+    """
+
+    def __init__(self) -> None:
+        self.loops: dict[str, str] = {}
+        self.twice: dict[str, str] = {}
+        self._places: dict[tuple[int, int], str] = {}
+
+    def files(
+        self, base: str, root: str, *, recursive: bool
+    ) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the path and the facts of each file that is not hidden, in a folder or below it.
+
+        Args:
+            base: The folder in which the paths lie; empty for none.
+            root: The folder.
+            recursive: Whether folders in it are listed as well.
+
+        Raises:
+            OSError: A folder cannot be listed.
+        """
+        above: list[tuple[tuple[int, int], str]] = []
+        yield from self._below(base, root, recursive, above)
+
+    def _below(
+        self, base: str, path: str, recursive: bool, above: list[tuple[tuple[int, int], str]]
+    ) -> Iterator[tuple[str, os.stat_result]]:
+        try:
+            place = _place(os.stat(inside(base, path)))
+            with os.scandir(inside(base, path)) as listed:
+                entries = sorted(listed, key=lambda entry: (entry.is_symlink(), entry.name))
+        except (FileNotFoundError, NotADirectoryError):
+            return  # It was there when its folder was listed.
+        for known, name in above:
+            if known == place:
+                self.loops[path] = name
+                return
+        other = self._places.setdefault(place, path)
+        if other != path:
+            self.twice[path] = other
+        above.append((place, path))
+        for entry in entries:
+            if entry.name.startswith(("_", ".")):
+                continue
+            name = f"{path.rstrip('/')}/{entry.name}"
+            try:
+                found = entry.stat()
+            except FileNotFoundError:
+                continue  # It has gone, or it is a link that leads nowhere.
+            if stat.S_ISREG(found.st_mode):
+                yield name, found
+            elif recursive and stat.S_ISDIR(found.st_mode):
+                yield from self._below(base, name, recursive, above)
+        above.pop()
+
+
+def _place(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def within(path: str, folder: str) -> bool:
@@ -94,7 +165,8 @@ def exchanged(before: Sequence[str], now: Sequence[str]) -> tuple[list[str], lis
     return (gone, new) if gone else ([], [])
 
 
-def _inside(base: str, path: str) -> str:
+def inside(base: str, path: str) -> str:
+    """Return the path on the machine of one in a folder; of an empty folder, the path itself."""
     return f"{base.rstrip('/')}/{path.lstrip('/')}" if base else path
 
 

@@ -3,17 +3,28 @@
 The metadata of a batch has a *cursor*, which says which files were read. It must stay small however
 many files there were. It keeps a digest of each of the last ``RECENT_FILES_MAX`` files. Of the
 files read before them, which were pruned, it keeps only a *mark*: the highest position in the order
-(by name or time), the latest time, and their number.
+(by name or time), the latest time, their number, and the digests of all of them in one.
 
-So after a restart a file that is not among the recent ones counts as read if its position is at or
-below the mark and it is not newer than the mark's time; every other file is new. That is exact
-while at most ``RECENT_FILES_MAX`` files were read. Beyond that it is exact for files that come
-later in the order or are newer than the pruned ones. What remains are files that appear late, sort
-below the mark and are old. A running process knows them as new. After a restart there are then more
-files below the mark than were pruned, which is an error, never a silent skip. The error can only be
-missed if read files were removed as well. So with more than ``RECENT_FILES_MAX`` files, move
-finished files away only if new ones are newer. The order cannot change any more then, since a mark
-in one order says nothing about the other.
+Rules
+-----
+1. After a restart a file that is not among the recent ones is new if its position is above the
+   mark, or below that of each file that was ever read, or if it is newer than the time of the mark.
+   No file that was pruned is, as long as it keeps its time.
+2. Of the other files, all were read if they are as many as were pruned, with the digest of those.
+3. Else some of those that were read have gone, or others came. A file that got its name before the
+   last listing was found by it, and was read if its turn had come. The time of that cannot be set,
+   as ``cp -p`` and ``rsync -a`` set the time of a file. (Only a local filesystem tells it. Another
+   one also sets the time of a file itself, so a file that comes late is newer than the mark; there
+   the files were read if they are no more than were pruned.)
+4. A file that came later may be one that was read, moved away and brought back, or renamed; or it
+   was never read. Nothing tells that. So it is an error that names the file, never a silent skip
+   and never a second reading. With ``Config.allow_change`` such files are read.
+5. A file whose time is in the future is read as any other, and told. It stays among the recent
+   ones until that time, so that it is not the time of the mark, which no file of the present would
+   reach.
+
+A running process knows all files that it read. The order cannot change once files were pruned,
+since a mark in one order says nothing about the other.
 
 The cursor also keeps the folders that were read, if they are few. If they are many, or the cursor
 is of an earlier txtopo, the folders of the files of its batch take their place. Other folders
@@ -26,12 +37,16 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from functools import reduce
+from operator import xor
 from typing import Literal, NamedTuple
 
+from txtopo import clock
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, PromiseError, TopologyChanged
+from txtopo.log_records import logger_of
 from txtopo.metadata import Json
 from txtopo.spouts.files.folders import exchanged, within
 from txtopo.spouts.files.reading import end_of_rows, parquet_rows
@@ -47,7 +62,9 @@ from txtopo.spouts.files.source import (
 )
 from txtopo.spouts.spout import LastBatch, TransactionalCoordinator, other_position
 
-METADATA_VERSION = 1
+_logger = logger_of("txtopo.spouts")
+
+METADATA_VERSION = 2
 
 # A name and its fingerprint are some 60 to 230 bytes; ten batches of 256 files are then at most
 # 0.6 MB in one write, where ZooKeeper takes 1 MiB.
@@ -59,6 +76,12 @@ BATCH_BYTES_MAX = 64 * 1024 * 1024
 # 8 base64 characters each: 32 kB in each batch's metadata, 330 kB in the one write of ten batches,
 # where ZooKeeper takes 1 MiB.
 RECENT_FILES_MAX = 4096
+
+# How far the clocks of writers and servers may be ahead of that of the driver.
+AHEAD_S = 60.0
+
+# Clocks of disks tick in hundredths of a second, and those of servers differ a little.
+LISTING_S = 0.5
 
 # 48 bits: with 4,096 digests, one new file in 7e10 is taken for one that was read.
 DIGEST_BYTES = 6
@@ -152,7 +175,7 @@ class FilesCoordinator(TransactionalCoordinator):
         self._partitions = partitions
         self._order: Order = order
         self._stored: Json = None
-        self._cursor = Cursor(order)
+        self._cursor = self._cursor_of(None)
         self._open: tuple[SourceFile, int] | None = None
         # The folders that an earlier coordinator read, until it is known that they are the same.
         self._earlier: list[str] | None = None
@@ -217,12 +240,13 @@ class FilesCoordinator(TransactionalCoordinator):
 
     def _look(self) -> None:
         if self._open is None and not self._cursor.waiting:
+            now_s = clock.wall_clock()
             files = self._source.files()
             if self._folders is None:
                 self._folders = self._source.folders()
             if self._earlier is not None:
                 self._compare(self._earlier, self._folders, files)
-            self._cursor.list(files)
+            self._cursor.list(files, now_s)
         rest = self._rest()
         self._found = _Amount(self._planned.files + rest.files, self._planned.bytes + rest.bytes)
 
@@ -240,6 +264,19 @@ class FilesCoordinator(TransactionalCoordinator):
                 raise _moved(gone, new, found)
         self._earlier = None
 
+    def _cursor_of(self, stored: Json) -> Cursor:
+        return Cursor(
+            self._order, stored, came_at=self._source.came_at, may_change=self._may_change
+        )
+
+    def held_back(self) -> str | None:
+        """Return which links are not followed."""
+        loops = sorted(self._source.loops)
+        if not loops:
+            return None
+        more = f" and {len(loops) - 1} more" if len(loops) > 1 else ""
+        return f"link {loops[0]!r}{more} leads to a folder above it, and is not followed"
+
     def _rest(self) -> _Amount:
         """Return what was found and is not planned yet."""
         files, size = self._cursor.waiting, self._cursor.waiting_bytes
@@ -254,7 +291,7 @@ class FilesCoordinator(TransactionalCoordinator):
         if stored == self._stored:
             return
         self._stored = stored
-        self._cursor = Cursor(self._order, stored)
+        self._cursor = self._cursor_of(stored)
         self._earlier = None if metadata is None else _folders(metadata)
         self._open = None
         if isinstance(stored, dict) and "open" in stored:
@@ -409,6 +446,22 @@ class Mark:
     place: Place
     mtime_ns: int
     count: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listings:
+    """What the cursor keeps of the last listings.
+
+    Attributes:
+        done_s: When the last one was made of which all files were taken, in seconds since 1970.
+        last_s: When the last one was made.
+        upto: The position of the file of it that was taken last; None for none.
+    """
+
+    done_s: float = 0.0
+    last_s: float = 0.0
+    upto: Place | None = None
 
 
 class Cursor:
@@ -416,10 +469,26 @@ class Cursor:
 
     It is mutable; one thread at a time uses it. :meth:`list` finds new files, :meth:`ahead` yields
     those that come next, and :meth:`take` marks them as planned, which cannot fail.
+
+    Args:
+        order: The order of the files.
+        stored: What an earlier cursor has stored.
+        came_at: Returns when a file got its name, at the latest; None if that is not known.
+        may_change: Whether a file of which it cannot be told whether it was read is read.
     """
 
-    def __init__(self, order: Order, stored: Json = None) -> None:
-        self._order = order
+    def __init__(
+        self,
+        order: Order,
+        stored: Json = None,
+        *,
+        came_at: Callable[[SourceFile], float | None] = lambda _: None,
+        may_change: bool = False,
+    ) -> None:
+        self._order, self._came_at, self._may_change = order, came_at, may_change
+        self._low: Place | None = None
+        self._listings = Listings()
+        self._now_s = 0.0
         self._queue: deque[SourceFile] = deque()
         self._queue_bytes = 0
         self._recent: deque[bytes] = deque()
@@ -440,14 +509,19 @@ class Cursor:
         """Their bytes."""
         return self._queue_bytes
 
-    def list(self, files: Sequence[SourceFile]) -> None:
+    def list(self, files: Sequence[SourceFile], now_s: float = 0.0) -> None:
         """Queue the files that are new, in order.
+
+        Args:
+            files: The files that exist.
+            now_s: When they were listed, in seconds since 1970.
 
         Raises:
             TopologyChanged: Files were pruned in another order.
             PromiseError: It is unknown which files were read; the message says how to go on.
         """
         by_digest = {_digest(file.name): file for file in files}
+        first, self._now_s = not self._now_s, now_s
         if self._doubt:
             self._settle(by_digest)
         for digest in self._recent:
@@ -456,6 +530,22 @@ class Cursor:
         new = [file for digest, file in by_digest.items() if digest not in self._read]
         self._queue = deque(sorted(new, key=self._place))
         self._queue_bytes = sum(file.size for file in new)
+        # The first listing of a process may find files that an earlier one had found and not taken.
+        done_s = self._listings.done_s if first else self._listings.last_s
+        self._listings = Listings(done_s, now_s)
+        self._tell_ahead(new)
+
+    def _tell_ahead(self, new: Sequence[SourceFile]) -> None:
+        ahead = [file for file in new if self._is_ahead(file)]
+        if ahead:
+            text = (
+                "%d files have a time in the future, such as %r; they are read as any other; is "
+                "the clock of a writer wrong?"
+            )
+            _logger.warning(text, len(ahead), min(file.name for file in ahead))
+
+    def _is_ahead(self, file: SourceFile) -> bool:
+        return bool(self._now_s) and file.mtime_ns > (self._now_s + AHEAD_S) * 1e9
 
     def has_read(self, file: SourceFile) -> bool:
         """Return whether a file is known to have been read; of pruned ones that is not known."""
@@ -474,16 +564,34 @@ class Cursor:
             self._read.add(digest)
             self._recent.append(digest)
             self._facts[digest] = file
+            place = self._place(file)
+            self._low = place if self._low is None else min(self._low, place)
+            self._listings = replace(self._listings, upto=place)
             while len(self._recent) > RECENT_FILES_MAX:
-                self._prune(self._recent.popleft())
+                self._prune(self._oldest())
+
+    def _oldest(self) -> bytes:
+        """Take the first of the recent files; the first in time, if others are in the future."""
+        for _ in range(len(self._recent)):
+            digest = self._recent.popleft()
+            if digest not in self._facts or not self._is_ahead(self._facts[digest]):
+                return digest
+            self._recent.append(digest)
+        return self._recent.popleft()
 
     def stored(self) -> Json:
         """Return the cursor as JSON."""
         recent = base64.b64encode(b"".join(self._recent)).decode()
-        if self._mark is None:
-            return {"recent": recent}
-        time, name = self._mark.place
-        return {"recent": recent, "mark": [time, name, self._mark.mtime_ns, self._mark.count]}
+        stored: dict[str, Json] = {"recent": recent}
+        if self._low is not None:
+            stored["low"] = [*self._low]
+        listings = self._listings
+        upto: Json = None if listings.upto is None else [*listings.upto]
+        stored["listed"] = [listings.done_s, listings.last_s, upto]
+        if self._mark is not None:
+            mark = self._mark
+            stored["mark"] = [*mark.place, mark.mtime_ns, mark.count, mark.digest]
+        return stored
 
     def _restore(self, stored: Json) -> None:
         assert isinstance(stored, dict)
@@ -492,11 +600,18 @@ class Cursor:
         self._recent.extend(recent[at : at + DIGEST_BYTES] for at in steps)
         mark = stored.get("mark")
         if isinstance(mark, list):
-            time, name, mtime_ns, count = mark
-            assert isinstance(time, int)
+            time, name, mtime_ns, count, digest = mark
             assert isinstance(mtime_ns, int)
             assert isinstance(count, int)
-            self._mark = Mark((time, str(name)), mtime_ns, count)
+            assert isinstance(digest, int)
+            self._mark = Mark(_place_of([time, name]), mtime_ns, count, digest)
+        if "listed" in stored:
+            self._listings = _listings_of(stored["listed"])
+        if "low" in stored:
+            low = _place_of(stored["low"])
+            # The order may change until files were pruned: then nothing is below what was read.
+            same = self._mark is not None or bool(low[0]) == (self._order == "time")
+            self._low = low if same else (-1, "")
 
     def _place(self, file: SourceFile) -> Place:
         return (file.mtime_ns if self._order == "time" else 0, file.name)
@@ -506,13 +621,15 @@ class Cursor:
         # since it will not be listed again.
         file = self._facts.pop(digest, SourceFile("", 0, 0))
         place = self._place(file)
+        number = int.from_bytes(digest)
         if self._mark is None:
-            self._mark = Mark(place, file.mtime_ns, 1)
+            self._mark = Mark(place, file.mtime_ns, 1, number)
             return
         self._mark = Mark(
             max(self._mark.place, place),
             max(self._mark.mtime_ns, file.mtime_ns),
             self._mark.count + 1,
+            self._mark.digest ^ number,
         )
 
     def _settle(self, by_digest: dict[bytes, SourceFile]) -> None:
@@ -533,21 +650,67 @@ class Cursor:
             digest
             for digest, file in by_digest.items()
             if digest not in self._read
+            and (self._low is None or self._low <= self._place(file))
             and self._place(file) <= self._mark.place
             and file.mtime_ns <= self._mark.mtime_ns
         }
-        if len(below) > self._mark.count:
-            example = min(by_digest[digest].name for digest in below)
-            raise PromiseError(
-                f"cannot tell which files were read; got {len(below)} files up to "
-                f"{self._mark.place[1]!r}, e.g. {example!r}; expected at most the "
-                f"{self._mark.count} that were read; some appeared late with an old time: move "
-                "them away and bring them back with a new time",
-                count=len(below),
-            )
-        self._read |= below
+        doubtful = self._doubtful(below, by_digest)
+        if doubtful and not self._may_change:
+            raise self._unknown([by_digest[digest].name for digest in doubtful])
+        self._read |= below - doubtful
         self._doubt = False
+
+    def _doubtful(self, below: set[bytes], by_digest: Mapping[bytes, SourceFile]) -> set[bytes]:
+        """Return the files of which it cannot be told whether they were pruned or never read."""
+        assert self._mark is not None
+        numbers = (int.from_bytes(digest) for digest in below)
+        if len(below) == self._mark.count and reduce(xor, numbers, 0) == self._mark.digest:
+            return set()
+        doubtful = set()
+        for digest in below:
+            came_s = self._came_at(by_digest[digest])
+            if came_s is None:
+                # Where nothing tells when a file came, its time is that, and it is old.
+                return below if len(below) > self._mark.count else set()
+            if not self._was_taken(self._place(by_digest[digest]), came_s):
+                doubtful.add(digest)
+        return doubtful
+
+    def _was_taken(self, place: Place, came_s: float) -> bool:
+        """Return whether a file came before the last listing, and its turn had come."""
+        done_s, last_s, upto = astuple(self._listings)
+        if last_s > self._now_s:
+            return False  # Its clock was ahead, or this one is behind.
+        turn_had_come = upto is not None and place <= upto
+        return came_s < done_s - LISTING_S or (came_s < last_s - LISTING_S and turn_had_come)
+
+    def _unknown(self, names: Sequence[str]) -> PromiseError:
+        assert self._mark is not None
+        return PromiseError(
+            f"cannot tell which files were read; got {len(names)} files that came or were renamed "
+            f"since the last listing, e.g. {min(names)!r}, with a time and a name as of the "
+            f"{self._mark.count} that were read first, which the position does not name one by "
+            "one; expected files with a new time, or names behind those that were read; if they "
+            "were never read, touch them, or start once with Config(allow_change=True), which "
+            "reads them; if they were read, move them away",
+            count=len(names),
+        )
+
+
+def _listings_of(stored: Json) -> Listings:
+    assert isinstance(stored, list)
+    done_s, last_s, upto = stored
+    assert isinstance(done_s, int | float)
+    assert isinstance(last_s, int | float)
+    return Listings(done_s, last_s, None if upto is None else _place_of(upto))
+
+
+def _place_of(stored: Json) -> Place:
+    assert isinstance(stored, list)
+    time, name = stored
+    assert isinstance(time, int)
+    return time, str(name)
 
 
 def _digest(name: str) -> bytes:
-    return hashlib.blake2b(name.encode(), digest_size=DIGEST_BYTES).digest()
+    return hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=DIGEST_BYTES).digest()

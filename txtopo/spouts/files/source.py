@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from txtopo.config import check_text
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost
+from txtopo.log_records import logger_of
 from txtopo.metadata import Json
-from txtopo.spouts.files.folders import WILDCARDS, check_apart, local_base, plain
+from txtopo.spouts.files.folders import WILDCARDS, Walk, check_apart, inside, local_base, plain
 from txtopo.spouts.spout import other_position
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import fs
+
+_logger = logger_of("txtopo.spouts")
 
 _TOKENS = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
 
@@ -44,6 +47,9 @@ class FileSource:
     Args:
         paths: A folder (read with all below it), a file, a glob (``**`` crosses folders), or more.
         filesystem: A ``pyarrow.fs.FileSystem``, a URL, or None: then the paths are local, or URLs.
+
+    Attributes:
+        loops: The links that the last listing did not follow, with the folder to which each leads.
     """
 
     def __init__(
@@ -55,6 +61,8 @@ class FileSource:
         for path in given:
             check_text("a path of a files spout", os.fspath(path))
         self.filesystem, self._paths = _opened(given, filesystem)
+        self.loops: dict[str, str] = {}
+        self._twice: set[str] = set()
 
     def files(self) -> list[SourceFile]:
         """List the files that exist now, in any order.
@@ -117,21 +125,47 @@ class FileSource:
             OffsetRegression: It is shorter than it was.
             InfrastructureError: The filesystem cannot be reached; try again.
         """
-        from pyarrow import fs
 
         try:
-            info = self.filesystem.get_file_info(file.name)
-            if info.type == fs.FileType.NotFound:
+            found = self._now(file.name)
+            if found is None:
                 raise self._lost(file, "gone")
-            if (info.size, info.mtime_ns or 0) != (file.size, file.mtime_ns):
-                changed = f"changed: {info.size} bytes of {info.mtime_ns or 0} ns"
-                shorter = info.size is not None and info.size < file.size
+            if found != file:
+                changed = f"changed: {found.size} bytes of {found.mtime_ns} ns"
+                shorter = found.size < file.size
                 raise self._lost(file, changed, OffsetRegression if shorter else SourceDataLost)
-            return self.filesystem.open_input_file(file.name)
+            # pyarrow takes a name that is not UTF-8 as bytes.
+            name = file.name if _is_text(file.name) else os.fsencode(file.name)
+            return self.filesystem.open_input_file(name)
         except FileNotFoundError as error:
             raise self._lost(file, "gone") from error
         except OSError as error:
             raise failure(f"open {file.name!r}", error) from error
+
+    def came_at(self, file: SourceFile) -> float | None:
+        """Return when a file got its name, at the latest, in seconds since 1970.
+
+        That is the time of its last change of any kind, which nobody can set: of its name, its
+        content, its rights. None if it has gone, or the filesystem does not tell.
+        """
+        base = local_base(self.filesystem)
+        if base is None:
+            return None
+        try:
+            return os.stat(inside(base, file.name)).st_ctime
+        except OSError:
+            return None
+
+    def _now(self, name: str) -> SourceFile | None:
+        """Return a file as it is now; None if it is gone."""
+        from pyarrow import fs
+
+        base = local_base(self.filesystem)
+        if base is None or _is_text(name):
+            info = self.filesystem.get_file_info(name)
+            gone = info.type == fs.FileType.NotFound
+            return None if gone else SourceFile(name, info.size, info.mtime_ns or 0)
+        return _local(name, os.stat(inside(base, name)))
 
     def _lost(
         self, file: SourceFile, what: str, kind: type[SourceDataLost] = SourceDataLost
@@ -146,24 +180,49 @@ class FileSource:
     def _matching(self, path: str) -> list[SourceFile]:
         from pyarrow import fs
 
-        info = self.filesystem.get_file_info(_root(path))
+        root = _root(path)
+        info = self.filesystem.get_file_info(root)
         if info.type == fs.FileType.NotFound:
             return []
         if info.type == fs.FileType.File:
             return [] if WILDCARDS.search(path) else [_source_file(info)]
-        rest = path[len(_root(path)) :].lstrip("/")
-        selector = fs.FileSelector(
-            _root(path), recursive=not rest or "/" in rest or "**" in rest, allow_not_found=True
-        )
+        rest = path[len(root) :].lstrip("/")
+        recursive = not rest or "/" in rest or "**" in rest
         pattern = re.compile(_regex(path)) if rest else None
-        skip = len(_root(path))
+        base = local_base(self.filesystem)
+        if base is None:
+            listed = self._listed(root, recursive)
+        else:
+            walk = Walk()
+            listed = [_local(*each) for each in walk.files(base, root, recursive=recursive)]
+            self._tell(walk)
+        return [file for file in listed if pattern is None or pattern.fullmatch(file.name)]
+
+    def _listed(self, root: str, recursive: bool) -> list[SourceFile]:
+        from pyarrow import fs
+
+        selector = fs.FileSelector(root, recursive=recursive, allow_not_found=True)
         return [
             _source_file(info)
             for info in self.filesystem.get_file_info(selector)
-            if info.type == fs.FileType.File
-            and not _hidden(info.path[skip:])
-            and (pattern is None or pattern.fullmatch(info.path))
+            if info.type == fs.FileType.File and not _hidden(info.path[len(root) :])
         ]
+
+    def _tell(self, walk: Walk) -> None:
+        """Warn of links, of each once."""
+        for path, other in walk.loops.items():
+            if path not in self.loops:
+                text = "a files spout does not follow link %r, which leads to folder %r above it"
+                _logger.warning(text, path, other)
+        for path, other in walk.twice.items():
+            if path not in self._twice:
+                text = (
+                    "a files spout lists one folder as %r and, by a link, as %r, and reads its "
+                    "files under both names; take the link away, or give one of them as a path"
+                )
+                _logger.warning(text, other, path)
+        # Replaced and never changed, since pages ask from other threads.
+        self.loops, self._twice = {**walk.loops}, {*walk.twice}
 
 
 class SourceFile(NamedTuple):
@@ -261,6 +320,19 @@ class FileRange(NamedTuple):
 
 Share = list[FileRange]
 """The part of a batch that one partition reads."""
+
+
+def _local(name: str, found: os.stat_result) -> SourceFile:
+    return SourceFile(name, found.st_size, found.st_mtime_ns)
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name is UTF-8; one of a local filesystem need not be."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _source_file(info: fs.FileInfo) -> SourceFile:

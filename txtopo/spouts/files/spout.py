@@ -41,7 +41,7 @@ class FilesTransactionalSpout(TransactionalSpout):
     :mod:`txtopo.spouts.files.planning` says how the spout knows which files were read.
 
     A file is known by its path, with links as they are given. A folder that is given under two
-    names is refused. The run ends with ``TopologyChanged`` if other folders take the place of those
+    names is refused. A link in a folder that leads to it or to a folder above is not followed. The run ends with ``TopologyChanged`` if other folders take the place of those
     that were read, and none of the files in them was: they may be the same files, moved. If they
     are others, keep the earlier paths in the list as well, or start once with
     ``Config(allow_change=True)``.
@@ -215,8 +215,9 @@ class FileSpout(Spout):
     def _read(self, files: Sequence[str]) -> Iterator[tuple[MessageId, str]]:
         for path in files:
             with open(path, "rb") as file:
+                shown = path.encode(errors="backslashreplace").decode()
                 for number, line in enumerate(file, 1):
-                    yield (path, number), self._decoded(path, number, line)
+                    yield (shown, number), self._decoded(shown, number, line)
 
     def _decoded(self, path: str, number: int, line: bytes) -> str:
         try:
