@@ -147,14 +147,14 @@ def test_a_log_that_was_cleaned_behind_the_position_goes_on(tmp_path: Path, limi
     append(tmp_path, 3)
     clean(tmp_path, 3)
 
-    again = Planner(made, stored=last)
+    again = Planner(spout(tmp_path), stored=last)
 
     assert numbers(made, again.plan()) == [3]
     assert again.plan() is None
     append(tmp_path, 4)
     clean(tmp_path, 5)
     with pytest.raises(SourceDataLost, match="lacks version 3, which was to be read"):
-        Planner(made, stored=last).plan()
+        Planner(spout(tmp_path), stored=last).plan()
 
 
 def test_a_version_of_which_files_are_left_is_still_needed(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_version_of_which_files_are_left_is_still_needed(tmp_path: Path) -> No
     assert sorted(n for each in rest for n in numbers(made, each)) in ([1, 3], [2, 3])
     clean(tmp_path, 1)
     with pytest.raises(SourceDataLost, match="lacks version 0, which was to be read"):
-        Planner(made, stored=first).plan()
+        Planner(spout(tmp_path), stored=first).plan()
 
 
 def test_a_log_that_does_not_go_back_so_far_is_an_error(tmp_path: Path) -> None:

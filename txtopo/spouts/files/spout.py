@@ -41,10 +41,10 @@ class FilesTransactionalSpout(TransactionalSpout):
     :mod:`txtopo.spouts.files.planning` says how the spout knows which files were read.
 
     A file is known by its path, with links as they are given. A folder that is given under two
-    names is refused. A link in a folder that leads to it or to a folder above is not followed. The run ends with ``TopologyChanged`` if other folders take the place of those
-    that were read, and none of the files in them was: they may be the same files, moved. If they
-    are others, keep the earlier paths in the list as well, or start once with
-    ``Config(allow_change=True)``.
+    names is refused. A link in a folder that leads to it or to a folder above is not followed. The
+    run ends with ``TopologyChanged`` if other folders take the place of those that were read, and
+    none of the files in them was: they may be the same files, moved. If they are others, keep the
+    earlier paths in the list as well, or start once with ``Config(allow_change=True)``.
 
     ``Progress.lag`` has how many ``files`` and ``bytes`` were found and are not read yet. The files
     are listed again when all that were found before are planned.
