@@ -65,6 +65,7 @@ from txtopo.plugins.stores import (
     Writes,
     checked_partials,
 )
+from txtopo.sql_sessions import mysql_statement
 
 _CONNECT_TIMEOUT_S = 10
 
@@ -420,9 +421,12 @@ _CARELESS_METHODS = ("nosync", "littlesync")
 
 def session() -> str:
     """Return the SET statement that each new session executes first."""
-    return (
-        f"SET SESSION sql_mode = '{','.join(_MODES)}', time_zone = '+00:00', "
-        f"innodb_lock_wait_timeout = {_LOCK_TIMEOUT_S}"
+    return mysql_statement(
+        {
+            "sql_mode": f"'{','.join(_MODES)}'",
+            "innodb_lock_wait_timeout": str(_LOCK_TIMEOUT_S),
+            "unique_checks": "1",
+        }
     )
 
 

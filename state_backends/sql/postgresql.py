@@ -74,6 +74,7 @@ from txtopo.plugins.stores import (
     Writes,
     checked_partials,
 )
+from txtopo.sql_sessions import SHARED, set_up_postgresql
 
 _logger = logger_of("txtopo.state")
 
@@ -96,6 +97,14 @@ _CONNECTION: Mapping[str, str | int] = {
 _LOCK_TIMEOUT = "5s"
 
 _IDLE_TIMEOUT = "10s"
+
+# What a state needs of its sessions, besides values and texts that stay as they are.
+_SESSION = {
+    "synchronous_commit": "on",
+    "jit": "off",
+    "lock_timeout": _LOCK_TIMEOUT,
+    "idle_in_transaction_session_timeout": _IDLE_TIMEOUT,
+}
 
 # "txtopo" as a number; creators wait for each other, since IF NOT EXISTS does not.
 _CREATION_LOCK = 0x747874_6F706F
@@ -178,14 +187,19 @@ class PostgresqlDialect(SqlDialect):
         parameters = {name: value for name, value in _CONNECTION.items() if name not in given}
         engine = sa.create_engine(self._url, pool_size=2, connect_args=parameters)
         self.driver_errors = (engine.dialect.loaded_dbapi.Error,)
-        sa.event.listen(engine, "connect", _on_connect)
+        set_up_postgresql(engine, _SESSION)
         return engine
 
     def prepare(self, connection: sa.Connection) -> None:
-        """Make the stage, a temporary table that lives as long as the connection."""
+        """Make the stage, a temporary table that lives as long as the connection.
+
+        In a session that other clients get as well, it is made in each transaction that needs it.
+        """
         if connection.info.get("staged"):
             return
         self.check_server(connection)
+        if connection.info.get(SHARED):
+            return
         with connection.begin():
             self._rows.stage.create(connection)
         connection.info["staged"] = True
@@ -194,7 +208,8 @@ class PostgresqlDialect(SqlDialect):
         """Check the server settings that a session cannot change, once for each connection.
 
         Raises:
-            TopologyError: The server has no ``MERGE``, or may lose commits in a power cut.
+            TopologyError: The server has no ``MERGE``, or may lose commits in a power cut, or the
+                database cannot hold all characters.
         """
         if "checked" in connection.info:
             return
@@ -204,13 +219,19 @@ class PostgresqlDialect(SqlDialect):
                 f"PostgreSQL {version[0]} is too old for a state; expected {_OLDEST} or later"
             )
         with connection.begin():
-            settings = ("fsync", "full_page_writes")
+            settings = ("fsync", "full_page_writes", "server_encoding")
             found = {name: connection.exec_driver_sql(f"SHOW {name}").scalar() for name in settings}
         if found["fsync"] != "on":
             raise TopologyError(
                 f"PostgreSQL cannot keep a state; fsync is {found['fsync']!r}, so a crash of the "
                 "machine may lose commits, or all of the database; expected 'on'; set it in the "
                 "server"
+            )
+        if found["server_encoding"] != "UTF8":
+            raise TopologyError(
+                f"PostgreSQL cannot keep a state in a database whose encoding is "
+                f"{found['server_encoding']!r}, which does not hold all characters; expected "
+                "'UTF8'; make another one: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
             )
         if found["full_page_writes"] != "on":
             _logger.warning(
@@ -345,16 +366,6 @@ class PostgresqlDialect(SqlDialect):
             self._rows.write(connection, rows, txid, put=False)
 
 
-def _on_connect(driver: Any, _: object) -> None:
-    with driver.cursor() as cursor:
-        cursor.execute("SET TIME ZONE 'UTC'")
-        cursor.execute("SET synchronous_commit = on")
-        cursor.execute("SET jit = off")
-        cursor.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
-        cursor.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_TIMEOUT}'")
-    driver.commit()
-
-
 # Below this, arrays in the statement are faster than COPY with its extra round trips.
 COPIED_ROWS_MIN = 2_000
 
@@ -478,6 +489,8 @@ class RowWriter:
         copied = rows.num_rows >= COPIED_ROWS_MIN or rows.nbytes >= COPIED_BYTES_MIN
         parameters: dict[str, Any] = {"in_txid": txid}
         if copied:
+            if connection.info.get(SHARED):
+                _stage(self._state, "DROP").create(connection)
             copy_rows(connection, self.stage.name, rows, state=self._state.name)
         else:
             names = rows.column_names
@@ -626,7 +639,7 @@ def puts_table(state: StateTable, writes: Puts) -> pa.Table:
     return pa.table([*arrays, gone], names=[*map(given, range(len(types))), GONE])
 
 
-def _stage(state: StateTable) -> sa.Table:
+def _stage(state: StateTable, on_commit: str = "DELETE ROWS") -> sa.Table:
     fields = [*state.key, *state.value]
     return sa.Table(
         STAGE,
@@ -634,7 +647,7 @@ def _stage(state: StateTable) -> sa.Table:
         *[sa.Column(given(at), plain_type(field.type)) for at, field in enumerate(fields)],
         sa.Column(GONE, sa.Boolean()),
         prefixes=["TEMPORARY"],
-        postgresql_on_commit="DELETE ROWS",
+        postgresql_on_commit=on_commit,
     )
 
 

@@ -26,11 +26,10 @@ import datetime
 import hashlib
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import Decimal
-from functools import partial
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
@@ -49,6 +48,7 @@ from txtopo.errors import (
     TopologyChanged,
 )
 from txtopo.extras import require
+from txtopo.fitting import fitted_values
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
 from txtopo.spouts.spout import (
@@ -60,11 +60,20 @@ from txtopo.spouts.spout import (
     other_position,
 )
 from txtopo.spouts.values import first_bad, fitted_column
+from txtopo.sql_sessions import set_up_mysql_query, set_up_postgresql
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Result, SelectBase
+    from sqlalchemy import (
+        ColumnElement,
+        Connection,
+        Dialect,
+        Engine,
+        FromClause,
+        Result,
+        SelectBase,
+    )
     from sqlalchemy.exc import DataError
     from sqlalchemy.types import TypeEngine
 
@@ -85,13 +94,8 @@ _PROBES = {
     "keepalives_count": 2,
 }
 
-# What each session executes first, as those of states do. A server converts times by the zone of
-# the session, and in another one than UTC an hour of each year is there twice, another never.
-_IN_UTC = {
-    "postgresql": "SET TIME ZONE 'UTC'",
-    "mysql": "SET time_zone = '+00:00'",
-    "mariadb": "SET time_zone = '+00:00'",
-}
+# What drivers of MariaDB and MySQL call a FLOAT.
+_MYSQL_FLOAT = 4
 
 _KEYS: dict[str, type] = {
     "byte": int,
@@ -319,7 +323,8 @@ class QuerySource:
     def engine(self) -> Engine:
         """Return an engine without a pool of connections; it need not be disposed of.
 
-        Its sessions are in UTC, whatever the zone of the server, its database or its user is.
+        Its sessions are in UTC, whatever the server, its database or its user has set for sessions;
+        see :mod:`txtopo.sql_sessions`.
 
         Raises:
             ConfigError: The URL cannot be used.
@@ -345,8 +350,12 @@ class QuerySource:
                 f"the URL of a query cannot be used: {reason}; expected one of SQLAlchemy's, such "
                 "as postgresql://user@host/database, and its driver installed"
             ) from None
-        if (statement := _IN_UTC.get(engine.dialect.name)) is not None:
-            event.listen(engine, "connect", partial(_execute, statement))
+        if engine.dialect.driver == "psycopg":
+            set_up_postgresql(engine)
+        elif engine.dialect.name == "postgresql":
+            event.listen(engine, "connect", _set_time_zone)
+        elif engine.dialect.name in ("mysql", "mariadb"):
+            event.listen(engine, "connect", lambda driver, _: set_up_mysql_query(driver))
         return engine
 
     @contextmanager
@@ -457,6 +466,25 @@ class QuerySource:
             return text(inner).columns(*columns).subquery("txtopo_rows")
         schema, _, name = self.query.rpartition(".")
         return table(name, *columns, schema=schema or None)
+
+    def exact_columns(self, connection: Connection, rows: FromClause) -> list[ColumnElement[Any]]:
+        """Return the columns to read: a FLOAT of MariaDB and MySQL as a DOUBLE.
+
+        They print a FLOAT with six digits, which are another number than the one that they hold and
+        compute with.
+        """
+        from sqlalchemy import literal_column, select
+
+        columns: list[ColumnElement[Any]] = list(rows.c)
+        if connection.dialect.name not in ("mysql", "mariadb"):
+            return columns
+        result = connection.execute(select(rows).limit(0))
+        kinds = [part[1] for part in result.cursor.description]
+        result.close()
+        return [
+            (each * literal_column("1e0")).label(each.name) if kind == _MYSQL_FLOAT else each
+            for each, kind in zip(columns, kinds, strict=True)
+        ]
 
     def between(self, rows: FromClause, after: Key | None, upto: Key) -> ColumnElement[bool]:
         """Return the condition for keys after *after*, up to *upto* (included)."""
@@ -573,34 +601,61 @@ def _comparable(key: Key) -> Any:
     return key
 
 
-def _execute(statement: str, driver: Any, _: object) -> None:
-    with driver.cursor() as cursor:
-        cursor.execute(statement)
+def _set_time_zone(driver: Any, _: object) -> None:
+    """Set up a session of another driver than psycopg, whose own settings are left to it."""
+    cursor = driver.cursor()
+    cursor.execute("SET TIME ZONE 'UTC'")
+    cursor.close()
     driver.commit()
 
 
 def _type(kind: str) -> TypeEngine[Any]:
+    """Return the type of a column: for comparisons, and for the texts of SQLite's times.
+
+    Of all other values the driver's are read as they are, since SQLAlchemy would make them fit: it
+    rounds a binary number to the scale of a decimal, and any number but 0 is true to it. What fits
+    is decided by :mod:`txtopo.fitting`.
+    """
     import sqlalchemy
 
-    decimal = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
-    if decimal:
-        exact = sqlalchemy.Numeric(int(decimal.group(1)), int(decimal.group(2)))
-        # SQLite has binary numbers, which SQLAlchemy would round to the scale.
-        return exact.with_variant(sqlalchemy.types.NullType(), "sqlite")
     kinds: dict[str, TypeEngine[Any]] = {
-        "boolean": sqlalchemy.Boolean(),
         "byte": sqlalchemy.SmallInteger(),
         "short": sqlalchemy.SmallInteger(),
         "int": sqlalchemy.Integer(),
         "long": sqlalchemy.BigInteger(),
-        "float": sqlalchemy.Float(),
-        "double": sqlalchemy.Double(),
         "date": sqlalchemy.Date(),
-        "timestamp": sqlalchemy.DateTime(timezone=True),
-        "timestamp_ntz": sqlalchemy.DateTime(),
-        "binary": sqlalchemy.LargeBinary(),
+        "timestamp": sqlalchemy.DateTime(timezone=True).with_variant(_moments(), "sqlite"),
+        "timestamp_ntz": sqlalchemy.DateTime().with_variant(_moments(), "sqlite"),
     }
-    return kinds.get(kind, sqlalchemy.Text())
+    return kinds.get(kind, sqlalchemy.types.NullType())
+
+
+@cache
+def _moments() -> TypeEngine[Any]:
+    """Return the type of SQLite's texts of times: Python would drop digits behind the sixth."""
+    from sqlalchemy import types
+    from sqlalchemy.dialects.sqlite import DATETIME
+
+    class Moments(types.TypeDecorator[datetime.datetime]):
+        impl = DATETIME
+        cache_ok = True
+
+        def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+            return _moment
+
+    return Moments()
+
+
+_FINER = re.compile(r"[.,]\d{6}0*[1-9]")
+
+
+def _moment(text: Any) -> Any:
+    """Return a time of SQLite; what is no text, for which SQLite has no type, as it is."""
+    if not isinstance(text, str):
+        return text
+    if _FINER.search(text):
+        raise ValueError(f"{text!r} has parts of a microsecond")
+    return datetime.datetime.fromisoformat(text)
 
 
 class Settling:
@@ -1028,7 +1083,9 @@ class QueryEmitter(TransactionalEmitter):
 
         source = self._source
         rows = source.selectable()
-        within = select(rows).where(source.between(rows, after, upto)).order_by(rows.c[source.key])
+        columns = source.exact_columns(connection, rows)
+        ordered = source.between(rows, after, upto)
+        within = select(*columns).where(ordered).order_by(rows.c[source.key])
         streamed = connection.execution_options(yield_per=_ROWS_AT_ONCE)
         count = 0
         for chunk in self._chunks(streamed.execute(within), after, upto):
@@ -1054,13 +1111,14 @@ class QueryEmitter(TransactionalEmitter):
         import pyarrow as pa
 
         names = self._schema.names
+        kinds = {field.name: field.type for field in self._source.fields}
 
         def read(start: int, end: int, schema: pa.Schema) -> pa.RecordBatch:
             columns = list(zip(*rows[start:end], strict=True))
-            arrays = [
-                fitted_column(_array(columns[names.index(field.name)], field.type), field.type)
-                for field in schema
-            ]
+            arrays = []
+            for field in schema:
+                values = fitted_values(kinds[field.name], columns[names.index(field.name)])
+                arrays.append(fitted_column(pa.array(values, field.type), field.type))
             return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
         try:
@@ -1088,14 +1146,6 @@ class QueryEmitter(TransactionalEmitter):
             f"{expected}; {what} give the table back what it had, and late rows a new key",
             query=self._source.query,
         )
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
-    if pa.types.is_decimal(kind):  # a float is of SQLite, and means the digits that it shows
-        values = [Decimal(repr(each)) if isinstance(each, float) else each for each in values]
-    return pa.array(values, kind)
 
 
 PASSING_SQLSTATES = ("08", "25006", "25P", "26", "40", "53", "55", "57", "72", "F0", "HV", "XX000")

@@ -79,7 +79,7 @@ class PostgresServer(PrivateServer):
 
     def create_database(self, name: str) -> str:
         """Make a database of its own for a test and return its URL."""
-        self._execute(f'CREATE DATABASE "{name}"')
+        self.execute(f'CREATE DATABASE "{name}"')
         return self.url_of(name)
 
     def create_schema(self, name: str) -> str:
@@ -88,7 +88,7 @@ class PostgresServer(PrivateServer):
         To a topology it is as good as a database of its own, and a database is 300 files, which
         are copied, flushed and at the end deleted.
         """
-        self._execute(f'CREATE SCHEMA "{name}"')
+        self.execute(f'CREATE SCHEMA "{name}"')
         return f"{self.url}?options=-csearch_path%3D{name}"
 
     def own(self, folder: Path) -> None:
@@ -156,7 +156,8 @@ class PostgresServer(PrivateServer):
         with (self.folder / "data" / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
 
-    def _execute(self, statement: str) -> None:
+    def execute(self, statement: str) -> None:
+        """Run a statement outside of a transaction, in the database ``postgres``."""
         import sqlalchemy as sa
 
         engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT")
