@@ -97,12 +97,15 @@ class BasicBolt(ABC):
             (:func:`txtopo.is_tick`) every so many seconds; None for no ticks.
         needs_planned_time: Whether each batch keeps the time at which it was planned, for
             ``context.planned_time``.
+        writes_nowhere_else: Whether it declares that it writes to its states and to nothing else;
+            see :class:`Committer`. It counts in the commit phase only.
     """
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
     tick_interval_s: float | None = None
     needs_planned_time: bool = False
+    writes_nowhere_else: bool = False
 
     def prepare(self, config: Config, context: TaskContext) -> None:  # noqa: B027 - optional hook
         """Get ready; called once for each copy."""
@@ -139,11 +142,14 @@ class BatchBolt(ABC):
         output_streams: The other streams, by name.
         needs_planned_time: Whether each batch keeps the time at which it was planned, for
             ``context.planned_time``.
+        writes_nowhere_else: Whether it declares that it writes to its states and to nothing else;
+            see :class:`Committer`. It counts in the commit phase only.
     """
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
     needs_planned_time: bool = False
+    writes_nowhere_else: bool = False
 
     @abstractmethod
     def prepare(
@@ -180,11 +186,14 @@ class ArrowBolt(ABC):
         output_streams: The other streams, by name.
         needs_planned_time: Whether each batch keeps the time at which it was planned, for
             ``context.planned_time``.
+        writes_nowhere_else: Whether it declares that it writes to its states and to nothing else;
+            see :class:`Committer`. It counts in the commit phase only.
     """
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
     needs_planned_time: bool = False
+    writes_nowhere_else: bool = False
 
     @abstractmethod
     def prepare(
@@ -216,6 +225,17 @@ class Committer:
     committer run in it, and so does every bolt below it, so heavy work belongs above. A committer
     gets its states with ``context.state(name)``, and writes in
     ``state.transaction(attempt)``: a txid that is committed twice then counts once.
+
+    It may also write to a database of its own, and skip a txid that this holds already, as Storm's
+    documentation shows. So a topology with a bolt of yours in the commit phase commits one txid at
+    a time: once ``execute`` is called for a txid, none before it comes again. Right before
+    ``prepare`` and ``finish_batch``, and between tuples when that was a while ago, the leader asks
+    ZooKeeper whether it still leads. ``docs/how-to/own-database.md`` has the condition that your
+    transaction needs.
+
+    A bolt that writes to its states and nowhere else says so, ``writes_nowhere_else = True`` in its
+    class or on the object. Txids that wait are then committed in groups, which is faster. So must
+    every other bolt of yours in the commit phase, whether it is a committer or below one.
     """
 
 
@@ -241,6 +261,11 @@ class DataFrameBolt:
     processing phase. It emits nothing. Its states must take frames (see
     :class:`~txtopo.state.frames.FrameBackend`).
 
+    Attributes:
+        writes_nowhere_else: Whether a committer declares that it writes to its states and to
+            nothing else. Otherwise the leader asks ZooKeeper whether it still leads, right before
+            ``commit``.
+
     Example:
         >>> class Totals(DataFrameBolt, Committer):
         ...     def prepare(self, config, context):
@@ -254,6 +279,7 @@ class DataFrameBolt:
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
+    writes_nowhere_else: bool = False
 
     def prepare(self, config: Config, context: FrameContext) -> None:
         """Get ready for one attempt; called before ``transform``, and again before ``commit``.

@@ -51,6 +51,7 @@ class CollectDeadLetters(BatchBolt, Committer):
         in_state: Whether it has the state ``dead_letters``.
     """
 
+    writes_nowhere_else = True
     output_fields = Fields.of([*KEY, *FIELDS])
 
     def __init__(self, batch_records_max: int, *, in_state: bool) -> None:

@@ -142,6 +142,8 @@ class KafkaSink(BatchBolt, Committer):
         ConfigError: An argument is wrong, or confluent-kafka is missing; mend it.
     """
 
+    writes_nowhere_else = True
+
     def __init__(
         self,
         servers: str,

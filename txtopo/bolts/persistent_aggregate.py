@@ -38,6 +38,7 @@ class PersistentAggregate(Committer):
         >>> flights = PersistentAggregate(open_state("sqlite:///c.db"), ["carrier", "hour"], values)
     """
 
+    writes_nowhere_else = True
     output_fields = None
     output_streams: Mapping[str, Fields] = {}
 

@@ -13,6 +13,7 @@ from txtopo.explanation.parts import CarrierChoice
 from txtopo.stages.groups import why_one_by_one
 from txtopo.stages.program import Program
 from txtopo.topology.component import Role
+from txtopo.topology.elsewhere import DECLARATION, emitters_to_ask
 from txtopo.topology.graph import Graph, advice
 
 ADVICE_MAX = 5
@@ -127,8 +128,13 @@ def _together(graph: Graph, config: Config, program: Program) -> str:
     if why is not None:
         return f", one txid at a time, since {why}"
     together = f", with up to {config.group_txids_max:,} txids that wait for their turn"
-    has_states = any(each.states for each in graph.components.values())
-    return together + ("; one at a time if a store takes no groups" if has_states else "")
+    unless = [
+        f"the emitter of spout {id!r} has a commit and does not declare {DECLARATION}"
+        for id in emitters_to_ask(graph)
+    ]
+    if any(each.states for each in graph.components.values()):
+        unless.append("a store takes no groups")
+    return together + (f"; one at a time if {', or '.join(unless)}" if unless else "")
 
 
 def failure(graph: Graph, config: Config) -> str:

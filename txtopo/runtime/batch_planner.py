@@ -22,8 +22,10 @@ from txtopo.spouts.spout import (
     check_commit,
     takes_rows_max,
 )
+from txtopo.stages.permits import Permit
 from txtopo.stages.pickling import Prototype
 from txtopo.topology.component import Component, Role, check_runs
+from txtopo.topology.elsewhere import emitter_may_write_elsewhere
 from txtopo.transactional_state.nodes import check_metadata_size
 
 
@@ -168,16 +170,43 @@ class BatchPlanner:
         found = {self.spout_id: str(told)} if told else {}
         return {**found, **held_back_by(self._times)}
 
-    def commit(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> None:
+    @property
+    def may_write_elsewhere(self) -> bool:
+        """Whether the emitter has a ``commit`` of which it does not declare what it writes."""
+        if (emitter := self._emitter) is None:
+            with self._emitter_lock:  # nobody has called it yet, so nobody hangs in it
+                try:
+                    emitter = self._opened_emitter()
+                except Exception:  # noqa: BLE001 - the first commit meets it, and tells its txid
+                    return True
+        return emitter_may_write_elsewhere(emitter)
+
+    def commit(
+        self,
+        attempt: TransactionAttempt,
+        metadata: BatchMetadata,
+        permit: Permit | None = None,
+    ) -> None:
         """Call the emitter's ``commit``, if it has one.
+
+        Args:
+            attempt: The attempt.
+            metadata: The metadata of its batch.
+            permit: What is asked right before the call.
 
         Raises:
             TopologyError: It takes other arguments; mend the emitter.
+            NotPermitted: The permit was refused.
         """
+        if permit is not None:
+            permit.ask()  # it blocks, so no lock is held
         with self._emitter_lock:
             # An emitter of a user need not be derived from ours, and then may lack the hooks.
             if commit := getattr(self._opened_emitter(), "commit", None):
-                commit(attempt, self._plain(self._metadata(metadata)))
+                plain = self._plain(self._metadata(metadata))
+                if permit is not None:
+                    permit.check()
+                commit(attempt, plain)
 
     def cleanup_before(self, txid: int) -> None:
         """Call the emitter's ``cleanup_before``, if any, unless it was called for a later txid.

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
 from txtopo.stages.outcome import FailedBatch
+from txtopo.stages.permits import Permits, no_permits
 from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stage import run_stage
 from txtopo.stages.stage_context import (
@@ -75,18 +76,23 @@ class Carrier(Protocol):
         """
         ...
 
-    def commit(self, output: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(
+        self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
+    ) -> list[bytes]:
         """Run the commit phase of *attempt* in tasks, and block until it has ended.
 
         Args:
             output: The output of the run that processed the attempt.
             attempt: One of the attempts of that run.
+            permits: Returns what each bolt asks. A carrier whose tasks are in this process asks
+                before each call of the bolt, another one before the tasks of its level begin.
 
         Returns:
             The records for the driver.
 
         Raises:
             RunLostError: As for :meth:`process`.
+            NotPermitted: A permit was refused.
         """
         ...
 
@@ -185,11 +191,13 @@ class LocalCarrier:
         rows = [batches[slot::slots] for slot in range(slots)]
         return RunOutput.divided(run, self._chain("processing", run, {}, rows))
 
-    def commit(self, output: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(
+        self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
+    ) -> list[bytes]:
         """Run the commit phase of one attempt."""
         assert self._program is not None
-        cut = output.cut_of(attempt, self._program.slots)
-        return self._chain("commit", output.run.only(attempt), cut).get(DRIVER, [])
+        cut, only = output.cut_of(attempt, self._program.slots), output.run.only(attempt)
+        return self._chain("commit", only, cut, permits=permits).get(DRIVER, [])
 
     def release(self, output: RunOutput) -> None:
         """Drop the cut of a run."""
@@ -206,33 +214,46 @@ class LocalCarrier:
             self._cancelled.add(tag)
 
     def _chain(
-        self, chain: Chain, run: Run, records: ByAddress, rows: RowsBySlot = ()
+        self,
+        chain: Chain,
+        run: Run,
+        records: ByAddress,
+        rows: RowsBySlot = (),
+        permits: Permits = no_permits,
     ) -> ByAddress:
         assert self._program is not None
         tag = run.tag_of(chain)
         self._running.add(tag)
         try:
             for level in range(len(self._program.levels_of(chain))):
-                records = self._level(RunLevel(chain, run, level), records, () if level else rows)
+                at, given = RunLevel(chain, run, level), () if level else rows
+                records = self._level(at, records, given, permits)
         finally:
             self._running.discard(tag)
         return records
 
-    def _level(self, level: RunLevel, records: ByAddress, rows: RowsBySlot) -> ByAddress:
+    def _level(
+        self, level: RunLevel, records: ByAddress, rows: RowsBySlot, permits: Permits
+    ) -> ByAddress:
         program = self._program
         assert program is not None
         sent: list[Record] = []
         for slot in range(program.slots_of(level.chain)):
             self._cancelled.check(level.tag)
             stage = level.in_slot(program, slot, next(self._task_ids))
-            sent += self.compute(stage, records.get(slot, []), rows[slot] if rows else ())
+            given = rows[slot] if rows else ()
+            sent += self.compute(stage, records.get(slot, []), given, permits)
         return by_address(sent)
 
     def compute(
-        self, stage: StageContext, records: Sequence[bytes], rows: Sequence[pa.RecordBatch] = ()
+        self,
+        stage: StageContext,
+        records: Sequence[bytes],
+        rows: Sequence[pa.RecordBatch] = (),
+        permits: Permits = no_permits,
     ) -> Iterable[Record]:
         """Run one level in one slot."""
-        return run_stage(stage, records, rows=rows)
+        return run_stage(stage, records, rows=rows, permits=permits)
 
 
 # An abandoned run is never started again, so old tags can be forgotten.

@@ -5,7 +5,8 @@ Order
 1. For each batch, in txid order: the emitter's ``commit`` is called, if it has one (Storm's
    committer spouts). Then the committers and all bolts below them run, in the driver or in tasks;
    DataFrame committers run in the driver. They read the states as of the txid before, with what
-   the batches before in the group have written. Their writes are collected.
+   the batches before in the group have written. Their writes are collected. Before each call of
+   one that may write elsewhere, a permit is asked for (:mod:`txtopo.runtime.commit_permit`).
 2. Each state gets all writes of the group in one store transaction: ledger, undo of an earlier
    attempt, data. A state without writes gets the txids too, so that an empty batch also undoes the
    writes of an earlier attempt.
@@ -24,9 +25,10 @@ batch is committed alone. So the batch that is to blame is found and named.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt, group_of, txids_text
@@ -41,15 +43,18 @@ from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import close_backends
 from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, judge_commit
 from txtopo.stages.partials import merge_partials
-from txtopo.stages.tasks import no_such_state, opener_of
+from txtopo.stages.permits import NotPermitted, no_permits
+from txtopo.stages.tasks import no_question, no_such_state, opener_of
 from txtopo.state.backend import Key, Merges, Puts, StateBackend, Values, Writes
 from txtopo.state.column_rows import merged_rows
 from txtopo.state.commit import commit_resolved
 from txtopo.state.frames import FrameStateHandle, FrameWrites
+from txtopo.topology.elsewhere import may_write_elsewhere
 
 if TYPE_CHECKING:
     from txtopo.runtime.carrier import FrameCarrier
     from txtopo.runtime.run_context import CommitContext, StateName
+    from txtopo.stages.permits import Permit, Permits
     from txtopo.stages.tasks import StateOpener
     from txtopo.state.registry import State
 
@@ -112,10 +117,21 @@ class CommitPhase:
     """Commits groups of one term, one at a time.
 
     :meth:`run` blocks and is called on a worker thread. After a timeout two calls may overlap; the
-    ledgers then refuse the older attempt.
+    ledgers then refuse the older attempt. They must not if user code may write elsewhere.
+
+    Args:
+        context: The graph, carrier etc. of the topology.
+        backends: The states, which the term has claimed.
+        spouts_elsewhere: Ids of the spouts whose emitters have a ``commit`` that may write
+            elsewhere than to the states.
     """
 
-    def __init__(self, context: CommitContext, backends: Mapping[StateName, StateBackend]) -> None:
+    def __init__(
+        self,
+        context: CommitContext,
+        backends: Mapping[StateName, StateBackend],
+        spouts_elsewhere: Collection[str] = (),
+    ) -> None:
         self._context = context
         self._backends = backends
         self._states = {id: each.states for id, each in context.graph.components.items()}
@@ -123,6 +139,13 @@ class CommitPhase:
         self._told: set[TransactionAttempt] = set()
         components = context.graph.components.values()
         self._letters_from = {each.id for each in components if each.dead_letters is not None}
+        self._elsewhere = may_write_elsewhere(context.graph)
+        self._spouts_elsewhere = spouts_elsewhere
+
+    @property
+    def may_write_elsewhere(self) -> bool:
+        """Whether any of its user code may write elsewhere than to the states."""
+        return bool(self._elsewhere or self._spouts_elsewhere)
 
     @property
     def backends(self) -> Mapping[StateName, StateBackend]:
@@ -137,6 +160,7 @@ class CommitPhase:
         *,
         pinned: bool,
         committers_s: float = math.inf,
+        permit: Permit | None = None,
     ) -> GroupReport:
         """Commit a group.
 
@@ -149,14 +173,21 @@ class CommitPhase:
             pinned: Whether the group must be written with these bounds or not at all.
             committers_s: No further batch is added once the committers have taken so long, unless
                 the group is pinned.
+            permit: What is asked before each call of user code that may write elsewhere.
 
         Raises:
             InfrastructureError: Try again.
+            FencedError: Another coordinator leads; nothing was written.
             PromiseError: The topology must stop.
         """
         self._context.scheduler.point("turn.after")
         until_s = math.inf if pinned else self._context.scheduler.now() + committers_s
-        prepared, failure = self._prepared(results, reached, until_s, pinned=pinned)
+        try:
+            prepared, failure = self._prepared(results, reached, until_s, permit, pinned=pinned)
+        except NotPermitted as refused:
+            raise refused.error from refused
+        if permit is not None:
+            permit.give_back()
         if not prepared or (pinned and failure is not None):
             return GroupReport((), failure)
         state_s: dict[str, float] = {}
@@ -179,6 +210,7 @@ class CommitPhase:
         results: Sequence[BatchResult],
         reached: Callable[[int], bool],
         until_s: float,
+        permit: Permit | None,
         *,
         pinned: bool,
     ) -> tuple[list[_Prepared], FailedBatch | None]:
@@ -195,13 +227,14 @@ class CommitPhase:
             if not reached(len(prepared)):
                 # Perhaps after a committer that hung. The emitter hears of a later attempt by now.
                 raise _abandoned(attempt)
-            if (told := self._tell_spouts(attempt, result.outcome.metadata)) is not None:
+            metadata = result.outcome.metadata
+            if (told := self._tell_spouts(attempt, metadata, permit)) is not None:
                 return prepared, told
             opener = opener_of(self._states, self._backends, group, written)
-            outcome = self._run_committers(result, opener)
+            outcome = self._run_committers(result, opener, permit)
             if outcome.failure is not None:
                 return prepared, outcome.failure
-            frames = self._run_frame_committers(result)
+            frames = self._run_frame_committers(result, permit)
             if frames.failure is not None:
                 return prepared, frames.failure
             for name, puts in outcome.writes.items():
@@ -210,7 +243,7 @@ class CommitPhase:
         return prepared, None
 
     def _tell_spouts(
-        self, attempt: TransactionAttempt, metadata: BatchMetadata
+        self, attempt: TransactionAttempt, metadata: BatchMetadata, permit: Permit | None
     ) -> FailedBatch | None:
         """Tell the emitters of an attempt once, and return what the first one to fail raised."""
         if attempt in self._told:
@@ -218,8 +251,11 @@ class CommitPhase:
         for part in self._context.planner.parts:
             if not metadata.takes_part(part.spout_id):
                 continue
+            asked = permit if part.spout_id in self._spouts_elsewhere else None
             try:
-                part.commit(attempt, metadata.of(part.spout_id))
+                part.commit(attempt, metadata.of(part.spout_id), asked)
+            except NotPermitted:
+                raise
             except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
                 return FailedBatch(attempt, error, part.spout_id)
         self._told.add(attempt)
@@ -289,21 +325,28 @@ class CommitPhase:
             "component": component,
         }
 
-    def _run_committers(self, result: BatchResult, opener: StateOpener) -> CommitOutcome:
+    def _run_committers(
+        self, result: BatchResult, opener: StateOpener, permit: Permit | None
+    ) -> CommitOutcome:
         program, carrier = self._context.program, self._context.carrier
         run = result.output.run.only(result.attempt)
+        permits = partial(self._permit_of, permit)
         if program.commit_in_driver:
-            return commit_in_driver(program, result.outcome, run, opener)
-        records = carrier.commit(result.output, result.attempt)
+            return commit_in_driver(program, result.outcome, run, opener, permits)
+        records = carrier.commit(result.output, result.attempt, permits)
         return judge_commit(program, result.outcome, run, records)
 
-    def _run_frame_committers(self, result: BatchResult) -> FrameOutcome:
+    def _permit_of(self, permit: Permit | None, component: str) -> Permit | None:
+        return permit if component in self._elsewhere else None
+
+    def _run_frame_committers(self, result: BatchResult, permit: Permit | None) -> FrameOutcome:
         frames = result.output.frames
         if frames is None or not (frames.kept or frames.aggregated):
             return FrameOutcome()
         carrier = cast("FrameCarrier", self._context.carrier)
         with carrier.committing(result.output, result.attempt):
-            return run_frame_committers(self._context, frames, result.attempt)
+            permits = partial(self._permit_of, permit)
+            return run_frame_committers(self._context, frames, result.attempt, permits)
 
     def _labelled(
         self, result: BatchResult, writes: Writes | FrameWrites
@@ -379,19 +422,25 @@ class FrameOutcome:
 
 
 def run_frame_committers(
-    context: CommitContext, frames: Frames, attempt: TransactionAttempt
+    context: CommitContext,
+    frames: Frames,
+    attempt: TransactionAttempt,
+    permits: Permits = no_permits,
 ) -> FrameOutcome:
     """Call ``commit`` of each DataFrame committer, in this thread.
 
     Raises:
         RunLostError: Executors or the cluster failed; try again.
+        NotPermitted: A permit was refused.
     """
     writes: dict[StateName, FrameWrites] = {}
     for id, each in frames.aggregated.items():
         writes[id, id] = each
     for id, frame in frames.kept.items():
         try:
-            writes |= _commit(context, id, frame, attempt)
+            writes |= _commit(context, id, frame, attempt, permits(id))
+        except NotPermitted:
+            raise
         except Exception as error:
             failure = failure_of_plan(error, id, computing=False)
             if failure is None or isinstance(failure, RunLostError):
@@ -403,7 +452,11 @@ def run_frame_committers(
 
 
 def _commit(
-    context: CommitContext, id: str, frame: Any, attempt: TransactionAttempt
+    context: CommitContext,
+    id: str,
+    frame: Any,
+    attempt: TransactionAttempt,
+    permit: Permit | None,
 ) -> dict[StateName, FrameWrites]:
     states = context.graph.components[id].states
     handles: dict[str, FrameStateHandle] = {}
@@ -417,6 +470,9 @@ def _commit(
     assert context.program.frames is not None
     step = next(step for step in context.program.frames.steps if step.id == id)
     bolt: Any = step.prototype.copy()
+    ask = no_question if permit is None else permit.ask
+    ask()
     bolt.prepare(context.program.config, FrameContext(context.graph.id, id, opened))
+    ask()
     bolt.commit(frame, attempt)
     return {(id, name): each.writes for name, each in handles.items() if each.writes is not None}

@@ -21,6 +21,7 @@ from txtopo.log_records import logger_of
 from txtopo.metadata import Json
 from txtopo.retries import LOGGER
 from txtopo.runtime.candidacy import Candidacy, Hooks, Wishes
+from txtopo.runtime.commit_permit import CommitTurns
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.leader_beat import LeaderBeat, Summary
@@ -33,7 +34,8 @@ from txtopo.runtime.term import LeaderTerm, TermHooks
 from txtopo.transactional_state.commands import DEACTIVATED, KILLED, RUNNING
 from txtopo.transactional_state.journal import Journal
 
-# A spout's close may hang on a dead source. It is called last, so everything else is closed then.
+# A spout's close may hang on a dead source, and so may a committer. They are waited for last, so
+# everything else is closed then.
 CLOSE_TIMEOUT_S = 10.0
 
 _logger = logger_of(LOGGER)
@@ -89,6 +91,7 @@ class TopologyDriver:
             beating=lambda: None if self._term is None else self._term.beating,
         )
         self._term: LeaderTerm | None = None
+        self._turns = CommitTurns()
         self._began_at = 0
         self._active = True
         self._stopping = False
@@ -176,12 +179,12 @@ class TopologyDriver:
     def _begin_term(self, taken: Takeover) -> None:
         self._wishes.take(taken.desired)
         coordinator = taken.coordinator
-        phase = CommitPhase(self._context, taken.backends)
+        phase = CommitPhase(self._context, taken.backends, taken.spouts_elsewhere)
         hooks = TermHooks(self._tell, self._waiters, self._end_term, self._wishes.obey)
         state, desired = self._context.transactional_state, taken.desired
         beat = LeaderBeat(state, self._scheduler, taken.journal, desired, self._summary)
         term = self._term = LeaderTerm(
-            self._context, taken.journal, coordinator, phase, beat, self._meter, hooks
+            self._context, taken.journal, coordinator, phase, beat, self._meter, hooks, self._turns
         )
         self._began_at = coordinator.current
         self._waiters.begin()
@@ -256,7 +259,8 @@ class TopologyDriver:
     def _close_spout(self, error: Exception | None) -> None:
         self._scheduler.call_later(CLOSE_TIMEOUT_S, lambda: self._closed(error))
         close = partial(close_spout, self._context.graph, self._context.planner)
-        self._scheduler.submit(close, lambda _: self._closed(error))
+        # A run that takes this one's place is not to overtake what its committers still write.
+        self._turns.take(lambda: self._scheduler.submit(close, lambda _: self._closed(error)))
 
     def _closed(self, error: Exception | None) -> None:
         if self.ended.done():

@@ -31,6 +31,7 @@ from txtopo.runtime.carrier import RunOutput
 from txtopo.runtime.frames import RECORD, FrameFailed, Frames
 from txtopo.runtime.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
 from txtopo.runtime.spark_task import PackedProgram, run_in_task
+from txtopo.stages.permits import Permits, ask_for, no_permits
 from txtopo.stages.program import Program, Run
 from txtopo.stages.stage_context import (
     DRIVER,
@@ -83,15 +84,20 @@ class RddCarrier:
             cut = records.partitionBy(CutAddresses(run, slots).count, _identity)
             return RunOutput(run, self._context.runJob(cut, _payloads, [DRIVER]), cut)
 
-    def commit(self, output: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(
+        self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
+    ) -> list[bytes]:
         """Run one job for each level of the commit phase."""
         slots, only, cut = self._program.slots, output.run.only(attempt), output.cut
         assert cut is not None, "the run was released"
         addresses = CutAddresses(output.run, slots).of(attempt.txid)
+        levels = self._program.commit
         with self._jobs.labelled(only, "commit"):
+            ask_for(levels[0], permits)
             stage = self._stage(cut, RunLevel("commit", only, 0), addresses.start)  # type: ignore[arg-type]
             records = self._context.runJob(stage, _all, addresses)
-            for level in range(1, len(self._program.commit)):
+            for level in range(1, len(levels)):
+                ask_for(levels[level], permits)
                 spread = self._context.parallelize(records, slots).partitionBy(slots, _identity)
                 records = self._stage(spread, RunLevel("commit", only, level)).collect()
         return list(_payloads(records))
@@ -205,12 +211,15 @@ class DataFrameCarrier:
             start = spread_over_slots(frame, self._program.slots).mapInArrow(stage, RECORD)
             return RunOutput.divided(run, self._query(start, levels))
 
-    def commit(self, output: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(
+        self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
+    ) -> list[bytes]:
         """Run one query over all levels of the commit phase."""
         slots, only = self._program.slots, output.run.only(attempt)
         levels = [RunLevel("commit", only, level) for level in range(len(self._program.commit))]
         with self._jobs.labelled(only, "commit"):
             table = to_table(output.cut_of(attempt, slots))
+            ask_for((id for ids in self._program.commit for id in ids), permits)
             start = self._session.createDataFrame(table).repartitionById(slots, "address")
             return self._query(start, levels).get(DRIVER, [])
 

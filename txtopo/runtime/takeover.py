@@ -93,6 +93,8 @@ class Takeover:
         backends: The claimed states, in the order in which they are committed.
         adopted: First and last txid of the group that was adopted, if any.
         desired: What an operator wants of the topology: that it runs, or is deactivated.
+        spouts_elsewhere: Ids of the spouts whose emitters have a ``commit`` that may write
+            elsewhere than to the states.
     """
 
     coordinator: Coordinator
@@ -100,6 +102,7 @@ class Takeover:
     backends: Mapping[StateName, StateBackend]
     adopted: tuple[int, int] | None
     desired: Desired
+    spouts_elsewhere: tuple[str, ...] = ()
 
 
 def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeover:
@@ -134,7 +137,13 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
     except BaseException:
         close_backends(context.graph.id, backends)
         raise
-    return Takeover(coordinator, journal, backends, adopted, desired)
+    elsewhere = spouts_elsewhere(context)
+    return Takeover(coordinator, journal, backends, adopted, desired, elsewhere)
+
+
+def spouts_elsewhere(context: RunContext) -> tuple[str, ...]:
+    """Return the spouts whose emitters have a ``commit`` that may write elsewhere. Blocks."""
+    return tuple(each.spout_id for each in context.planner.parts if each.may_write_elsewhere)
 
 
 def _claim_epoch(
@@ -334,7 +343,8 @@ def _coordinator(
         journal.advance(found.adopted + 1, drop_before=found.adopted)
         current = found.adopted + 1
         context.scheduler.point("claim.adopted")
-    one_by_one = why_one_by_one(context.graph, context.program, backends)
+    elsewhere = spouts_elsewhere(context)
+    one_by_one = why_one_by_one(context.graph, context.program, backends, elsewhere)
     if one_by_one is not None and found.pinned is not None and found.pinned > current:
         raise _no_groups(current, found.pinned, one_by_one)
     # With allow_change a replay may bring another batch.
@@ -405,8 +415,9 @@ def _urls(context: RunContext) -> dict[str, str]:
 def _no_groups(first: int, last: int, why: str) -> StoreAheadOfCoordinator:
     return StoreAheadOfCoordinator(
         f"a state holds {txids_text(first, last)} in one write, which must be done again in one "
-        f"write, but the topology commits its batches one by one: {why}; start the topology that "
-        "wrote them until it has committed them, or take them back with "
+        f"write, but the topology commits its batches one by one: {why}; start the "
+        "topology that wrote them until it has committed them, as it was then, for instance with "
+        "writes_nowhere_else = True where it had that; or take them back with "
         f"txtopo.operations.rewind to txid {first - 1}",
         committed_txid=first - 1,
         ledger_txid=last,

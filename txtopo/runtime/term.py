@@ -5,11 +5,15 @@ Rules
 1. Actions are done in the order given. An action that writes is durable before the next one starts.
    Until then the queue of actions waits; events are still handled.
 2. The transactional state gets one call at a time: a write waits for the beat of the leader, and
-   the beat for a write.
+   the beat for a write. Only the question whether this term still leads is not waited for.
 3. A write of transactional state that fails is tried again until it succeeds or the term is over.
    It never fails an attempt, because it records what has happened already.
 4. When a term is over, the outcomes of its work are ignored. Work that still runs can write to a
    store only until a later epoch has claimed it; the ledger refuses it afterwards.
+5. If user code of the commit phase may write elsewhere than to the states, a commit begins when
+   that code has returned from the one before, also from one that was given up or is of an earlier
+   term; and ``current`` is durable by then, since the ``Advance`` comes before the next
+   ``StartCommit``. See :mod:`txtopo.runtime.commit_permit`.
 """
 
 from __future__ import annotations
@@ -49,6 +53,7 @@ from txtopo.coordinator.protocol import (
 from txtopo.coordinator.transactions import Phase
 from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
 from txtopo.retries import warn_of_retry
+from txtopo.runtime.commit_permit import CommitPermit, CommitTurns
 from txtopo.runtime.commit_phase import CommitPhase, GroupReport
 from txtopo.runtime.expiry import Expiry
 from txtopo.runtime.handle import IdleWaiters
@@ -131,6 +136,7 @@ class LeaderTerm:
         beat: Answers operators, and announces the run.
         meter: Counts commits over all terms.
         hooks: How to reach the driver.
+        turns: The turns of commits whose user code may write elsewhere, over all terms.
     """
 
     def __init__(
@@ -142,6 +148,7 @@ class LeaderTerm:
         beat: LeaderBeat,
         meter: ProgressMeter,
         hooks: TermHooks,
+        turns: CommitTurns,
     ) -> None:
         self.coordinator = coordinator
         self.over = False
@@ -153,7 +160,7 @@ class LeaderTerm:
         self._context = context
         self._scheduler = context.scheduler
         self._journal = journal
-        self._commit_phase = commit_phase
+        self._commit_phase, self._turns = commit_phase, turns
         self._expiry = Expiry(context, commit_phase.backends, coordinator.epoch)
         self._reporter = ProgressReporter(coordinator, meter, hooks.tell)
         self._waiters = hooks.waiters
@@ -498,7 +505,35 @@ class LeaderTerm:
             pinned=action.pinned,
             committers_s=timeout_s * COMMITTERS_SHARE,
         )
-        self._scheduler.submit(run, done)
+        if self._commit_phase.may_write_elsewhere:
+            self._commit_alone(action.attempts[0], run, done, wanted)
+        else:
+            self._scheduler.submit(run, done)
+
+    def _commit_alone(
+        self,
+        attempt: TransactionAttempt,
+        run: Callable[..., GroupReport],
+        done: Callable[[Future[GroupReport]], None],
+        wanted: Callable[[], bool],
+    ) -> None:
+        """Run a commit whose user code may write elsewhere, when the one before has returned."""
+        leave = partial(self._scheduler.post, self._turns.leave)
+        permit = CommitPermit(attempt, self._journal, self._scheduler.now, wanted, leave)
+
+        def begin() -> None:
+            if wanted():
+                self._scheduler.submit(commit, done)
+            else:  # it was given up while it waited
+                self._turns.leave()
+
+        def commit() -> GroupReport:
+            try:
+                return run(permit=permit)
+            finally:
+                permit.give_back()
+
+        self._turns.take(begin)
 
     def _cancel_commit(self) -> None:
         if self._committing is not None:

@@ -73,6 +73,9 @@ class DataSourceSpout(TransactionalSpout):
         repeatable: Whether a range always reads the same tuples in the same order.
         batch_rows_max: The limit that the reader gets as ``ReadMaxRows``; by default its own
             limit. A simple reader and one with the older signature take none.
+        writes_nowhere_else: Whether you declare that it does not matter if the topology commits
+            txids in groups, although the reader has a ``commit``. Otherwise each is committed
+            alone.
 
     Raises:
         ConfigError: *source* is not a source; mend it. ``start`` raises it when the source has no
@@ -87,6 +90,7 @@ class DataSourceSpout(TransactionalSpout):
         fields: Fields | None = None,
         repeatable: bool = False,
         batch_rows_max: int | None = None,
+        writes_nowhere_else: bool = False,
     ) -> None:
         if batch_rows_max is not None and (type(batch_rows_max) is not int or batch_rows_max < 1):
             raise ConfigError(
@@ -97,18 +101,21 @@ class DataSourceSpout(TransactionalSpout):
         self.repeatable = repeatable
         self.client_modules = ("pyspark.sql.datasource", *modules_of(source))
         self._rows_max = batch_rows_max
+        self.writes_nowhere_else = writes_nowhere_else
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Make the planning part, which has the reader of the driver."""
-        self._done = _Done()
         reader = made(self._open)
+        self._done = _Done(told=has_commit(reader))
         return _DataSourceCoordinator(reader, self._rows_max, self._done, config, context)
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part; the one in the driver only passes on what is committed."""
         assert self.output_fields is not None
         done = self.__dict__.get("_done")
-        return _DataSourceEmitter(self._open, self.output_fields.names, context, done)
+        emitter = _DataSourceEmitter(self._open, self.output_fields.names, context, done)
+        emitter.writes_nowhere_else = self.writes_nowhere_else or not (done and done.told)
+        return emitter
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the part that stays in the driver."""
@@ -121,9 +128,13 @@ class _Done:
     They run on different threads. A batch that was planned in an earlier epoch may never have been
     stored, and another leader's batch of that txid may end elsewhere. So its end is forgotten; the
     reader is told of a later batch instead.
+
+    Attributes:
+        told: Whether the reader has a ``commit`` of its own, which is told.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, told: bool) -> None:
+        self.told = told
         self._ends: dict[int, Json] = {}
         self._term = (0, "")
         self._before = self._newest = 0
@@ -544,6 +555,15 @@ def made(open_reader: Callable[[], Any]) -> StreamReader:
 def name_of(reader: StreamReader) -> str:
     """Return the class name of the user's reader, for messages."""
     return type(reader.wrapped if isinstance(reader, SimpleReader) else reader).__name__
+
+
+def has_commit(reader: StreamReader) -> bool:
+    """Return whether the user's reader has a ``commit``, and not only that of PySpark."""
+    from pyspark.sql import datasource as spark
+
+    kinds = (spark.DataSourceStreamReader, spark.SimpleDataSourceStreamReader)
+    own = type(reader.wrapped if isinstance(reader, SimpleReader) else reader).commit
+    return all(own is not kind.commit for kind in kinds)
 
 
 def takes_limit(reader: StreamReader) -> bool:

@@ -232,8 +232,16 @@ class Emitter:
     """What the emitters of the three kinds of transactional spouts have in common: hooks.
 
     Each may be left out. An emitter with a ``commit`` makes its spout a committer spout (Storm
-    ``ICommitterTransactionalSpout``).
+    ``ICommitterTransactionalSpout``). Its topology commits one txid at a time: once ``commit`` is
+    called for a txid, it is not called for one before it any more.
+
+    Attributes:
+        writes_nowhere_else: Whether it declares that this does not matter, because what ``commit``
+            writes is a report, or nothing, which may come again for a group of txids. Txids that
+            wait are then committed together.
     """
+
+    writes_nowhere_else: bool = False
 
     def __init_subclass__(cls, **more: object) -> None:
         """Refuse a ``commit`` that cannot be called, before anything runs.
@@ -250,13 +258,15 @@ class Emitter:
         """Take part in the commit phase of an attempt.
 
         Called in the driver, once for each attempt whose turn to commit has come, before the
-        committers are called and before any state is written. (Storm calls it in each task that
-        emitted.) It may fail the attempt, but cannot rely on the commit: if the attempt fails
-        afterwards, or the driver dies before all states are written, the batch has another attempt,
-        and this is called for it as well. The same holds if all states are written but the answer
-        of a store was lost, or came after ``Config.batch_timeout_s``. If the driver dies once all
-        states are written, this is not called for the txid again; a topology without states cannot
-        know that, so there it is. ``cleanup_before`` says what is committed.
+        committers are called and before any state is written. Right before, the leader asks
+        ZooKeeper whether it still leads, unless the emitter declares ``writes_nowhere_else``.
+        (Storm calls it in each task that emitted.) It may fail the attempt, but cannot rely on the
+        commit: if the attempt fails afterwards, or the driver dies before all states are written,
+        the batch has another attempt, and this is called for it as well. The same holds if all
+        states are written but the answer of a store was lost, or came after
+        ``Config.batch_timeout_s``. If the driver dies once all states are written, this is not
+        called for the txid again; a topology without states cannot know that, so there it is.
+        ``cleanup_before`` says what is committed.
 
         Args:
             attempt: The attempt. The greatest of a txid is the one that is committed.

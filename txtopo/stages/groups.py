@@ -2,15 +2,18 @@
 
 A group is written again as it is after a crash, and each of its txids has to come out as if it had
 been committed alone. So it needs states that take groups, and committers that run in the driver,
-where a txid reads what those before it have written.
+where a txid reads what those before it have written. And it needs user code that writes to the
+states and to nothing else: another database would get the txids of a group again, also those before
+the last one that it holds (:mod:`txtopo.topology.elsewhere`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from txtopo.bolts.kafka import KafkaSink
+from txtopo.topology.elsewhere import DECLARATION, may_write_elsewhere
 
 if TYPE_CHECKING:
     from txtopo.stages.program import Program
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def why_one_by_one(
-    graph: Graph, program: Program, backends: Mapping[tuple[str, str], StateBackend]
+    graph: Graph,
+    program: Program,
+    backends: Mapping[tuple[str, str], StateBackend],
+    spouts_elsewhere: Collection[str] = (),
 ) -> str | None:
     """Return why a topology commits its batches one by one; None if it commits groups.
 
@@ -27,12 +33,17 @@ def why_one_by_one(
         graph: The topology.
         program: Its program.
         backends: Its states, by component and name; those that are not open are not asked.
+        spouts_elsewhere: Ids of the spouts whose emitters have a ``commit`` that may write
+            elsewhere; none if no emitter is open.
     """
-    return next(_reasons(graph, program, backends), None)
+    return next(_reasons(graph, program, backends, spouts_elsewhere), None)
 
 
 def _reasons(
-    graph: Graph, program: Program, backends: Mapping[tuple[str, str], StateBackend]
+    graph: Graph,
+    program: Program,
+    backends: Mapping[tuple[str, str], StateBackend],
+    spouts_elsewhere: Collection[str],
 ) -> Iterator[str]:
     if program.frames is not None:
         yield "its spout emits DataFrames"
@@ -52,6 +63,11 @@ def _reasons(
             if state.kind == "transactional":
                 # In a redo it would be read as it is after the last txid of the group.
                 yield f"committer {id!r} may read its state {name!r}, which is transactional"
+    elsewhere = may_write_elsewhere(graph)
+    for id in (each for each in graph.components if each in elsewhere):
+        yield f"bolt {id!r} of the commit phase does not declare {DECLARATION}"
+    for id in spouts_elsewhere:
+        yield f"the emitter of spout {id!r} has a commit and does not declare {DECLARATION}"
     for (component_id, name), backend in backends.items():
         if not backend.groups:
             where = f"state {name!r} of {component_id!r}"

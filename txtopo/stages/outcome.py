@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
@@ -28,6 +29,7 @@ from txtopo.stages.envelopes import (
     raise_fault,
 )
 from txtopo.stages.mailboxes import NOWHERE, Records
+from txtopo.stages.permits import Permits, no_permits
 from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.replays import check_replay
 from txtopo.stages.stage import run_stage
@@ -349,7 +351,11 @@ def _writes(sets: Iterable[WriteSet]) -> dict[tuple[str, str], Puts]:
 
 
 def commit_in_driver(
-    program: Program, batch: BatchOutcome, run: Run, states: StateOpener
+    program: Program,
+    batch: BatchOutcome,
+    run: Run,
+    states: StateOpener,
+    permits: Permits = no_permits,
 ) -> CommitOutcome:
     """Run the commit phase of a batch in this process.
 
@@ -358,14 +364,19 @@ def commit_in_driver(
         batch: The batch, as it was judged with its run.
         run: The run of only this attempt: ``run.only(attempt)``.
         states: Opens the states of the committers.
+        permits: Returns what each bolt asks before each call.
+
+    Raises:
+        NotPermitted: A permit was refused.
     """
     assert program.commit_in_driver
     if not program.commit:
         return CommitOutcome(None, {}, {}, {})
     records: Iterable[bytes] = batch.cut
     writes: list[WriteSet] = []
+    run_level = partial(run_stage, states=states, writes=writes, permits=permits)
     for level in range(len(program.commit)):
         # No task is computed twice here, so all of them may have the same id.
         stage = RunLevel("commit", run, level).in_slot(program, slot=0, task_id=0)
-        records = [record for _, record in run_stage(stage, records, states, writes=writes)]
+        records = [record for _, record in run_level(stage, records)]
     return judge_commit(program, batch, run, records, writes)

@@ -27,6 +27,7 @@ from txtopo.stages.envelopes import Control, WriteSet, fault_of, raise_fault
 from txtopo.stages.frame_chunks import Chunks
 from txtopo.stages.mailboxes import Arrival, Inbox, Records, sender_at
 from txtopo.stages.partials import AggregateFailed
+from txtopo.stages.permits import NotPermitted, Permits, no_permits
 from txtopo.stages.program import PlannedComponent
 from txtopo.stages.stage_context import Record, StageContext
 from txtopo.stages.tasks import SpoutTask, StateOpener, TaskStates, open_in_task, run_bolt
@@ -43,6 +44,7 @@ def run_stage(
     states: StateOpener | None = None,
     rows: Iterable[pa.RecordBatch] = (),
     writes: list[WriteSet] | None = None,
+    permits: Permits = no_permits,
 ) -> Iterator[Record]:
     """Run one level of a run in one slot.
 
@@ -53,14 +55,18 @@ def run_stage(
         rows: The rows of a micro-batch in this slot, at the first level of a stream spout's
             topology.
         writes: Takes the write sets of committers, in the driver, where they need not be sent.
+        permits: Returns what each bolt of a commit phase in this process asks before each call.
 
     Yields:
         The records that the stage sends, each with its address.
+
+    Raises:
+        NotPermitted: A permit was refused.
     """
     with ExitStack() as closing:
         if states is None:
             states = open_in_task(stage.program, closing)
-        yield from _Stage(stage, states, rows, writes).run(records)
+        yield from _Stage(stage, states, rows, writes, permits).run(records)
 
 
 class _Stage:
@@ -72,8 +78,9 @@ class _Stage:
         states: StateOpener,
         rows: Iterable[pa.RecordBatch],
         writes: list[WriteSet] | None,
+        permits: Permits,
     ) -> None:
-        self._stage = stage
+        self._stage, self._permits = stage, permits
         self._rows = rows
         self._states = states
         self._control = Control()
@@ -197,7 +204,8 @@ class _Stage:
         opens = states.state if self._stage.chain == "commit" else no_states
         context = program.context(component, task, lambda: facts, opens)
         bolt = component.prototype.copy()
-        yield from run_bolt(bolt, program.config, context, attempt, arrivals, emission)
+        permit = self._permits(component.id)
+        yield from run_bolt(bolt, program.config, context, attempt, arrivals, emission, permit)
         self._writes += states.write_sets(task)
 
     def _guarded(
@@ -213,6 +221,8 @@ class _Stage:
                 next(steps)
             except StopIteration:
                 return
+            except NotPermitted:
+                raise
             except BaseException as error:  # noqa: BLE001 - a bolt may even call sys.exit()
                 self._fail(error, component.id, attempt.txid, task)
                 return

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import repeat
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
@@ -37,6 +37,7 @@ from txtopo.stages.columns import BATCH_BYTES_MAX, nbytes_of
 from txtopo.stages.emission import Channel, Emission
 from txtopo.stages.envelopes import WriteSet
 from txtopo.stages.mailboxes import Arrival
+from txtopo.stages.permits import Permit
 from txtopo.stages.program import PlannedComponent, Program
 from txtopo.state.backend import Key, StateBackend, Values
 from txtopo.state.columns import values_of
@@ -44,6 +45,8 @@ from txtopo.state.registry import State
 from txtopo.state.transaction import StateHandle
 from txtopo.topology.component import Role, check_runs
 from txtopo.tuples import Origin, Tuple
+
+T = TypeVar("T")
 
 
 class SpoutTask:
@@ -238,14 +241,21 @@ def run_bolt(
     attempt: TransactionAttempt,
     arrivals: Sequence[Arrival],
     emission: Emission,
+    permit: Permit | None = None,
 ) -> Iterator[None]:
-    """Run a bolt on the tuples that arrived for it; yields where the outbox may be emptied."""
+    """Run a bolt on the tuples that arrived for it; yields where the outbox may be emptied.
+
+    Raises:
+        NotPermitted: The *permit* that is asked for before each call was refused.
+    """
+    ask = no_question if permit is None else permit.ask
+    ask()
     if isinstance(bolt, BasicBolt):
         bolt.prepare(config, context)
         try:
             run = _execute_basic if emission.dead_letters is None else _execute_revocably
             for tuples in _tuples(arrivals, attempt):
-                run(bolt, tuples, emission)
+                run(bolt, _permitted(tuples, permit), emission)
                 yield
         finally:
             # An error of cleanup must not hide an earlier failure.
@@ -253,19 +263,36 @@ def run_bolt(
                 bolt.cleanup()
     elif isinstance(bolt, ArrowBolt):
         bolt.prepare(config, context, ArrowOutputCollector(emission.collector), attempt)
-        for batch in _batches(arrivals):
+        for batch in _permitted(_batches(arrivals), permit):
             bolt.execute(batch)
             yield
+        ask()
         bolt.finish_batch()
     else:
         assert isinstance(bolt, BatchBolt)
         bolt.prepare(config, context, emission.collector, attempt)
         for tuples in _tuples(arrivals, attempt):
-            _execute(bolt.execute, tuples)
+            _execute(bolt.execute, _permitted(tuples, permit))
             yield
+        ask()
         bolt.finish_batch()
     emission.collector.close()
     yield
+
+
+def no_question() -> None:
+    """Ask nothing."""
+
+
+def _permitted(items: Iterable[T], permit: Permit | None) -> Iterable[T]:
+    """Return the items; the permit is looked at right before each."""
+    return items if permit is None else _looked(items, permit)
+
+
+def _looked(items: Iterable[T], permit: Permit) -> Iterator[T]:
+    for each in items:
+        permit.look()
+        yield each
 
 
 def _execute(execute: Callable[[Tuple], None], tuples: Iterable[Tuple]) -> None:

@@ -48,6 +48,8 @@ class BatchPartials(ArrowBolt):
         inputs: The fields of the rows.
     """
 
+    writes_nowhere_else = True
+
     def __init__(self, aggregates: PersistentAggregate, inputs: Fields) -> None:
         self._aggregation = Aggregation.of(aggregates, inputs)
         self.output_fields = partial_fields(aggregates, inputs)
@@ -86,6 +88,8 @@ class BatchAggregate(ArrowBolt):
     Attributes:
         fields: The fields of the rows that it emits.
     """
+
+    writes_nowhere_else = True
 
     def __init__(self, id: str, aggregates: PersistentAggregate, inputs: Fields) -> None:
         self._id = id

@@ -78,6 +78,8 @@ class DropDuplicates(ArrowBolt, Committer):
         late: Whether late rows are kept.
     """
 
+    writes_nowhere_else = True
+
     def __init__(
         self,
         id: str,

@@ -133,6 +133,8 @@ class MeasureTimes(ArrowBolt):
         fields: The fields of its rows.
     """
 
+    writes_nowhere_else = True
+
     def __init__(self, time: SourceTime, fields: Fields) -> None:
         self._time = time
         self.needs_planned_time = time.max_ahead is not None
@@ -206,6 +208,8 @@ class RefuseRows(BasicBolt):
         time: What the source declares.
     """
 
+    writes_nowhere_else = True
+
     def __init__(self, time: SourceTime) -> None:
         self._time = time
         self.output_fields = None
@@ -251,6 +255,7 @@ class Watermarks(BatchBolt, Committer):
             that of its stream as well.
     """
 
+    writes_nowhere_else = True
     state_stays = (
         "a table whose watermark begins anew would close again what has closed; give "
         "StreamBuilder(marks=open_state(url, table='…')) the table of before, or give another "

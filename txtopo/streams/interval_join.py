@@ -189,6 +189,7 @@ class IntervalJoin(ArrowBolt, Committer):
         late: Whether late rows are kept.
     """
 
+    writes_nowhere_else = True
     buffered_stays = (
         "the rows that are buffered have values without names, which would be taken for other "
         "columns; join the same columns in the same order, or give the state another table"

@@ -74,6 +74,7 @@ class UnusableRows(ArrowBolt, Committer):
         fields: The fields of the rows.
     """
 
+    writes_nowhere_else = True
     output_streams: Mapping[str, Stream | Fields] = {}
     stream_operators = (f"rows without a usable time in state {UNUSABLE}",)
 

@@ -307,6 +307,8 @@ class FusedOperators(ArrowBolt):
         stream_operators: The names of the operators, for ``explain()``.
     """
 
+    writes_nowhere_else = True
+
     def __init__(self, chain: tuple[Operator, ...]) -> None:
         self._chain = chain
         fields = Stream(chain[-1].fields)

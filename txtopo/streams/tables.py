@@ -64,6 +64,8 @@ class RunningValues(BatchBolt, Committer):
         order_by: The fields by which the rows of a batch are ordered.
     """
 
+    writes_nowhere_else = True
+
     def __init__(
         self,
         id: str,
@@ -222,6 +224,8 @@ class StoredRows(ArrowBolt, Committer):
         fields: The fields of the rows.
     """
 
+    writes_nowhere_else = True
+
     def __init__(self, id: str, applies: Upserting, fields: Fields) -> None:
         self._id, self._applies, self._fields = id, applies, fields
 
@@ -288,6 +292,7 @@ class TableCommitter(BatchBolt, Committer):
         meaning_stays: Why not.
     """
 
+    writes_nowhere_else = True
     meaning: str
     meaning_stays: str
 

@@ -215,8 +215,13 @@ class Journal:
         """The term id of the claimed epoch."""
         return self._claimed().term
 
+    @property
+    def session_s(self) -> float | None:
+        """How long nobody else is elected after the last answer; None if that is not known."""
+        return self._state.session_s
+
     def confirm(self) -> None:
-        """Check that nobody else has claimed an epoch until now.
+        """Check that nobody else has claimed an epoch until now. It may run beside a write.
 
         Raises:
             FencedError: Another coordinator has taken over.

@@ -31,7 +31,8 @@ from txtopo.metadata import Json as Json  # importers of this module use it
 class TransactionalState(ABC):
     """The nodes of one topology, and the election of its coordinator.
 
-    The runtime calls it in the driver, one call at a time, from any thread. All calls block. When
+    The runtime calls it in the driver, one call at a time, from any thread; only
+    :meth:`synchronize` and :meth:`get` may come beside another call. All calls block. When
     :meth:`apply` returns, all of it is durable. :meth:`close` may never be called.
 
     Not wanted of it: that a leader is the only one (writes check the epoch), and that a read shows
@@ -90,6 +91,15 @@ class TransactionalState(ABC):
     @abstractmethod
     def close(self) -> None:
         """End the session; may be called twice."""
+
+    @property
+    def session_s(self) -> float | None:
+        """How long after an answer to this client no other candidate is let into its place.
+
+        A leader whose bolts write to databases of their own asks again when a third of it is over.
+        None if it is not known: then it asks again after a second.
+        """
+        return None
 
     announces: ClassVar[bool] = False
     """Whether the next two methods are there; without them nobody sees a summary of the run."""

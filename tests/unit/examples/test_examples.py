@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,14 @@ from examples import (
     global_count,
     guarantees,
     killed_upsert,
+    own_database,
     reliable_word_count,
     top_words,
     transactional_words,
     word_count,
 )
 from tests.harness.spark_session import SHORT_LIVED
-from txtopo import Config
+from txtopo import Config, TransactionAttempt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +46,7 @@ LETTERS += '{"text": "cid -3"}: cid paid -3, which is negative\n'
 LETTERS += '{"text": "nobody"}: not enough values to unpack (expected 2, got 1)\n'
 EXAMPLES: list[tuple[str, Main, str]] = [
     ("global_count", global_count.main, TOTALS),
+    ("own_database", own_database.main, TOTALS.replace("in the store", "in the database")),
     ("word_count", word_count.main, COUNTS),
     ("top_words", top_words.main, "cat: 8\ndog: 7\napple: 2\nbanana: 1\nchicken: 1\n"),
     ("dead_letters", dead_letters.main, LETTERS),
@@ -74,6 +77,25 @@ def test_an_example_prints_the_same_on_spark(
     main(spark, Config(zookeeper="memory"), f"sqlite:///{tmp_path / 'example.db'}")
 
     assert capsys.readouterr().out == printed
+
+
+def test_the_database_of_its_own_refuses_who_comes_too_late(tmp_path: Path) -> None:
+    """A leader that was frozen before its write, and wakes up after another one has taken over."""
+    path = str(tmp_path / "own.db")
+
+    def finish(txid: int, epoch: int, words: int) -> int:
+        bolt = own_database.UpdateGlobalCount(path)
+        bolt.attempt, bolt.sum = TransactionAttempt(txid, 0, epoch), words
+        bolt.finish_batch()
+        with closing(own_database.opened(path)) as database:
+            total: int = database.execute("SELECT words FROM total").fetchone()[0]
+        return total
+
+    assert [finish(1, 1, 9), finish(1, 2, 9), finish(2, 2, 7)] == [9, 9, 16]
+    for txid, epoch in ((1, 1), (2, 1), (1, 2), (3, 1)):
+        with pytest.raises(RuntimeError, match="comes too late"):
+            finish(txid, epoch, 5)
+    assert finish(2, 2, 7) == 16
 
 
 def test_only_the_top_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

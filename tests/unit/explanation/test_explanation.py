@@ -203,6 +203,8 @@ CHAIN = topologies.chain(["lines", "pass"])
         (topologies.words(), Config(), "aggregate 'counts' has a First or Last, for which the"),
         (topologies.sums(), Config(), "aggregate 'sums' depends on the order of its additions"),
         (topologies.transactional(), Config(), "'keep' may read its state 'kept', which is"),
+        (topologies.own_database(), Config(), "bolt 'write' of the commit phase does not declare"),
+        (topologies.foreign(), Config(), "one at a time if the emitter of spout 'lines' has a"),
     ],
 )
 def test_how_many_txids_one_write_takes_is_said_or_why_one(

@@ -57,6 +57,8 @@ class Pass(BasicBolt):
 
 
 class Write(BatchBolt, Committer):
+    writes_nowhere_else = True
+
     def prepare(self, *arguments: Any) -> None: ...
 
     def execute(self, tuple: Any) -> None: ...
@@ -87,6 +89,30 @@ def words(tasks: int = 1, *, opaque: bool = False) -> Topology:
         "split", "word", stream="long"
     )
     longest.with_state("longest", state)
+    return builder.build_topology()
+
+
+class Own(Write):
+    """A committer that declares nothing."""
+
+    writes_nowhere_else = False
+
+
+class Foreign(MemoryTransactionalSpout):
+    """A spout that is none of txtopo's."""
+
+
+def own_database() -> Topology:
+    """A committer without a state."""
+    builder = TransactionalTopologyBuilder("own", "lines", spout())
+    builder.set_bolt("write", Own()).global_grouping("lines")
+    return builder.build_topology()
+
+
+def foreign() -> Topology:
+    """A count below a spout of a user's."""
+    builder = TransactionalTopologyBuilder("foreign", "lines", Foreign({0: [["a"]]}, WORD, 1))
+    builder.set_bolt("count", counting()).fields_grouping("lines", "word")
     return builder.build_topology()
 
 

@@ -26,6 +26,8 @@ ROWS = 3
 class Total(BatchBolt, Committer):
     """Adds the batch to one total, and notes the txids that it has seen."""
 
+    writes_nowhere_else = True
+
     def prepare(
         self,
         config: Config,

@@ -74,6 +74,8 @@ class Telling(TransactionalSpout):
 class TellingEmitter(TransactionalEmitter):
     """Emits its task's share."""
 
+    writes_nowhere_else = True
+
     def __init__(self, spout: Telling, context: TaskContext) -> None:
         self.spout, self.context = spout, context
 

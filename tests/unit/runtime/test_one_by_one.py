@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -24,6 +24,9 @@ from tests.unit.runtime.loop_world import (
 )
 from tests.unit.state.backing_maps import open_comparing_map, open_map
 from txtopo import (
+    BasicBolt,
+    BatchBolt,
+    Config,
     Count,
     Fields,
     First,
@@ -34,11 +37,22 @@ from txtopo import (
 )
 from txtopo.attempt import GroupAttempt, TransactionAttempt
 from txtopo.builders.transactional import Topology
+from txtopo.collector import BatchOutputCollector
+from txtopo.context import TaskContext
+from txtopo.metadata import Json
+from txtopo.plugins.spouts import (
+    LastBatch,
+    TransactionalCoordinator,
+    TransactionalEmitter,
+    TransactionalSpout,
+)
 from txtopo.plugins.stores import StateTable, Writes, backing_map_factory
 from txtopo.runtime.progress import BatchCommitted, BatchesProcessed
+from txtopo.runtime.takeover import _no_groups
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Aggregate, Ledger, State, open_state, register_backend
 from txtopo.transactional_state.memory import MemoryEnsemble
+from txtopo.tuples import Tuple
 
 _numbers = itertools.count()
 
@@ -82,6 +96,12 @@ class Patient(Total):
     def finish_batch(self) -> None:
         assert Patient.go_on.wait(LIMIT_S)
         super().finish_batch()
+        if self.output_fields is not None:
+            self.collector.emit([self.sum])
+
+    def prepare(self, *arguments: Any) -> None:
+        super().prepare(*arguments)
+        self.collector = arguments[2]
 
 
 @pytest.fixture(autouse=True)
@@ -187,3 +207,109 @@ def test_a_committer_with_a_transactional_state_commits_one_by_one() -> None:
 
     assert groups_of(state) == ONE_BY_ONE
     assert stored(state) == (BATCHES, expected())
+
+
+class Undeclared(Patient):
+    """Says nothing of what else it writes."""
+
+    writes_nowhere_else = False
+
+
+class Seen(BasicBolt):
+    """Runs below the committer."""
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        pass
+
+
+class Tells(Patient):
+    """Emits, for a bolt below."""
+
+    output_fields = Fields("total long")
+
+
+class ReportingSpout(TransactionalSpout):
+    """Has an emitter with a commit."""
+
+    output_fields = Fields("amount long")
+    kind: ClassVar[type[TransactionalEmitter]]
+
+    def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
+        return Planner()
+
+    def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
+        return ReportingSpout.kind()
+
+
+class Planner(TransactionalCoordinator):
+    def is_ready(self, txid: int, last: LastBatch) -> bool:
+        return txid <= BATCHES
+
+    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
+        return list(range((txid - 1) * ROWS, txid * ROWS))
+
+
+class Emits(TransactionalEmitter):
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
+    ) -> None:
+        assert isinstance(metadata, list)
+        for amount in metadata:
+            collector.emit([amount])
+
+
+class Commits(Emits):
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
+        pass
+
+
+class Reports(Commits):
+    writes_nowhere_else = True
+
+
+def totals_of(spout: Any, committer: BatchBolt, below: BasicBolt | None = None) -> Topology:
+    builder = TransactionalTopologyBuilder("totals", "spout", spout)
+    declarer = builder.set_bolt("total", committer)
+    declarer.global_grouping("spout").with_state("totals", memory_state())
+    if below is not None:
+        builder.set_bolt("below", below).shuffle_grouping("total")
+    return builder.build_topology()
+
+
+def amounts() -> MemoryTransactionalSpout:
+    rows = [[amount] for amount in range(BATCHES * ROWS)]
+    return MemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS)
+
+
+def test_a_committer_that_may_write_elsewhere_commits_one_by_one() -> None:
+    """With or without a state: it may have a database of its own besides."""
+    assert _groups(totals_of(amounts(), Undeclared())) == ONE_BY_ONE
+
+
+def test_so_does_a_bolt_below_a_committer_that_writes_nowhere_else() -> None:
+    assert _groups(totals_of(amounts(), Tells(), Seen())) == ONE_BY_ONE
+
+    Patient.go_on.clear()
+    seen = Seen()
+    seen.writes_nowhere_else = True
+    assert _groups(totals_of(amounts(), Tells(), seen)) != ONE_BY_ONE
+
+
+@pytest.mark.parametrize("kind", [Commits, Emits, Reports])
+def test_so_does_an_emitter_with_a_commit_unless_it_declares_it(
+    kind: type[TransactionalEmitter],
+) -> None:
+    ReportingSpout.kind = kind
+
+    alone = _groups(totals_of(ReportingSpout(), Patient())) == ONE_BY_ONE
+    assert alone == (kind is Commits)
+
+
+def test_a_group_that_is_pinned_is_finished_by_the_program_that_wrote_it() -> None:
+    why = "bolt 'total' of the commit phase does not declare writes_nowhere_else"
+
+    error = _no_groups(15, 20, why)
+
+    assert why in str(error)
+    assert "writes_nowhere_else = True where it had that" in str(error)
+    assert "rewind to txid 14" in str(error)

@@ -66,6 +66,7 @@ from txtopo.runtime.resident.supervisor import (
 from txtopo.runtime.resident.transport import DriverSocket, SlotLoop
 from txtopo.runtime.resident.wire import pack_order, unpack_answer
 from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.stages.permits import Permits, ask_for, no_permits
 from txtopo.stages.pickling import pack
 from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stage_context import DRIVER, ByAddress, Record, RunLevel, by_address
@@ -139,14 +140,16 @@ class ResidentCarrier:
             return self._replaced.result().process(run)
         return RunOutput.divided(run, self._chain("processing", run, {}, run.tag))
 
-    def commit(self, output: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(
+        self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
+    ) -> list[bytes]:
         """Take one attempt of a processed run through the levels of the commit phase."""
         # The cut of a run that the slots processed is a dict; Spark's is an RDD.
         if self._replaced is not None and not isinstance(output.cut, dict):
-            return self._replaced.result().commit(output, attempt)
+            return self._replaced.result().commit(output, attempt, permits)
         assert self._program is not None
         run, cut = output.run, output.cut_of(attempt, self._program.slots)
-        records = self._chain("commit", run.only(attempt), cut, run.commit_tag(attempt))
+        records = self._chain("commit", run.only(attempt), cut, run.commit_tag(attempt), permits)
         return records.get(DRIVER, [])
 
     def release(self, output: RunOutput) -> None:
@@ -213,9 +216,19 @@ class ResidentCarrier:
 
     # ------------------------------------------------------------ on threads of the topology
 
-    def _chain(self, chain: Chain, run: Run, records: ByAddress, tag: str) -> ByAddress:
+    def _chain(
+        self,
+        chain: Chain,
+        run: Run,
+        records: ByAddress,
+        tag: str,
+        permits: Permits = no_permits,
+    ) -> ByAddress:
         assert self._program is not None
+        ids = self._program.levels_of(chain)
         for part in self._program.divided_levels(chain):
+            if chain == "commit":
+                ask_for(itertools.chain.from_iterable(ids[level] for level in part), permits)
             levels = tuple(RunLevel(chain, run, level) for level in part)
             request = StageRequest(tag, levels, pack(levels), records)
             records = by_address(itertools.chain.from_iterable(self._answers(request)))

@@ -472,6 +472,8 @@ class RangesCoordinator(TransactionalCoordinator):
 class _RangesEmitter(TransactionalEmitter):
     """Reads the planned ranges of this task's share of the partitions."""
 
+    writes_nowhere_else = True
+
     def __init__(
         self, source: KafkaSource, context: TaskContext, group: CommitGroup | None
     ) -> None:
@@ -575,6 +577,8 @@ class SharesCoordinator(PartitionedCoordinator):
 
 class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
     """Cuts and reads the batches of some shares."""
+
+    writes_nowhere_else = True
 
     def __init__(
         self, source: KafkaSource, context: TaskContext, group: CommitGroup | None, *, stops: bool

@@ -26,6 +26,7 @@ from txtopo.errors import (
     UnknownOutcomeError,
 )
 from txtopo.runtime.carrier import LocalCarrier, RunOutput
+from txtopo.stages.permits import Permits, no_permits
 from txtopo.stages.program import Run
 from txtopo.stages.stage_context import Record, StageContext
 from txtopo.state.backend import Key, StateTable
@@ -232,23 +233,29 @@ class SimulatedCarrier(LocalCarrier):
         self._may_get_lost(run.tag)
         return super().process(run)
 
-    def commit(self, processed: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(
+        self, processed: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
+    ) -> list[bytes]:
         """Run the commit phase of one attempt, unless the job gets lost."""
         self._process.checkpoint("commit job")
         self._may_get_lost(processed.run.tag)
-        return super().commit(processed, attempt)
+        return super().commit(processed, attempt, permits)
 
     def compute(
-        self, stage: StageContext, records: Sequence[bytes], rows: Sequence[pa.RecordBatch] = ()
+        self,
+        stage: StageContext,
+        records: Sequence[bytes],
+        rows: Sequence[pa.RecordBatch] = (),
+        permits: Permits = no_permits,
     ) -> Iterable[Record]:
         """Run one level in one slot, perhaps twice, and return most of its output."""
         chaos = self._process.world.chaos
         self._process.checkpoint("task")
-        output: Output = list(super().compute(stage, records, rows))
+        output: Output = list(super().compute(stage, records, rows, permits))
         if chaos.happens("recompute"):
             with self._process.world.reading_otherwise():
                 other = replace(stage, task_id=next(self._recomputed))
-                again: Output = list(super().compute(other, records, rows))
+                again: Output = list(super().compute(other, records, rows, permits))
             kept = {address for address in _addresses(output, again) if chaos.below(2)}
             output = [r for r in output if r[0] in kept] + [r for r in again if r[0] not in kept]
         if output and chaos.happens("envelope_doubled"):

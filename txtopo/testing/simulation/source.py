@@ -251,6 +251,8 @@ class _RangesCoordinator(TransactionalCoordinator):
 
 
 class _SourceRangesEmitter(TransactionalEmitter):
+    writes_nowhere_else = True
+
     def __init__(self, source: SimulatedSource, context: TaskContext) -> None:
         self._source = source
         self._context = context
@@ -315,6 +317,8 @@ class PartitionedSpout(PartitionedTransactionalSpout):
 
 
 class _PartitionedEmitter(PartitionedTransactionalEmitter):
+    writes_nowhere_else = True
+
     def __init__(self, source: SimulatedSource) -> None:
         self._source = source
 

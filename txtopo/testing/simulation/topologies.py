@@ -173,6 +173,7 @@ def _add_committer(
 class Relay(BasicBolt):
     """Emits what it receives, and fails when the simulation says so."""
 
+    writes_nowhere_else = True
     output_fields = FIELDS
 
     def __init__(self, world_number: int) -> None:
@@ -214,6 +215,7 @@ class BoltBroken(Exception):
 class PartialTotal(BatchBolt):
     """Adds up the records of one task."""
 
+    writes_nowhere_else = True
     output_fields = Fields("records long, amount long")
 
     def prepare(
@@ -239,6 +241,8 @@ class PartialTotal(BatchBolt):
 
 class Totals(BatchBolt, Committer):
     """Keeps two totals: how many records, and the sum of their amounts."""
+
+    writes_nowhere_else = True
 
     def prepare(
         self,
@@ -268,6 +272,8 @@ class Totals(BatchBolt, Committer):
 class Balances(BatchBolt, Committer):
     """Keeps a balance for each key, and deletes it when it is a multiple of three."""
 
+    writes_nowhere_else = True
+
     def prepare(
         self,
         config: Config,
@@ -296,6 +302,8 @@ class Balances(BatchBolt, Committer):
 
 class Logs(BatchBolt, Committer):
     """Appends the ids of a batch's records to a text for each key, to show their order and loss."""
+
+    writes_nowhere_else = True
 
     def __init__(self, name: str = "logs") -> None:
         self._name = name

@@ -116,8 +116,14 @@ class ZooKeeperSession:
                 f"zookeeper hosts cannot be read; got {hosts!r}; expected 'host:port,host:port'"
             ) from error
         judge_logins(self._client)
+        self._grants = note_grants(self._client)
         self._client.add_listener(self._changed)
         self._live = self._client.start_async()
+
+    @property
+    def granted_s(self) -> float | None:
+        """How long the server keeps the session without a word; None before it has told."""
+        return self._grants.session_s
 
     def wait_connected(self, timeout_s: float | None = None) -> None:
         """Return once there is a connection.
@@ -346,6 +352,32 @@ def judge_logins(client: KazooClient) -> None:
     """Make *client* retry a failed login, or give up, by the rules in this module's docstring."""
     connection = client._connection
     connection._authenticate_with_sasl = _Logins(connection._authenticate_with_sasl).log_in
+
+
+def note_grants(client: KazooClient) -> Grants:
+    """Return what servers grant to *client*, which kazoo keeps to itself."""
+    connection = client._connection
+    grants = Grants(connection._connect)
+    connection._connect = grants.connect
+    return grants
+
+
+class Grants:
+    """Notes how long a session lasts, each time a connection is made.
+
+    Attributes:
+        session_s: What was granted last; None before the first connection.
+    """
+
+    def __init__(self, connect: Callable[..., tuple[float, float]]) -> None:
+        self._connect = connect
+        self.session_s: float | None = None
+
+    def connect(self, *where: Any) -> tuple[float, float]:
+        """Connect, and return kazoo's limits in milliseconds, which follow from the grant."""
+        read_ms, connect_ms = self._connect(*where)
+        self.session_s = read_ms * 3 / 2 / 1000
+        return read_ms, connect_ms
 
 
 class _Logins:

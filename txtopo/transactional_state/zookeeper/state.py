@@ -150,6 +150,11 @@ class ZooKeeperTransactionalState(TransactionalState):
             path=self._root,
         )
 
+    @property
+    def session_s(self) -> float | None:
+        """What the server has granted, which may be less than was asked for."""
+        return self._session.granted_s
+
     def synchronize(self) -> None:
         """Make sure that later reads see every write so far."""
         self._session.read(self._root, lambda client: client.sync_async(self._root))
