@@ -48,7 +48,14 @@ HOSTILE_MYSQL = {
 FIELDS = Fields("x double, f float, day date, at timestamp, b binary, text string")
 MOMENT = dt.datetime(2020, 11, 1, 6, 30, 0, 123456, dt.UTC)
 ROWS = {
-    n: (x, 0.5, MOMENT.date(), MOMENT + dt.timedelta(hours=n), b"\0\\\xff", f"茶 {n} \\ ' \\n")
+    n: (
+        x,
+        123456.7890625,
+        MOMENT.date(),
+        MOMENT + dt.timedelta(hours=n),
+        b"\0\\\xff",
+        f"茶 {n} \\ ' \\n",
+    )
     for n, x in enumerate((0.1 + 0.2, 1 / 3, 2.0**0.5, 1e300))
 }
 

@@ -11,7 +11,6 @@ share of a processor for its page, also on a machine that is busy.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -21,6 +20,7 @@ from txtopo import clock
 from txtopo.errors import InfrastructureError, shortened, text_of
 from txtopo.metadata import Json
 from txtopo.ui.pages.calls import Calls
+from txtopo.ui.pages.numbers import text_of_json
 
 PAUSE_S = 0.2
 PAUSE_MAX_S = 2.0
@@ -90,7 +90,7 @@ def event_of(changes: dict[str, Json], version: int) -> tuple[int, bytes | None]
 
 def _event(name: str, data: Json) -> bytes:
     # JSON on one line, in ASCII: no text of a user can end the event.
-    return f"event: {name}\ndata: {json.dumps(data, default=str)}\n\n".encode()
+    return f"event: {name}\ndata: {text_of_json(data)}\n\n".encode()
 
 
 class EventStream:

@@ -22,11 +22,13 @@ from txtopo import (
     TransactionalTopologyBuilder,
     open_state,
 )
+from txtopo.metadata import Json
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import register_backend
 from txtopo.state.backing_map import BackingMap
 from txtopo.state.map_backend import backing_map_factory
 from txtopo.ui.pages import api
+from txtopo.ui.pages.events import event_of
 from txtopo.ui.pages.server import PageServer
 
 SEVEN, EIGHT = quote('["w007", 1]'), quote('["w007", 0]')
@@ -100,6 +102,33 @@ def test_one_key_is_looked_up(tmp_path: Path) -> None:
     assert [each.status for each in wrong] == [400] * 7
     assert "expected word string, half long, or all of them" in wrong[0].json["error"]
     assert "w007" in html.text
+
+
+def test_whole_numbers_that_a_browser_would_round_are_text(tmp_path: Path) -> None:
+    exact, rounded = 2**53 - 1, 2**53 + 1
+    rows = [[exact, -exact], [rounded, -rounded]]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("id long, n long"), 1)
+    builder = TransactionalTopologyBuilder("words", "spout", spout)
+    count = PersistentAggregate(open_state(f"sqlite:///{tmp_path}/ids.db"), "id", {"n": Sum("n")})
+    builder.set_bolt("count", count).fields_grouping("spout", "id")
+    config = Config(carrier="local", zookeeper="memory", ui_port=0)
+    with builder.build_topology().start(config=config) as run:
+        run.process_all_available()
+        assert run.page_url is not None
+        found = ask(run.page_url, STATE).json["rows"]
+        one = ask(run.page_url, f"{STATE}?key={rounded}").json["rows"]
+
+    large = {"key": str(rounded), "value": str(-rounded)}
+    assert one == [large]
+    assert sorted(found, key=str) == sorted([{"key": exact, "value": -exact}, large], key=str)
+
+
+def test_events_have_no_number_that_a_browser_would_round() -> None:
+    changes: dict[str, Json] = {"version": 2, "plan": {"upto": [2**60, True, 1.5, "x", None]}}
+
+    _, event = event_of(changes, 1)
+    assert event is not None
+    assert f'"upto": ["{2**60}", true, 1.5, "x", null]' in event.decode()
 
 
 def test_a_map_without_snapshots_is_labelled_so() -> None:
