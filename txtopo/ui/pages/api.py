@@ -19,7 +19,7 @@ from txtopo.ui.pages.access import PageAccess
 from txtopo.ui.pages.calls import Calls
 from txtopo.ui.pages.events import CLIENTS_MAX, EventStream, Feed
 from txtopo.ui.pages.lookup import LOOKUP_S, ROWS_MAX, look_up
-from txtopo.ui.pages.numbers import Answer
+from txtopo.ui.pages.numbers import ExactJson
 from txtopo.ui.pages.sources import PageSource
 
 BODY_BYTES_MAX = 16 * 1024
@@ -194,5 +194,5 @@ def _command_of(body: bytes) -> tuple[str, float | None]:
     return given["verb"], None if wait_s is None else float(wait_s)
 
 
-def _json(value: Any) -> Answer:
-    return Answer(value)
+def _json(value: Any) -> ExactJson:
+    return ExactJson(value)

@@ -1,8 +1,8 @@
 """Numbers of the answers of REST: a whole number that JavaScript would round goes as text.
 
-JSON has whole numbers of any size, and so has Python. A browser reads each as a double: beyond 2**53
-it shows another number, without a word. An id or a sum may be so large, in a key, a value or the
-position of a source.
+JSON has whole numbers of any size, and so has Python. A browser reads each as a double: beyond
+2**53 it shows another number, without a word. An id or a sum may be so large, in a key, a value or
+the position of a source.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def exact(value: Json) -> Json:
             return value
 
 
-class Answer(JSONResponse):
+class ExactJson(JSONResponse):
     """An answer in JSON whose whole numbers every reader has exactly."""
 
     def render(self, content: Json) -> bytes:
