@@ -87,7 +87,7 @@ class Reader:
             paths = [os.path.join(self.uri, path) for path in paths]
         else:
             files = PyFileSystem(DeltaStorageHandler(self.uri, self._options))
-        # Another program's OPTIMIZE may have written INT96. Read as ns, years from 2262 on would wrap.
+        # Another program's OPTIMIZE may have written INT96. Read as ns, years from 2262 on wrap.
         form = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
         return ds.dataset(paths, schema=self._schema, format=form, filesystem=files)
 
