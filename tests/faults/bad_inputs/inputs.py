@@ -1,4 +1,4 @@
-"""The list of bad inputs: each of the 90 inputs, and the error or result that it gets."""
+"""The list of bad inputs: each of the 93 inputs, and the error or result that it gets."""
 
 from __future__ import annotations
 
@@ -114,4 +114,13 @@ INPUTS: dict[int, tuple[str, str]] = {
     88: ("`max_batch_delay_s` below `poll_interval_s`", "`ConfigError`: both"),
     89: ("`min_batch_rows` above what a batch can have", "`ConfigError`: the limit of the spout"),
     90: ("a compose file without its secrets", "compose stops: the variable, and how it is made"),
+    91: ("a compacted topic where a replay must be the same", "`ConfigError`: topic and policy"),
+    92: (
+        "a number as a date, text that is no base64 as bytes, 1e39 as a float in JSON",
+        "`EmitError`: field and record",
+    ),
+    93: (
+        "a log of Delta that cannot be read",
+        "`StoreDamagedError` for a state, `SourceDataLost` for a source: the version",
+    ),
 }

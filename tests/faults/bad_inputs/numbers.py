@@ -126,6 +126,18 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
         "test_a_minimum_above_what_all_partitions_give_is_refused",
     ),
     90: ("tests/unit/docker/test_files.py::test_without_a_secret_nothing_starts",),
+    91: (
+        "tests/unit/spouts/kafka/test_positions.py::"
+        "test_a_compacted_topic_is_refused_before_anything_is_planned",
+    ),
+    92: (
+        "tests/unit/spouts/kafka/test_decoding.py::"
+        "test_a_value_that_nobody_could_hold_is_named_with_its_field",
+    ),
+    93: (
+        "tests/unit/spouts/test_delta.py::test_a_damaged_log_ends_the_run_and_is_named",
+        "tests/unit/state_backends/delta/test_delta_failures.py::test_what_delta_rs_says_is_sorted",
+    ),
 }
 """Tests in other folders, by number."""
 

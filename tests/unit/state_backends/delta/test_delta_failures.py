@@ -48,7 +48,7 @@ ROWS: list[tuple[Exception, type[TxtopoError], type[TxtopoError]]] = [
     (TableNotFoundError("no log files"), LedgerGapError, LedgerGapError),
     (CommitFailedError("a concurrent transaction"), StoreUnavailable, StoreContended),
     (DeltaError("Invalid JSON in log"), StoreDamagedError, StoreDamagedError),
-    (DeltaError("Kernel error: Json error: Encountered non-UTF-8 data"), *[StoreDamagedError] * 2),
+    (DeltaError("Kernel error: Json error: non-UTF-8 data"), StoreDamagedError, StoreDamagedError),
     (json.JSONDecodeError("Expecting value", "x", 0), StoreDamagedError, StoreDamagedError),
     (ValueError("invalid literal for int()"), StoreDamagedError, StoreDamagedError),
     (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"), StoreDamagedError, StoreDamagedError),
