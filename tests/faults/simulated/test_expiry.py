@@ -33,6 +33,8 @@ RECORDS = [[at] for at in range(1, 49)]
 class Windows(BatchBolt, Committer):
     """Counts records in windows of four, and closes each in the txid that ends it."""
 
+    writes_nowhere_else = True
+
     def prepare(
         self,
         config: Config,

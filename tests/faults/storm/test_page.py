@@ -2,7 +2,7 @@
 
 The page is Transactional-topologies.html of Storm 1.2.4. Its programs run here as they are written
 there, under the default settings, with a database of their own; they die at durable steps, and are
-started again. ``test_page_on_spark.py`` has the carriers of Spark, and processes that are killed.
+started again. ``test_page_killed.py`` has the carriers of Spark, and processes that are killed.
 """
 
 from __future__ import annotations

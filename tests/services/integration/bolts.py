@@ -36,6 +36,8 @@ def plus(added: int) -> Callable[[int | None], int]:
 class Gathering(BatchBolt):
     """A batch bolt that keeps what it is given and gathers its tuples."""
 
+    writes_nowhere_else = True
+
     def prepare(
         self,
         config: Config,
@@ -179,6 +181,8 @@ class ArrowMultiply(ArrowBolt):
 class ArrowSumByKey(ArrowBolt, Committer):
     """As :class:`SumByKey`, by columns."""
 
+    writes_nowhere_else = True
+
     def prepare(
         self,
         config: Config,
@@ -219,6 +223,8 @@ class PageBolt(Gathering):
 
 class PageCommitter(PageBolt, Committer):
     """Bolt B or D of Storm's page: keeps the rows by source, and how often it was finished."""
+
+    writes_nowhere_else = True
 
     def finish_batch(self) -> None:
         with self.context.state("seen").transaction(self.attempt) as state:

@@ -87,6 +87,8 @@ class Parse(BasicBolt):
 class Keep(BatchBolt, Committer):
     """Keeps how often each text came on each stream."""
 
+    writes_nowhere_else = True
+
     def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
         self.state, self.attempt = context.state("seen"), attempt
         self.found: dict[str, int] = {}

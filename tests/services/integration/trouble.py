@@ -159,6 +159,8 @@ class Basic(BasicBolt):
 class Scripted(Gathering):
     """A batch bolt that may fail in each of its methods."""
 
+    writes_nowhere_else = True
+
     output_fields = NUMBERS
 
     def __init__(self, script: Script, name: str) -> None:

@@ -42,6 +42,8 @@ class CountWords(BatchBolt):
 class CommitWords(CountWords, Committer):
     """Counts in the commit phase."""
 
+    writes_nowhere_else = True
+
 
 class Writes(BatchBolt):
     """Writes what it gets into a file of its task, and fails a txid on demand."""

@@ -42,6 +42,8 @@ class Stamp(BatchBolt):
 class Stamps(BatchBolt, Committer):
     """Keeps the times that it was told, and its own, for each txid."""
 
+    writes_nowhere_else = True
+
     def prepare(
         self, config: Config, context: TaskContext, collector: Any, attempt: TransactionAttempt
     ) -> None:

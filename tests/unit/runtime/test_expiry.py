@@ -154,6 +154,8 @@ def test_who_was_deposed_deletes_nothing_and_does_not_ask_again(
 class Countdown(BatchBolt, Committer):
     """Writes rows 1 to 6 in its first txid, and reads one in each, which is the last to need it."""
 
+    writes_nowhere_else = True
+
     def prepare(
         self,
         config: Config,

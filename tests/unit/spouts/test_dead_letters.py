@@ -50,6 +50,8 @@ class RowsReader(TableReader):
 class KeepRows(BatchBolt, Committer):
     """Keeps each row with how often it came."""
 
+    writes_nowhere_else = True
+
     def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
         self.state, self.attempt = context.state("rows"), attempt
         self.rows: list[str] = []

@@ -141,6 +141,8 @@ class Held(BasicBolt):
 class Commits(BatchBolt, Committer):
     """Notes its commits."""
 
+    writes_nowhere_else = True
+
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
 
