@@ -722,15 +722,12 @@ def check_known(
     """
     newest, oldest = max(terms, default=0), min(terms, default=0)
     for name, ledger in ledgers.items():
-        if ledger is None or ledger.topology not in (topology, RELEASED):
-            continue
-        if ledger.ensemble != ensemble and (ledger.ensemble or not ledger.txid):
+        # A state that was released has epochs of whoever had it.
+        if ledger is None or ledger.topology != topology or ledger.ensemble != ensemble:
             continue
         known = terms.get(ledger.epoch)
-        mine = ensemble and ledger.ensemble == ensemble and ledger.term
-        if ledger.epoch <= newest and not (
-            mine and ledger.epoch >= oldest and known != ledger.term
-        ):
+        # Terms before the oldest are not kept, and a store may have lost its own.
+        if ledger.epoch < oldest or (ledger.epoch <= newest and ledger.term in ("", known)):
             continue
         knows = f"epoch {newest} is the newest" if known is None else f"that epoch of {known!r}"
         raise StoreAheadOfCoordinator(

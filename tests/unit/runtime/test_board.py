@@ -657,7 +657,7 @@ def test_a_run_tells_which_attempts_a_failure_took_with_it() -> None:
         wait_until(lambda: run.board.facts()["txid"] == 12, "the last commit is told")
 
     (told,) = changes.of(BatchesAbandoned)
-    assert told.failed == TransactionAttempt(5, 0, 1)
+    assert str(told.failed) == "5:0@1"
     assert [each.txid for each in told.attempts] == [6, 7, 8]
     failed, later = (run.board.txids()[txid - 1]["attempts"] for txid in (5, 6))
     assert [each["phase"] for each in failed] == ["failed", "committed"]

@@ -63,7 +63,7 @@ class Query:
         if self.run._held_by_all(txid):
             return
         (backend,) = self.run._backends.values()
-        attempt = TransactionAttempt(txid, 0, self.run._epoch)
+        attempt = TransactionAttempt(txid, 0, self.run._epoch, term=self.run._term)
         commit_resolved(backend, attempt, Puts({(word,): (1,)}))
 
 

@@ -445,4 +445,4 @@ def test_the_nodes_of_one_spout_are_byte_for_byte_as_ever(kind: str) -> None:
     assert data == json.dumps(expected, separators=(",", ":")).encode()
     (epoch,) = [json.loads(e[0]) for path, e in ensemble.nodes.items() if path.endswith("/epoch")]
     assert epoch["schema"] == 2
-    assert {*epoch["value"]} == {"epoch", "leader", "ensemble", "topology"}
+    assert {*epoch["value"]} == {*("epoch", "term", "terms", "leader", "ensemble", "topology")}

@@ -96,12 +96,13 @@ class Restorations:
     Attributes:
         refused: How many ended with the newer data, since nobody went on.
         let_in: How many were gone on from.
+        stopped: Whether no process may start, since something is being restored.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._begun = 0
-        self._busy = False
+        self._busy = self.stopped = False
         self.refused = self.let_in = 0
 
     def begin(self) -> None:
@@ -114,15 +115,16 @@ class Restorations:
         self._world.timeline.after(LATE_S, self._restore)
 
     def _stop_all(self) -> None:
+        self.stopped = True
         for supervisor in self._world.supervisors:
             supervisor.kill()
 
     def _restore(self) -> None:
         world, history, chaos = self._world, self._world.history, self._world.chaos
+        self.stopped = False
         if chaos.healed:
             self._busy = False
             return
-        self._stop_all()
         kind = KINDS[chaos.below(len(KINDS))]
         count = len(history.writes)
         back = min(count, RECENT_WRITES if chaos.below(2) else count)
@@ -185,10 +187,10 @@ class Restorations:
 
     def _bring_back(self, restored: _Restored) -> None:
         world, history = self._world, self._world.history
-        self._stop_all()
-        wrong = (*USUAL_ERRORS, *RIGHT_ERRORS[restored.kind])
+        self.stopped = False
+        right = (*USUAL_ERRORS, *RIGHT_ERRORS[restored.kind])
         for ending in history.endings[restored.endings :]:
-            if isinstance(ending.error, PromiseError) and not isinstance(ending.error, wrong):
+            if isinstance(ending.error, PromiseError) and not isinstance(ending.error, right):
                 world.leftovers.found.append(
                     f"after the restoration of {restored.kind}, {ending.process} ended with "
                     f"{ending.error!r}"

@@ -516,6 +516,9 @@ class Supervisor:
         if self._finishing:
             self.finished = True
             return
+        if self._world.restorations.stopped:
+            self._world.timeline.after(RESTART_S[1], self._launch)
+            return
         self._incarnations += 1
         process = SimulatedProcess(self._world, f"{self._name}.{self._incarnations}")
         self.process = process
