@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from txtopo.attempt import GroupAttempt, TransactionAttempt, group_of
+from txtopo.errors import TwoHistoriesError
 
 GROUP = GroupAttempt(7, 2, 3, (0, 4))
 
@@ -73,3 +74,20 @@ def test_groups_are_ordered_by_epoch_txid_and_attempt_of_the_last() -> None:
 
 def test_a_group_survives_pickling() -> None:
     assert pickle.loads(pickle.dumps(GROUP)) == GROUP
+
+
+def test_attempts_of_one_epoch_and_two_terms_are_not_compared() -> None:
+    """Neither is older, and the one must not pass for the other."""
+    one = TransactionAttempt(7, 2, 3, term="one")
+    other = TransactionAttempt(7, 2, 3, term="other")
+
+    assert one != other
+    for later in (other, TransactionAttempt(9, 0, 3, term="other")):
+        with pytest.raises(TwoHistoriesError, match="7:2@3 of term 'one'") as told:
+            assert one < later
+        assert (told.value.attempt, told.value.holder) == (one, later)
+        with pytest.raises(TwoHistoriesError):
+            assert one <= later
+    assert one < TransactionAttempt(1, 0, 4, term="other")
+    group = group_of([TransactionAttempt(6, 0, 3, term="one"), one])
+    assert (group.term, str(group)) == ("one", "6-7:2@3")

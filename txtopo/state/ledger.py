@@ -15,7 +15,7 @@ Rules
 
 Two coordinators that know nothing of each other
 ------------------------------------------------
-An attempt is identified by (epoch, txid, attempt), and each of these counts from 1 or 0. Two
+An attempt is counted by (epoch, txid, attempt), and each of these counts from 1 or 0. Two
 coordinators that count independently arrive at the same numbers, and each would take the other's
 writes for its own. Hence the ledger also names its owner, and the ensemble of its epochs.
 
@@ -53,6 +53,24 @@ hold but ZooKeeper does not know as committed.
 2. Otherwise the same group is undone and redone.
 
 Every ledger is read after its claim, so that the predecessor cannot write any more.
+
+A past that was restored
+------------------------
+If ZooKeeper or a store is brought back from a backup, all numbers come a second time: a new
+coordinator claims an epoch that another one had, and its attempts are counted like those of the
+other. So each epoch has a random *term id*, which is drawn when ZooKeeper is claimed, and is part
+of the identity of an attempt. Two terms of one epoch are two histories.
+
+1. A claim, and an attempt, of the ledger's epoch but of another term are refused. A state holds an
+   attempt only if its term is the same.
+2. Nothing is claimed if a ledger names an epoch that ZooKeeper does not know, or knows of another
+   term, see :func:`check_known`. A refused start that claimed an epoch would let a later one in.
+3. The attempt that wrote ``current`` - 1 is the one whose metadata is stored, see
+   :func:`check_timeline`. The number of the txid alone does not say so.
+4. The stored metadata of a txid that a state holds, and that is not committed, is of the attempt
+   that the state holds, or of a later one.
+5. A state that holds such a txid was claimed by the epoch that stored its metadata, see
+   :func:`check_claimed_since`.
 
 A state that is added, or that comes back
 -----------------------------------------

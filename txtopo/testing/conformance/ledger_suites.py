@@ -28,6 +28,7 @@ from txtopo.errors import (
     PromiseError,
     StaleBatchError,
     StoreUnavailable,
+    TwoHistoriesError,
     UnknownOutcomeError,
 )
 from txtopo.plugins.stores import Claim, Owner, Snapshot, StateBackend, Writes
@@ -38,6 +39,7 @@ from txtopo.testing.conformance.driver import (
     StateDriver,
     StoreFixtures,
     claim_of,
+    packed,
     partials,
     patiently,
     release,
@@ -101,6 +103,27 @@ class LedgerSuite(StoreFixtures):
                 drive(counts, epoch=epoch, ensemble="second")
             assert all(name in str(caught.value) for name in ("'ensemble'", "'second'"))
         assert store.held() == whole_ledger("topology", 1, 1, 1, 0)
+
+    @proves(Rule.CLAIM)
+    def test_another_term_of_the_same_epoch_is_refused(self, counts: State, drive: Drive) -> None:
+        """A ZooKeeper that was set back counts its epochs again, so all numbers are the same."""
+        store = drive(counts)
+        claim = replace(claim_of(epoch=2), term="one")
+        store.backend.claim(claim)
+        store.backend.commit(TransactionAttempt(1, 0, 2, term="one"), packed({"a": 1}))
+        held = store.held()
+        other = counts.open()
+
+        with pytest.raises(TwoHistoriesError):
+            other.claim(replace(claim, term="other"))
+        with pytest.raises(TwoHistoriesError):
+            store.backend.commit(TransactionAttempt(1, 0, 2, term="other"), packed({"a": 5}))
+
+        other.close()
+        assert held is not None
+        assert (held.term, held.writer_term) == ("one", "one")
+        assert store.held() == held
+        assert store.contents() == {"a": 1}
 
     @proves(Rule.CLAIM)
     def test_of_two_ensembles_the_last_to_claim_an_empty_state_has_it(

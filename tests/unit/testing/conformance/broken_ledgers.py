@@ -131,6 +131,15 @@ class LetsASmallerEpochClaim(BrokenStore):
         return ledger
 
 
+class TakesOneTermForAnother(BrokenStore):
+    fails, rule = "test_another_term_of_the_same_epoch_is_refused", "CLAIM"
+
+    def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+        held = self.load().ledger
+        term = attempt.term if held is None else held.term
+        return super().commit(replace(attempt, term=term), writes)
+
+
 class LetsAnotherTopologyClaim(BrokenStore):
     fails, rule = "test_a_claim_by_another_topology_is_refused", "CLAIM"
 

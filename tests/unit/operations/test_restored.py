@@ -1,0 +1,185 @@
+"""ZooKeeper or a store is brought back from a backup: starts and verbs notice it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.operations.conftest import Make
+from tests.unit.operations.deployment import ALL, BATCHES, POISON, ROWS, Deployment, both
+from txtopo.errors import (
+    PoisonBatchError,
+    StateUsageError,
+    StoreAheadOfCoordinator,
+    TwoHistoriesError,
+)
+from txtopo.operations import Plan, forget, quarantine, rebuild, repair_node, rewind, show, verify
+from txtopo.transactional_state.nodes import EPOCH
+
+MORE = BATCHES + 2
+
+
+def verb(deployment: Deployment, call: Callable[..., Plan], *arguments: object) -> Plan:
+    return call(
+        deployment.topology(), *arguments, config=deployment.config, access=deployment.access()
+    )
+
+
+def kept_metadata(deployment: Deployment) -> dict[int, object]:
+    return dict(show(deployment.topology(), deployment.config, access=deployment.access()).batches)
+
+
+@pytest.mark.row(51)
+@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 2)
+@pytest.mark.rule("txtopo.runtime.takeover", "Order", 1)
+def test_no_start_gets_past_an_ensemble_that_was_set_back(memory: Make) -> None:
+    """Nothing is claimed, or one of the next starts would have the epoch of the ledgers."""
+    deployment = memory(opaque=True)
+    deployment.run(batches=3)
+    backup = dict(deployment.ensemble.nodes)
+    for batches in (4, BATCHES):
+        deployment.run(batches=batches)
+    held, ledgers = deployment.held(), deployment.ledgers()
+    deployment.ensemble.nodes = dict(backup)
+
+    for _ in range(4):
+        with pytest.raises(StoreAheadOfCoordinator, match=r"epoch 1 is the newest.*rebuild"):
+            deployment.run(batches=MORE)
+    for call, arguments in ((rewind, (2,)), (quarantine, (4,))):
+        with pytest.raises((StoreAheadOfCoordinator, StateUsageError)):
+            verb(deployment, call, *arguments).apply()
+
+    assert deployment.ensemble.nodes == backup
+    assert (deployment.held(), deployment.ledgers()) == (held, ledgers)
+    assert verify(deployment.topology(), deployment.config, access=deployment.access())
+
+
+def test_rebuild_goes_on_with_what_the_states_hold_after_zookeeper_was_set_back(
+    memory: Make,
+) -> None:
+    deployment = memory(opaque=True)
+    deployment.run(batches=3)
+    backup = dict(deployment.ensemble.nodes)
+    deployment.run()
+    metadata = {BATCHES: kept_metadata(deployment)[BATCHES]}
+    deployment.ensemble.nodes = backup
+
+    with pytest.raises(StateUsageError, match="where the source stood after txid 5"):
+        verb(deployment, rebuild)
+    rebuild(
+        deployment.topology(),
+        deployment.config,
+        metadata=metadata,  # type: ignore[arg-type]
+        access=deployment.access(),
+    ).apply()
+    deployment.run(batches=MORE)
+
+    assert deployment.held() == both(MORE, sum(range(MORE * ROWS)))
+    epochs = show(deployment.topology(), deployment.config, access=deployment.access()).epoch
+    assert (epochs or 0) > 2
+
+
+def test_rebuild_does_not_take_the_plan_of_another_attempt_for_what_the_states_hold(
+    memory: Make,
+) -> None:
+    """The backup has a plan of the txid, which was cut elsewhere afterwards."""
+    deployment = memory(opaque=True)
+    deployment.die("write.before:a.totals", 4)
+    backup = dict(deployment.ensemble.nodes)
+    deployment.run(batches=4)
+    deployment.ensemble.nodes = backup
+    assert kept_metadata(deployment)[4]
+    assert deployment.held()[0][0] == 4
+
+    with pytest.raises(StateUsageError, match=r"that of txid 4 is of attempt 4:0@1"):
+        verb(deployment, rebuild)
+
+
+@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 3)
+def test_a_state_that_was_restored_from_before_a_rewind_is_refused(memory: Make) -> None:
+    """The rewind wrote the same txid once more, and the backup does not know it."""
+    deployment = memory(opaque=True)
+    deployment.run()
+    backend = deployment.states[0].named("totals_a").open()
+    backup = backend.load()  # type: ignore[attr-defined]
+    verb(deployment, rewind, BATCHES - 1).apply()
+
+    def restore() -> None:
+        now = backend.load()  # type: ignore[attr-defined]
+        assert backend.replace(now.ledger, backup.ledger, backup.rows)  # type: ignore[attr-defined]
+
+    restore()
+    for _ in range(3):
+        with pytest.raises(TwoHistoriesError, match=r"'a.totals' holds txid 5 from attempt 5:0@1"):
+            deployment.run()
+    for call, arguments in ((rewind, (BATCHES - 1,)), (quarantine, (BATCHES + 1,))):
+        with pytest.raises(TwoHistoriesError, match=r"'a.totals' holds txid 5"):
+            verb(deployment, call, *arguments)
+    with pytest.raises(TwoHistoriesError, match="hold txid 5 from several attempts"):
+        verb(deployment, rebuild)
+    backend.close()
+
+
+def rewound(deployment: Deployment) -> None:
+    verb(deployment, rewind, BATCHES - 1).apply()
+
+
+def rebuilt(deployment: Deployment) -> None:
+    metadata = {BATCHES: kept_metadata(deployment)[BATCHES]}
+    deployment.ensemble.nodes = {}
+    rebuild(
+        deployment.topology(),
+        deployment.config,
+        metadata=metadata,  # type: ignore[arg-type]
+        access=deployment.access(),
+    ).apply()
+
+
+def repaired(deployment: Deployment) -> None:
+    del deployment.ensemble.nodes[f"/{deployment.id}{EPOCH}"]
+    verb(deployment, repair_node, EPOCH).apply()
+
+
+def forgotten(deployment: Deployment) -> None:
+    metadata = {BATCHES: kept_metadata(deployment)[BATCHES]}
+    verb(deployment, forget).apply()
+    rebuild(
+        deployment.topology(),
+        deployment.config,
+        metadata=metadata,  # type: ignore[arg-type]
+        access=deployment.access(),
+    ).apply()
+
+
+def adopted(deployment: Deployment) -> None:
+    deployment.run(batches=BATCHES)
+
+
+@pytest.mark.parametrize("change", [rewound, rebuilt, repaired, forgotten, adopted])
+def test_a_start_after_each_verb_is_no_false_alarm(
+    memory: Make, change: Callable[[Deployment], None]
+) -> None:
+    deployment = memory(opaque=True)
+    if change is adopted:
+        deployment.die("write.after:b.totals", BATCHES)
+    else:
+        deployment.run()
+
+    change(deployment)
+    for _ in range(2):
+        deployment.run(batches=MORE)
+
+    assert [total for _, total in deployment.held()] == [sum(range(MORE * ROWS))] * 2
+
+
+def test_a_start_after_a_quarantine_is_no_false_alarm(memory: Make) -> None:
+    deployment = memory(opaque=True)
+    with pytest.raises(PoisonBatchError):
+        deployment.run(POISON)
+
+    verb(deployment, quarantine, 3).apply()
+    for _ in range(2):
+        deployment.run(POISON)
+
+    assert [total for _, total in deployment.held()] == [ALL - 4 - 5] * 2
