@@ -73,6 +73,24 @@ def test_the_sdist_is_the_repository(built: tuple[Path, Path]) -> None:
     assert names - made == tracked()
 
 
+def test_the_examples_are_unpacked_from_the_sdist_as_the_page_says(
+    built: tuple[Path, Path], installed: Path, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "how-to" / "installation.md").read_text()
+    (command,) = re.findall(r"^tar xzf dist/(\S+) (.+)$", page, re.MULTILINE)
+    assert command[0] == built[0].name
+
+    subprocess.run(["tar", "xzf", built[0], *command[1].split()], cwd=tmp_path, check=True)
+
+    examples = {name for name in tracked() if name.startswith("examples/")}
+    unpacked = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert unpacked == examples
+    program = "import runpy; runpy.run_path('examples/global_count.py')"  # main is not called
+    subprocess.run(
+        [installed / "python", "-c", program], cwd=tmp_path, env=own_environment(), check=True
+    )
+
+
 def tracked() -> set[str]:
     return set(git(ROOT, "ls-files").splitlines())
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
 from state_backends.memory import MemoryBackend
 from tests.harness.chance import times
+from tests.unit.test_layout import ROOT
 from txtopo.errors import TopologyError
 from txtopo.state import State, open_state
 from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
@@ -31,6 +33,17 @@ class TestStateBackend(StateBackendSuite):
     histories = times(200)
     keys_max = 2_000
     many = 30
+
+
+def test_a_page_tells_how_many_tests_the_suite_has(request: pytest.FixtureRequest) -> None:
+    """In the line that a suite prints first."""
+    own = [each for each in request.session.items if getattr(each, "cls", None) is TestStateBackend]
+    names = {each.function.__name__ for each in own if isinstance(each, pytest.Function)}
+    if names != {name for name in dir(TestStateBackend) if name.startswith("test")}:
+        pytest.skip("a part of the suite was selected")
+
+    page = (ROOT / "docs" / "how-to" / "conformance.md").read_text()
+    assert re.findall(r"^TestMine: about \d+ s for (\d+) tests", page, re.M) == [str(len(own))]
 
 
 @pytest.mark.integration
