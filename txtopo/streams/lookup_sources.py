@@ -220,7 +220,8 @@ class DeltaLookup(LookupSource):
             f"version {version} of {self._uri!r} is gone, which a batch was planned with; expected "
             "it until the batch is committed; was the table vacuumed, or restored from a copy? "
             "bring the files of that version back; keep versions longer than a batch may wait, "
-            "which is as long as the topology may stand still (VACUUM … RETAIN, delta.deletedFileRetentionDuration)",
+            "which is as long as the topology may stand still (VACUUM … RETAIN, "
+            "delta.deletedFileRetentionDuration)",
             version=version,
         )
 

@@ -100,7 +100,7 @@ def test_a_file_that_is_planned_twice_is_planned_the_same(tmp_path: Path) -> Non
 
     other = planner.coordinator.initialize_transaction(2, first)
     for each in (again, other):
-        del each["cursor"]["listed"]  # type: ignore[index,call-overload,union-attr]
+        del each["cursor"]["listed"]  # type: ignore[index,call-overload,union-attr,arg-type]
     assert other == again
 
 

@@ -188,7 +188,7 @@ class Restorations:
     def _bring_back(self, restored: _Restored) -> None:
         world, history = self._world, self._world.history
         self.stopped = False
-        right = (*USUAL_ERRORS, *RIGHT_ERRORS[restored.kind])
+        right: tuple[type[Exception], ...] = (*USUAL_ERRORS, *RIGHT_ERRORS[restored.kind])
         for ending in history.endings[restored.endings :]:
             if isinstance(ending.error, PromiseError) and not isinstance(ending.error, right):
                 world.leftovers.found.append(
