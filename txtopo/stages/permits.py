@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from txtopo.errors import TxtopoError
+
 
 class Permit(Protocol):
     """Says whether an attempt may go on with its commit phase. Used on one thread at a time.
@@ -37,17 +39,20 @@ Permits = Callable[[str], Permit | None]
 """Returns the permit that a component needs, by its id; None if it needs none."""
 
 
-class NotPermitted(Exception):
+class NotPermitted(TxtopoError):
     """An attempt may not go on. It is not an error of the component that was to be called.
+
+    It stays in the process, and the commit phase raises its *error* instead.
 
     Attributes:
         error: Why not: another coordinator leads, ZooKeeper does not answer, or the attempt was
             abandoned.
     """
 
+    error: Exception
+
     def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
+        super().__init__(str(error), error=error)
 
 
 def no_permits(component: str) -> None:

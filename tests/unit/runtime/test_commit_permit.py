@@ -50,10 +50,11 @@ from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.commit_permit import CommitPermit, CommitTurns
 from txtopo.runtime.commit_phase import run_frame_committers
 from txtopo.runtime.progress import BatchFailed, Leading, Stopped
+from txtopo.runtime.spark_jobs import SparkJobs
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.stages.permits import NotPermitted
-from txtopo.stages.program import compile_program
+from txtopo.stages.permits import NotPermitted, ask_for
+from txtopo.stages.program import Run, compile_program
 from txtopo.state import Ledger, register_backend
 from txtopo.topology.component import Component, Role
 from txtopo.transactional_state.journal import Journal
@@ -382,6 +383,17 @@ def test_an_emitter_is_not_told_to_commit_without_a_permit(answers: int) -> None
     assert Committing.committed == []
     planner.commit(ATTEMPT, BatchMetadata(1), Refusal(after=2))
     assert Committing.committed == [ATTEMPT.txid]
+
+
+def test_a_refusal_between_the_jobs_of_a_commit_is_not_taken_for_an_error_of_the_job() -> None:
+    labels: Any = SimpleNamespace(
+        put_on=lambda *_: None, take_off=lambda _: None, cancel=lambda _: None, stopped=False
+    )
+    run = Run("run", (ATTEMPT,), (BatchMetadata(1),), None)
+    jobs = SparkJobs(labels, "totals")
+
+    with pytest.raises(NotPermitted), jobs.labelled(run, "commit"):
+        ask_for(["above", "sum"], lambda component: Refusal() if component == "sum" else None)
 
 
 class Unmade(Committing):
