@@ -237,6 +237,7 @@ class RefuseRows(BasicBolt):
                 f"at most {time.max_ahead} after the time at which its batch was planned "
                 "(max_ahead), since all other rows would be late after it"
             )
+            remedy += "; or give the source another max_ahead=, if its rows are of the future"
         raise RecordFailed(
             f"a row {where}; got {at.isoformat()}, {row}; expected {expected}; {remedy}"
         )
