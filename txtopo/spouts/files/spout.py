@@ -54,7 +54,8 @@ class FilesTransactionalSpout(TransactionalSpout):
     CSV value must not contain a newline, quoted or not. Compressed files of lines (``.gz``,
     ``.bz2``, ``.zst``) are not divided. Columns are matched by name: the header of a CSV file (or
     the order, without a header), the keys of a JSON object, the columns of a Parquet file. Other
-    columns are not read. A file that has one of the columns twice ends the run.
+    columns are not read. A file that has one of the columns twice ends the run. In JSON and CSV
+    bytes are base64, and dates and times are ISO 8601, as ``txtopo state export`` writes them.
 
     Args:
         paths: A folder (with all below it), a file, a glob (``**`` crosses folders), or several;
