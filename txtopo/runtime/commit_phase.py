@@ -168,11 +168,9 @@ class CommitPhase:
             results: The batches.
             wanted: Returns whether their attempts are still current; called before each write
                 with the number of batches that it has.
-            reached: Called before the committers of each batch, with its index. Returns whether
-                its attempt is still current.
+            reached: The same, called before the committers of each batch with its index.
             pinned: Whether the group must be written with these bounds or not at all.
-            committers_s: No further batch is added once the committers have taken so long, unless
-                the group is pinned.
+            committers_s: How long committers of a group that is not pinned may take in all.
             permit: What is asked before each call of user code that may write elsewhere.
 
         Raises:
