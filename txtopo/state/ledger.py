@@ -354,8 +354,7 @@ def standing(
     Args:
         ledger: The ledger, or None if there is none.
         attempt: The attempt, at one txid or at a group.
-        claim: The claim under which it writes. A reader may omit it, since the write that follows
-            is checked again.
+        claim: The claim under which it writes; None for a reader, whose write is checked again.
 
     Raises:
         FencedError: Another epoch may write, or a later attempt of the same txid has written.
