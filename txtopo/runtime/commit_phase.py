@@ -180,12 +180,7 @@ class CommitPhase:
         """
         self._context.scheduler.point("turn.after")
         until_s = math.inf if pinned else self._context.scheduler.now() + committers_s
-        try:
-            prepared, failure = self._prepared(results, reached, until_s, permit, pinned=pinned)
-        except NotPermitted as refused:
-            raise refused.error from refused
-        if permit is not None:
-            permit.give_back()
+        prepared, failure = self._called(results, reached, until_s, permit, pinned=pinned)
         if not prepared or (pinned and failure is not None):
             return GroupReport((), failure)
         state_s: dict[str, float] = {}
@@ -202,6 +197,24 @@ class CommitPhase:
         last = prepared[-1].result.attempt
         self._told = {each for each in tuple(self._told) if each.txid > last.txid}
         return GroupReport(tuple(self._reports(prepared, state_s)), failure, _expires(prepared))
+
+    def _called(
+        self,
+        results: Sequence[BatchResult],
+        reached: Callable[[int], bool],
+        until_s: float,
+        permit: Permit | None,
+        *,
+        pinned: bool,
+    ) -> tuple[list[_Prepared], FailedBatch | None]:
+        """Run all user code of the commit phase, and give the permit back."""
+        try:
+            called = self._prepared(results, reached, until_s, permit, pinned=pinned)
+        except NotPermitted as refused:
+            raise refused.error from refused
+        if permit is not None:
+            permit.give_back()
+        return called
 
     def _prepared(
         self,

@@ -135,7 +135,7 @@ def test_txids_that_wait_are_committed_in_one_write(watched: State) -> None:
     changes = run_all(topology_of(watched))
 
     first = bounds()[0][1]
-    assert bounds() == [(1, first), *[(t, min(t + 9, 12)) for t in range(first + 1, 13, 10)]]
+    assert bounds() == [(1, first), *[(t, 12) for t in range(first + 1, 13, 30)]]
     assert max(last - begin for begin, last in bounds()) >= 4
     assert stored(watched) == (12, expected())
     told = [each.progress for each in changes.of(BatchCommitted)]
