@@ -359,8 +359,7 @@ def standing(
     Raises:
         FencedError: Another epoch may write, or a later attempt of the same txid has written.
         TwoHistoriesError: The epoch of the attempt was claimed, or has written, in another term.
-        ForeignEnsembleError: A coordinator of another ensemble has taken the state over.
-        ForeignStateError: Another owner has taken the state over.
+        ForeignEnsembleError, ForeignStateError: Somebody else has taken the state over.
         StaleBatchError: The state holds a later txid.
         GroupBoundsError: The state holds a part of the group, or its txid within another one.
         LedgerGapError: The state lacks txids before this one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,9 @@ from txtopo.errors import (
     TwoHistoriesError,
 )
 from txtopo.operations import Plan, forget, quarantine, rebuild, repair_node, rewind, show, verify
-from txtopo.transactional_state.nodes import EPOCH
+from txtopo.transactional_state.journal import put_batch
+from txtopo.transactional_state.memory import MemoryTransactionalState
+from txtopo.transactional_state.nodes import EPOCH, batch_of, batch_path
 
 MORE = BATCHES + 2
 
@@ -85,14 +88,16 @@ def test_rebuild_does_not_take_the_plan_of_another_attempt_for_what_the_states_h
 ) -> None:
     """The backup has a plan of the txid, which was cut elsewhere afterwards."""
     deployment = memory(opaque=True)
-    deployment.die("write.before:a.totals", 4)
+    deployment.run(batches=BATCHES - 1)
     backup = dict(deployment.ensemble.nodes)
-    deployment.run(batches=4)
+    deployment.run()
+    state = MemoryTransactionalState(deployment.id, deployment.ensemble)
+    batch = batch_of("", BATCHES, state.get(batch_path(BATCHES)))
+    earlier = replace(batch.attempt, epoch=1, term="of the backup")
     deployment.ensemble.nodes = backup
-    assert kept_metadata(deployment)[4]
-    assert deployment.held()[0][0] == 4
+    state.apply([put_batch(replace(batch, attempt=earlier))])
 
-    with pytest.raises(StateUsageError, match=r"that of txid 4 is of attempt 4:0@1"):
+    with pytest.raises(StateUsageError, match=r"that of txid 5 is of attempt 5:0@1"):
         verb(deployment, rebuild)
 
 

@@ -48,7 +48,7 @@ RIGHT_ERRORS: dict[str, tuple[type[Exception], ...]] = {
 }
 """The errors that say what is wrong after a restoration."""
 
-USUAL_ERRORS = (FencedError, PoisonBatchError, InfrastructureError)
+USUAL_ERRORS: tuple[type[Exception], ...] = (FencedError, PoisonBatchError, InfrastructureError)
 
 TIMES_MAX = 2
 """How often something is restored in one simulation."""
@@ -188,7 +188,7 @@ class Restorations:
     def _bring_back(self, restored: _Restored) -> None:
         world, history = self._world, self._world.history
         self.stopped = False
-        right: tuple[type[Exception], ...] = (*USUAL_ERRORS, *RIGHT_ERRORS[restored.kind])
+        right: tuple[type[Exception], ...] = USUAL_ERRORS + RIGHT_ERRORS[restored.kind]
         for ending in history.endings[restored.endings :]:
             if isinstance(ending.error, PromiseError) and not isinstance(ending.error, right):
                 world.leftovers.found.append(
