@@ -456,7 +456,17 @@ class SchemaDrift(PromiseError):
 
 
 class StoreDamagedError(PromiseError):
-    """The data in a store is damaged; bring back a whole copy."""
+    """The data in a store is damaged, or of several moments; bring back a whole copy of one moment.
+
+    Attributes:
+        ledger_txid: The last txid that the ledger of the state holds, if its rows are of another.
+        expected_txid: The txid that a row should have.
+        row_txid: The txid that it has; None if it is missing.
+    """
+
+    ledger_txid: int | None = None
+    expected_txid: int | None = None
+    row_txid: int | None = None
 
 
 class CorruptNodeError(PromiseError):

@@ -46,7 +46,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, write_deltalake
 
-from state_backends.delta.layout import Layout, check_sizes, without_negative_zero
+from state_backends.delta.layout import FOLD, Layout, check_sizes, without_negative_zero
 from state_backends.delta.reading import Reader, combined_rows, statistics
 from txtopo.plugins.stores import Standing, Writes, log_rows
 from txtopo.state.log_mode import SumBounds, largest, limited_sums
@@ -126,7 +126,7 @@ def fold(table: DeltaTable, reader: Reader, layout: Layout, first: int, last: in
         folded.cast(layout.schema),
         mode="overwrite",
         predicate=f"txid >= {first} AND txid <= {last}",
-        commit_properties=CommitProperties(custom_metadata={"txtopo.fold": f"{first}-{last}"}),
+        commit_properties=CommitProperties(custom_metadata={FOLD: f"{first}-{last}"}),
     )
 
 

@@ -17,12 +17,15 @@ Rules
    that had such rows. So that happens seldom.
 6. A reader gets one version of the table. Each version is the result of the batches 1 to the txid
    of its ledger.
+7. If others have written since the last commit of this backend, it is checked that they changed no
+   rows (``lineage.py``), before the next commit and after it. A claim checks it as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from deltalake import DeltaTable
@@ -31,6 +34,7 @@ from state_backends.delta.appending import Appender
 from state_backends.delta.durability import DurableLog
 from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import Layout, Location
+from state_backends.delta.lineage import foreign_change
 from state_backends.delta.merging import Merger, commit_nothing, delete_rows
 from state_backends.delta.reading import (
     DeltaSnapshot,
@@ -48,7 +52,13 @@ from state_backends.delta.tables import (
     transaction,
 )
 from state_backends.delta.upkeep import Upkeep
-from txtopo.errors import PromiseError, StateUsageError, StoreContended, StoreUnavailable
+from txtopo.errors import (
+    PromiseError,
+    StateUsageError,
+    StoreContended,
+    StoreDamagedError,
+    StoreUnavailable,
+)
 from txtopo.plugins.stores import (
     Claim,
     FrameWrites,
@@ -216,9 +226,12 @@ class DeltaBackend(StateBackend):
             writes = self._combined(table, held, attempt.txid, writes, found)
             self.point("rows.after")
             self.point("write.before")
+            before = table.version()
             with self._named_errors(writing=True):
                 self._writer.write(table, attempt.txid, writes, found, properties)
                 self._written(table, ledger)
+            if table.version() > before + 1:
+                self._check_lineage(table)
             self._upkeep.after(attempt.txid)
             return ledger
 
@@ -285,19 +298,33 @@ class DeltaBackend(StateBackend):
 
     def _snapshot(self, table: DeltaTable, ledger: Ledger | None) -> DeltaSnapshot:
         by_spark = self._location.frames and self._location.local
+        layout, flaw = self._layout, partial(self._flaw, table)
         return DeltaSnapshot(
-            table, self._reader, self._layout, ledger, self._label, by_spark=by_spark
+            table, self._reader, layout, ledger, self._label, by_spark=by_spark, flaw=flaw
         )
 
     def _written(self, table: DeltaTable, ledger: Ledger) -> None:
         self._log.written(table.version())
         self._known = (table.version(), ledger)
 
+    def _flaw(self, table: DeltaTable) -> str | None:
+        with self._named_errors():
+            return foreign_change(table, self._open_at)
+
+    def _check_lineage(self, table: DeltaTable) -> None:
+        """Check that those who wrote since the last look have changed no rows."""
+        if self.claimant is not None and (flaw := self._flaw(table)) is not None:
+            raise StoreDamagedError(
+                f"the rows of {self._label} are not those of its ledger: {flaw}"
+            )
+
     def _ledger(self, table: DeltaTable, *, writing: bool = False) -> Ledger | None:
         version, ledger = self._known
         if version == table.version():
             return ledger
         ledger = self._read_ledger(table, writing=writing)
+        if version >= 0:
+            self._check_lineage(table)
         with self._named_errors(writing=writing):
             self._log.believed(table.version())
         self._known = (table.version(), ledger)

@@ -38,6 +38,9 @@ WRITER_EPOCH = "txtopo.writer_epoch"
 
 WRITER_TERM = "txtopo.writer_term"
 
+FOLD = "txtopo.fold"
+"""In the metadata of a commit that folds a log."""
+
 # delta-rs joins the rows of a transaction in columns of Arrow, whose offsets have 31 bits.
 COLUMN_BYTES_MAX = 2**31 - 1
 

@@ -214,6 +214,7 @@ class DeltaSnapshot(Snapshot):
         ledger: The ledger of that version.
         label: The state, for messages.
         by_spark: Whether the user says that Spark reads the table itself.
+        flaw: Returns what ``flaw`` says.
     """
 
     def __init__(
@@ -225,8 +226,10 @@ class DeltaSnapshot(Snapshot):
         label: str,
         *,
         by_spark: bool,
+        flaw: Callable[[], str | None],
     ) -> None:
         self._table = table
+        self._flaw = flaw
         self._reader = reader
         self._layout = layout
         self._ledger = ledger
@@ -237,6 +240,15 @@ class DeltaSnapshot(Snapshot):
     def ledger(self) -> Ledger | None:
         """The ledger, or None for a state that nobody has claimed."""
         return self._ledger
+
+    def flaw(self) -> str | None:
+        """Return who changed the rows and not the ledger, as ``Snapshot.flaw`` says."""
+        return self._flaw()
+
+    def last_txid(self) -> int:
+        """Return the largest txid of a row, from the statistics of the files."""
+        (found,) = statistics(self._table, "max.txid")
+        return super().last_txid() if None in found else max(found, default=0)
 
     def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
         """Return the rows of those *keys* that exist, including tombstones."""

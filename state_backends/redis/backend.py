@@ -75,6 +75,7 @@ from txtopo.plugins.stores import (
     redacted_url,
     standing,
     table_change,
+    witness_of,
     written_keys,
 )
 
@@ -148,7 +149,8 @@ class RedisBackend(StateBackend):
                 return head.ledger
             self.point("begin.after")
             self.point("rows.before")
-            ledger = head.ledger.written_by(attempt)
+            witness = witness_of(self.table, head.ledger, attempt, writes, found)
+            ledger = head.ledger.written_by(attempt, witness)
             filled = self._write_rows(pipe, attempt.txid, writes, found, head)
             pipe.set(self._names.head, RedisHead(self._columns, ledger, filled).text())
             self.point("rows.after")

@@ -40,13 +40,16 @@ from txtopo.plugins.stores import (
     Puts,
     QueryRows,
     Row,
+    RowText,
     Snapshot,
     Standing,
     StateBackend,
     StateSize,
     StateTable,
     TransactionAttempt,
+    Witness,
     Writes,
+    check_undone,
     claimed,
     combines_in_store,
     expiring,
@@ -54,6 +57,7 @@ from txtopo.plugins.stores import (
     not_allowed,
     redacted_url,
     standing,
+    witness_of,
 )
 
 Result = TypeVar("Result")
@@ -130,15 +134,15 @@ class SqlBackend(StateBackend):
         """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
 
         def body(connection: sa.Connection) -> Ledger:
-            found, ledger, tombstones = self._advanced(connection, attempt)
-            if found is Standing.HELD:
-                return ledger
+            begun = self._begun(connection, attempt, writes)
+            if begun.found is Standing.HELD:
+                return begun.ledger
             self.point("begin.after")
             self.point("rows.before")
-            self._write_rows(connection, attempt.txid, writes, found, tombstones=tombstones)
+            self._write_rows(connection, attempt.txid, writes, begun)
             self.point("rows.after")
             self.point("write.before")
-            return ledger
+            return begun.ledger
 
         ledger = self._write(body)
         deletes = isinstance(writes, Puts) and writes.deletes
@@ -207,48 +211,50 @@ class SqlBackend(StateBackend):
         self._dialect.close()
         self._engine.dispose()
 
-    def _advanced(
-        self, connection: sa.Connection, attempt: TransactionAttempt
-    ) -> tuple[Standing, Ledger, bool]:
-        """Lock the ledger, and let it name *attempt*, if that may write.
-
-        Returns:
-            What the attempt may do, the ledger, and whether there may be tombstones of before.
-        """
-        left = self._left
+    def _begun(
+        self, connection: sa.Connection, attempt: TransactionAttempt, writes: Writes
+    ) -> _Begun:
+        """Lock the ledger, and let it name *attempt*, if that may write."""
+        left, state = self._left, self._dialect.state
         if left is not None and left.is_before(attempt):
             found = standing(left.ledger, attempt, self.claimant)
-            ledger = left.ledger.written_by(attempt)
+            witness = witness_of(state, left.ledger, attempt, writes, found)
+            ledger = left.ledger.written_by(attempt, witness)
             if self._ledger.replaced(connection, left.ledger, ledger):
-                return found, ledger, left.tombstones
+                return _Begun(found, left.ledger, ledger, tombstones=left.tombstones)
         held = self._locked_ledger(connection)
         found = standing(held, attempt, self.claimant)
         assert held is not None
         if found is Standing.HELD:
-            return found, held, True
-        ledger = held.written_by(attempt)
+            return _Begun(found, held, held, tombstones=True)
+        ledger = held.written_by(attempt, witness_of(state, held, attempt, writes, found))
         self._ledger.write(connection, ledger)
-        return found, ledger, True
+        return _Begun(found, held, ledger, tombstones=True)
 
     def _write_rows(
-        self,
-        connection: sa.Connection,
-        txid: int,
-        writes: Writes,
-        found: Standing,
-        *,
-        tombstones: bool,
+        self, connection: sa.Connection, txid: int, writes: Writes, begun: _Begun
     ) -> None:
+        found = begun.found
         if not self._dialect.redone:
             if found is Standing.APPLY:
                 self._dialect.apply(connection, txid, self._combined(connection, txid, writes))
             return
         if found is Standing.REDO:
             self._dialect.undo(connection, txid)
+            self._check_undone(connection, begun.held)
         # The rows tagged txid are undone, so what is left is of earlier txids, which stay.
-        if tombstones:
+        if begun.tombstones:
             self._dialect.purge(connection)
         self._dialect.apply(connection, txid, self._combined(connection, txid, writes))
+
+    def _check_undone(self, connection: sa.Connection, held: Ledger) -> None:
+        """Check that the undo of the txid that is held has found its rows."""
+        witness = Witness.of(held.witness) if held.witness else None
+        if witness is None or not witness.key or witness.txid != held.txid:
+            return
+        snapshot = SqlSnapshot(connection, self._dialect, self._label)
+        key = RowText(self._dialect.state).key_of(witness.key)
+        check_undone(next(iter(snapshot.rows([key]).values()), None), witness, self._label)
 
     def _combined(self, connection: sa.Connection, txid: int, writes: Writes) -> Writes:
         """Return final values instead of partials that the database cannot combine."""
@@ -326,6 +332,23 @@ class SqlBackend(StateBackend):
 
 
 @dataclass(frozen=True, slots=True)
+class _Begun:
+    """A commit whose ledger is written.
+
+    Attributes:
+        found: What the attempt may do.
+        held: The ledger before.
+        ledger: The ledger now.
+        tombstones: Whether there may be tombstones of before.
+    """
+
+    found: Standing
+    held: Ledger
+    ledger: Ledger
+    tombstones: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Left:
     """What the last commit of a backend has left.
 
@@ -368,6 +391,11 @@ class SqlSnapshot(Snapshot):
     def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
         """Return the rows of those *keys* that exist, including tombstones."""
         return dict(self.starting(keys))
+
+    def last_txid(self) -> int:
+        """Return the largest txid of a row, from the index of txids if there is one."""
+        newest = sa.select(sa.func.max(self._dialect.columns.txid))
+        return self._run(newest).scalar() or 0
 
     def between(
         self, table: StateTable, above: Any, up_to: Any, txid: int

@@ -303,6 +303,7 @@ LEDGER_COLUMNS_2 = (
     "attempts",
     "term",
     "writer_term",
+    "witness",
 )
 """Columns that schema 2 added; NULL in rows of schema 1."""
 
@@ -506,6 +507,7 @@ def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:
         attempts=json.loads(found["attempts"]),
         term=found["term"],
         writer_term=found["writer_term"],
+        witness=found.get("witness") or "",
         schema=LEDGER_SCHEMA,
     )
 
@@ -526,6 +528,7 @@ def ledger_values(ledger: Ledger, schema_version: int) -> dict[str, Any]:
         "attempts": json.dumps(ledger.attempts),
         "term": ledger.term,
         "writer_term": ledger.writer_term,
+        "witness": ledger.witness,
     }
 
 

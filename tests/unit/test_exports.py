@@ -182,7 +182,8 @@ def test_the_face_of_stores_is_what_their_authors_need() -> None:
         "log_rows mean_names "
         "parsed_declaration redacted_url retired_of "
         "TableChange check_none_taken not_allowed refused_change table_change "
-        "register_backend standing written_keys"
+        "register_backend standing written_keys "
+        "Witness check_undone witness_of"
     )
 
     assert set(importlib.import_module("txtopo.plugins.stores").__all__) == set(names.split())

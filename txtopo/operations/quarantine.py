@@ -103,7 +103,7 @@ class _Quarantine:
         kept = session.state.get(batch_path(self.txid, QUARANTINE))
         if kept is not None and not begun and self.txid < contents.current:
             return VerbSteps()
-        ledgers = session.ledgers()
+        ledgers = session.sound_ledgers()
         check_histories(contents, ledgers)
         self._check_turn(contents, HeldTxids.of(ledgers.values()))
         for name, ledger in ledgers.items():

@@ -143,7 +143,7 @@ class _Rewind:
     def look(self, session: OperatorSession) -> VerbSteps:
         contents = session.journal.read()
         check_unfinished(self, contents)
-        ledgers = session.ledgers()
+        ledgers = session.sound_ledgers()
         check_histories(contents, ledgers)
         groups = _last_groups(contents, ledgers)
         first, last = min(groups.values(), default=(contents.current - 1,) * 2)
@@ -313,7 +313,7 @@ class _Rebuild:
     def look(self, session: OperatorSession) -> VerbSteps:
         contents = session.contents()
         check_unfinished(self, contents)
-        ledgers = session.ledgers()
+        ledgers = session.sound_ledgers(every_row=True)
         held = _held(session, ledgers)
         if _fits(session, contents, ledgers):
             return VerbSteps()

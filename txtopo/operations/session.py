@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, TypeVar
 from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.metadata import BatchMetadata, Json, absent
-from txtopo.state.backend import StateBackend, Writes
+from txtopo.state.backend import StateBackend, StateTable, Writes
 from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, check_known, same_owner
+from txtopo.state.witness import check_none_later, check_witness
 from txtopo.topology.component import Role
 from txtopo.transactional_state.commands import Desired, desired_of
 from txtopo.transactional_state.journal import Journal, JournalContents
@@ -149,6 +150,30 @@ class OperatorSession:
         found = {}
         for name, backend in self.backends.items():
             with backend.snapshot() as snapshot:
+                found[name] = snapshot.ledger
+        return found
+
+    def table(self, name: str) -> StateTable:
+        """Return the schema of a state."""
+        owner = self.owners[name]
+        return self.graph.components[owner.component].states[owner.state].layout()
+
+    def sound_ledgers(self, *, every_row: bool = False) -> dict[str, Ledger | None]:
+        """Read the ledger of every state, and check that its rows are those of it.
+
+        Args:
+            every_row: Whether to look for rows of later txids as well, which may read all of them.
+
+        Raises:
+            StoreDamagedError: A table or a ledger was restored alone.
+            StoreUnavailable: A store cannot be reached; try again later.
+        """
+        found = {}
+        for name, backend in self.backends.items():
+            with backend.snapshot() as snapshot:
+                check_witness(snapshot, self.table(name), name)
+                if every_row:
+                    check_none_later(snapshot, name)
                 found[name] = snapshot.ledger
         return found
 

@@ -23,6 +23,7 @@ from txtopo.runtime.spouts_planner import planner_of
 from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import Key
 from txtopo.state.ledger import RELEASED, Ledger, compared, same_owner
+from txtopo.state.witness import check_witness
 from txtopo.topology.graph import state_part
 from txtopo.transactional_state.commands import Desired
 from txtopo.transactional_state.nodes import (
@@ -97,6 +98,7 @@ def verify(
             *_nodes(session, reading),
             *_batches(session, reading),
             *_ledgers(session, reading),
+            *_witnesses(session, reading),
         ]
         return [*findings, *(_rows(session, reading) if rows else ())]
 
@@ -367,6 +369,18 @@ def _compared(
     except PromiseError as error:
         where, remedy = str(error.facts.get("state")), "restore the newer side, or call rebuild"
         return [Finding(where, str(error), remedy)], None
+
+
+def _witnesses(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
+    for name, ledger in reading.ledgers.items():
+        if not isinstance(ledger, Ledger):
+            continue
+        try:
+            with session.backends[name].snapshot() as snapshot:
+                check_witness(snapshot, session.table(name), name)
+        except TxtopoError as error:
+            remedy = "bring back table and ledger as of one moment, then verify again"
+            yield Finding(name, str(error), remedy)
 
 
 def _rows(session: OperatorSession, reading: Reading) -> Iterator[Finding]:

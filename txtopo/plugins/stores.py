@@ -72,6 +72,7 @@ from txtopo.state.row_backend import (
 )
 from txtopo.state.row_text import RowText
 from txtopo.state.values import Row
+from txtopo.state.witness import Witness, check_undone, witness_of
 from txtopo.tuples import Field, Fields
 
 __all__ = [
@@ -115,10 +116,12 @@ __all__ = [
     "TransactionAttempt",
     "TransactionalMap",
     "Values",
+    "Witness",
     "Writes",
     "backing_map_factory",
     "changed_rows",
     "check_none_taken",
+    "check_undone",
     "checked_partials",
     "claimed",
     "combines_in_store",
@@ -137,5 +140,6 @@ __all__ = [
     "retired_of",
     "standing",
     "table_change",
+    "witness_of",
     "written_keys",
 ]

@@ -277,7 +277,9 @@ class StreamRun:
             # The claim replaces only the ledger that was read. If two queries continue the same one
             # at the same time, the second is refused.
             claim = Claim(owners[name], self._epoch, token, replaces=ledgers[name], term=self._term)
-            claim_state(backend, claim, ".".join(name))
+            component, state = name
+            table = self._context.graph.components[component].states[state].layout()
+            claim_state(backend, claim, ".".join(name), table)
         adopted = txid if self._held_by_all(txid) else None
         self._tell(Leading(self._graph.id, self._epoch, txid + (adopted is not None), adopted))
 

@@ -293,7 +293,8 @@ def _claim(
         if context.config.allow_change:
             claim = replace(claim, replaces=_renamed(backend, claim, backends))
         try:
-            ledgers[name] = claim_state(backend, claim, name)
+            table = context.graph.components[component].states[state].layout()
+            ledgers[name] = claim_state(backend, claim, name, table)
         except FencedError as error:
             raise StoreAheadOfCoordinator(
                 f"state {name!r} was claimed by epoch {error.facts.get('successor')}, but the "

@@ -237,6 +237,22 @@ class Snapshot(ABC):
     def items(self) -> Iterator[tuple[Key, Row]]:
         """Yield every row, including tombstones, in no particular order."""
 
+    def flaw(self) -> str | None:
+        """Return why the rows are not those of the ledger, if the store knows; None if they are.
+
+        A claim asks for it. The default knows nothing: there the ledger notes a row. A store that
+        keeps a history of its tables, in which it sees who changed them, overrides it.
+        """
+        return None
+
+    def last_txid(self) -> int:
+        """Return the largest txid of a row; 0 for none.
+
+        A claim asks for it in mode ``"log"``. The default reads every row of the state. A store
+        with an index overrides it.
+        """
+        return max((row.txid for _, row in self.items()), default=0)
+
     def between(
         self, table: StateTable, above: Any, up_to: Any, txid: int
     ) -> Iterator[tuple[Key, Row]]:

@@ -24,24 +24,29 @@ from txtopo.errors import (
     StoreUnavailable,
     UnknownOutcomeError,
 )
-from txtopo.state.backend import StateBackend, Writes
+from txtopo.state.backend import StateBackend, StateTable, Writes
 from txtopo.state.frames import FrameBackend, FrameWrites
 from txtopo.state.ledger import Claim, Ledger, Standing, check_ensemble, claimed, standing
+from txtopo.state.witness import check_witness
 
 
-def claim_state(backend: StateBackend, claim: Claim, name: str) -> Ledger:
-    """Claim a state, and check that its store keeps the whole ledger.
+def claim_state(
+    backend: StateBackend, claim: Claim, name: str, table: StateTable | None = None
+) -> Ledger:
+    """Claim a state, and check that its store keeps the whole ledger, and the rows of it.
 
     Args:
         backend: The state.
         claim: The claim.
         name: Name of the state, for messages.
+        table: Its schema; None to claim it whatever its rows are, to give it up.
 
     Returns:
         The ledger as the store holds it.
 
     Raises:
         PromiseError: Raised by :func:`txtopo.state.ledger.claimed`; the message names the state.
+        StoreDamagedError: The rows are not those of the ledger; a table was restored alone.
         PlugInError: The store holds another ledger than it returned; mend the plug-in.
         StoreUnavailable: Try again later.
     """
@@ -49,7 +54,9 @@ def claim_state(backend: StateBackend, claim: Claim, name: str) -> Ledger:
         answer = checked_ledger(backend, backend.claim(claim), epoch=claim.epoch)
         with backend.snapshot() as snapshot:
             kept = snapshot.ledger
-        if kept != answer:
+            if table is not None:
+                check_witness(snapshot, table, name)
+        if kept is None or kept != answer or kept.witness != answer.witness:
             # A later claim may have replaced this one meanwhile.
             claimed(kept, claim)
             if kept is not None:

@@ -92,7 +92,7 @@ takes the next txid like any other. Only a note in ZooKeeper (``/current``, see
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -179,6 +179,8 @@ class Ledger:
         term: Term id of *epoch*.
         writer_term: Term id of *writer_epoch*.
         schema: Which of these fields are set, see :data:`LEDGER_SCHEMA`.
+        witness: The note of a row that the last change of rows left, as a text of ``Witness``;
+            empty for none. Two ledgers that differ in it alone are equal.
     """
 
     topology: str
@@ -194,6 +196,7 @@ class Ledger:
     term: str = ""
     writer_term: str = ""
     schema: int = 1
+    witness: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         # JSON has lists, but no tuples.
@@ -242,8 +245,14 @@ class Ledger:
         """The owner of the state."""
         return Owner(self.topology, self.component, self.state)
 
-    def written_by(self, attempt: TransactionAttempt) -> Ledger:
-        """Return the ledger after the write of *attempt*."""
+    def written_by(self, attempt: TransactionAttempt, witness: str = "") -> Ledger:
+        """Return the ledger after the write of *attempt*.
+
+        Args:
+            attempt: The attempt.
+            witness: What ``witness_of`` returned; empty for a store that tells in another way
+                whether its rows are those of its ledger.
+        """
         return replace(
             self,
             txid=attempt.txid,
@@ -252,6 +261,7 @@ class Ledger:
             attempt=attempt.attempt,
             first_txid=attempt.first_txid,
             attempts=attempt.attempts,
+            witness=witness,
         )
 
 
@@ -338,6 +348,7 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
         # In schema 1 every group is one txid.
         first_txid=ledger.first_txid or ledger.txid,
         attempts=ledger.attempts or (ledger.attempt,),
+        witness=ledger.witness,
     )
 
 

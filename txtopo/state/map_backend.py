@@ -48,6 +48,7 @@ from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.row_backend import changed_rows, written_keys
 from txtopo.state.row_text import PAIR, RowText
 from txtopo.state.values import Row
+from txtopo.state.witness import witness_of
 
 # Longer than a store takes for a batch. The runtime tries again, and has limits of its own.
 _WAIT_S = 60.0
@@ -161,7 +162,8 @@ class MapBackend(StateBackend):
             return head.ledger
         self.point("begin.after")
         self.point("rows.before")
-        ledger = head.ledger.written_by(attempt)
+        witness = witness_of(self.table, head.ledger, attempt, writes, found)
+        ledger = head.ledger.written_by(attempt, witness)
         if found is Standing.APPLY or self.table.kind == "opaque":
             head = self._write_rows(documents, head, attempt, writes)
         self.point("rows.after")
@@ -203,7 +205,7 @@ class MapBackend(StateBackend):
         }
         new = [text for text in notes if text not in found]
         assert head.ledger is not None
-        redone = replace(head.ledger, writer_epoch=0, writer_term="", attempt=0)
+        redone = replace(head.ledger, writer_epoch=0, writer_term="", attempt=0, witness="")
         head = replace(
             head, opened=attempt, ledger=redone if head.ledger.txid == txid else head.ledger
         )

@@ -36,6 +36,7 @@ from txtopo.state.declaration import declaration
 from txtopo.state.evolution import TableChange, check_none_taken, not_allowed, table_change
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, expiring, standing
 from txtopo.state.values import Row, first_row
+from txtopo.state.witness import witness_of
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -141,7 +142,8 @@ class RowBackend(StateBackend):
                 return held.ledger
             self.point("begin.after")
             self.point("rows.before")
-            ledger = held.ledger.written_by(attempt)
+            witness = witness_of(self.table, held.ledger, attempt, writes, found)
+            ledger = held.ledger.written_by(attempt, witness)
             changes = changed_rows(self.table, held.rows, attempt.txid, writes, found)
             self.point("rows.after")
             self.point("write.before")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ from txtopo.errors import (
     FencedError,
     ForeignEnsembleError,
     StateUsageError,
+    StoreDamagedError,
 )
 from txtopo.operations import Access, forget, quarantine, rebuild, repair_node, rewind, show, verify
 from txtopo.plugins.stores import Puts
@@ -114,17 +116,48 @@ def test_rows_beyond_the_ledger_are_found(memory: Make) -> None:
     deployment.run(batches=3)
     _, store = deployment.states[0].url, deployment.states[0]._anchor
     table, contents = store.tables["totals_a"]  # type: ignore[attr-defined]
-    rows = {key: type(row)(9, row.current) for key, row in contents.rows.items()}
+    (row,) = contents.rows.values()
+    rows = {**contents.rows, ("of another",): type(row)(9, row.current)}
     store.tables["totals_a"] = (table, type(contents)(contents.ledger, rows))  # type: ignore[attr-defined]
 
     (finding,) = verify(deployment.topology(), deployment.config, access=deployment.access())
 
     assert finding.where == "a.totals"
-    assert "rows are of later txids than its ledger, which holds 3" in finding.problem
+    assert "1 rows are of later txids than its ledger, which holds 3" in finding.problem
     assert (
         verify(deployment.topology(), deployment.config, rows=False, access=deployment.access())
         == []
     )
+
+
+def test_a_table_that_was_restored_alone_is_found_by_verify_and_no_verb_counts_on_it(
+    memory: Make,
+) -> None:
+    """Its ledger says what its rows do not hold; to give it up is left."""
+    deployment = memory()
+    deployment.run(batches=2)
+    store = deployment.states[0]._anchor
+    _, before = store.tables["totals_a"]  # type: ignore[attr-defined]
+    deployment.run(batches=4)
+    table, contents = store.tables["totals_a"]  # type: ignore[attr-defined]
+    store.tables["totals_a"] = (table, replace(before, ledger=contents.ledger))  # type: ignore[attr-defined]
+    known = deployment.topology(), deployment.config
+    access = deployment.access()
+
+    (finding,) = verify(*known, rows=False, access=access)
+    assert finding.where == "a.totals"
+    assert "is of txid 2; expected one of txid 4" in finding.problem
+    with pytest.raises(StoreDamagedError, match=r"'a\.totals' are not those of its ledger"):
+        deployment.run()
+    verbs: tuple[Callable[[], object], ...] = (
+        lambda: rebuild(*known, access=access),
+        lambda: rewind(known[0], 3, known[1], access=access),
+        lambda: quarantine(known[0], 5, known[1], reason="test", access=access),
+    )
+    for verb in verbs:
+        with pytest.raises(StoreDamagedError):
+            verb()
+    forget(*known, access=access).apply()
 
 
 def test_a_zookeeper_in_memory_has_to_be_handed_over(memory: Make) -> None:

@@ -88,7 +88,7 @@ class StateDriver:
         claim = claim_of(topology, epoch, component=component, ensemble=ensemble)
         claim = replace(claim, begins=begins, changes_table=changes_table)
         try:
-            self.ledger = claim_state(self.backend, claim, "counts")
+            self.ledger = claim_state(self.backend, claim, "counts", state.layout())
         except BaseException:
             self.backend.close()
             raise

@@ -58,6 +58,7 @@ class Rule(Enum):
     GROUP = (
         "rule 7: a group of txids is written like one, its last, with the same txids or not at all"
     )
+    WITNESS = "rule 8: the ledger names a row that the last change left, which a start reads"
     EVOLVES = "StateBackend.evolves: a claim that may gives a table its new columns, with defaults"
     RANGE = "Snapshot.between, starting: they yield at least what is asked for, and what txid wrote"
     EXPIRY = "StateBackend.expire: it deletes what txtopo.state.ledger.expiring allows, and no more"

@@ -28,6 +28,7 @@ from txtopo.testing.conformance.value_suites import (
     SizeSuite,
     ValuesSuite,
 )
+from txtopo.testing.conformance.witness_suites import PutWitnessSuite, WitnessSuite
 from txtopo.testing.conformance.writing_suites import PutsSuite, ReadingSuite, TransactionalSuite
 
 
@@ -45,6 +46,7 @@ class AggregateStateSuite(
     RefusalSuite,
     HistorySuite,
     SizeSuite,
+    WitnessSuite,
 ):
     """Proves a store that keeps only aggregates, as in mode ``"log"``.
 
@@ -67,6 +69,7 @@ class StateBackendSuite(
     PutHistorySuite,
     PythonCombiningSuite,
     PythonHistorySuite,
+    PutWitnessSuite,
 ):
     """Proves that a :class:`~txtopo.plugins.stores.StateBackend` keeps its promises.
 

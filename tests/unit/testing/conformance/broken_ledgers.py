@@ -249,3 +249,21 @@ class ForgetsWhenItIsClosed(BrokenStore):
 
     def close(self) -> None:
         self._store.tables.pop(self.table.name, None)
+
+
+class NotesNothing(BrokenStore):
+    fails, rule = "test_the_ledger_names_a_row_of_the_last_change", "WITNESS"
+
+    def note(
+        self, held: Ledger, attempt: TransactionAttempt, writes: Writes, found: Standing
+    ) -> str:
+        return ""
+
+
+class NotesWhatItUndoes(BrokenStore):
+    fails, rule = "test_what_is_undone_is_not_named", "WITNESS"
+
+    def note(
+        self, held: Ledger, attempt: TransactionAttempt, writes: Writes, found: Standing
+    ) -> str:
+        return super().note(held, attempt, writes, Standing.APPLY)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from state_backends.memory import MemoryBackend, MemoryStore
 from txtopo.attempt import GroupAttempt, TransactionAttempt
-from txtopo.plugins.stores import Key, Row, Standing, StateTable, Writes, standing
+from txtopo.plugins.stores import Key, Row, Standing, StateTable, Writes, standing, witness_of
 from txtopo.state import Ledger
 from txtopo.state.row_backend import changed_rows
 
@@ -33,7 +33,8 @@ class BrokenStore(MemoryBackend):
             assert held.ledger is not None
             if found is Standing.HELD:
                 return held.ledger
-            ledger = held.ledger.written_by(attempt)
+            note = self.note(held.ledger, attempt, writes, found)
+            ledger = held.ledger.written_by(attempt, note)
             changes = self.changed(held.rows, attempt.txid, writes, found)
             if self.write(held.ledger, ledger, changes):
                 return ledger
@@ -43,6 +44,11 @@ class BrokenStore(MemoryBackend):
 
     def changed(self, rows: Rows, txid: int, writes: Writes, found: Standing) -> Changes:
         return changed_rows(self.table, rows, txid, writes, found)
+
+    def note(
+        self, held: Ledger, attempt: TransactionAttempt, writes: Writes, found: Standing
+    ) -> str:
+        return witness_of(self.table, held, attempt, writes, found)
 
     def write(self, held: Ledger, ledger: Ledger, changes: Changes) -> bool:
         return self.replace(held, ledger, changes)

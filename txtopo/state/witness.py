@@ -1,0 +1,251 @@
+"""Witness: a row that the last write of a state left, by which a table restored alone is noticed.
+
+Ledger and rows are written together. But somebody may bring back the table of a state alone from a
+backup (``pg_restore -t``, ``.dump``), or empty it, or bring back the ledger alone. Then the rows
+are those of an earlier or later txid than the ledger says, and the batches between them would be
+lost or count twice.
+
+Rules
+-----
+1. A commit that writes rows notes one of them in the ledger: its key, and the txid that tags it. A
+   commit without rows leaves the note as it is: what it is of is still the last change.
+2. A redo that writes no rows drops the note of the rows that it undoes. One that keeps its rows, in
+   a transactional state, keeps their note.
+3. A claim reads that row. It has the noted txid; or it is gone, if the txid only deleted rows.
+   Otherwise table and ledger are of two moments, and the start is refused.
+4. What may go without a commit proves nothing by its absence: a row that may have expired since its
+   txid, and a row in a user's own table, which a user may delete, and add again without a txid.
+
+In mode ``log`` a key has many rows, which are folded into one of a later txid. There the largest
+txid of all rows counts: it is at least that of the last write, and at most that of the ledger.
+
+Not noticed: a table that is restored while a topology writes to it, if the topology writes rows
+before its next start. (In Delta it is noticed, by the versions of its table.)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import StoreDamagedError, ValueRefusedError
+from txtopo.state.backend import Key, Puts, Snapshot, StateTable, Writes
+from txtopo.state.columns import values_of
+from txtopo.state.ledger import Ledger, Standing
+from txtopo.state.row_text import RowText, dumped
+from txtopo.state.values import Row
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEY_CHARS_MAX = 2_000
+"""A longer key is not noted: the ledger is written with each commit."""
+
+
+class Left(Enum):
+    """What a write left of the row that is noted."""
+
+    THERE = "there"
+    GONE = "gone"
+    EXPIRES = "expires"
+    """There, until it expires."""
+    THEIRS = "theirs"
+    """There, in a user's own table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """The note of a row.
+
+    Attributes:
+        txid: The last txid that changed rows.
+        left: What it left of the row.
+        key: The key of the row, as JSON; empty in mode ``log``.
+    """
+
+    txid: int
+    left: Left
+    key: str
+
+    @classmethod
+    def of(cls, text: str) -> Witness:
+        """Return the note from the text in a ledger."""
+        txid, left, key = json.loads(text)
+        return cls(txid, Left(left), key)
+
+    def text(self) -> str:
+        """Return the note as a text for a ledger."""
+        return dumped([self.txid, self.left.value, self.key])
+
+
+def witness_of(
+    table: StateTable, ledger: Ledger, attempt: TransactionAttempt, writes: Writes, found: Standing
+) -> str:
+    """Return what a commit notes in the ledger, for ``Ledger.written_by``.
+
+    Args:
+        table: The state.
+        ledger: The ledger before the commit.
+        attempt: The attempt that is committed.
+        writes: What it writes.
+        found: What ``standing`` returned.
+    """
+    redone = found is Standing.REDO
+    if redone and table.kind == "transactional":
+        return ledger.witness
+    noted = _noted(table, writes)
+    if noted is not None:
+        left, key = noted
+        return "" if len(key) > KEY_CHARS_MAX else Witness(attempt.txid, left, key).text()
+    undone = redone and ledger.witness and Witness.of(ledger.witness).txid == attempt.txid
+    return "" if undone else ledger.witness
+
+
+def check_witness(snapshot: Snapshot, table: StateTable, name: str) -> None:
+    """Check that the rows of a state are those of its ledger, by the row that the ledger names.
+
+    Args:
+        snapshot: The state.
+        table: Its schema.
+        name: Its name, for messages.
+
+    Raises:
+        StoreDamagedError: They are of another moment.
+    """
+    ledger = snapshot.ledger
+    flaw = snapshot.flaw()
+    if flaw is not None:
+        raise StoreDamagedError(
+            f"the rows of state {name!r} are not those of its ledger: {flaw}", state=name
+        )
+    if ledger is None or not ledger.witness:
+        return
+    witness = Witness.of(ledger.witness)
+    if not witness.key:
+        last = snapshot.last_txid()
+        if not witness.txid <= last <= ledger.txid:
+            raise _damaged(name, ledger, witness, "the newest row", last)
+        return
+    key = RowText(table).key_of(witness.key)
+    row = next(iter(snapshot.rows([key]).values()), None)
+    if not _is_left(row, witness, ledger):
+        txid = None if row is None else row.txid
+        raise _damaged(name, ledger, witness, f"the row of key {key!r:.200}", txid)
+
+
+def check_none_later(snapshot: Snapshot, name: str) -> None:
+    """Check that no row of a state is of a later txid than its ledger holds; may read all rows.
+
+    Raises:
+        StoreDamagedError: One is.
+    """
+    ledger = snapshot.ledger
+    last = snapshot.last_txid()
+    if ledger is not None and last > ledger.txid:
+        raise StoreDamagedError(
+            f"the rows of state {name!r} are not those of its ledger: one is of txid {last}; "
+            f"expected at most txid {ledger.txid}, which the ledger holds; nothing was written; "
+            "was the ledger restored from a backup without the table? bring back both as of one "
+            "moment",
+            state=name,
+            ledger_txid=ledger.txid,
+            expected_txid=ledger.txid,
+            row_txid=last,
+        )
+
+
+def check_undone(row: Row | None, witness: Witness, state: str) -> None:
+    """Check that an undo of the noted txid has undone the row that is noted.
+
+    Args:
+        row: The row, after the undo.
+        witness: The note of the txid that was undone.
+        state: The state and its store, for the message.
+
+    Raises:
+        StoreDamagedError: The row is still as that txid left it.
+    """
+    if row is not None and row.txid == witness.txid:
+        raise StoreDamagedError(
+            f"an earlier attempt of txid {witness.txid} cannot be taken back in {state}: the row "
+            f"of key {witness.key} still has its txid; nothing was written; expected that the list "
+            "of the keys of the last txid names it; was that list restored or changed alone? bring "
+            "back all tables of the state as of one moment",
+            state=state,
+        )
+
+
+def _is_left(row: Row | None, witness: Witness, ledger: Ledger) -> bool:
+    theirs = witness.left is Left.THEIRS
+    if row is None:
+        # Rows of the last txid never expire, since it may be undone.
+        expired = witness.left is Left.EXPIRES and witness.txid < ledger.txid
+        return witness.left is Left.GONE or theirs or expired
+    if witness.left is Left.GONE:
+        return row.deleted and row.txid == witness.txid
+    return row.txid == witness.txid or (theirs and not row.txid)
+
+
+def _damaged(
+    name: str, ledger: Ledger, witness: Witness, what: str, got: int | None
+) -> StoreDamagedError:
+    wanted = "no such row" if witness.left is Left.GONE else f"one of txid {witness.txid}"
+    found = "missing" if got is None else f"of txid {got}"
+    later = got is not None and got > witness.txid
+    alone, without = ("ledger", "table") if later else ("table", "ledger")
+    return StoreDamagedError(
+        f"the rows of state {name!r} are not those of its ledger: {what} is {found}; expected "
+        f"{wanted}, which txid {witness.txid} left; the ledger holds txid {ledger.txid}; no batch "
+        f"was written; was the {alone} restored from a backup without the {without}, or changed by "
+        "hand? bring back both as of one moment",
+        state=name,
+        ledger_txid=ledger.txid,
+        expected_txid=witness.txid,
+        row_txid=got,
+    )
+
+
+def _noted(table: StateTable, writes: Writes) -> tuple[Left, str] | None:
+    """Return what will be left of one row that a commit writes, and its key; None for no row."""
+    found = _put(table, writes) if isinstance(writes, Puts) else _first(table, writes.partials)
+    if found is None:
+        return None
+    key, put = found
+    if table.mode == "log":
+        return Left.THERE, ""
+    try:
+        text = RowText(table).key(key)
+    except ValueRefusedError:
+        return None  # the store refuses it as well
+    if table.origin != "made":
+        return Left.THEIRS, text
+    there = Left.THERE if table.range_by is None else Left.EXPIRES
+    return there if put else Left.GONE, text
+
+
+def _put(table: StateTable, writes: Puts) -> tuple[Key, bool] | None:
+    """Return the first key that is not deleted, or the first of those that are."""
+    if writes.columns is not None:
+        return _first(table, writes.columns)
+    rows = writes.rows
+    put = next((key for key, values in rows.items() if values is not None), None)
+    if put is not None:
+        return put, True
+    gone = next(iter(rows), None)
+    return None if gone is None else (gone, False)
+
+
+def _first(table: StateTable, rows: pa.Table) -> tuple[Key, bool] | None:
+    """Return the key of the first row of a table; None for none, or if the store refuses it."""
+    import pyarrow as pa
+
+    if not rows.num_rows:
+        return None
+    try:
+        keys = rows.slice(0, 1).select(list(table.key.names)).cast(table.key.arrow_schema())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError):
+        return None
+    return tuple(values_of(column)[0] for column in keys.columns), True
