@@ -55,6 +55,7 @@ class TestStateBackend(StateBackendSuite):
     )
     # Each takes 60 ms; two hundred are tried on the stores without a server.
     histories = 40
+    deaths = 4
     # A million are tried by the slow tests.
     keys_max = 20_000
 

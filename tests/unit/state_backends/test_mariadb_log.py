@@ -39,6 +39,7 @@ def url(mariadb: MariaServer) -> str:
 
 class TestLog(AggregateStateSuite):
     mode = "log"
+    deaths = 4
     refused = frozenset(
         {
             *("nan", "infinity", "negative zero"),

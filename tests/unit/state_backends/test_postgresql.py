@@ -48,6 +48,7 @@ class TestStateBackend(StateBackendSuite):
     )
     # Each takes 80 ms; two hundred are tried on the stores without a server.
     histories = 40
+    deaths = 4
 
 
 @pytest.mark.slow

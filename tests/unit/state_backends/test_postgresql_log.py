@@ -24,6 +24,7 @@ def url(postgresql_schema: str) -> str:
 
 class TestLog(AggregateStateSuite):
     mode = "log"
+    deaths = 4
     refused = frozenset(
         {"nul in keys", "nul in strings", "surrogates in keys", "surrogates in strings"}
     )

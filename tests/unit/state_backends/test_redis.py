@@ -6,7 +6,7 @@ import pytest
 
 from tests.harness.servers.redis import RedisServer
 from txtopo.testing.conformance import BackingMapSuite, StateBackendSuite
-from txtopo.testing.conformance.backing_map import OpenMap
+from txtopo.testing.conformance.map_fixtures import OpenMap
 
 pytestmark = pytest.mark.service("redis")
 

@@ -13,7 +13,7 @@ from tests.unit.transactional_state.test_zookeeper_election import expire
 from txtopo.config import Config
 from txtopo.errors import BatchMetadataTooLarge
 from txtopo.testing.conformance import TransactionalStateSuite
-from txtopo.testing.conformance.transactional_state import OpenClient
+from txtopo.testing.conformance.ensemble_fixtures import OpenClient
 from txtopo.transactional_state import (
     MemoryEnsemble,
     MemoryTransactionalState,
@@ -49,8 +49,9 @@ class TestZooKeeper(TransactionalStateSuite):
         from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
         type(self).server = zookeeper
+        hosts = zookeeper.hosts
         return lambda topology_id: ZooKeeperTransactionalState(
-            zookeeper.hosts,
+            hosts,
             topology_id,
             session_timeout_s=LONG_SESSION_S,
             connect_timeout_s=LIMIT_S,
@@ -63,6 +64,7 @@ class TestZooKeeper(TransactionalStateSuite):
 @pytest.mark.spark
 class TestEmbeddedZooKeeper(TransactionalStateSuite):
     wait_s = LIMIT_S
+    forks = False  # it is in the Java of this process
 
     @pytest.fixture
     def open_client(self, spark: SparkSession, tmp_path: Path) -> OpenClient:

@@ -8,73 +8,33 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
 
 import pytest
 
-from txtopo.attempt import TransactionAttempt
-from txtopo.errors import InfrastructureError
 from txtopo.plugins.stores import (
     BackingMap,
     ComparesAndPuts,
     OpaqueMap,
-    Puts,
     StateTable,
     TransactionalMap,
 )
-from txtopo.state import StateKind
-from txtopo.testing.conformance.driver import claim_of
-from txtopo.testing.conformance.pace import SWITCH, announce, fitting, is_long
-from txtopo.tuples import Fields
-
-
-class MapFixtures:
-    """What the suites of maps have in common; a subclass says how much they do.
-
-    Attributes:
-        keys_max: Number of keys in the largest call. The framework uses up to 10,000. None, the
-            default, is as many as fit into 20 s, from 200 to 10,000.
-        value_bytes_max: Length of the longest value; three such values are written.
-        key_bytes_max: Length of the longest key.
-        long: Whether ``keys_max`` is 10,000 by default, however long it takes. The environment
-            variable ``TXTOPO_LONG=1`` does that for all suites.
-    """
-
-    keys_max: ClassVar[int | None] = None
-    value_bytes_max: ClassVar[int] = 1_000_000
-    key_bytes_max: ClassVar[int] = 5_000
-    long: ClassVar[bool] = False
-    _keys: ClassVar[int]
-
-    def test_a_put_is_timed_and_the_suite_says_how_long_it_takes(self, keys: int) -> None:
-        """It runs first; the largest call has as many keys as the map allows."""
-        assert keys > 0
-
-    @pytest.fixture
-    def keys(self, request: pytest.FixtureRequest, open_map: OpenMap) -> int:
-        """The keys of the largest call; the first test that asks times the map and prints it."""
-        cls = type(self)
-        if "_keys" not in vars(cls):
-            long, put_s, key_s = self.long or is_long(), *_pace_of(open_map)
-            fitted = fitting(_KEYS_MIN, _KEYS_MAX, _KEYS_S, key_s, long=long)
-            cls._keys = fitted if self.keys_max is None else self.keys_max
-            whole_s = _PUTS * put_s + (_KEYS + cls._keys) * key_s
-            announce(
-                request,
-                f"{cls.__name__}: about {whole_s:.0f} s, at {1000 * put_s:.1f} ms a put and "
-                f"{1000 * key_s:.3f} ms a key; {cls._keys:,} keys in a call"
-                + ("" if long else f"; {SWITCH}=1 for more"),
-            )
-        return cls._keys
+from txtopo.testing.conformance.map_dying_suites import DyingMapSuite, RaisingMapSuite
+from txtopo.testing.conformance.map_fixtures import (
+    MapFixtures,
+    OpenMap,
+    commit_to,
+    seen_in,
+    table_of,
+)
+from txtopo.testing.conformance.rules import MapRule, proves
 
 
 class TextsSuite(MapFixtures):
     """What a map does with texts."""
 
+    @proves(MapRule.ANSWERS)
     def test_a_key_that_was_never_put_has_none(self, open_map: OpenMap) -> None:
         """It has None, not an empty text and no error."""
         texts = open_map()
@@ -83,6 +43,7 @@ class TextsSuite(MapFixtures):
         texts.multi_put(["a"], ["1"])
         assert texts.multi_get(["b", "a"]) == [None, "1"], "None stands for a missing key"
 
+    @proves(MapRule.ANSWERS)
     def test_answers_have_the_order_of_the_keys(self, open_map: OpenMap) -> None:
         """The first answer is for the first key, and so on."""
         texts, keys = open_map(), [f"key {n}" for n in range(100)]
@@ -93,6 +54,7 @@ class TextsSuite(MapFixtures):
             right = [key.replace("key", "value") for key in asked]
             assert texts.multi_get(asked) == right, "one answer per key, in the order of the keys"
 
+    @proves(MapRule.ANSWERS)
     def test_no_keys_are_no_error(self, open_map: OpenMap) -> None:
         """Empty batches commit."""
         texts = open_map()
@@ -100,6 +62,7 @@ class TextsSuite(MapFixtures):
         texts.multi_put([], [])
         assert texts.multi_get([]) == [], "no keys, no answers"
 
+    @proves(MapRule.PUT)
     def test_the_last_value_stays_and_other_keys_are_left_alone(self, open_map: OpenMap) -> None:
         """A put replaces the value of its keys and touches nothing else."""
         texts = open_map()
@@ -108,6 +71,7 @@ class TextsSuite(MapFixtures):
         texts.multi_put(["c", "a"], ["30", "10"])
         assert texts.multi_get(["a", "b", "c"]) == ["10", "2", "30"]
 
+    @proves(MapRule.PUT)
     def test_a_key_given_twice_keeps_the_last_value_or_is_refused_whole(
         self, open_map: OpenMap
     ) -> None:
@@ -122,6 +86,7 @@ class TextsSuite(MapFixtures):
         else:
             assert texts.multi_get(["a", "b"]) == ["3", "2"], "the last value wins"
 
+    @proves(MapRule.TEXTS)
     def test_keys_that_look_alike_are_different(self, open_map: OpenMap) -> None:
         """Case, blanks, patterns and paths have no meaning in a key."""
         texts = open_map()
@@ -130,6 +95,7 @@ class TextsSuite(MapFixtures):
         texts.multi_put(ODD_KEYS, values)
         assert texts.multi_get(ODD_KEYS) == values, "each text is a key of its own"
 
+    @proves(MapRule.TEXTS)
     def test_values_come_back_as_they_were(self, open_map: OpenMap) -> None:
         """A store that parses JSON may return another text for the same value."""
         texts, keys = open_map(), [f"key {n}" for n in range(len(ODD_VALUES))]
@@ -137,6 +103,7 @@ class TextsSuite(MapFixtures):
         texts.multi_put(keys, ODD_VALUES)
         assert texts.multi_get(keys) == [*ODD_VALUES], "values are texts, and nothing reads them"
 
+    @proves(MapRule.TEXTS)
     def test_long_keys_and_large_values_are_kept_whole(self, open_map: OpenMap) -> None:
         """Some stores truncate silently."""
         texts = open_map()
@@ -146,6 +113,7 @@ class TextsSuite(MapFixtures):
         texts.multi_put(long, large)
         assert texts.multi_get(long) == large, "nothing is cut"
 
+    @proves(MapRule.PUT)
     def test_a_call_with_many_keys_is_kept_whole(self, open_map: OpenMap, keys: int) -> None:
         """A map may have to split a call for its store."""
         texts, names = open_map(), [f'["counts","row","[{n}]"]' for n in range(keys)]
@@ -155,6 +123,7 @@ class TextsSuite(MapFixtures):
         assert texts.multi_get(names) == values
         assert texts.multi_get(names[::-1]) == values[::-1]
 
+    @proves(MapRule.DURABLE)
     def test_what_was_put_is_there_for_who_opens_the_store_next(self, open_map: OpenMap) -> None:
         """A process that is killed closes nothing."""
         open_map().multi_put(["a", "b"], ["1", "2"])
@@ -166,6 +135,7 @@ class TextsSuite(MapFixtures):
         closed.close()
         assert open_map().multi_get(["a", "b"]) == ["10", "2"]
 
+    @proves(MapRule.ATOMIC)
     def test_a_reader_meanwhile_sees_whole_values(self, open_map: OpenMap) -> None:
         """A reader sees the text before a put, or the one after it."""
         writer, reader = open_map(), open_map()
@@ -187,29 +157,31 @@ class TextsSuite(MapFixtures):
 class CrashSuite(MapFixtures):
     """Puts that die halfway. The crash is simulated; each attempt opens the real store again."""
 
+    @proves(MapRule.REDO)
     def test_an_opaque_batch_that_died_half_way_is_taken_back(self, open_map: OpenMap) -> None:
         """The next attempt has another batch."""
         for keys_left in range(_PUTS_MAX):
-            table = _table(f"opaque {keys_left}", "opaque")
-            _commit(OpaqueMap(open_map(), table), 1, {"a": 1, "b": 1})
-            _commit(_dying(open_map, keys_left, table), 2, {"a": 2, "b": None, "new": 2})
+            table = table_of(f"opaque {keys_left}", "opaque")
+            commit_to(OpaqueMap(open_map(), table), 1, {"a": 1, "b": 1})
+            commit_to(_dying(open_map, keys_left, table), 2, {"a": 2, "b": None, "new": 2})
 
-            _commit(OpaqueMap(open_map(), table), 2, {"a": 3})
-            assert _seen(OpaqueMap(open_map(), table)) == {"a": 3, "b": 1}, (
+            commit_to(OpaqueMap(open_map(), table), 2, {"a": 3})
+            assert seen_in(OpaqueMap(open_map(), table)) == {"a": 3, "b": 1}, (
                 f"a put that died after {keys_left} keys left something behind"
             )
 
+    @proves(MapRule.REDO)
     def test_a_transactional_batch_that_died_half_way_is_written_again(
         self, open_map: OpenMap
     ) -> None:
         """The next attempt has the same batch."""
         for keys_left in range(_PUTS_MAX):
-            table = _table(f"transactional {keys_left}", "transactional")
-            _commit(TransactionalMap(open_map(), table), 1, {"a": 1, "b": 1})
-            _commit(_dying(open_map, keys_left, table), 2, {"a": 2, "b": None, "new": 2})
+            table = table_of(f"transactional {keys_left}", "transactional")
+            commit_to(TransactionalMap(open_map(), table), 1, {"a": 1, "b": 1})
+            commit_to(_dying(open_map, keys_left, table), 2, {"a": 2, "b": None, "new": 2})
 
-            _commit(TransactionalMap(open_map(), table), 2, {"a": 2, "b": None, "new": 2})
-            assert _seen(TransactionalMap(open_map(), table)) == {"a": 2, "new": 2}, (
+            commit_to(TransactionalMap(open_map(), table), 2, {"a": 2, "b": None, "new": 2})
+            assert seen_in(TransactionalMap(open_map(), table)) == {"a": 2, "new": 2}, (
                 f"a put that died after {keys_left} keys left something behind"
             )
 
@@ -217,6 +189,7 @@ class CrashSuite(MapFixtures):
 class ComparingSuite(MapFixtures):
     """``compare_and_put``, on which the fence relies."""
 
+    @proves(MapRule.COMPARES)
     def test_a_compare_and_put_writes_only_over_what_was_expected(self, open_map: OpenMap) -> None:
         """The expected text may be None, for a key that is not there."""
         texts, other = _comparing(open_map), _comparing(open_map)
@@ -228,6 +201,7 @@ class ComparingSuite(MapFixtures):
         assert other.compare_and_put("a", "1", "4") is True
         assert open_map().multi_get(["a", "b"]) == ["4", None]
 
+    @proves(MapRule.COMPARES)
     def test_of_writers_at_once_each_value_has_one_winner(self, open_map: OpenMap) -> None:
         """It compares and writes in one step, so no increment is lost."""
         _comparing(open_map).compare_and_put("n", None, "0")
@@ -245,13 +219,13 @@ class ComparingSuite(MapFixtures):
         assert open_map().multi_get(["n"]) == [str(_WRITERS * _WINS)], "an increment was lost"
 
 
-class BackingMapSuite(TextsSuite, CrashSuite, ComparingSuite):
+class BackingMapSuite(TextsSuite, CrashSuite, ComparingSuite, DyingMapSuite, RaisingMapSuite):
     """Proves that a :class:`txtopo.plugins.stores.BackingMap` keeps its contract.
 
     The subclass needs a fixture ``open_map``: a function without arguments. Each call opens the
     store of the test once more; the store is empty when the test begins. Attributes of the
     subclass say how much the tests do: ``keys_max`` and the others of
-    :class:`~txtopo.testing.conformance.backing_map.MapFixtures`.
+    :class:`~txtopo.testing.conformance.map_fixtures.MapFixtures`.
 
     Its 380 puts take 2 s on a store with 5 ms a put; the suite says at its start how long it takes
     here.
@@ -262,34 +236,6 @@ class BackingMapSuite(TextsSuite, CrashSuite, ComparingSuite):
         ...     def open_map(self, tmp_path):
         ...         return lambda: Folder(f"folder:{tmp_path}")
     """
-
-
-# The least and the most keys of the largest call, and its share of a minute.
-_KEYS_MIN, _KEYS_MAX, _KEYS_S = 200, 10_000, 20.0
-
-# What the other tests do.
-_PUTS, _KEYS = 380, 1_500
-
-# What is timed: the keys of a put that is not small, and when to time one that is large.
-_SOME, _FAST_S = 100, 0.1
-
-
-def _pace_of(open_map: OpenMap) -> tuple[float, float]:
-    """Return how long a put takes, and each further key; 0 for a map that raises."""
-    with contextlib.suppress(Exception):  # the test of what it does wrong says why
-        texts = open_map()
-        put_s = sorted(_put_s(texts, 1) for _ in range(3))[1]
-        keys, bulk_s = _SOME, _put_s(texts, _SOME)
-        if bulk_s < _FAST_S:
-            keys, bulk_s = _KEYS_MAX, _put_s(texts, _KEYS_MAX)
-        return put_s, max(0.0, bulk_s - put_s) / keys
-    return 0.0, 0.0
-
-
-def _put_s(texts: BackingMap, keys: int) -> float:
-    begun = time.perf_counter()
-    texts.multi_put([f'["pace","row","[{n}]"]' for n in range(keys)], ["[0]"] * keys)
-    return time.perf_counter() - begun
 
 
 _WRITERS = 4
@@ -337,33 +283,6 @@ def _dying(open_map: OpenMap, keys_left: int, table: StateTable) -> OpaqueMap | 
     kind = OpaqueMap if table.kind == "opaque" else TransactionalMap
     return kind(DyingMap(open_map(), keys_left), table)
 
-
-def _table(name: str, kind: StateKind) -> StateTable:
-    return StateTable(name, kind, Fields("key string"), Fields("value long"))
-
-
-def _commit(state: OpaqueMap | TransactionalMap, txid: int, values: dict[str, int | None]) -> None:
-    """Claim with the next epoch and commit; ignore a crash, which the next attempt repairs."""
-    rows = {(key,): None if value is None else (value,) for key, value in values.items()}
-    try:
-        with state.snapshot() as snapshot:
-            epoch = 1 if snapshot.ledger is None else snapshot.ledger.epoch + 1
-        state.claim(claim_of(epoch=epoch))
-        state.commit(TransactionAttempt(txid, 0, epoch), Puts(rows))
-    except InfrastructureError:
-        pass
-    finally:
-        state.close()
-
-
-def _seen(state: OpaqueMap | TransactionalMap) -> dict[str, int]:
-    with state.snapshot() as snapshot:
-        found = {key[0]: row.visible() for key, row in snapshot.items()}
-    state.close()
-    return {key: values[0] for key, values in found.items() if values is not None}
-
-
-OpenMap = Callable[[], BackingMap]
 
 # Keys in the form of the framework, which a store must not confuse.
 ODD_KEYS = (

@@ -303,8 +303,15 @@ class StoreFixtures:
         many: A number of rows that the store writes in bulk, if it writes many rows in another
             way than a few; 40 commits have that many. None, the default, is as many as fit into
             6 s, from 25 to 2,500.
-        long: Whether the defaults are 200 histories, 100,000 keys and 2,500 rows, however long it
-            takes. The environment variable ``TXTOPO_LONG=1`` does that for all suites.
+        deaths: How many deaths are spread over the calls of a commit, besides the ten or so of each
+            kind of write that look for the step at which it is there. None, the default, is as many
+            as fit into a second, from 4 to 12.
+        long: Whether the defaults are 200 histories, 100,000 keys, 2,500 rows and 12 deaths,
+            however long it takes. The environment variable ``TXTOPO_LONG=1`` does that for all
+            suites.
+        forks: Whether a process that has opened nothing can open the store by its URL. False for
+            one that needs more of the process of the tests, such as its Spark session; its writers
+            are not killed then.
     """
 
     kinds: ClassVar[frozenset[StateKind]] = frozenset({"opaque", "transactional"})
@@ -318,6 +325,8 @@ class StoreFixtures:
     keys_max: ClassVar[int | None] = None
     many: ClassVar[int | None] = None
     long: ClassVar[bool] = False
+    deaths: ClassVar[int | None] = None
+    forks: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
         """Check the names in ``refused``."""
@@ -366,13 +375,16 @@ class StoreFixtures:
             fitting.histories if self.histories is None else self.histories,
             fitting.keys if self.keys_max is None else self.keys_max,
             fitting.many if self.many is None else self.many,
+            fitting.deaths if self.deaths is None else self.deaths,
         )
 
     def _announced(self, request: pytest.FixtureRequest, pace: Pace, extent: Extent) -> str:
         own = [item for item in request.session.items if getattr(item, "cls", None) is type(self)]
         plays = [item for item in own if "random_histories" in item.name]
+        dying = [item for item in own if "_dies_" in item.name]
+        whole_s = seconds(pace, extent, len(own), len(plays), len(dying))
         line = (
-            f"{type(self).__name__}: about {seconds(pace, extent, len(own), len(plays)):.0f} s for "
+            f"{type(self).__name__}: about {whole_s:.0f} s for "
             f"{len(own)} tests, at {1000 * pace.commit_s:.1f} ms a commit and "
             f"{1000 * pace.key_s:.3f} ms a key; {extent.histories:,} histories, {extent.keys:,} "
             f"keys, {extent.many:,} rows in bulk"

@@ -24,6 +24,7 @@ SWITCH = "TXTOPO_LONG"
 HISTORIES_MIN, HISTORIES_MAX = 20, 200
 KEYS_MIN, KEYS_MAX = 200, 100_000
 MANY_MIN, MANY_MAX = 25, 2_500
+DEATHS_MIN, DEATHS_MAX = 4, 12
 """A slow store gets fewer, between these limits. The tests of txtopo break stores on purpose, and
 find all of them with the lower limits."""
 
@@ -34,7 +35,11 @@ PARTS = 5
 # a history, and how often the tests of many keys write each of them.
 _OPENS, _COMMITS, _HISTORY_COMMITS, _KEYS_WRITES, _MANY_WRITES = 1.3, 3.3, 6.0, 4.0, 40.0
 # Their shares of a minute.
-_HISTORIES_S, _KEYS_S, _MANY_S = 12.0, 6.0, 6.0
+_HISTORIES_S, _KEYS_S, _MANY_S, _DEATHS_S = 12.0, 6.0, 6.0, 1.0
+# What a death costs: the fork, and two starts with their commits.
+_FORK_S, _DEATH_OPENS, _DEATH_COMMITS = 0.02, 2.0, 4.0
+# How many writers a test of deaths has, on an average, besides those that are spread over calls.
+_DYING, _DEATHS_SPREAD = 11.0, 0.6
 # What is timed: keys of a commit that is not small, and when to time one that is large.
 _SOME, _FAST_S = 100, 0.1
 
@@ -62,11 +67,13 @@ class Extent:
         histories: Random histories: half of that many of each kind.
         keys: Keys of the test of many keys.
         many: Rows of what a test writes in bulk.
+        deaths: Deaths that are spread over each kind of write.
     """
 
     histories: int
     keys: int
     many: int
+    deaths: int = DEATHS_MIN
 
 
 def is_long() -> bool:
@@ -110,10 +117,15 @@ def extent_of(pace: Pace, *, long: bool) -> Extent:
         fitting(HISTORIES_MIN, HISTORIES_MAX, _HISTORIES_S, history_s, long=long),
         fitting(KEYS_MIN, KEYS_MAX, _KEYS_S, _KEYS_WRITES * pace.key_s, long=long),
         fitting(MANY_MIN, MANY_MAX, _MANY_S, _MANY_WRITES * pace.key_s, long=long),
+        fitting(DEATHS_MIN, DEATHS_MAX, _DEATHS_S, _death_s(pace), long=long),
     )
 
 
-def seconds(pace: Pace, extent: Extent, tests: int, plays: int) -> float:
+def _death_s(pace: Pace) -> float:
+    return _FORK_S + _DEATH_OPENS * pace.open_s + _DEATH_COMMITS * pace.commit_s
+
+
+def seconds(pace: Pace, extent: Extent, tests: int, plays: int, dying: int) -> float:
     """Return how long a suite takes, by estimate.
 
     Args:
@@ -121,11 +133,14 @@ def seconds(pace: Pace, extent: Extent, tests: int, plays: int) -> float:
         extent: What the long tests do.
         tests: How many tests run.
         plays: How many of them play random histories.
+        dying: How many of them have writers that die.
     """
     scripts_s = tests * (_OPENS * pace.open_s + _COMMITS * pace.commit_s)
     histories = plays * extent.histories / 2 / PARTS
     written = _KEYS_WRITES * extent.keys + _MANY_WRITES * extent.many
-    return scripts_s + histories * _HISTORY_COMMITS * pace.commit_s + written * pace.key_s
+    deaths_s = dying * (_DYING + _DEATHS_SPREAD * extent.deaths) * _death_s(pace)
+    histories_s = histories * _HISTORY_COMMITS * pace.commit_s
+    return scripts_s + histories_s + deaths_s + written * pace.key_s
 
 
 def announce(request: pytest.FixtureRequest, line: str) -> None:

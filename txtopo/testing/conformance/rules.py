@@ -30,8 +30,8 @@ require("pytest", "txtopo.testing.conformance")
 import pytest  # noqa: E402 - not before the line that says how to get it
 
 if TYPE_CHECKING:
+    from txtopo.testing.conformance.ensemble_fixtures import EnsembleRule
     from txtopo.testing.conformance.spout_source import SpoutRule
-    from txtopo.testing.conformance.transactional_state import EnsembleRule
 
 for _module in sorted(Path(__file__).parent.glob("*.py")):
     if _module.stem not in ("__init__", "rules"):
@@ -75,7 +75,30 @@ class Rule(Enum):
         return f"the store broke {self.value}; read txtopo/state/backend.py"
 
 
-def proves(rule: Rule | SpoutRule | EnsembleRule) -> Callable[[Callable[P, R]], Callable[P, R]]:
+class MapRule(Enum):
+    """A promise of a backing map; see :mod:`txtopo.state.backing_map`."""
+
+    TEXTS = "keys and values are texts, and come back as they were, however odd or long"
+    ANSWERS = "multi_get has one value for each key, in their order, and None where there is none"
+    PUT = "multi_put replaces the values of its keys and leaves all others"
+    ATOMIC = "the write of one key is done whole or not at all, and is seen whole"
+    DURABLE = "what multi_put wrote is there when it returns, for whoever opens the store next"
+    REDO = "a put that ends halfway is taken back, or written again, by the next attempt"
+    COMPARES = "compare_and_put compares and writes in one step"
+
+    @property
+    def broken(self) -> str:
+        """The note on a test that found the rule broken."""
+        return f"the map broke a rule: {self.value}; read txtopo/state/backing_map.py"
+
+
+PROVED: dict[Enum, list[str]] = {}
+"""The tests that prove each rule, in the order in which their modules were imported."""
+
+
+def proves(
+    rule: Rule | MapRule | SpoutRule | EnsembleRule,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator by which a failing test names the rule that is broken."""
 
     def decorate(test: Callable[P, R]) -> Callable[P, R]:
@@ -90,6 +113,7 @@ def proves(rule: Rule | SpoutRule | EnsembleRule) -> Callable[[Callable[P, R]], 
                 error.add_note(rule.broken)
                 raise
 
+        PROVED.setdefault(rule, []).append(test.__name__)
         return proof
 
     return decorate

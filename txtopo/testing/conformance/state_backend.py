@@ -9,6 +9,7 @@ from txtopo.testing.conformance.combining_suites import (
     PythonCombiningSuite,
     PythonHistorySuite,
 )
+from txtopo.testing.conformance.dying_suites import DyingPutsSuite, DyingSuite, RaisingSuite
 from txtopo.testing.conformance.evolution_suites import BeginningSuite, EvolutionSuite
 from txtopo.testing.conformance.group_suites import GroupSuite, PutGroupSuite
 from txtopo.testing.conformance.ledger_suites import (
@@ -47,6 +48,7 @@ class AggregateStateSuite(
     HistorySuite,
     SizeSuite,
     WitnessSuite,
+    DyingSuite,
 ):
     """Proves a store that keeps only aggregates, as in mode ``"log"``.
 
@@ -70,6 +72,8 @@ class StateBackendSuite(
     PythonCombiningSuite,
     PythonHistorySuite,
     PutWitnessSuite,
+    DyingPutsSuite,
+    RaisingSuite,
 ):
     """Proves that a :class:`~txtopo.plugins.stores.StateBackend` keeps its promises.
 

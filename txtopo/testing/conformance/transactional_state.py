@@ -8,19 +8,21 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from enum import Enum
-from typing import ClassVar
 
 import pytest
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import BatchMetadataTooLarge, EmitError, FencedError
 from txtopo.metadata import Json
-from txtopo.testing.conformance.pace import announce
+from txtopo.testing.conformance.ensemble_dying_suites import DyingEnsembleSuite
+from txtopo.testing.conformance.ensemble_fixtures import (
+    Connect,
+    EnsembleFixtures,
+    EnsembleRule,
+    OpenClient,
+)
 from txtopo.testing.conformance.rules import proves
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.nodes import STEP_BYTES_MAX, StoredBatch
@@ -36,96 +38,6 @@ from txtopo.transactional_state.store import (
     VersionConflict,
 )
 
-
-class EnsembleRule(Enum):
-    """A promise of an ensemble; see :mod:`txtopo.transactional_state.store`."""
-
-    VERSIONS = "each write of a node adds one to its version, and a new node has version 0"
-    EXACT = "a value is JSON and comes back as it was, or the write is refused whole"
-    COMPARE = "CompareAndSet and Check see the version that the node has when the write is done"
-    ONE_WRITE = "all steps of one apply are done, or none"
-    AGAIN = "steps that were done may be done again: Put overwrites, Delete takes nothing amiss"
-    READS = "a client reads its own writes, and after synchronize those of all others"
-    DURABLE = "what apply wrote is there for whoever connects next, however the writer ended"
-    FENCE = "a coordinator whose epoch was taken over writes nothing"
-    APART = "topologies of one ensemble do not see each other"
-    LEADER = "one candidate leads, and the others follow in the order in which they came"
-    SESSION = "a session that ends gives up its place, and its leader is told once"
-    ANNOUNCED = "what the leader announces is seen while it leads, if the ensemble says that it can"
-
-    @property
-    def broken(self) -> str:
-        """The note on a test that found the rule broken."""
-        return f"the ensemble broke a rule: {self.value}; read txtopo/transactional_state/store.py"
-
-
-OpenClient = Callable[[str], TransactionalState]
-"""A function: topology id -> one more client of the ensemble."""
-
-Connect = Callable[[], TransactionalState]
-"""A function that opens one more client of the topology of a test."""
-
-
-class EnsembleFixtures:
-    """What the suites of ensembles have in common; a subclass opens clients.
-
-    The subclass or its module has a fixture ``open_client``: a function of a topology id that
-    connects once more to one ensemble. Each test uses an id of its own, so all tests may share the
-    ensemble.
-
-    Attributes:
-        wait_s: How many seconds a test waits for what has to come, for instance that a successor
-            leads when a session has ended; it goes on as soon as that has come. More than the
-            session timeout. Default 60.
-        increments: How many increments each of four clients makes at once on one node; each is
-            one write, and more of them if clients collide. Default 25.
-    """
-
-    wait_s: ClassVar[float] = 60.0
-    increments: ClassVar[int] = 25
-
-    def expire(self, client: TransactionalState) -> None:
-        """Let the session of a client end as if its process had gone; override it if you can.
-
-        By default the tests that need it are skipped.
-        """
-        pytest.skip("expire: this suite cannot end a session of the ensemble by force")
-
-    def test_a_write_is_timed_and_the_suite_says_how_long_it_takes(
-        self, request: pytest.FixtureRequest, state: TransactionalState
-    ) -> None:
-        """It runs first."""
-        begun = time.perf_counter()
-        for value in range(5):
-            state.apply([Put("/pace", value)])
-        write_s = (time.perf_counter() - begun) / 5
-        whole_s = _WAITS_S + (_WRITES + 8 * self.increments) * write_s
-        name = type(self).__name__
-        announce(request, f"{name}: about {whole_s:.0f} s, at {1000 * write_s:.1f} ms a write")
-        assert state.get("/pace") == Node(4, 4)
-
-    @pytest.fixture
-    def connect(self, open_client: OpenClient) -> Iterator[Connect]:
-        """Open one more client of a topology that no other test uses."""
-        opened: list[TransactionalState] = []
-        topology_id = uuid.uuid4().hex
-
-        def connected() -> TransactionalState:
-            opened.append(open_client(topology_id))
-            return opened[-1]
-
-        yield connected
-        for state in opened:
-            state.close()
-
-    @pytest.fixture
-    def state(self, connect: Connect) -> TransactionalState:
-        """One client."""
-        return connect()
-
-
-# What the suite writes, and how long it waits for candidates that may not lead.
-_WRITES, _WAITS_S = 80, 2.0
 # A batch is planned in some hundred bytes; a coordinator fills a write up to the limit.
 _LARGE = "x" * (STEP_BYTES_MAX * 3 // 4)
 
@@ -513,14 +425,14 @@ class ElectionSuite(EnsembleFixtures):
         return state.leader() == name
 
 
-class TransactionalStateSuite(NodesSuite, ClientsSuite, ElectionSuite):
+class TransactionalStateSuite(NodesSuite, ClientsSuite, ElectionSuite, DyingEnsembleSuite):
     """Proves that a :class:`~txtopo.plugins.ensembles.TransactionalState` keeps its promises.
 
     Subclass it in the tests of a plug-in and run ``pytest``. The subclass or its module needs one
     fixture ``open_client``: a function of a topology id that connects once more to the ensemble.
     Override ``expire`` if a session can be ended by force; otherwise its test is skipped. The
     attributes ``wait_s`` and ``increments``
-    (:class:`~txtopo.testing.conformance.transactional_state.EnsembleFixtures`) say how long it
+    (:class:`~txtopo.testing.conformance.ensemble_fixtures.EnsembleFixtures`) say how long it
     waits and how much it writes.
 
     A failing test names the rule that is broken (:class:`EnsembleRule`). The suite makes about 280

@@ -17,6 +17,7 @@ class DeltaNames(StoreFixtures):
     refused = frozenset({"surrogates in keys", "surrogates in strings"})
     histories = 4
     keys_max = 20_000
+    deaths = 4
 
     @pytest.mark.parametrize("name", ['we"ird', "two words", "a,b", "x=y", "brackets()"])
     def test_names_are_quoted(self, url: str, drive: Drive, extent: Extent, name: str) -> None:

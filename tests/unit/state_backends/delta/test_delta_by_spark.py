@@ -186,6 +186,7 @@ class Whole(DeltaNames):
 
     histories = 2
     keys_max = 5_000
+    forks = False  # Spark is in this process
 
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:

@@ -27,6 +27,7 @@ class InObjectStore(DeltaNames):
 
     histories = 2
     keys_max = 5_000
+    deaths = 4
 
     @pytest.fixture
     def url(self, object_store: ObjectStore) -> str:

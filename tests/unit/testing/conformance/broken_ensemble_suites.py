@@ -11,7 +11,7 @@ from tests.unit.testing.conformance import broken_ensembles
 from tests.unit.testing.conformance.broken_ensembles import BrokenEnsemble
 from txtopo.plugins.ensembles import MemoryTransactionalState, TransactionalState
 from txtopo.testing.conformance import TransactionalStateSuite
-from txtopo.testing.conformance.transactional_state import EnsembleFixtures, OpenClient
+from txtopo.testing.conformance.ensemble_fixtures import EnsembleFixtures, OpenClient
 from txtopo.transactional_state import MemoryEnsemble
 
 BROKEN = {

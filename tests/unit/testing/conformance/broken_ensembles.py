@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from txtopo.metadata import Json
 from txtopo.plugins.ensembles import (
     Check,
     CompareAndSet,
+    Delete,
     Leadership,
     MemoryTransactionalState,
     Node,
@@ -183,3 +186,56 @@ class TellsWhoReleased(BrokenEnsemble):
         super().close()
         if contender is not None and contender.on_lost is not None:
             contender.on_lost()
+
+
+class KeepsAnythingAsText(BrokenEnsemble):
+    """Takes what JSON has no word for, and returns something else."""
+
+    fails, rule = "test_what_json_would_change_is_refused", "EXACT"
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        super().apply([_as_text(step) for step in steps])
+
+
+def _as_text(step: Step) -> Step:
+    if not isinstance(step, Put | CompareAndSet):
+        return step
+    text = json.dumps(step.value, default=str).replace("NaN", "null")
+    return replace(step, value=json.loads(text))
+
+
+class MissesWhatIsDeleted(BrokenEnsemble):
+    """Refuses to delete what is not there, as a file system does."""
+
+    fails, rule = "test_steps_that_were_done_may_be_done_again", "AGAIN"
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Delete) and self.get(step.path) is None:
+                raise VersionConflict("there is nothing to delete", path=step.path)
+        super().apply(steps)
+
+
+class LetsEverybodyAnnounce(BrokenEnsemble):
+    fails, rule = "test_who_does_not_lead_announces_nothing", "ANNOUNCED"
+
+    def announce(self, summary: Json) -> None:
+        first = self.ensemble.first(self._topology_id)
+        if first is not None:
+            first.announced = summary
+
+
+class WritesWhenItCloses(BrokenEnsemble):
+    """What a client wrote is its own until it closes."""
+
+    fails, rule = "test_what_was_written_is_there_for_who_connects_next", "DURABLE"
+
+    def __init__(self, topology_id: str, ensemble: MemoryEnsemble) -> None:
+        own = MemoryEnsemble()
+        own.nodes = dict(ensemble.nodes)
+        super().__init__(topology_id, own)
+        self._shared = ensemble
+
+    def close(self) -> None:
+        self._shared.nodes.update(self.ensemble.nodes)
+        super().close()

@@ -267,3 +267,10 @@ class NotesWhatItUndoes(BrokenStore):
         self, held: Ledger, attempt: TransactionAttempt, writes: Writes, found: Standing
     ) -> str:
         return super().note(held, attempt, writes, Standing.APPLY)
+
+
+class ChangesTheTableUnasked(BrokenStore):
+    fails, rule = "test_a_claim_that_may_not_change_the_table_changes_nothing", "EVOLVES"
+
+    def claim(self, claim: Claim) -> Ledger:
+        return super().claim(replace(claim, changes_table=True))

@@ -29,3 +29,7 @@ def test_a_broken_ensemble_fails_at_its_rule(failures: Failures, name: str) -> N
     assert failed, f"it was not noticed at {kind.fails}, but at {sorted(failures[name])}"
     for text in failed.values():
         assert EnsembleRule[kind.rule].value in text
+
+
+def test_each_rule_is_broken_by_one() -> None:
+    assert {kind.rule for kind in BROKEN.values()} == {rule.name for rule in EnsembleRule}

@@ -12,6 +12,8 @@ import pytest
 
 from txtopo.testing.conformance.driver import StateDriver
 from txtopo.testing.conformance.pace import (
+    DEATHS_MAX,
+    DEATHS_MIN,
     HISTORIES_MAX,
     HISTORIES_MIN,
     KEYS_MAX,
@@ -27,8 +29,8 @@ from txtopo.testing.conformance.pace import (
     seconds,
 )
 
-FULL = Extent(HISTORIES_MAX, KEYS_MAX, MANY_MAX)
-TESTS, PLAYS = 180, 3 * PARTS
+FULL = Extent(HISTORIES_MAX, KEYS_MAX, MANY_MAX, DEATHS_MAX)
+TESTS, PLAYS, DYING = 190, 3 * PARTS, 10
 
 
 def test_a_fast_store_gets_the_full_extent() -> None:
@@ -40,12 +42,12 @@ def test_with_five_milliseconds_a_commit_it_ends_within_a_minute(key_s: float) -
     """Also if each key costs as much as a commit, as in a store of one file for each key."""
     pace = Pace(0.012, 0.006, key_s)
 
-    assert seconds(pace, extent_of(pace, long=False), TESTS, PLAYS) < 60
+    assert seconds(pace, extent_of(pace, long=False), TESTS, PLAYS, DYING) < 60
 
 
 @pytest.mark.parametrize(("commit_s", "key_s"), list(itertools.product([0.1, 1.0], [0.01, 0.1])))
 def test_a_very_slow_store_gets_the_least(commit_s: float, key_s: float) -> None:
-    least = Extent(HISTORIES_MIN, KEYS_MIN, MANY_MIN)
+    least = Extent(HISTORIES_MIN, KEYS_MIN, MANY_MIN, DEATHS_MIN)
 
     assert extent_of(Pace(commit_s, commit_s, key_s), long=False) == least
 

@@ -35,6 +35,10 @@ def test_a_broken_store_fails_at_its_rule(failures: Failures, name: str) -> None
         assert Rule[kind.rule].value in text
 
 
+def test_each_rule_is_broken_by_one() -> None:
+    assert {kind.rule for kind in BROKEN.values()} == {rule.name for rule in Rule}
+
+
 def test_a_value_that_is_kept_though_declared_as_refused_is_told(failures: Failures) -> None:
     assert list(failures["RefusesLessThanItSays"]) == [
         "test_a_value_is_kept_exactly_or_refused[nan]"
