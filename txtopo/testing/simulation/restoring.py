@@ -116,8 +116,8 @@ class Restorations:
 
     def _stop_all(self) -> None:
         self.stopped = True
-        for supervisor in self._world.supervisors:
-            supervisor.kill()
+        for process in tuple(self._world.begun):
+            process.kill()
 
     def _restore(self) -> None:
         world, history, chaos = self._world, self._world.history, self._world.chaos

@@ -118,6 +118,8 @@ class World:
         self.supervisors = [Supervisor(self, "ABCDEFGH"[at]) for at in range(coordinators)]
         self.operators = Operators(self)
         self.restorations = Restorations(self)
+        self.begun: list[SimulatedProcess] = []
+        """All processes; a call of one whose run has ended may still be under way."""
         self._config = config
         worlds[self.number] = self
 
@@ -343,6 +345,7 @@ class SimulatedProcess(TopologyListener):
         self.scheduler = VirtualScheduler(self)
         self._works: list[BlockingWork] = []
         self._kept: list[Event] = []
+        world.begun.append(self)
 
     def takes(self, event: Event) -> bool:
         """Return whether an event of this process may happen now; keep it if frozen."""
