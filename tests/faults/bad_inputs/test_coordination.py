@@ -155,12 +155,13 @@ def test_an_epoch_that_goes_back_in_zookeeper_is_told_from_the_ledger() -> None:
     assert newest is not None
     assert isinstance(newest.value, dict)
     token = newest.value["ensemble"]
-    client(storage).apply([Put("/epoch", {"epoch": 1, "leader": None, "ensemble": token})])
+    older: Json = {"epoch": 1, "term": "t", "terms": [], "leader": None, "ensemble": token}
+    client(storage).apply([Put("/epoch", older)])
 
     refused(
         storage,
         StoreAheadOfCoordinator,
-        "state 'keep.kept' was claimed by epoch 3, but the newest epoch that ZooKeeper knows is 2",
+        "which ZooKeeper does not know; it knows epoch 1 is the newest",
     )
 
 
