@@ -44,6 +44,8 @@ class RunHandle(Generic[P]):
         self._driver = driver
         self._recent = recent
         self._board = board
+        # Whether a method has raised, returned or shown the error that ended the run.
+        self._told = False
         board.attach(lambda: driver.status, lambda: driver.pace)
 
     @property
@@ -107,6 +109,9 @@ class RunHandle(Generic[P]):
                 f"topology {self._id!r} has not processed all that is available in {timeout} s; "
                 f"its status is {self.status}; its last progress is {self.last_progress}"
             ) from error
+        except Exception:
+            self._told = True
+            raise
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the topology ends; return whether it has.
@@ -123,6 +128,7 @@ class RunHandle(Generic[P]):
         except FutureTimeout:
             return False
         if error is not None:
+            self._told = True
             raise error
         return True
 
@@ -131,28 +137,36 @@ class RunHandle(Generic[P]):
 
         A topology that is being restarted is active.
         """
+        self._told = self._told or self._driver.ended.done()
         return self._driver.ended.result() if self._driver.ended.done() else None
 
     def stop(self, timeout: float | None = None) -> None:
         """Stop the topology, and wait until it has ended.
 
         It does not wait if it is called by a listener, or otherwise on a thread of the topology.
+        A run that had failed says so here at the latest, so that no program takes it for a run
+        that was stopped.
 
         Args:
             timeout: Maximum number of seconds to wait; None for no limit.
 
         Raises:
             TimeoutError: The time is up; the topology is still stopping.
+            Exception: The topology ended with this error, and no other method of the handle has
+                raised, returned or shown it.
         """
         self._driver.post(self._driver.stop)
         if self._driver.on_loop():
             return
         try:
-            self._driver.ended.result(timeout)
+            failure = self._driver.ended.result(timeout)
         except FutureTimeout as error:
             raise TimeoutError(
                 f"topology {self._id!r} did not stop in {timeout} s; {self.hangs} may hang"
             ) from error
+        if failure is not None and not self._told:
+            self._told = True
+            raise failure
 
     def stop_on(self, *numbers: signal.Signals) -> None:
         """Stop the topology on these signals, as :meth:`stop` does, without waiting.
@@ -191,6 +205,7 @@ class RunHandle(Generic[P]):
         """
         self._refuse_on_loop("watch")
         watch(self._board, self._driver.ended, seconds)
+        self._told = self._told or self._driver.ended.done()
 
     def _repr_html_(self) -> str:
         return run_html(self._board)
@@ -206,7 +221,8 @@ class RunHandle(Generic[P]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: object, *exc_info: object) -> None:
+        self._told = self._told or kind is not None  # the block's own error is raised
         self.stop()
 
     def _refuse_on_loop(self, method: str) -> None:
