@@ -505,8 +505,8 @@ def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:
         ensemble=found["ensemble"],
         first_txid=found["first_txid"],
         attempts=json.loads(found["attempts"]),
-        term=found["term"],
-        writer_term=found["writer_term"],
+        term=found.get("term") or "",
+        writer_term=found.get("writer_term") or "",
         witness=found.get("witness") or "",
         schema=LEDGER_SCHEMA,
     )
