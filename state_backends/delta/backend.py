@@ -308,6 +308,8 @@ class DeltaBackend(StateBackend):
         self._known = (table.version(), ledger)
 
     def _flaw(self, table: DeltaTable) -> str | None:
+        if self._state.prunable:
+            return None  # what a user deletes is a version of its own
         with self._named_errors():
             return foreign_change(table, self._open_at)
 

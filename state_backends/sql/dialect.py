@@ -221,7 +221,11 @@ class SqlDialect(ABC):
         """Return the query for rows whose key begins with one of some encoded prefixes."""
         columns = self.columns.keys[: len(prefixes[0])]
         if len(columns) == 1:
-            return self.selected().where(columns[0].in_([prefix[0] for prefix in prefixes]))
+            # A name of its own: SQLAlchemy would take that of the column, which may be an odd one.
+            values = sa.bindparam(
+                "prefixes", [prefix[0] for prefix in prefixes], columns[0].type, expanding=True
+            )
+            return self.selected().where(columns[0].in_(values))
         return self.selected().where(sa.tuple_(*columns).in_(prefixes))
 
     @property

@@ -143,7 +143,7 @@ def _takers(letters: DeadLetters, sources: Sequence[str]) -> list[Component]:
 
 
 def _with_columns(state: State) -> State:
-    return state.with_columns(KEY, FIELDS).named(STREAM)
+    return replace(state.with_columns(KEY, FIELDS).named(STREAM), prunable=True)
 
 
 def _check_state(state: State) -> None:

@@ -75,6 +75,8 @@ class StateTable:
             an index of it, unless it is the first key column.
         defaults: What a row that is there already gets in a value column that is added: pairs of
             name and value. They are not part of what a store keeps.
+        prunable: Whether a user may delete rows, as those of dead letters that are dealt with. No
+            store keeps it.
     """
 
     name: str
@@ -86,6 +88,7 @@ class StateTable:
     origin: TableOrigin = "made"
     range_by: str | None = None
     defaults: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
+    prunable: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.name or "\0" in self.name:

@@ -123,6 +123,7 @@ class State:
             user made it and the backend adds columns (``"extended"``).
         range_by: The column by which committers read ranges and rows expire; None for none.
         defaults: What rows that are there get in value columns that are added, by column.
+        prunable: Whether a user may delete rows.
     """
 
     url: str
@@ -135,6 +136,7 @@ class State:
     origin: TableOrigin = "made"
     range_by: str | None = None
     defaults: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
+    prunable: bool = field(default=False, compare=False)
     _factory: BackendFactory | None = field(default=None, compare=False)
     _anchor: object = field(default=None, compare=False)
     # The URL as the user wrote it, for messages.
@@ -250,7 +252,7 @@ class State:
                 ".with_state('counts', …)"
             )
         parts = (self.key, self.value, self.aggregates, self.mode, self.origin, self.range_by)
-        return StateTable(name, self.kind, *parts, self._defaults(name))
+        return StateTable(name, self.kind, *parts, self._defaults(name), self.prunable)
 
     def _defaults(self, table: str) -> tuple[tuple[str, Any], ...]:
         """Return the defaults as exact values; those of aggregates are their values of no rows."""
@@ -361,7 +363,7 @@ def open_state(
     if isinstance(factory, AnchoredFactory):
         url, anchor = factory.anchor(url)
     origin: TableOrigin = "extended" if add_columns else "made" if create else "found"
-    parts = (key, value, (), mode, origin, None, given)
+    parts = (key, value, (), mode, origin, None, given, False)
     state = State(url, kind, table, *parts, factory, anchor, written)
     state.layout(redacted_url(written))  # only a topology gives it a name
     return state

@@ -14,7 +14,8 @@ Rules
 3. A claim reads that row. It has the noted txid; or it is gone, if the txid only deleted rows.
    Otherwise table and ledger are of two moments, and the start is refused.
 4. What may go without a commit proves nothing by its absence: a row that may have expired since its
-   txid, and a row in a user's own table, which a user may delete, and add again without a txid.
+   txid, and a row that a user may delete: a dead letter that is dealt with, or a row in a user's
+   own table, which the user may also add again, without a txid.
 
 In mode ``log`` a key has many rows, which are folded into one of a later txid. There the largest
 txid of all rows counts: it is at least that of the last write, and at most that of the ledger.
@@ -53,7 +54,7 @@ class Left(Enum):
     EXPIRES = "expires"
     """There, until it expires."""
     THEIRS = "theirs"
-    """There, in a user's own table."""
+    """There, until a user deletes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,20 @@ class Witness:
 
     @classmethod
     def of(cls, text: str) -> Witness:
-        """Return the note from the text in a ledger."""
-        txid, left, key = json.loads(text)
-        return cls(txid, Left(left), key)
+        """Return the note from the text in a ledger.
+
+        Raises:
+            StoreDamagedError: It is not such a text.
+        """
+        try:
+            txid, left, key = json.loads(text)
+            return cls(int(txid), Left(left), str(key))
+        except (ValueError, TypeError) as error:
+            raise StoreDamagedError(
+                f"the ledger names a row that cannot be read; got {text!r:.200}; expected what a "
+                "commit noted; was the ledger changed by hand? bring back the table and its ledger "
+                "as of one moment"
+            ) from error
 
     def text(self) -> str:
         """Return the note as a text for a ledger."""
@@ -142,9 +154,9 @@ def check_none_later(snapshot: Snapshot, name: str) -> None:
     Raises:
         StoreDamagedError: One is.
     """
-    ledger = snapshot.ledger
-    last = snapshot.last_txid()
-    if ledger is not None and last > ledger.txid:
+    if (ledger := snapshot.ledger) is None:
+        return  # nor need there be a table
+    if (last := snapshot.last_txid()) > ledger.txid:
         raise StoreDamagedError(
             f"the rows of state {name!r} are not those of its ledger: one is of txid {last}; "
             f"expected at most txid {ledger.txid}, which the ledger holds; nothing was written; "
@@ -220,7 +232,7 @@ def _noted(table: StateTable, writes: Writes) -> tuple[Left, str] | None:
         text = RowText(table).key(key)
     except ValueRefusedError:
         return None  # the store refuses it as well
-    if table.origin != "made":
+    if table.origin != "made" or table.prunable:
         return Left.THEIRS, text
     there = Left.THERE if table.range_by is None else Left.EXPIRES
     return there if put else Left.GONE, text
