@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from state_backends.sql.dialect import SqlDialect
 from state_backends.sql.postgresql import PostgresqlDialect
 from state_backends.sql.sqlite import SqliteDialect
+from state_backends.sql.sqlite_file import SqliteFile
 from tests.faults.simulated.cell_stores import CellStores, MemoryStores, SqlStores
 from txtopo.state.backend import StateKind, StateTable
 
@@ -129,6 +130,8 @@ class _Sqlite(SqliteDialect):
         self._compiled: dict[Any, Any] = {}
 
     def engine(self) -> sa.Engine:
+        # Each backend has a dialect of its own elsewhere, and so a file that it knows.
+        self._file = SqliteFile(str(self._url.database), self._label)
         engine = super().engine()
         sa.event.listen(engine, "connect", _do_not_sync)
         return engine.execution_options(compiled_cache=self._compiled)

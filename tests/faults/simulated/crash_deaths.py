@@ -112,14 +112,15 @@ def _stands_in_replay(cell: Cell, death: Death) -> bool:
     written = 0 if cell.state is None else cell.state + (cell.point == "write.after")
     attempts = [1] * written + [0] * (cell.states - written)
     ledgers = [each.ledger for each in death.tables.values()]
+    term = death.planned[cell.txid].term
     return (
         [each and each.writer for each in ledgers]
-        == [_group(cell, attempt) for attempt in attempts]
-        and death.planned[cell.txid] == TransactionAttempt(cell.txid, 1, 1)
+        == [_group(cell, attempt, term) for attempt in attempts]
+        and death.planned[cell.txid].order == (1, cell.txid, 1)
         and death.current == cell.txid - cell.size + 1
     )
 
 
-def _group(cell: Cell, attempt: int) -> TransactionAttempt:
+def _group(cell: Cell, attempt: int, term: str) -> TransactionAttempt:
     txids = range(cell.txid - cell.size + 1, cell.txid + 1)
-    return group_of([TransactionAttempt(txid, attempt, 1) for txid in txids])
+    return group_of([TransactionAttempt(txid, attempt, 1, term=term) for txid in txids])

@@ -39,7 +39,6 @@ from txtopo.testing.conformance.driver import (
     StateDriver,
     StoreFixtures,
     claim_of,
-    packed,
     partials,
     patiently,
     release,
@@ -110,14 +109,16 @@ class LedgerSuite(StoreFixtures):
         store = drive(counts)
         claim = replace(claim_of(epoch=2), term="one")
         store.backend.claim(claim)
-        store.backend.commit(TransactionAttempt(1, 0, 2, term="one"), packed({"a": 1}))
+        store.backend.commit(TransactionAttempt(1, 0, 2, term="one"), partials(counts, [("a", 1)]))
         held = store.held()
         other = counts.open()
 
         with pytest.raises(TwoHistoriesError):
             other.claim(replace(claim, term="other"))
         with pytest.raises(TwoHistoriesError):
-            store.backend.commit(TransactionAttempt(1, 0, 2, term="other"), packed({"a": 5}))
+            store.backend.commit(
+                TransactionAttempt(1, 0, 2, term="other"), partials(counts, [("a", 5)])
+            )
 
         other.close()
         assert held is not None
