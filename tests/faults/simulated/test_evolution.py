@@ -64,7 +64,7 @@ class EvolvingWorld(World):
         self, scenario: Scenario, coordinators: int, handoff: ThreadHandoff, chance: random.Random
     ) -> None:
         self.settings = scenario.config()
-        # Restored data may know one program, and who starts then run the other one, rightly refused.
+        # Restored data may know one program, and a start with the other one is rightly refused.
         faults = replace(scenario.faults, restore=0.0)
         super().__init__(scenario.seed, faults, self.settings, coordinators, handoff)
         self.programs: list[Topology] = []
