@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
-from tests.harness.runs import Changes
+from tests.harness.runs import LOCAL, Changes
 from tests.unit.runtime.loop_world import (
     BATCHES,
     Total,
@@ -21,6 +23,7 @@ from tests.unit.runtime.loop_world import (
 )
 from tests.unit.runtime.ranges import ranges
 from txtopo.runtime.progress import BatchesProcessed, TopologyEvent
+from txtopo.runtime.start import TopologyRun, start_topology
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 
@@ -112,3 +115,44 @@ def test_threads_that_come_after_the_end_may_wait() -> None:
         thread.join(LIMIT_S)
 
     assert answers == [True] * 30
+
+
+class Broken(Total):
+    def finish_batch(self) -> None:
+        raise ValueError("broken")
+
+
+def failed() -> TopologyRun:
+    """Return a run that has ended with an error of which its handle has told nothing."""
+    topology, config = topology_of(memory_state(), Broken()), replace(LOCAL, attempts_max=1)
+    run = start_topology(topology, None, config, ensemble=MemoryEnsemble())
+    wait_until(lambda: not run.is_active, "the run has ended")
+    return run
+
+
+def test_a_run_that_had_failed_says_so_when_it_is_stopped_and_once() -> None:
+    """Else a program that only waits and stops would end as if all was right."""
+    run = failed()
+
+    with pytest.raises(ValueError):
+        run.stop(LIMIT_S)
+    run.stop(LIMIT_S)
+
+
+def test_the_end_of_a_block_raises_what_ended_its_run() -> None:
+    with pytest.raises(ValueError), failed():
+        pass
+
+
+def test_the_end_of_a_block_does_not_hide_the_error_of_the_block() -> None:
+    with pytest.raises(KeyError, match="mine"), failed():
+        raise KeyError("mine")
+
+
+@pytest.mark.parametrize("tell", ["await_termination", "process_all_available", "exception"])
+def test_an_error_that_was_told_is_not_raised_again_by_a_stop(tell: str) -> None:
+    run = failed()
+
+    with contextlib.suppress(ValueError):
+        getattr(run, tell)()
+    run.stop(LIMIT_S)
