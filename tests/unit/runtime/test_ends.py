@@ -134,13 +134,13 @@ def test_a_run_that_had_failed_says_so_when_it_is_stopped_and_once() -> None:
     """Else a program that only waits and stops would end as if all was right."""
     run = failed()
 
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="broken"):
         run.stop(LIMIT_S)
     run.stop(LIMIT_S)
 
 
 def test_the_end_of_a_block_raises_what_ended_its_run() -> None:
-    with pytest.raises(ValueError), failed():
+    with pytest.raises(ValueError, match="broken"), failed():
         pass
 
 
