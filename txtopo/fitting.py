@@ -334,7 +334,7 @@ def _as_whole(value: Any) -> Any:
     if not isinstance(value, float | decimal.Decimal):
         return value
     if not math.isfinite(value) or value != int(value):
-        raise NotExact("it is no whole number")
+        raise NotExact("it is not a whole number")
     return int(value)
 
 
@@ -420,4 +420,4 @@ def _check_same(column: pa.Array, cast: pa.Array) -> None:
     import pyarrow.compute as pc
 
     if pc.any(pc.not_equal(cast.cast(column.type), column)).as_py():
-        raise NotExact(f"a value of {column.type} is no {cast.type}")
+        raise NotExact(f"a value of {column.type} is not a {cast.type}")

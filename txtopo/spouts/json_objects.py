@@ -209,7 +209,7 @@ def _proven(records: Sequence[bytes]) -> bytes:
     if not _one_a_line(block, len(records)):
         block = b"\n".join([record.translate(_TABS).strip(b" \t") for record in records])
         if not _one_a_line(block, len(records)):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
     if _nothing_follows(block):
         return block
     if _FOLLOWED.search(block) and _FOLLOWED.search(_TEXT.sub(b'""', block)):

@@ -59,18 +59,14 @@ class Prototype(Generic[T]):
     """A user's object, as it was when the topology was built; each task gets a copy of it.
 
     Copies share classes, functions and modules with the object that they are made of, as those of
-    ``copy.deepcopy`` do. So a global of the user's script is the script's own in the driver. It is
-    one copy in each worker, for each component: what a bolt stores there does not come back.
+    ``copy.deepcopy`` do. So in the driver a bolt uses the globals of the user's script themselves.
+    Each worker has one copy of these globals for each component, and what a bolt stores in that one
+    does not come back.
 
-    A prototype that is pickled goes to a worker, and is unpickled at the first copy there.
+    A prototype that is pickled goes to a worker, which unpickles it when it makes the first copy.
     """
 
     __slots__ = ("_here", "_original", "_sent")
-
-    @property
-    def shared(self) -> Sequence[object]:
-        """The classes, functions and modules that copies in this process share."""
-        return () if self._here is None else self._here.kept
 
     def __init__(self, original: T) -> None:
         self._original = original
@@ -83,6 +79,11 @@ class Prototype(Generic[T]):
             self._original = loads(self._sent)
             self._here = _Here(self._original)
         return cast("T", self._here.copy())
+
+    @property
+    def shared(self) -> Sequence[object]:
+        """The classes, functions and modules that copies in this process share."""
+        return () if self._here is None else self._here.kept
 
     def __reduce__(self) -> tuple[Any, tuple[bytes]]:
         """Return how a prototype goes to a worker."""
