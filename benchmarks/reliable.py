@@ -39,6 +39,7 @@ from txtopo import (
     Tuple,
     open_session,
 )
+from txtopo.acking import Ackers
 from txtopo.spouts import MemorySpout
 from txtopo.stages.anchoring.answers import TreeAnswers
 from txtopo.stages.anchoring.sending import Sealed
@@ -244,8 +245,8 @@ def wire(rows: list[tuple[str]]) -> None:
     """
     seal, sizes = TreeAnswers.seal, list[int]()
 
-    def counted(answers: TreeAnswers, slots: int) -> Iterator[Sealed]:
-        for each in seal(answers, slots):
+    def counted(answers: TreeAnswers, ackers: Ackers) -> Iterator[Sealed]:
+        for each in seal(answers, ackers):
             sizes.append(len(each.record) + 16)
             yield each
 

@@ -50,6 +50,7 @@ from txtopo.formats import Avro, Protobuf
 from txtopo.groupings import CustomStreamGrouping
 from txtopo.runtime.handle import ReliableRun, TopologyRun
 from txtopo.runtime.progress import (
+    AckerProgress,
     BatchCommitted,
     BatchesAbandoned,
     BatchesProcessed,
@@ -93,6 +94,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "AckerProgress",
     "ArrowBolt",
     "ArrowOutputCollector",
     "AuthError",

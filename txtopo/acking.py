@@ -24,11 +24,12 @@ Rules
    no more time.
 4. An acker forgets a tree that is given no more time, whether it was begun or not. So messages that
    come after the end of a tree do not fill the memory.
-5. The acker of a tree is in the slot *root mod number of slots*, which is that of its spout.
+5. The root alone tells the slot of its spout, its acker, and the slot of that acker
+   (:class:`Ackers`).
 
-So every slot knows where to send an ack, and a tree begins and ends in one process. Who loses the
-slot loses acker, spouts and list of pending trees together; the sources bring their messages again.
-Of an acker that is lost alone, the trees time out.
+So every slot knows where to send an ack. A spout's list of pending trees and its acker may be in
+two slots. If the slot of the spout is lost, the sources bring their messages again. If only the
+acker is lost, its trees time out.
 
 ``rotate`` is called once every message timeout. :class:`PendingTrees` has two buckets, and an
 :class:`Acker` three, as in Storm.
@@ -36,7 +37,7 @@ Of an acker that is lost alone, the trees time out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -78,22 +79,62 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(32)
 
 
-class PendingTrees:
-    """The pending trees of some spout tasks, with the acker that tells when they end.
+@dataclass(frozen=True, slots=True)
+class Ackers:
+    """The ackers of a topology: which of them follows a tree, and where it is.
 
-    Used by one thread.
+    Roots are drawn so that *root mod slots* is the slot of their spout. The rest of a root is
+    random and tells its acker. Acker *a* is in slot *a mod spout slots*.
+
+    Attributes:
+        slots: The number of slots.
+        spout_slots: The number of slots with spouts: 0 to *spout_slots* - 1.
+        wanted: ``Config.ackers``. None: each slot with spouts has the acker of their trees.
+    """
+
+    slots: int
+    spout_slots: int
+    wanted: int | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of ackers. They have the numbers from 0."""
+        return self.spout_slots if self.wanted is None else self.wanted
+
+    def in_slot(self, slot: int) -> range:
+        """Return the numbers of the ackers in a slot."""
+        return range(slot if slot < self.spout_slots else self.count, self.count, self.spout_slots)
+
+    def slot_of(self, acker: int) -> int:
+        """Return the slot of an acker."""
+        return acker % self.spout_slots
+
+    def spouts_of(self, roots: Column) -> Column:
+        """Return the slot of the spout of each tree."""
+        return roots % np.uint64(self.slots)
+
+    def of(self, roots: Column) -> Column:
+        """Return the number of the acker of each tree."""
+        if self.wanted is None:
+            return self.spouts_of(roots)
+        return roots // np.uint64(self.slots) % np.uint64(self.wanted)
+
+    def slots_of(self, roots: Column) -> Column:
+        """Return the slot of the acker of each tree."""
+        return self.of(roots) % np.uint64(self.spout_slots)
+
+
+class PendingTrees:
+    """The pending trees of the spout tasks of a slot. Used by one thread.
 
     Args:
         owners: The number of spout tasks; a tree is owned by the task that emitted its root.
-        ended: Called with the trees that were completed and the trees that failed.
     """
 
-    def __init__(self, owners: int, ended: Callable[[EndedTrees, EndedTrees], None]) -> None:
+    def __init__(self, owners: int) -> None:
         self._pending = RotatingMap(
             SPOUT_BUCKETS, {"owner": np.int32, "message": object, "started_s": np.float64}
         )
-        self.acker = Acker()
-        self._ended = ended
         self.by_owner: npt.NDArray[np.int64] = np.zeros(owners, dtype=np.int64)
         """The number of pending trees of each owner."""
 
@@ -103,53 +144,36 @@ class PendingTrees:
     @property
     def nbytes(self) -> int:
         """The size of the trees in bytes, without the message ids themselves."""
-        return self._pending.nbytes + self.acker.nbytes
+        return self._pending.nbytes
 
-    def begin(self, owner: int, begun: Xors, messages: Sequence[Any], now_s: float) -> None:
+    def begin(self, owner: int, roots: Column, messages: Sequence[Any], now_s: float) -> None:
         """Begin trees of an owner."""
-        places = self._pending.put(begun.roots)
+        places = self._pending.put(roots)
         self._column("owner")[places] = owner
         # Message ids may be tuples, which numpy would otherwise take for rows.
         self._column("message")[places] = np.fromiter(messages, object, len(messages))
         self._column("started_s")[places] = now_s
         self.by_owner[owner] += len(places)
-        self._end(self.acker.init(begun))
 
-    def ack(self, acked: Xors) -> None:
-        """Process acks, one XOR per root."""
-        self._end(self.acker.ack(acked))
-
-    def fail(self, roots: Column) -> None:
-        """Fail trees."""
-        self._end(self.acker.fail(roots))
+    def end(self, roots: Column) -> EndedTrees:
+        """Take out the trees of distinct roots. Those that are not pending are ignored."""
+        places = self._pending.find(roots)
+        return self._take(places[places >= 0])
 
     def renew(self, roots: Column) -> None:
         """Give trees that are still pending a new timeout."""
-        self.acker.reset(roots)
         wanted = np.unique(roots)
         self._pending.put(wanted[self._pending.find(wanted) >= 0])
 
     def rotate(self) -> EndedTrees:
         """Advance by one timeout; return the trees that timed out."""
-        self.acker.rotate()
         return self._take(self._pending.rotate())
 
-    def lose_acker(self) -> None:
-        """Replace the acker by one that knows nothing."""
-        self.acker = Acker()
-
-    def _end(self, ended: Ended) -> None:
-        if len(ended.completed) or len(ended.failed):
-            taken = []
-            for roots in ended:
-                places = self._pending.find(roots)
-                taken.append(self._take(places[places >= 0]))
-            self._ended(*taken)
-
     def _take(self, places: Places) -> EndedTrees:
+        roots = self._pending.keys_at(places)
         owners = self._column("owner")[places]
         messages = self._column("message")[places].tolist()
-        taken = EndedTrees(owners, messages, self._column("started_s")[places])
+        taken = EndedTrees(roots, owners, messages, self._column("started_s")[places])
         self.by_owner -= np.bincount(owners, minlength=len(self.by_owner))
         self._pending.remove(places)
         return taken
@@ -163,11 +187,13 @@ class EndedTrees:
     """Trees that have ended, in no order.
 
     Attributes:
+        roots: The root of each.
         owners: The spout task of each.
         messages: The message id of each.
         started_s: When each began.
     """
 
+    roots: Column
     owners: npt.NDArray[np.int32]
     messages: list[Any]
     started_s: npt.NDArray[np.float64]
@@ -445,7 +471,7 @@ class Ids:
         return ids
 
     def draw_roots(self, count: int, slot: int, slots: int) -> Column:
-        """Return so many ids of roots of trees that the acker of a slot follows."""
+        """Return so many ids of roots of trees whose spout is in a slot."""
         drawn: Column = self._generator.integers(0, (1 << 64) // slots, count, dtype=np.uint64)
         return drawn * np.uint64(slots) + np.uint64(slot)
 

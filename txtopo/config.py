@@ -249,8 +249,10 @@ class Config:
             computing them again.
         message_timeout_s: At-least-once topologies: a tree of tuples that is not complete fails
             between one and two of these after it was emitted.
-        ackers: At-least-once topologies: None, each slot with spouts has an acker for their trees;
-            or 0, no tree is tracked, and a spout's tuple is acked when it is emitted.
+        ackers: At-least-once topologies: the number of ackers, which are spread over the slots with
+            spouts and share the trees by a hash of the root (Storm ``topology.acker.executors``).
+            None: each slot with spouts has an acker for their trees, so that nothing but the acks
+            travels. 0: no tree is tracked, and a spout's tuple is acked when it is emitted.
         driver_bytes_max: Maximum bytes of processed envelopes that wait in the driver for their
             commit.
         history_txids: The number of committed txids before the last group of them whose metadata
@@ -468,12 +470,9 @@ class Config:
         if self.attempts_max is not None:
             more = "; expected that, or None for no limit"
             check_whole_number("attempts_max", self.attempts_max, more=more)
-        if self.ackers is not None and (type(self.ackers) is not int or self.ackers != 0):
-            raise ConfigError(
-                f"ackers is wrong; got {self.ackers!r}; expected None, since each slot with spouts "
-                "has one acker for their trees, or 0 to track no trees: at most once",
-                setting="ackers",
-            )
+        if self.ackers is not None:
+            more = "; 0 tracks no trees: at most once; None is an acker in each slot with spouts"
+            check_whole_number("ackers", self.ackers, at_least=0, more=more)
         check_whole_number("history_txids", self.history_txids, at_least=0)
         for each in fields(self):
             if each.name.endswith("_s") and (each.default is not None or self._has(each.name)):

@@ -40,7 +40,7 @@ FACES = {
         FrameContext TaskContext
         open_state Count CountDistinct First Last Max Mean Min OwnAggregate Sum TopN
         open_session TopologyRun ReliableRun
-        TopologyListener ProgressBar Progress ReliableProgress TopologyEvent
+        TopologyListener ProgressBar Progress AckerProgress ReliableProgress TopologyEvent
         Restart Restarting Started Leading Standby Stopped BatchPlanned ProcessingStarted
         BatchesProcessed CommitStarted BatchCommitted BatchFailed BatchesAbandoned
         Progressed TreesFailed SlotLost ErrorReported

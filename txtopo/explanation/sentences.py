@@ -211,7 +211,10 @@ def advice_on(
 def _ackers(config: Config) -> str:
     if config.ackers == 0:
         return "no acker tracks them"
-    return "the acker of the task's slot tracks them"
+    if config.ackers is None:
+        return "the acker of the task's slot tracks them"
+    many = "1 acker tracks" if config.ackers == 1 else f"{config.ackers:,} ackers track"
+    return f"{many} them, by a hash of their root"
 
 
 def _ordinal(number: int) -> str:

@@ -14,6 +14,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from txtopo import clock as real_clock
@@ -547,6 +548,7 @@ def _trees_of(progress: ReliableProgress) -> dict[str, Any]:
         "latency_p99_s": progress.latency_p99_s,
         "slots_lost": progress.slots_lost,
         "trees_lost": progress.trees_lost,
+        "ackers": [asdict(each) for each in progress.ackers],
         "bolts": [
             {
                 "component": id,

@@ -315,6 +315,29 @@ class TopologyListener:
 
 
 @dataclass(frozen=True, slots=True)
+class AckerProgress:
+    """Numbers of one acker; counts are since the start (Storm: the row of ``__acker`` in its UI).
+
+    They come from the slots of the spouts, which decide how a tree has ended.
+
+    Attributes:
+        number: Its number, from 0.
+        slot: The slot that it is in.
+        trees: Number of pending trees that it follows.
+        completed: Number of its trees that were completely processed.
+        failed: Number of its trees that a bolt failed.
+        timed_out: Number of its trees that timed out.
+    """
+
+    number: int
+    slot: int
+    trees: int = 0
+    completed: int = 0
+    failed: int = 0
+    timed_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ReliableProgress:
     """Numbers of an at-least-once topology; counts are since its start.
 
@@ -339,6 +362,7 @@ class ReliableProgress:
         latencies: How many trees took how long from emit to ack; None if nothing counted them.
         trees_lost: Number of trees that were pending in slots that were lost, as those had last
             told. Their spouts are not told of them; the sources bring their messages again.
+        ackers: What each acker follows and has followed, by its number.
     """
 
     timestamp_s: float
@@ -359,6 +383,7 @@ class ReliableProgress:
     failed_by: Mapping[str, int] = field(default_factory=dict)
     latencies: Histogram | None = None
     trees_lost: int = 0
+    ackers: Sequence[AckerProgress] = ()
 
     def _repr_html_(self) -> str:
         return reliable_progress_html(self)

@@ -117,7 +117,7 @@ class SimulatedCluster:
     def progress(self) -> ReliableProgress:
         """The progress of the run at this moment."""
         driver = self._live().driver
-        return driver.meter.progress(driver.pending, driver.backlog)
+        return driver.progress
 
     @property
     def slots(self) -> int:

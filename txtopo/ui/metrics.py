@@ -117,6 +117,9 @@ ack_seconds | histogram | | time from emit to ack of a tuple tree
 slots_lost_total | counter | | slots that were lost with their spouts and the memory of their bolts
 trees_lost_total | counter | | tuple trees that were pending in slots that were lost, as those had
     last told; the sources bring their messages again
+acker_trees | gauge | acker slot | tuple trees that an acker follows; acker is its number
+acker_ended_total | counter | acker slot how | tuple trees of an acker that have ended; how is
+    completed, failed or timed out
 errors_reported_total | counter | component | errors that a spout or bolt reported
 """)
 """All metrics, by their names without the prefix."""
@@ -247,6 +250,11 @@ def _of_trees(
     yield "failed_total", ("timed out",), trees["timed_out"]
     yield "trees_lost_total", (), trees["trees_lost"]
     yield "replayed_tuples_total", (), trees["replays"]
+    for acker in trees["ackers"]:
+        where = (str(acker["number"]), str(acker["slot"]))
+        yield "acker_trees", where, acker["trees"]
+        for how in ("completed", "failed", "timed_out"):
+            yield "acker_ended_total", (*where, how.replace("_", " ")), acker[how]
     for bolt in trees["bolts"]:
         yield "executed_total", (bolt["component"],), bolt["executed"]
     if "ack" in histograms:

@@ -72,7 +72,7 @@ def test_known_settings_are_taken_as_they_were() -> None:
         (
             "ackers",
             -1,
-            "ackers is wrong; got -1; expected None, since each slot with spouts has one",
+            "ackers must be a whole number of at least 0; got -1; 0 tracks no trees",
         ),
         ("history_txids", True, "history_txids must be a whole number of at least 0; got True"),
         ("backoff_s", float("nan"), "backoff_s must be a finite number above 0; got nan"),

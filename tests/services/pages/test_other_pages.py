@@ -52,6 +52,12 @@ def test_an_at_least_once_topology_shows_its_trees_and_no_timeline(chromium: Bro
         figures = chromium.text("#trees")
         for name in ("pending", "acked", "failed", "timed out", "replays", "emit to ack, p50"):
             assert name in figures
+        acker = "document.querySelector('#ackers tbody tr')?.cells"
+        chromium.wait(f"parseInt({acker}?.[3].innerText) > 50", "an acker has completed trees")
+        assert chromium.run(f"return [...{acker}].slice(0, 2).map((c) => c.innerText)") == [
+            "0",
+            "0",
+        ]
         assert "tuples a second" in chromium.text("#figures")
         chromium.wait("document.querySelector('#failures tbody tr')", "failed trees are shown")
         assert "trees failed" in chromium.text("#failures")

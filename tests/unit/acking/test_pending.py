@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from typing import Any
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.harness.chance import examples
-from txtopo.acking import EndedTrees, Ids, PendingTrees, Xors
+from tests.harness.processes import ROOT
+from txtopo.acking import Acker, Ackers, Column, Ended, Ids, PendingTrees, Xors
 
 TIMEOUT_S = 10
 
@@ -21,22 +23,35 @@ class Owner:
     """Begins trees of one edge each, and writes down how they end."""
 
     def __init__(self, owners: int = 1) -> None:
-        self.trees = PendingTrees(owners, self._note)
+        self.trees = PendingTrees(owners)
+        self.acker = Acker()
         self.ends: list[tuple[Any, str]] = []
         self._ids = Ids(1)
         self.told: dict[Any, Xors] = {}
 
     def begin(self, message: Any, owner: int = 0, now_s: float = 0.0) -> None:
         self.told[message] = Xors(self._ids.draw(1), self._ids.draw(1))
-        self.trees.begin(owner, self.told[message], [message], now_s)
+        self.trees.begin(owner, self.told[message].roots, [message], now_s)
+        self._end(self.acker.init(self.told[message]))
+
+    def ack(self, told: Xors) -> None:
+        self._end(self.acker.ack(told))
+
+    def fail(self, roots: Column) -> None:
+        self._end(self.acker.fail(roots))
+
+    def renew(self, roots: Column) -> None:
+        self.acker.reset(roots)
+        self.trees.renew(roots)
 
     def rotate(self) -> None:
+        self.acker.rotate()
         timed_out = self.trees.rotate()
         self.ends += [(message, "timed out") for message in timed_out.messages]
 
-    def _note(self, completed: EndedTrees, failed: EndedTrees) -> None:
-        self.ends += [(message, "acked") for message in completed.messages]
-        self.ends += [(message, "failed") for message in failed.messages]
+    def _end(self, ended: Ended) -> None:
+        for roots, how in ((ended.completed, "acked"), (ended.failed, "failed")):
+            self.ends += [(message, how) for message in self.trees.end(roots).messages]
 
 
 STEPS = st.lists(
@@ -71,11 +86,11 @@ def test_each_tree_ends_once_and_times_out_between_one_and_two_timeouts(
         elif number in owner.told:
             told = owner.told[number]
             if step == "ack":
-                owner.trees.ack(told)
+                owner.ack(told)
             elif step == "fail":
-                owner.trees.fail(told.roots)
+                owner.fail(told.roots)
             elif number not in dict(owner.ends):
-                owner.trees.renew(told.roots)
+                owner.renew(told.roots)
                 since[number] = second
     for _ in range(2):
         owner.rotate()
@@ -88,23 +103,20 @@ def test_each_tree_ends_once_and_times_out_between_one_and_two_timeouts(
 def test_renewing_what_has_ended_begins_nothing() -> None:
     owner = Owner()
     owner.begin("a")
-    owner.trees.ack(owner.told["a"])
+    owner.ack(owner.told["a"])
 
-    owner.trees.renew(owner.told["a"].roots)
+    owner.renew(owner.told["a"].roots)
 
     assert len(owner.trees) == 0
 
 
 @pytest.mark.parametrize("message", [(1, 2), [1, 2], {"a": 1}, "word", 0])
 def test_a_message_id_is_any_object(message: Any) -> None:
-    ends: list[Any] = []
-    trees = PendingTrees(1, lambda completed, _: ends.extend(completed.messages))
-    told = Xors(Ids(1).draw(2), Ids(2).draw(2))
+    trees, roots = PendingTrees(1), Ids(1).draw(2)
 
-    trees.begin(0, told, [message, message], 0.0)
-    trees.ack(told)
+    trees.begin(0, roots, [message, message], 0.0)
 
-    assert ends == [message, message]
+    assert trees.end(roots).messages == [message, message]
 
 
 def test_each_owner_has_its_own_trees() -> None:
@@ -113,26 +125,45 @@ def test_each_owner_has_its_own_trees() -> None:
     owner.begin("theirs", 1)
     assert owner.trees.by_owner.tolist() == [1, 1]
 
-    owner.trees.ack(owner.told["theirs"])
+    owner.ack(owner.told["theirs"])
 
     assert owner.trees.by_owner.tolist() == [1, 0]
 
 
 @pytest.mark.rule("txtopo.acking", "Rules", 5)
-@pytest.mark.parametrize("slots", [1, 2, 3, 7])
-def test_a_root_tells_the_slot_of_its_acker(slots: int) -> None:
-    for slot in range(slots):
+@pytest.mark.parametrize("wanted", [None, 1, 2, 7])
+@pytest.mark.parametrize(("slots", "spout_slots"), [(1, 1), (3, 2), (7, 7)])
+def test_a_root_tells_its_spout_its_acker_and_the_slot_of_that(
+    slots: int, spout_slots: int, wanted: int | None
+) -> None:
+    ackers = Ackers(slots, spout_slots, wanted)
+    for slot in range(spout_slots):
         roots = Ids(slot).draw_roots(1_000, slot, slots)
-        assert set((roots % np.uint64(slots)).tolist()) == {slot}
         assert len(set(roots.tolist())) == 1_000
+        assert set(ackers.spouts_of(roots).tolist()) == {slot}
+        numbers, homes = ackers.of(roots).tolist(), ackers.slots_of(roots).tolist()
+        # With None those of a slot's spouts are one acker's; otherwise all ackers share them.
+        assert set(numbers) == ({slot} if wanted is None else set(range(wanted)))
+        for acker, home in set(zip(numbers, homes, strict=True)):
+            assert (home, acker in ackers.in_slot(home)) == (ackers.slot_of(acker), True)
+
+
+@pytest.mark.parametrize("wanted", [None, 0, 1, 5])
+def test_each_acker_is_in_one_slot_with_spouts(wanted: int | None) -> None:
+    ackers = Ackers(4, 2, wanted)
+
+    placed = [acker for slot in range(4) for acker in ackers.in_slot(slot)]
+
+    assert sorted(placed) == list(range(2 if wanted is None else wanted))
+    assert [*ackers.in_slot(2), *ackers.in_slot(3)] == []
 
 
 @pytest.mark.row(58)
 def test_a_lost_acker_leaves_its_trees_to_the_timeout() -> None:
     owner = Owner()
     owner.begin("a")
-    owner.trees.lose_acker()
-    owner.trees.ack(owner.told["a"])
+    owner.acker = Acker()
+    owner.ack(owner.told["a"])
     assert owner.ends == []
 
     owner.rotate()
@@ -141,13 +172,37 @@ def test_a_lost_acker_leaves_its_trees_to_the_timeout() -> None:
     assert owner.ends == [("a", "timed out")]
 
 
+def test_the_page_says_how_many_bytes_a_pending_tree_takes() -> None:
+    trees, acker, ids, count = PendingTrees(1), Acker(), Ids(1), 0
+    acker_bytes, all_bytes = [], []
+    while count < 200_000:
+        begun = Xors(ids.draw(1_000), ids.draw(1_000))
+        trees.begin(0, begun.roots, [None] * 1_000, 0.0)
+        acker.init(begun)
+        count += 1_000
+        if count >= 50_000:
+            acker_bytes.append(acker.nbytes / count)
+            all_bytes.append((acker.nbytes + trees.nbytes) / count)
+
+    page = (ROOT / "docs" / "how-to" / "at-least-once.md").read_text()
+    rows = re.findall(
+        r"^\| (?:in the acker|with the list).* \| (\d+) to (\d+) \|", page, re.MULTILINE
+    )
+    measured = [(min(each), max(each)) for each in (acker_bytes, all_bytes)]
+    assert [(int(low), int(high)) for low, high in rows] == [
+        (round(low), round(high)) for low, high in measured
+    ]
+
+
 @pytest.mark.integration
 def test_a_million_pending_trees_take_at_most_200_bytes_each() -> None:
-    trees, ids, count = PendingTrees(1, lambda *_: None), Ids(1), 1_000_000
+    trees, acker, ids, count = PendingTrees(1), Acker(), Ids(1), 1_000_000
     for start in range(0, count, 10_000):
         messages = list(range(start, start + 10_000))
-        trees.begin(0, Xors(ids.draw(10_000), ids.draw(10_000)), messages, 0.0)
+        begun = Xors(ids.draw(10_000), ids.draw(10_000))
+        trees.begin(0, begun.roots, messages, 0.0)
+        acker.init(begun)
 
-    assert len(trees) == count
-    assert trees.nbytes + count * sys.getsizeof(count) <= 200 * count
+    assert (len(trees), len(acker)) == (count, count)
+    assert trees.nbytes + acker.nbytes + count * sys.getsizeof(count) <= 200 * count
     assert np.all(trees.by_owner == count)

@@ -120,7 +120,7 @@ def test_a_bolt_of_batches_gets_no_ticks() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [{"message_timeout_s": 0}, {"ackers": -1}, {"ackers": 1}, {"ackers": False}]
+    "setting", [{"message_timeout_s": 0}, {"ackers": -1}, {"ackers": 1.5}, {"ackers": False}]
 )
 def test_a_wrong_setting_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(setting))):

@@ -20,6 +20,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.runtime.board import Board
 from txtopo.runtime.progress import (
+    AckerProgress,
     BatchCommitted,
     BatchesAbandoned,
     BatchesProcessed,
@@ -549,6 +550,7 @@ def test_an_at_least_once_topology_has_trees_and_no_txids() -> None:
         acked_by={"count": 90},
         failed_by={"count": 4},
         trees_lost=7,
+        ackers=[AckerProgress(0, 0, 1, 90, 4, 3)],
     )
     world.board.on_change(Progressed(progress))
     world.clock.now_s += 15.0
@@ -566,6 +568,9 @@ def test_an_at_least_once_topology_has_trees_and_no_txids() -> None:
         "latency_p99_s": 0.2,
         "slots_lost": 1,
         "trees_lost": 7,
+        "ackers": [
+            {"number": 0, "slot": 0, "trees": 1, "completed": 90, "failed": 4, "timed_out": 3}
+        ],
         "bolts": [{"component": "count", "executed": 95, "emitted": 95, "acked": 90, "failed": 4}],
     }
     assert facts["rows_total"] == 500

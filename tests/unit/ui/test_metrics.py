@@ -21,6 +21,7 @@ from txtopo.runtime.board import Board
 from txtopo.runtime.figures import Histogram
 from txtopo.runtime.handle import ReliableRun, TopologyRun
 from txtopo.runtime.progress import (
+    AckerProgress,
     BatchCommitted,
     BatchFailed,
     BatchPlanned,
@@ -87,6 +88,7 @@ def trees_board() -> Board:
         executed={"total": 95},
         emitted_by={"spout": 500},
         latencies=Histogram(),
+        ackers=[AckerProgress(0, 0, 1, 60, 3, 2), AckerProgress(1, 4, 0, 30, 1, 1)],
     )
     board.on_change(Progressed(progress))
     board.on_change(SlotLost(0, "its worker died"))
@@ -117,6 +119,18 @@ def exported() -> dict[str, set[str]]:
             for sample in family.samples:
                 found.setdefault(sample.name, set()).update(sample.labels)
     return found
+
+
+def test_the_trees_of_each_acker_are_exported() -> None:
+    families = read(trees_board())
+
+    ended = values(families["txtopo_acker_ended"])
+    assert values(families["txtopo_acker_trees"]) == {("0", "0"): 1, ("1", "4"): 0}
+    assert {each[:2]: count for each, count in ended.items() if each[2] == "4"} == {
+        ("1", "completed"): 30,
+        ("1", "failed"): 1,
+        ("1", "timed out"): 1,
+    }
 
 
 def test_each_status_of_a_run_is_exported() -> None:

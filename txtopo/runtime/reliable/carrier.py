@@ -56,7 +56,7 @@ from typing import Protocol
 from txtopo.collector import BEAT_S, Pulse
 from txtopo.runtime.reliable.spout_host import SpoutHost
 from txtopo.runtime.scheduler import ExecutorScheduler, SerialExecutor, Timer, this_thread
-from txtopo.stages.anchoring.answers import has_answers
+from txtopo.stages.anchoring.answers import is_of_trees
 from txtopo.stages.anchoring.envelope import SlotReport, SpoutGrant
 from txtopo.stages.anchoring.sending import Sealed
 from txtopo.stages.anchoring.slot import Outcome, Slot
@@ -160,10 +160,10 @@ class LocalSlots:
         self._scheduler.post(take)
 
     def lose_acker(self, slot: int) -> None:
-        """Erase what the acker of a slot knows, for tests and simulations."""
+        """Erase what the ackers of a slot know, for tests and simulations."""
         life = self._lives.get(slot)
         if life is not None:
-            life.spouts.trees.lose_acker()
+            life.spouts.lose_ackers()
 
     def kill(self, slot: int) -> None:
         """Simulate the crash of a slot's worker, for tests and simulations.
@@ -226,12 +226,12 @@ class LocalSlots:
         spouts.open()
 
     def _send(self, sealed: list[Sealed]) -> None:
-        """Put envelopes into the inboxes of their slots, and give answers to their ackers."""
+        """Put envelopes into the inboxes of their slots, and give the rest to their hosts."""
         for each in sealed:
-            if not has_answers(each.record):
+            if not is_of_trees(each.record):
                 self._inboxes[each.to_slot].append(each.record)
             elif (life := self._lives.get(each.to_slot)) is not None:
-                life.spouts.answer(each.record)
+                life.spouts.hear(each.record)
         for slot in dict.fromkeys(each.to_slot for each in sealed):
             self._work(slot)
             if (life := self._lives.get(slot)) is not None:

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,7 @@ from txtopo.runtime.figures import BUCKETS_S, Histogram
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import (
+    AckerProgress,
     ErrorReported,
     Progressed,
     ReliableProgress,
@@ -56,10 +57,10 @@ from txtopo.runtime.progress import (
 )
 from txtopo.runtime.reliable.carrier import SlotCarrier
 from txtopo.runtime.reliable.credit import Credit
-from txtopo.runtime.reliable.spout_host import spout_tasks
 from txtopo.runtime.scheduler import ExecutorScheduler
 from txtopo.runtime.succession import as_exception
 from txtopo.stages.anchoring.envelope import Complaint, Count, SlotReport, SpoutGrant, SpoutReport
+from txtopo.stages.anchoring.spout_task import ackers_of, spout_tasks
 from txtopo.stages.program import Program
 
 # Spouts wait while a slot has so many tuples to consume, which takes some tenths of a second. The
@@ -130,7 +131,8 @@ class ReliableDriver:
         self._listeners = Listeners(self._program.topology_id, listeners)
         self.slots = self._program.slots
         self._spouts = len(spout_tasks(self._program))
-        self.spout_slots = min(self._spouts, self.slots)
+        self._ackers = ackers_of(self._program)
+        self.spout_slots = self._ackers.spout_slots
         self._spout_slots = [_SpoutSlot() for _ in range(self.spout_slots)]
         # That of the driver before, if the run was started again.
         self.meter = meter or Meter(self._scheduler.now, self._scheduler.wall_clock)
@@ -168,6 +170,11 @@ class ReliableDriver:
     def pending(self) -> int:
         """The number of trees whose end their spout was not told yet."""
         return sum(each.said.pending for each in self._spout_slots if each.said is not None)
+
+    @property
+    def progress(self) -> ReliableProgress:
+        """The progress until now."""
+        return self.meter.progress(self.pending, self.backlog, self._followed())
 
     @property
     def at_rest(self) -> bool:
@@ -263,8 +270,18 @@ class ReliableDriver:
 
     def tell_progress(self) -> None:
         """Tell the listeners the progress."""
-        self._listeners.tell(Progressed(self.meter.progress(self.pending, self.backlog)))
+        self._listeners.tell(Progressed(self.progress))
         self.meter.begin_window()
+
+    def _followed(self) -> list[AckerProgress]:
+        """Return what each acker follows now."""
+        trees = Counter[int]()
+        for each in self._spout_slots:
+            trees.update(each.said.pending_by if each.said is not None else {})
+        ackers = self._ackers
+        return [
+            AckerProgress(each, ackers.slot_of(each), trees[each]) for each in range(ackers.count)
+        ]
 
     def _begin(self) -> None:
         self._listeners.tell(Started(self._program.topology_id))
@@ -352,6 +369,7 @@ class Meter:
         self._now = now
         self._wall_clock = wall_clock
         self._counts: Counter[Count] = Counter()
+        self._ends: Counter[tuple[str, int]] = Counter()
         self._latencies: list[npt.NDArray[np.float32]] = []
         self._took = np.zeros(len(BUCKETS_S) + 1, np.int64)
         self._took_s = 0.0
@@ -367,6 +385,7 @@ class Meter:
         """Add what the spouts of a slot have done."""
         self.emitted += said.emitted
         self.replays += said.replays
+        self._ends.update(said.ends)
         for trees in said.failed:
             if trees.timed_out:
                 self.timed_out += len(trees.messages)
@@ -380,8 +399,16 @@ class Meter:
             self._took += np.bincount(found, minlength=len(self._took))
             self._took_s += float(latencies.sum(dtype=np.float64))
 
-    def progress(self, pending: int, backlog: int) -> ReliableProgress:
-        """Return the progress. Rates and latencies cover the time since ``begin_window``."""
+    def progress(
+        self, pending: int, backlog: int, followed: Sequence[AckerProgress] = ()
+    ) -> ReliableProgress:
+        """Return the progress. Rates and latencies cover the time since ``begin_window``.
+
+        Args:
+            pending: The number of pending trees.
+            backlog: The number of tuples that wait in slots.
+            followed: The ackers, with the trees that they follow now.
+        """
         now_s = self._now()
         latencies = np.concatenate(self._latencies or [np.empty(0, np.float32)])
         elapsed_s = now_s - self._since_s
@@ -405,11 +432,18 @@ class Meter:
             failed_by=self._by("failed"),
             latencies=Histogram(BUCKETS_S, self._took.tolist(), self._took_s),
             trees_lost=self.trees_lost,
+            ackers=[self._ended(each) for each in followed],
         )
 
     def begin_window(self) -> None:
         """Begin a new window for rates and latencies."""
         self._since_s, self._latencies = self._now(), []
+
+    def _ended(self, acker: AckerProgress) -> AckerProgress:
+        completed, failed, timed_out = (
+            self._ends[how, acker.number] for how in ("completed", "failed", "timed out")
+        )
+        return replace(acker, completed=completed, failed=failed, timed_out=timed_out)
 
     def _by(self, what: str) -> dict[str, int]:
         return {id: count for (kind, id), count in self._counts.items() if kind == what}

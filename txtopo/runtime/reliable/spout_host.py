@@ -1,9 +1,11 @@
-"""SpoutHost: the spout tasks of one slot, with the acker of their trees.
+"""SpoutHost: the spout tasks of one slot, with its ackers.
 
 A slot hosts the spout tasks with *number among all spout tasks mod slots = slot*, as long as it
-lives. Its spouts, the list of their pending trees and the acker are born together and lost
-together. So a tree begins and ends in calls within one process, and only the answers of bolts in
-other slots travel.
+lives. Its spouts, the list of their pending trees and the ackers in this slot are born together and
+lost together. With ``Config(ackers=None)`` the acker of a tree is where its spout is: a tree begins
+and ends in calls within one process, and only the answers of bolts in other slots travel. Otherwise
+the acker may be in another slot with spouts. Then the slot of the spout tells it which trees have
+begun, and it tells back how they have ended (:mod:`txtopo.stages.anchoring.answers`).
 
 Rules
 -----
@@ -17,6 +19,8 @@ Rules
    and the spout has said since the grant that it has no more. A task that was told of ended trees
    without being asked for more is not dry: it may have something to emit again.
 6. Timeouts are those of the slot's own clock.
+7. Only the slot of the spout ends a tree: an end that an acker tells of a tree that is not pending
+   is ignored.
 
 Each spout task has a thread of its own, on which it has one *turn* after the other; all else
 happens on the thread of the host, the *loop*. A task is told of ended trees at any time. One that
@@ -30,16 +34,17 @@ task, between two works of the bolts and whenever a part of a work leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from txtopo.acking import EndedTrees, PendingTrees
+from txtopo.acking import NONE, Acker, Column, Ended, EndedTrees, PendingTrees, Xors
 from txtopo.runtime.scheduler import Callback, SerialExecutor, Timer
-from txtopo.stages.anchoring.answers import open_answers
+from txtopo.stages.anchoring.answers import BegunTrees, TreeAnswers, TreeEnds, open_told
 from txtopo.stages.anchoring.envelope import (
     Complaint,
     FailedTrees,
@@ -48,7 +53,14 @@ from txtopo.stages.anchoring.envelope import (
     SpoutReport,
 )
 from txtopo.stages.anchoring.sending import Sealed, sent
-from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room, Turn
+from txtopo.stages.anchoring.spout_task import (
+    Ends,
+    ReliableSpoutTask,
+    Room,
+    Turn,
+    ackers_of,
+    spout_tasks,
+)
 from txtopo.stages.program import PlannedComponent, Program
 
 # The limit keeps a spout that never replays from filling the memory.
@@ -75,20 +87,14 @@ class HostLoop(Protocol):
         ...
 
 
-def spout_tasks(program: Program) -> list[tuple[PlannedComponent, int]]:
-    """Return all spout tasks; number i lives in slot *i mod slots*."""
-    spouts = [each for each in program.components.values() if each.role.spout]
-    return [(spout, task) for spout in spouts for task in range(spout.tasks)]
-
-
 class SpoutHost:
-    """Hosts the spouts and the acker of one slot for as long as it lives. Used on the loop.
+    """Hosts the spouts and the ackers of one slot for as long as it lives. Used on the loop.
 
     Args:
         program: The topology.
         slot: Number of the slot.
         loop: Time and threads.
-        send: Called with envelopes for slots, also for this one.
+        send: Called with envelopes for slots, also for this one, and what is told of trees.
         changed: Called when :meth:`take` has something to tell.
     """
 
@@ -112,13 +118,17 @@ class SpoutHost:
         self._standing: tuple[int, int, int, bool] | None = None
         self._runners: list[SpoutRunner] = []
         self._closed = False
-        self.trees = PendingTrees(0, self._ended)
+        self.trees = PendingTrees(0)
         """The pending trees of the slot's spouts."""
+        self._ackers = ackers_of(program)
+        self.ackers = {number: Acker() for number in self._ackers.in_slot(slot)}
+        """The ackers in this slot, by number."""
+        self._pending_by: Counter[int] = Counter()
 
     def open(self) -> None:
         """Make the spout tasks of the slot, and open them."""
         mine = spout_tasks(self._program)[self._slot :: self._program.slots]
-        self.trees = PendingTrees(len(mine), self._ended)
+        self.trees = PendingTrees(len(mine))
         for component, task in mine:
             try:
                 self._runners.append(self._runner(component, task))
@@ -137,15 +147,19 @@ class SpoutHost:
         if not grant.active and not self._active:
             self._tell()
 
-    def answer(self, record: bytes) -> None:
-        """Take in answers for trees of this slot. Call :meth:`go_on` after all that have come."""
-        answers = open_answers(record)
-        if len(answers.acked.roots):
-            self.trees.ack(answers.acked)
-        if len(answers.failed):
-            self.trees.fail(answers.failed)
-        if len(answers.renewed):
-            self.trees.renew(answers.renewed)
+    def hear(self, record: bytes) -> None:
+        """Take in what a slot tells of trees. Call :meth:`go_on` after all that has come."""
+        told = open_told(record)
+        if isinstance(told, TreeEnds):
+            self._end(told)
+        elif isinstance(told, BegunTrees):
+            self._follow(told.begun)
+        else:
+            self._answer(told)
+
+    def lose_ackers(self) -> None:
+        """Replace the ackers by some that know nothing, for tests and simulations."""
+        self.ackers = {number: Acker() for number in self.ackers}
 
     def go_on(self) -> None:
         """Give each spout task that has something to do its next turn."""
@@ -165,6 +179,7 @@ class SpoutHost:
         self._standing = self._stands()
         spouts.granted = self._grant.number
         spouts.used, spouts.dry, spouts.pending, spouts.active = self._standing
+        spouts.pending_by = +self._pending_by
         report.spouts = spouts
         return report
 
@@ -227,7 +242,9 @@ class SpoutHost:
         report.complaints += turn.complaints
         if turn.messages:
             spouts.replays += self._runners[owner].begun(turn.messages)
-            self.trees.begin(owner, turn.begun, turn.messages, self._loop.now())
+            self.trees.begin(owner, turn.begun.roots, turn.messages, self._loop.now())
+            self._pending_by.update(self._by_acker(turn.begun.roots))
+            self._begin(turn.begun)
         if turn.emitted:
             tuples = sent(turn.sealed)
             spouts.emitted += turn.emitted
@@ -238,16 +255,73 @@ class SpoutHost:
             self._tell()
         self.go_on()
 
-    def _ended(self, completed: EndedTrees, failed: EndedTrees) -> None:
-        if len(completed):
+    def _begin(self, begun: Xors) -> None:
+        """Have the ackers follow trees of this slot."""
+        if self._ackers.wanted is None:
+            self._follow(begun)
+        else:
+            self._send(list(BegunTrees(begun).seal(self._ackers)))
+
+    def _follow(self, begun: Xors) -> None:
+        """Have the ackers of this slot follow trees."""
+        ends = []
+        for acker, mine in self._followed(begun.roots):
+            ends.append(acker.init(Xors(begun.roots[mine], begun.values[mine])))
+        self._tell_ends(ends)
+
+    def _answer(self, told: TreeAnswers) -> None:
+        """Give the ackers of this slot what bolts have said."""
+        ends = []
+        for acker, mine in self._followed(told.acked.roots):
+            ends.append(acker.ack(Xors(told.acked.roots[mine], told.acked.values[mine])))
+        for acker, mine in self._followed(told.failed):
+            ends.append(acker.fail(told.failed[mine]))
+        for acker, mine in self._followed(told.renewed):
+            acker.reset(told.renewed[mine])
+        self._tell_ends(ends, told.renewed)
+
+    def _followed(self, roots: Column) -> Iterator[tuple[Acker, Any]]:
+        """Yield the ackers of this slot that follow some of the trees, with their rows."""
+        if not len(roots):
+            return
+        if len(self.ackers) == 1:
+            yield next(iter(self.ackers.values())), slice(None)
+            return
+        numbers = self._ackers.of(roots)
+        for number, acker in self.ackers.items():
+            mine = np.flatnonzero(numbers == number)
+            if len(mine):
+                yield acker, mine
+
+    def _tell_ends(self, ends: Sequence[Ended], renewed: Column = NONE) -> None:
+        """Tell the slots of the spouts what the ackers of this slot found."""
+        told = TreeEnds(
+            np.concatenate([each.completed for each in ends] or [NONE]),
+            np.concatenate([each.failed for each in ends] or [NONE]),
+            renewed,
+        )
+        if self._ackers.wanted is None:
+            self._end(told)
+        else:
+            self._send(list(told.seal(self._ackers)))
+
+    def _end(self, ends: TreeEnds) -> None:
+        """End trees of this slot's spouts, or give them a new timeout."""
+        if len(ends.completed):
+            completed = self.trees.end(ends.completed)
             spouts = self._spouts
             took = (self._loop.now() - completed.started_s).astype(np.float32)
             spouts.latencies_s = np.concatenate((spouts.latencies_s, took))
+            self._count("completed", completed)
             for owner, message in zip(completed.owners.tolist(), completed.messages, strict=True):
                 self._runners[owner].ends.acked.append(message)
-        self._failed(failed, timed_out=False)
+        if len(ends.failed):
+            self._failed(self.trees.end(ends.failed), timed_out=False)
+        if len(ends.renewed):
+            self.trees.renew(ends.renewed)
 
     def _failed(self, trees: EndedTrees, *, timed_out: bool) -> None:
+        self._count("timed out" if timed_out else "failed", trees)
         by_owner: dict[int, list[Any]] = {}
         for owner, message in zip(trees.owners.tolist(), trees.messages, strict=True):
             by_owner.setdefault(owner, []).append(message)
@@ -256,8 +330,22 @@ class SpoutHost:
             runner.failed(messages)
             self._spouts.failed.append(FailedTrees(*runner.name, messages, timed_out))
 
+    def _count(self, how: str, trees: EndedTrees) -> None:
+        for acker, ended in self._by_acker(trees.roots).items():
+            self._pending_by[acker] -= ended
+            self._spouts.ends[how, acker] += ended
+
+    def _by_acker(self, roots: Column) -> dict[int, int]:
+        """Return how many of the trees each acker follows."""
+        if self._ackers.wanted is None:
+            return {self._slot: len(roots)} if len(roots) else {}
+        numbers, counts = np.unique(self._ackers.of(roots), return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
     def _rotate(self) -> None:
         if not self._closed:
+            for acker in self.ackers.values():
+                acker.rotate()
             self._failed(self.trees.rotate(), timed_out=True)
             self._loop.call_later(self._timeout_s, self._rotate)
             self.go_on()

@@ -35,7 +35,7 @@ from txtopo.runtime.resident.task_loop import TaskLoop
 from txtopo.runtime.resident.transport import Peers, TaskSocket
 from txtopo.runtime.resident.wire import Said, StageOrder, pack_answer, unpack_order
 from txtopo.runtime.scheduler import Beat, this_thread
-from txtopo.stages.anchoring.answers import has_answers
+from txtopo.stages.anchoring.answers import is_of_trees
 from txtopo.stages.anchoring.envelope import SlotReport, tuples_in
 from txtopo.stages.anchoring.sending import Sealed
 from txtopo.stages.anchoring.slot import Outcome, Slot
@@ -143,8 +143,8 @@ class BoltHost:
     def _take(self, sender: int, record: bytes) -> None:
         if self.spouts is None:
             return
-        if has_answers(record):
-            self.spouts.answer(record)
+        if is_of_trees(record):
+            self.spouts.hear(record)
         else:
             self._waiting.append((sender, tuples_in(record), record))
 

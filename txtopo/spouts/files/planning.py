@@ -557,6 +557,11 @@ class Cursor:
 
     def take(self, count: int) -> None:
         """Mark the next files as read."""
+        if not count:
+            return
+        first, last = self._place(self._queue[0]), self._place(self._queue[count - 1])
+        self._low = first if self._low is None else min(self._low, first)
+        self._listings = replace(self._listings, upto=last)
         for _ in range(count):
             file = self._queue.popleft()
             self._queue_bytes -= file.size
@@ -564,9 +569,6 @@ class Cursor:
             self._read.add(digest)
             self._recent.append(digest)
             self._facts[digest] = file
-            place = self._place(file)
-            self._low = place if self._low is None else min(self._low, place)
-            self._listings = replace(self._listings, upto=place)
             while len(self._recent) > RECENT_FILES_MAX:
                 self._prune(self._oldest())
 

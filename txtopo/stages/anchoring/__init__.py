@@ -8,14 +8,15 @@
   bolts still work. A part has envelopes and answers for slots, and a *report* for the driver.
 * **Spouts.** Each spout task (:class:`~txtopo.stages.anchoring.spout_task.ReliableSpoutTask`) has
   its own thread. :mod:`txtopo.runtime.reliable.spout_host` hosts those of a slot, with the list of
-  their pending trees and the acker that tells when these end. The roots of their trees are drawn so
-  that *root mod slots = slot*.
+  their pending trees and the ackers of the slot. A root tells the slot of its spout and its acker
+  (:class:`~txtopo.acking.Ackers`).
 * **An envelope** (:mod:`~txtopo.stages.anchoring.envelope`) goes from a slot to a slot. It holds
   tuples of one edge, as Arrow columns in segments of (sending task, receiving task). It also holds
   the *links* of the tuples as columns of root ids and edge ids. Most tuples have one link.
 * **Answers** (:mod:`~txtopo.stages.anchoring.answers`) go from a slot to the slot of an acker: one
   XOR for each root of which a tuple was acked, and the roots that were failed or given more time.
-  Nothing else of acking travels.
+  Only if the acker of a tree is not in the slot of its spout, more travels: its beginning to the
+  acker, and its end back. Both may overtake acks and be lost; then the tree times out.
 * **A report** (:mod:`~txtopo.stages.anchoring.envelope`) goes from a slot to the driver, after the
   envelopes and answers of the same part. It has the numbers of tuples that were consumed and sent,
   and what the spouts have done. A **grant** goes from the driver to a slot: what its spouts may
@@ -25,12 +26,12 @@
   see :mod:`txtopo.runtime.reliable.credit`. Slots never wait for each other, because two slots with
   tasks of each other's bolts would wait forever. So the number of tuples that wait in a slot is
   limited by what spouts may emit, multiplied by what bolts emit for each tuple.
-* **A lost slot** loses the memory of its bolts, its spouts with their pending trees and the acker,
+* **A lost slot** loses the memory of its bolts, its spouts with their pending trees, its ackers,
   and all that was on its way to it. It is started again with new bolts and spouts. Nothing else is
-  done about it: trees of other slots that had tuples in it time out, and their spouts emit them
-  again; what its own spouts had emitted is brought again by the sources. So envelopes are neither
-  acknowledged nor numbered. But they must not be *doubled*, because a tree with an edge that is
-  acked twice never gets complete. A slot that was cut off may still send to others: envelopes cause
-  duplicate work, and an ack says what is true, that a tuple was processed. Its reports must be
-  dropped.
+  done about it: trees of other slots that had tuples or their acker in it time out, and their
+  spouts emit them again; what its own spouts had emitted is brought again by the sources. So
+  records are neither acknowledged nor numbered. But they must not be *doubled*: a tree with an edge
+  that is acked twice never gets complete, and one that begins twice may seem complete. A slot that
+  was cut off may still send to others: envelopes cause duplicate work, and what it tells of trees
+  is true. Its reports must be dropped.
 """

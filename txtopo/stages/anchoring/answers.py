@@ -1,10 +1,13 @@
-"""Answers: acks, fails and new timeouts on their way from the slot of a bolt to that of an acker.
+"""Answers: what slots tell each other of trees, between the bolts, the ackers and the spouts.
 
-The acker of a tree is in slot *root mod slots*. All that a part of a work says of the trees of one
-slot is one record, which travels like an envelope: a header of 16 bytes, then 16 bytes (root, XOR)
-for each root of which tuples were acked, and 8 bytes for each root that was failed or given more
-time. An edge is acked once, so it costs 16 bytes at most, and less where several edges of a tree
-are acked in one part.
+* :class:`BegunTrees` go from the slot of a spout to that of an acker in another slot.
+* :class:`TreeAnswers` go from the slot of a bolt to that of an acker: acks, fails, new timeouts.
+* :class:`TreeEnds` go from the slot of an acker to that of a spout, if they are two.
+
+All that is told at once to one slot is one record, which travels like an envelope: a header of 16
+bytes, then 16 bytes (root, XOR) for each root that began or of which tuples were acked, and 8 bytes
+for each other root. An edge is acked once, so it costs 16 bytes at most, and less where several
+edges of a tree are acked in one part.
 """
 
 from __future__ import annotations
@@ -15,14 +18,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from txtopo.acking import NONE, Column, Xors
+from txtopo.acking import NONE, Ackers, Column, Xors
 from txtopo.stages.anchoring.sending import Sealed
 
-ANSWERS = 0x53
+BEGUN, ANSWERS, ENDS = 0x53, 0x54, 0x55
 
-# kind, acked, failed, renewed
+# kind, and the lengths of three columns; the first one of BEGUN and ANSWERS has its XORs after it
 _HEADER = struct.Struct("<Iiii")
 _KIND = struct.Struct("<I")
+
+
+class BegunTrees(NamedTuple):
+    """Trees that have begun.
+
+    Attributes:
+        begun: Their roots with the XOR of the edges that the spout made.
+    """
+
+    begun: Xors = Xors()
+
+    def seal(self, ackers: Ackers) -> Iterator[Sealed]:
+        """Yield a record for each slot that has an acker of these."""
+        yield from _sealed(BEGUN, self.begun, (), (ackers.slots_of(self.begun.roots),))
 
 
 class TreeAnswers(NamedTuple):
@@ -38,38 +55,71 @@ class TreeAnswers(NamedTuple):
     failed: Column = NONE
     renewed: Column = NONE
 
-    def seal(self, slots: int) -> Iterator[Sealed]:
-        """Yield a record for each slot that has a tree of these; *slots* is the number of all."""
-        columns = (*self.acked, self.failed, self.renewed)
-        if slots == 1:
-            if any(map(len, columns)):
-                yield Sealed(0, _record(columns), 0)
+    def seal(self, ackers: Ackers) -> Iterator[Sealed]:
+        """Yield a record for each slot that has an acker of these."""
+        columns = (self.failed, self.renewed)
+        if ackers.slots == 1:
+            if any(map(len, (self.acked.roots, *columns))):
+                yield Sealed(0, _record(ANSWERS, self.acked, columns), 0)
             return
-        homes = [roots % np.uint64(slots) for roots in (self.acked.roots, *columns[2:])]
-        for slot in np.unique(np.concatenate(homes)).tolist():
-            acked, failed, renewed = (home == slot for home in homes)
-            mine = (acked, acked, failed, renewed)
-            picked = tuple(column[rows] for column, rows in zip(columns, mine, strict=True))
-            yield Sealed(slot, _record(picked), 0)
+        to = tuple(map(ackers.slots_of, (self.acked.roots, *columns)))
+        yield from _sealed(ANSWERS, self.acked, columns, to)
 
 
-def has_answers(record: bytes) -> bool:
-    """Return whether a record is one of answers, not an envelope."""
+class TreeEnds(NamedTuple):
+    """What an acker tells the spouts of its trees.
+
+    Attributes:
+        completed: Roots of trees that were completed.
+        failed: Roots of trees that failed.
+        renewed: Roots of trees that were given a new timeout. A root may occur twice.
+    """
+
+    completed: Column = NONE
+    failed: Column = NONE
+    renewed: Column = NONE
+
+    def seal(self, ackers: Ackers) -> Iterator[Sealed]:
+        """Yield a record for each slot that has a spout of these."""
+        yield from _sealed(ENDS, None, self, tuple(map(ackers.spouts_of, self)))
+
+
+def is_of_trees(record: bytes) -> bool:
+    """Return whether a record tells of trees, and is not an envelope."""
     kind: int = _KIND.unpack_from(record)[0]
-    return kind == ANSWERS
+    return kind in (BEGUN, ANSWERS, ENDS)
 
 
-def open_answers(record: bytes) -> TreeAnswers:
-    """Read a record of answers."""
-    _, acked, failed, renewed = _HEADER.unpack_from(record)
-    column = np.frombuffer(record, np.uint64, 2 * acked + failed + renewed, _HEADER.size)
-    rest = column[2 * acked :]
-    return TreeAnswers(
-        Xors(column[:acked], column[acked : 2 * acked]), rest[:failed], rest[failed:]
-    )
+def open_told(record: bytes) -> BegunTrees | TreeAnswers | TreeEnds:
+    """Read a record that tells of trees."""
+    kind, first, second, _ = _HEADER.unpack_from(record)
+    column = np.frombuffer(record, np.uint64, offset=_HEADER.size)
+    if kind == ENDS:
+        return TreeEnds(column[:first], column[first : first + second], column[first + second :])
+    xors = Xors(column[:first], column[first : 2 * first])
+    if kind == BEGUN:
+        return BegunTrees(xors)
+    rest = column[2 * first :]
+    return TreeAnswers(xors, rest[:second], rest[second:])
 
 
-def _record(columns: tuple[Column, ...]) -> bytes:
-    acked, _, failed, renewed = map(len, columns)
-    header = _HEADER.pack(ANSWERS, acked, failed, renewed)
-    return b"".join((header, *(np.ascontiguousarray(column).data for column in columns)))
+def _sealed(
+    kind: int, xors: Xors | None, columns: tuple[Column, ...], to: tuple[Column, ...]
+) -> Iterator[Sealed]:
+    """Yield a record for each slot; *to* has the slots of each root of the XORs and the columns."""
+    for slot in np.unique(np.concatenate(to)).tolist():
+        picked = [slots == slot for slots in to]
+        mine = None
+        if xors is not None:
+            first = picked.pop(0)
+            mine = Xors(xors.roots[first], xors.values[first])
+        rest = tuple(column[rows] for column, rows in zip(columns, picked, strict=True))
+        yield Sealed(slot, _record(kind, mine, rest), 0)
+
+
+def _record(kind: int, xors: Xors | None, columns: tuple[Column, ...]) -> bytes:
+    heads = columns if xors is None else (xors.roots, *columns)
+    lengths = [*map(len, heads), 0, 0, 0][:3]
+    written = columns if xors is None else (*xors, *columns)
+    header = _HEADER.pack(kind, *lengths)
+    return b"".join((header, *(np.ascontiguousarray(column).data for column in written)))

@@ -243,6 +243,9 @@ class SpoutReport:
         latencies_s: How long each tree took that was completed.
         failed: The trees that failed.
         replays: Number of trees that have begun and whose message id had failed.
+        pending_by: Number of trees that each acker follows, by its number.
+        ends: Number of trees that ended, by how and the number of their acker; how is completed,
+            failed or timed out.
     """
 
     granted: int = 0
@@ -255,6 +258,8 @@ class SpoutReport:
     latencies_s: npt.NDArray[np.float32] = field(default_factory=lambda: _NO_SECONDS)
     failed: list[FailedTrees] = field(default_factory=list)
     replays: int = 0
+    pending_by: Counter[int] = field(default_factory=Counter)
+    ends: Counter[tuple[str, int]] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)

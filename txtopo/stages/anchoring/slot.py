@@ -45,6 +45,7 @@ from txtopo.errors import FailedException
 from txtopo.stages.anchoring.answers import TreeAnswers
 from txtopo.stages.anchoring.envelope import Complaint, Links, SlotReport, TreeInputs, open_envelope
 from txtopo.stages.anchoring.sending import AnchoredRows, Sealed, Sending, sent
+from txtopo.stages.anchoring.spout_task import ackers_of
 from txtopo.stages.program import PlannedComponent, Program
 from txtopo.stages.tasks import rows_of
 from txtopo.tuples import TICK, Origin
@@ -53,7 +54,7 @@ from txtopo.tuples import TICK, Origin
 class Outcome(NamedTuple):
     """A part of a work: records for slots, also for this one, and a report. Send the report last.
 
-    The records are envelopes for other slots, then the answers for each acker.
+    The records are envelopes for other slots, then the answers for each slot with ackers.
     """
 
     sealed: list[Sealed]
@@ -96,6 +97,7 @@ class Slot:
         self._slot = slot
         self._ids = Ids(seed)
         self._tasks: dict[tuple[str, int], BoltTask] = {}
+        self._ackers = ackers_of(program)
         edges = program.edges
         self._pulse = pulse
         self._leave = leave
@@ -193,7 +195,7 @@ class Slot:
         self._pulse.left()
         outcome, self._outcome = self._outcome, Outcome([], SlotReport())
         outcome.report.sent = sent(outcome.sealed)
-        outcome.sealed.extend(self._answers.seal(self._program.slots))
+        outcome.sealed.extend(self._answers.seal(self._ackers))
         self._answers = TreeAnswers()
         outcome.report.consumed, self._told = done - self._told, done
         return outcome

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from txtopo.acking import NONE, Column, Ids, Xors
+from txtopo.acking import NONE, Ackers, Column, Ids, Xors
 from txtopo.collector import SpoutOutputCollector
 from txtopo.spouts.spout import Spout
 from txtopo.stages.anchoring.envelope import Complaint, Count, Links
@@ -19,6 +19,18 @@ from txtopo.stages.program import PlannedComponent, Program
 # Limits of a turn. Larger envelopes are cheaper, but the first tuple of a turn waits for the last.
 TURN_TUPLES_MAX = 2_000
 TURN_S = 0.005
+
+
+def spout_tasks(program: Program) -> list[tuple[PlannedComponent, int]]:
+    """Return all spout tasks; number i lives in slot *i mod slots*."""
+    spouts = [each for each in program.components.values() if each.role.spout]
+    return [(spout, task) for spout in spouts for task in range(spout.tasks)]
+
+
+def ackers_of(program: Program) -> Ackers:
+    """Return the ackers of a topology."""
+    spout_slots = min(len(spout_tasks(program)), program.slots)
+    return Ackers(program.slots, spout_slots, program.config.ackers)
 
 
 @dataclass(slots=True)
@@ -82,7 +94,7 @@ class ReliableSpoutTask:
         program: The topology.
         component: The spout.
         task: Index of the task.
-        slot: The slot that it lives in, whose acker follows its trees.
+        slot: The slot that it lives in.
         seed: Seed of the ids of tuples.
         now: Returns the time in seconds.
     """

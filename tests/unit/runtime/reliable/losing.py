@@ -150,6 +150,7 @@ def run(
         message_timeout_s=TIMEOUT_S,
         slots=chance.randint(*slots),
         max_spout_pending=chance.choice([None, 5]),
+        ackers=chance.choice([None, None, 1, 2, 5]),
     )
     cluster = SimulatedCluster(seed)
     cluster.start(builder.build_topology(), config)

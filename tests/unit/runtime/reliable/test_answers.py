@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.unit.runtime.reliable.bolts import WORD, ByHand, Forward, rows
 from txtopo import BasicBolt, Bolt, Config, OutputCollector, TopologyBuilder, Tuple
-from txtopo.acking import Column, Xors
+from txtopo.acking import Ackers, Column, Xors
 from txtopo.collector import BatchOutputCollector
 from txtopo.runtime.resident.wire import Said, pack_said, unpack_said
 from txtopo.spouts import MemorySpout
-from txtopo.stages.anchoring.answers import TreeAnswers, has_answers, open_answers
+from txtopo.stages.anchoring.answers import TreeAnswers, is_of_trees, open_told
 from txtopo.stages.anchoring.envelope import FailedTrees, SlotReport, SpoutReport
 from txtopo.stages.anchoring.sending import Sealed
 from txtopo.testing import SimulatedCluster
@@ -26,27 +26,35 @@ LIVES_BYTES = 16
 """The lives of sender and receiver go before each record on Spark."""
 
 
-@given(st.dictionaries(IDS, IDS), st.lists(IDS), st.lists(IDS), st.integers(1, 5))
-def test_each_answer_gets_to_the_slot_of_its_root(
-    acked: dict[int, int], failed: list[int], renewed: list[int], slots: int
+@given(
+    st.dictionaries(IDS, IDS),
+    st.lists(IDS),
+    st.lists(IDS),
+    st.integers(1, 5),
+    st.sampled_from([None, 1, 3]),
+)
+def test_each_answer_gets_to_the_slot_of_its_acker(
+    acked: dict[int, int], failed: list[int], renewed: list[int], slots: int, wanted: int | None
 ) -> None:
+    ackers = Ackers(slots, slots, wanted)
     answers = TreeAnswers(
         Xors(_column(acked), _column(acked.values())), *map(_column, (failed, renewed))
     )
 
-    sealed = list(answers.seal(slots))
+    sealed = list(answers.seal(ackers))
 
     assert len({each.to_slot for each in sealed}) == len(sealed)
-    assert all(has_answers(each.record) and not each.tuples for each in sealed)
+    assert all(is_of_trees(each.record) and not each.tuples for each in sealed)
     got: tuple[dict[int, int], list[int], list[int]] = ({}, [], [])
     for each in sealed:
-        opened = open_answers(each.record)
+        opened = open_told(each.record)
+        assert isinstance(opened, TreeAnswers)
         of_acked, *others = opened.acked.roots.tolist(), opened.failed, opened.renewed
         got[0].update(zip(of_acked, opened.acked.values.tolist(), strict=True))
         for kept, roots in zip(got[1:], others, strict=True):
             kept += roots.tolist()
         for root in (*of_acked, *opened.failed.tolist(), *opened.renewed.tolist()):
-            assert root % slots == each.to_slot
+            assert ackers.slots_of(_column([root])) == each.to_slot
     assert got[0] == acked
     assert (sorted(got[1]), sorted(got[2])) == (sorted(failed), sorted(renewed))
 
@@ -81,8 +89,8 @@ def test_acks_take_at_most_20_bytes_for_each_edge(
     sizes: list[int] = []
     seal = TreeAnswers.seal
 
-    def counted(answers: TreeAnswers, slots: int) -> Iterator[Sealed]:
-        for each in seal(answers, slots):
+    def counted(answers: TreeAnswers, ackers: Ackers) -> Iterator[Sealed]:
+        for each in seal(answers, ackers):
             sizes.append(len(each.record) + LIVES_BYTES)
             yield each
 

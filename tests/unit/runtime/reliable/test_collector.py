@@ -217,7 +217,55 @@ def test_the_ackers_of_the_slots_share_the_trees(slots: int) -> None:
     assert pending == ({0: 8} if slots == 1 else {0: 4, 1: 2, 2: 2})
     assert cluster.progress.pending == 8
     for slot, life in lives.items():
-        assert {root % slots for root in life.spouts.trees.acker.roots()} == {slot}
+        assert {root % slots for root in life.spouts.ackers[slot].roots()} == {slot}
+
+
+def as_told(collector: OutputCollector, tuple: Tuple) -> None:
+    if tuple["word"] == "ack":
+        collector.ack(tuple)
+    elif tuple["word"] == "fail":
+        collector.fail(tuple)
+
+
+@pytest.mark.parametrize("ackers", [None, 1, 2, 7])
+def test_each_acker_tells_what_became_of_its_trees(ackers: int | None) -> None:
+    config = Config(slots=3, ackers=ackers, message_timeout_s=10)
+    feeder, cluster = started(ByHand(as_told), config=config, parallelism=2, spouts=2)
+    for id in range(90):
+        feeder.feed(["ack" if id % 3 else "fail"], id)
+    for id in range(90, 100):
+        feeder.feed(["hold"], id)
+    cluster.advance(5)
+
+    found = cluster.progress.ackers
+    assert [each.number for each in found] == list(range(ackers or 2))
+    assert [each.slot for each in found] == [number % 2 for number in range(ackers or 2)]
+    assert sum(each.trees for each in found) == 10
+    assert sum(each.completed for each in found) == len(feeder.acked) == 60
+    assert sum(each.failed for each in found) == len(feeder.failed) == 30
+    assert all(each.completed for each in found)
+
+    cluster.advance(20)
+
+    found = cluster.progress.ackers
+    assert sum(each.timed_out for each in found) == cluster.progress.timed_out == 10
+    assert sum(each.trees for each in found) == 0
+
+
+def test_the_loss_of_a_slot_with_an_acker_leaves_its_trees_of_other_slots_to_the_timeout() -> None:
+    config = Config(slots=2, ackers=1, message_timeout_s=10)
+    feeder, cluster = started(Hold(), config=config, parallelism=1, spouts=2)
+    for id in range(10):
+        feeder.feed(["hold"], id)
+    cluster.advance(1)
+    theirs = cluster._live().slots._lives[1].spouts
+    assert (len(theirs.trees), theirs.ackers) == (5, {})
+
+    cluster.kill_slot(0)
+    cluster.advance(30)
+
+    assert cluster.progress.timed_out == len(feeder.failed) == 5
+    assert cluster.progress.trees_lost == 5
 
 
 def test_max_spout_pending_holds_the_spout_back() -> None:

@@ -16,7 +16,7 @@ from txtopo.acking import Acker, Xors, joined
 from txtopo.collector import BatchOutputCollector, Pulse
 from txtopo.runtime.reliable import carrier
 from txtopo.spouts import MemorySpout
-from txtopo.stages.anchoring.answers import has_answers, open_answers
+from txtopo.stages.anchoring.answers import TreeAnswers, is_of_trees, open_told
 from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room
 from txtopo.stages.program import Program, compile_program
@@ -201,14 +201,15 @@ def worked(words: int, pulse: type[Pulse] = Always) -> tuple[Acker, list[Outcome
 
 def envelopes(parts: list[Outcome]) -> list[bytes]:
     sealed = [each for part in parts for each in part.sealed]
-    return [each.record for each in sealed if not has_answers(each.record)]
+    return [each.record for each in sealed if not is_of_trees(each.record)]
 
 
 def acks(part: Outcome) -> Xors:
     """Return the acks of a part; all trees are those of slot 0."""
-    found = [each for each in part.sealed if has_answers(each.record)]
+    found = [each for each in part.sealed if is_of_trees(each.record)]
     assert {each.to_slot for each in found} <= {0}
-    return joined([open_answers(each.record).acked for each in found])
+    told = [open_told(each.record) for each in found]
+    return joined([each.acked for each in told if isinstance(each, TreeAnswers)])
 
 
 @pytest.mark.rule("txtopo.stages.anchoring.slot", "Rules", 2, 3)

@@ -206,8 +206,8 @@ def test_answers_after_the_timeout_change_nothing_and_leave_nothing_behind() -> 
 
     lives = cluster._live().slots._lives.values()
     assert (feeder.acked, sorted(feeder.failed)) == ([], [1, 1, 2])
-    for trees in (life.spouts.trees for life in lives):
-        assert (len(trees), len(trees.acker)) == (0, 0)
+    for spouts in (life.spouts for life in lives):
+        assert len(spouts.trees) == sum(len(each) for each in spouts.ackers.values()) == 0
 
 
 class Talks(MemorySpout):

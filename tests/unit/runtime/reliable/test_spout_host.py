@@ -11,11 +11,19 @@ import pytest
 
 from tests.unit.runtime.reliable.bolts import WORD, Forward, Seen, rows
 from txtopo import Config, Spout, TopologyBuilder
+from txtopo.acking import Xors
 from txtopo.runtime.reliable.spout_host import SpoutHost
 from txtopo.spouts import MemorySpout
-from txtopo.stages.anchoring.answers import TreeAnswers
+from txtopo.stages.anchoring.answers import (
+    BegunTrees,
+    TreeAnswers,
+    TreeEnds,
+    is_of_trees,
+    open_told,
+)
 from txtopo.stages.anchoring.envelope import SlotReport, SpoutGrant, open_envelope
 from txtopo.stages.anchoring.sending import Sealed
+from txtopo.stages.anchoring.spout_task import ackers_of
 from txtopo.stages.program import compile_program
 from txtopo.testing import FeederSpout, spouts
 from txtopo.testing.cluster import VirtualTime
@@ -37,7 +45,6 @@ class Hosted:
         self.time.start(lambda: None, self._crashed)
         self.sealed: list[Sealed] = []
         self.told: list[SlotReport] = []
-        self._slots = slots
         self.host = SpoutHost(self.program, slot, self.time, self.sealed.extend, self._changed)
         self.host.open()
         self.pass_time()
@@ -64,14 +71,15 @@ class Hosted:
 
     def answer(self, count: int, *, acked: bool = True) -> None:
         """Ack or fail the first tuples that were sent and not answered yet."""
-        links = [open_envelope(each.record).links for each in self.sealed]
+        envelopes = [each.record for each in self.sealed if not is_of_trees(each.record)]
+        links = [open_envelope(each).links for each in envelopes]
         roots, ids = (np.concatenate(column) for column in list(zip(*links, strict=True))[:2])
         self.sealed.clear()
         answers = TreeAnswers(failed=roots[:count])
         if acked:
             answers = TreeAnswers(answers.acked._replace(roots=roots[:count], values=ids[:count]))
-        for sealed in answers.seal(self._slots):
-            self.host.answer(sealed.record)
+        for sealed in answers.seal(ackers_of(self.program)):
+            self.host.hear(sealed.record)
         self.host.go_on()
 
     def _changed(self) -> None:
@@ -308,3 +316,84 @@ def test_a_spout_that_is_shared_with_a_test_says_so_in_another_process(
     assert crash is not None
     assert crash.component == "spout-0"
     assert "use Config(carrier='local')" in str(crash.error)
+
+
+class Apart:
+    """A spout in slot 0 whose acker is in slot 1: two hosts, and what one sent to the other."""
+
+    def __init__(self) -> None:
+        config = replace(CONFIG, ackers=2)
+        source = MemorySpout(rows(*WORDS), WORD)
+        silent = FeederSpout(WORD)
+        self.spout = Hosted(source, silent, config=config, slots=2)
+        self.acker = Hosted(source, silent, config=config, slot=1, slots=2)
+        self.spout.grant(1, tuples=len(WORDS))
+
+    def begun(self) -> list[bytes]:
+        """Return what the acker in the other slot is told of trees that have begun."""
+        sealed = [each for each in self.spout.sealed if is_of_trees(each.record)]
+        there = [each.record for each in sealed if each.to_slot == 1]
+        assert all(isinstance(open_told(each), BegunTrees) for each in there)
+        return there
+
+    def roots(self) -> Any:
+        """Return the roots that the acker in the other slot follows, and the edge of each."""
+        (told,) = map(open_told, self.begun())
+        assert isinstance(told, BegunTrees)
+        return told.begun
+
+    def hear(self, told: BegunTrees | TreeAnswers) -> None:
+        """Have the other slot hear of trees."""
+        for each in told.seal(ackers_of(self.acker.program)):
+            self.acker.host.hear(each.record)
+
+    def tell_spout(self) -> list[TreeEnds]:
+        """Carry to the spout what the acker has sent, and return it."""
+        sealed = list(self.acker.sealed)
+        self.acker.sealed.clear()
+        assert {each.to_slot for each in sealed} <= {0}
+        for each in sealed:
+            self.spout.host.hear(each.record)
+        self.spout.host.go_on()
+        self.spout.pass_time()
+        ends = [open_told(each.record) for each in sealed]
+        return [each for each in ends if isinstance(each, TreeEnds)]
+
+
+@pytest.mark.rule("txtopo.runtime.reliable.spout_host", "Rules", 7)
+def test_an_acker_in_another_slot_tells_the_spout_how_its_trees_ended() -> None:
+    apart = Apart()
+    edges = apart.roots()
+    count = len(edges.roots)
+    assert 0 < count < len(WORDS)  # the others are followed in the slot of the spout
+
+    apart.hear(BegunTrees(edges))
+    apart.hear(TreeAnswers(Xors(edges.roots[1:], edges.values[1:]), failed=edges.roots[:1]))
+    ended = apart.tell_spout()
+
+    assert sorted(root for each in ended for root in each.completed) == sorted(edges.roots[1:])
+    assert apart.spout.last.pending == len(WORDS) - count
+    assert apart.spout.last.pending_by == {0: len(WORDS) - count}
+    apart.spout.host.hear(
+        next(TreeEnds(completed=edges.roots).seal(ackers_of(apart.spout.program))).record
+    )
+    assert len(apart.spout.host.trees) == len(WORDS) - count
+
+
+def test_a_tree_of_an_acker_in_another_slot_gets_more_time_in_both() -> None:
+    apart = Apart()
+    edges = apart.roots()
+    apart.hear(BegunTrees(edges))
+    for _ in range(2):
+        apart.hear(TreeAnswers(renewed=edges.roots))
+        apart.tell_spout()
+        for hosted in (apart.spout, apart.acker):
+            hosted.pass_time(CONFIG.message_timeout_s)
+
+    apart.hear(TreeAnswers(edges))
+    (ended,) = apart.tell_spout()
+
+    assert sorted(ended.completed) == sorted(edges.roots)
+    told = [each.spouts for each in apart.spout.told if each.spouts is not None]
+    assert sum(each.ends["completed", 1] for each in told) == len(edges.roots)
+    assert sum(each.ends["timed out", 0] for each in told) > 0

@@ -120,23 +120,29 @@ def test_what_prepare_emits_is_sent_without_waiting_for_an_input() -> None:
         wait_until(lambda: ("hello", "first") in seen.notes, "the bolt has got the tuple")
 
 
-def test_tuples_go_from_slot_to_slot() -> None:
-    """With four slots every word passes through two others than those of its own bolt."""
+@pytest.mark.parametrize("ackers", [None, 3])
+def test_tuples_go_from_slot_to_slot(ackers: int | None) -> None:
+    """With four slots every word passes through two others than those of its own bolt.
+
+    With three ackers in two slots, trees begin and end in slots that are not their acker's, too.
+    """
     feeder = FeederSpout(WORD)
     builder = TopologyBuilder()
-    builder.set_spout("words", feeder)
+    builder.set_spout("words", feeder, 2)
     builder.set_bolt("first", Forward(), 4).shuffle_grouping("words")
     builder.set_bolt("second", Forward(), 4).fields_grouping("first", "word")
     builder.set_bolt("third", Forward(), 4).shuffle_grouping("second")
     for id in range(500):
         feeder.feed([f"word {id}"], id)
 
-    with Resident(builder.build_topology(), Config(), slots=4) as resident:
+    with Resident(builder.build_topology(), Config(ackers=ackers), slots=4) as resident:
         resident.run.process_all_available(LIMIT_S)
         progress = resident.run.last_progress
 
     assert progress is not None
     assert sorted(feeder.acked) == list(range(500))
+    assert sum(each.completed for each in progress.ackers) == 500
+    assert [each.slot for each in progress.ackers] == ([0, 1] if ackers is None else [0, 1, 0])
     assert (progress.failed, progress.timed_out, progress.backlog) == (0, 0, 0)
     assert progress.executed == {"first": 500, "second": 500, "third": 500}
 

@@ -1248,6 +1248,10 @@
         ["lost with them", number(trees.trees_lost), "", trees.trees_lost > 0],
       ]);
       fill(find("#bolts"), BOLT_COLUMNS, Array.isArray(trees.bolts) ? trees.bolts.filter(Boolean) : []);
+      const ackers = Array.isArray(trees.ackers) ? trees.ackers.filter(Boolean) : [];
+      fill(find("#ackers"), ACKER_COLUMNS, ackers.slice(0, ACKERS_MAX));
+      say(find("#ackers-note"), !ackers.length ? "none: at most once" : ackers.length > ACKERS_MAX ? `the first ${ACKERS_MAX} of ${number(ackers.length)}` : "");
+      show(find("#ackers").parentElement, ackers.length > 0);
     }
 
     renderStates(states) {
@@ -1440,6 +1444,11 @@
     { name: "bolt", cell: (b) => asText(b.component) },
     ...["executed", "emitted", "acked", "failed"].map((name) => ({ name, number: true, cell: (b) => number(b[name]) })),
   ];
+
+  const ACKERS_MAX = 100;
+  const ACKER_COLUMNS = ["acker", "slot", "trees", "completed", "failed", "timed out"].map((name) => ({
+    name, number: true, cell: (a) => number(a[name === "acker" ? "number" : name.replace(" ", "_")]),
+  }));
 
   const TXID_COLUMNS = [
     { name: "txid", number: true, fill: (td, { row }) => link(td, number(row.txid), `#${row.txid}`) },
