@@ -7,7 +7,7 @@ right.
 
 * :class:`DyingSuite`: commits of partial aggregates, groups, and the first start.
 * :class:`DyingPutsSuite`: commits of final values; redos; a table that is given columns.
-* :class:`RaisingSuite`: rows that raise when they are read. The same object goes on.
+* :class:`RaisingSuite`: rows that raise when they are read. The same object continues.
 """
 
 from __future__ import annotations
