@@ -2,9 +2,9 @@
 
 Run it with ``python examples/own_database.py``. It prints the total after each batch. Kill it at
 any moment and run it again: it continues, and no word counts twice. Delete ``txtopo-zookeeper`` and
-the database together to begin anew.
+the database together to begin again.
 
-The committer writes to the database by itself, and keeps the txid beside the count. The page
+The committer writes to the database by itself, and keeps the txid next to the count. The page
 ``docs/how-to/own-database.md`` explains each condition of its transaction.
 """
 

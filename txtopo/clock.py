@@ -23,7 +23,7 @@ def wall_clock() -> float:
 
 
 def steady() -> float:
-    """Return seconds on a clock that nobody sets, and that goes on while the machine sleeps."""
+    """Return seconds on a clock that nobody sets, and that continues while the machine sleeps."""
     return _asleep_too()
 
 

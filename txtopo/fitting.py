@@ -7,7 +7,7 @@ Given values (:func:`exact`)
 ----------------------------
 A value of the user's program has the type of its field, or one that Python takes for it: a subclass
 (an enum of ``str``, a ``Timestamp`` of pandas), a scalar of NumPy, a whole number for a ``double``.
-It becomes a value of the plain Python type. ``NaT`` is no time, so it becomes None. Refused are
+It becomes a value of the plain Python type. ``NaT`` is not a time, so it becomes None. Refused are
 parts of a microsecond, and whole numbers that a ``double`` or ``float`` does not have. Only a
 ``float`` may round: Python has no type with its 24 bits, so a ``float`` of Python becomes the
 nearest one.
@@ -87,7 +87,7 @@ def moment(value: Any) -> datetime.datetime | None:
     """Return a date with a time as a plain one, with its zone or without; None for ``NaT``.
 
     Raises:
-        TypeError: It is no datetime.
+        TypeError: It is not a datetime.
         NotExact: It has parts of a microsecond, or is in a year that Python does not have.
     """
     if type(value) is datetime.datetime:

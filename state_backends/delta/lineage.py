@@ -1,7 +1,7 @@
 """Lineage: whether the newest version of a table follows from what the last commits of ours left.
 
 ``RESTORE``, and whoever else changes the rows of a state, makes a new version and leaves the
-transaction as it is. So the ledger goes on to say what the rows do not hold any more.
+transaction as it is. So the ledger still says what the rows do not hold any more.
 
 Rules
 -----
@@ -104,7 +104,7 @@ def _is_ours(commit: Mapping[str, Any]) -> bool:
 
 
 def _written(commit: Mapping[str, Any]) -> str | None:
-    """Return the ledger of a commit of ours that is no claim, which has the number 0."""
+    """Return the ledger of a commit of ours that is not a claim, which has the number 0."""
     ledger = notes_of(commit).get(LEDGER)
     return ledger if ledger is not None and unpacked(int(ledger))[2] else None
 

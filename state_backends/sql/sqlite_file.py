@@ -1,6 +1,6 @@
 """Which files a connection to SQLite has open, and whether they are still in their place.
 
-A program that has a file open goes on reading and writing it after it was removed, or after another
+A program that has a file open continues to read and write it after it was removed, or after another
 one was moved to its place. SQLite does not look. So batches would be committed into a file that
 nobody can open any more, and a reader would see for ever what was there once. The log (``-wal``)
 and its index (``-shm``) are parts of the database: whoever opens it without them sees an older one.

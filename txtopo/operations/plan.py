@@ -4,7 +4,7 @@ A verb that changes something returns a plan and has written nothing yet. ``prin
 steps and ``plan.apply()`` does them. ``apply`` first looks again, while it leads, and refuses if
 the steps have changed. Before each look the program is compared with the topology that ran, see
 :mod:`txtopo.operations.program`. The process may be killed after any step: the same verb with the
-same arguments then goes on, and its plan has no steps once nothing is left to do.
+same arguments then continues, and its plan has no steps once nothing is left to do.
 
 A verb of more than one step first writes its name and arguments into ``/current``, and removes them
 with its last step. In between no coordinator starts, and ``repair_node`` is the only other verb

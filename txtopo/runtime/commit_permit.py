@@ -15,7 +15,7 @@ Rules
    ledgers refuse what comes late.
 
 What remains is a process that is frozen between its question and the write of the user's code, and
-goes on after another one has taken over. Only the database can refuse that write.
+continues after another one has taken over. Only the database can refuse that write.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 Planned time never goes back. If one batch were planned while the driver's clock is a day ahead, no
 window would close by the clock for a day, all rows of the present would be late, and running values
 would expire. So the wall clock, which may be set, is believed only as far as it agrees with the
-steady clock, which nobody sets, and which goes on while the machine sleeps.
+steady clock, which nobody sets, and which continues while the machine sleeps.
 
 Rules
 -----
 1. The wall clock is believed while it has gone as far as the steady clock since the last look at
    both, within ``JUMP_S``. So a clock that is corrected slowly is followed.
-2. A clock that has jumped, ahead or back, is in doubt: time goes on by the steady clock, from where
-   the wall clock was believed last.
+2. A clock that has jumped, ahead or back, is in doubt: time continues by the steady clock, from
+   where the wall clock was believed last.
 3. A clock that is back where it would be without the jump is believed again, at once.
 4. A jump that has lasted for ``LASTS_S`` was a correction: the clock is believed. One that jumps
    again has to last from then on.
@@ -20,8 +20,8 @@ Rules
 what the wall clock does                             the time of a plan
 ===================================================  ==========================================
 agrees, drifts, is slewed                            the wall clock
-is ahead for two seconds, or for minutes             goes on by the steady clock
-is set back for a moment                             goes on by the steady clock
+is ahead for two seconds, or for minutes             continues by the steady clock
+is set back for a moment                             continues by the steady clock
 is set, and stays                                    by the steady clock for ``LASTS_S``, then the
                                                      wall clock
 jumps while the machine sleeps: both clocks count    the wall clock
@@ -112,9 +112,8 @@ class PlanClock:
         if not ahead_s:
             return None
         way = "ahead" if ahead_s > 0 else "back"
-        return (
-            f"the clock of this driver went {way} by {abs(ahead_s):.0f} s; time goes on without it"
-        )
+        went = f"the clock of this driver went {way} by {abs(ahead_s):.0f} s"
+        return f"{went}; time continues without it"
 
     def now(self) -> float:
         """Return seconds on a clock that only goes forward."""
@@ -138,7 +137,7 @@ class PlanClock:
             return offset_s
         if doubt is None:
             self._log(
-                "has jumped, so time goes on without it for what is planned, until it is back or "
+                "has jumped, so time continues without it for what is planned, until it is back or "
                 f"has stayed so for {LASTS_S:g} s; set it right",
                 offset_s - known_s,
             )

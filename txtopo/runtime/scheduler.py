@@ -54,7 +54,7 @@ class Scheduler(Protocol):
         ...
 
     def steady(self) -> float:
-        """Return seconds on a clock that nobody sets, and that goes on while the machine sleeps.
+        """Return seconds on a clock that nobody sets, and that continues while the machine sleeps.
 
         It tells how far the wall clock should have gone, and nothing waits by it.
         """

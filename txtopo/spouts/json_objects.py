@@ -22,14 +22,14 @@ digits is refused, unless those beyond are zeros.
 One object a record
 -------------------
 Arrow's parser reads a block of records at once, ten times as fast as a parser that is called for
-each record. But it does not know records: several objects may be on a line, or an object may go on
-after a newline, and only their total number can be compared. Worse, a ``null`` outside of an object
-makes it write to memory that it does not own, and the process dies. So a block is checked before it
-is parsed:
+each record. But it does not know records: several objects may be on a line, or an object may
+continue after a newline, and only their total number can be compared. Worse, a ``null`` outside of
+an object makes it write to memory that it does not own, and the process dies. So a block is checked
+before it is parsed:
 
 * Every record begins with ``{`` and ends with ``}``; there is one newline between two records and
   none inside. Arrow refuses a newline in a string. So all strings are closed at a newline, and an
-  object that went on after it would need a comma between ``}`` and ``{``. Hence none does: each
+  object that continued after it would need a comma between ``}`` and ``{``. Hence none does: each
   record holds one object or more, and nothing of an earlier record.
 * Outside of strings, every ``}`` is followed by ``,``, ``}``, ``]`` or the end of the record. The
   first three cannot follow an object at the top level, or Arrow refuses them. Hence nothing

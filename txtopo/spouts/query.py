@@ -12,9 +12,9 @@ which may be an equal number; metadata without it is of an earlier version, and 
 
 Rows
 ----
-1. A row whose key is a time that has not come yet is not there yet: it is no newest key, and no
-   batch reads up to it. So one row of a writer whose clock is ahead does not take the position past
-   all rows of the present. It is told, and read when its time has come.
+1. A row whose key is a time that has not come yet is not there yet: it is not the newest key, and
+   no batch reads up to it. So one row of a writer whose clock is ahead does not take the position
+   past all rows of the present. It is told, and read when its time has come.
 2. No such bound is known of numbers. A row whose number is far ahead, as one typed by hand, is
    read, and the position with it. The rows that follow then have keys within the gap before it,
    which count as read. So the largest gaps are kept, and a row that appears in one ends the run.
@@ -650,7 +650,7 @@ _FINER = re.compile(r"[.,]\d{6}0*[1-9]")
 
 
 def _moment(text: Any) -> Any:
-    """Return a time of SQLite; what is no text, for which SQLite has no type, as it is."""
+    """Return a time of SQLite; what is not a text, for which SQLite has no type, as it is."""
     if not isinstance(text, str):
         return text
     if _FINER.search(text):
@@ -975,7 +975,7 @@ class QueryCoordinator(TransactionalCoordinator):
             f"{source.key} {first}, between {gap.low} and {gap.high}, which were read; expected "
             f"keys behind {position}; was {gap.high} given by hand, far ahead of its sequence, or "
             "is settle_s shorter than the transactions that insert rows? give such rows keys "
-            f"behind {position}, and let the sequence go on there",
+            f"behind {position}, and let the sequence continue there",
             query=source.query,
         )
 

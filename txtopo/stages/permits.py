@@ -13,7 +13,7 @@ from txtopo.errors import TxtopoError
 
 
 class Permit(Protocol):
-    """Says whether an attempt may go on with its commit phase. Used on one thread at a time.
+    """Says whether an attempt may continue with its commit phase. Used on one thread at a time.
 
     Each question returns if it may, and raises :class:`NotPermitted` if not.
     """
@@ -40,7 +40,7 @@ Permits = Callable[[str], Permit | None]
 
 
 class NotPermitted(TxtopoError):
-    """An attempt may not go on. It is not an error of the component that was to be called.
+    """An attempt may not continue. It is not an error of the component that was to be called.
 
     It stays in the process, and the commit phase raises its *error* instead.
 
@@ -56,7 +56,7 @@ class NotPermitted(TxtopoError):
 
 
 def no_permits(component: str) -> None:
-    """Return None: every component may go on."""
+    """Return None: every component may continue."""
 
 
 def ask_for(components: Iterable[str], permits: Permits) -> None:

@@ -221,7 +221,7 @@ class Journal:
         return self._state.session_s
 
     def confirm(self) -> None:
-        """Check that nobody else has claimed an epoch until now. It may run beside a write.
+        """Check that nobody else has claimed an epoch until now. It may run during a write.
 
         Raises:
             FencedError: Another coordinator has taken over.

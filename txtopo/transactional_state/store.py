@@ -32,7 +32,7 @@ class TransactionalState(ABC):
     """The nodes of one topology, and the election of its coordinator.
 
     The runtime calls it in the driver, one call at a time, from any thread; only
-    :meth:`synchronize` and :meth:`get` may come beside another call. All calls block. When
+    :meth:`synchronize` and :meth:`get` may come during another call. All calls block. When
     :meth:`apply` returns, all of it is durable. :meth:`close` may never be called.
 
     Not wanted of it: that a leader is the only one (writes check the epoch), and that a read shows

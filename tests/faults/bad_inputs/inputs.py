@@ -58,7 +58,7 @@ INPUTS: dict[int, tuple[str, str]] = {
     44: ("a second leader", "it waits and shows host, process and epoch of the first"),
     45: ("metadata that no node has room for", "`BatchMetadataTooLarge`: txid and size"),
     46: ("an embedded server without directory, port or JVM", "`ConfigError`; another port"),
-    47: ("a clock that jumps", "nothing: it is only shown; planned time goes on without it"),
+    47: ("a clock that jumps", "nothing: it is only shown; planned time continues without it"),
     48: ("a session timeout that the server changes", "nothing: the server's own limit holds"),
     49: ("a database that is down", "`StoreUnavailable`, at the start"),
     50: ("credentials that a database refuses", "`AuthError`, no password"),
@@ -116,7 +116,7 @@ INPUTS: dict[int, tuple[str, str]] = {
     90: ("a compose file without its secrets", "compose stops: the variable, and how it is made"),
     91: ("a compacted topic where a replay must be the same", "`ConfigError`: topic and policy"),
     92: (
-        "a number as a date, text that is no base64 as bytes, 1e39 as a float in JSON",
+        "a number as a date, text that is not base64 as bytes, 1e39 as a float in JSON",
         "`EmitError`: field and record",
     ),
     93: (

@@ -1,18 +1,20 @@
 """Run a program of Storm's page until it is killed, or to its end.
 
 ``python -m tests.faults.storm.process PROGRAM CARRIER DATABASE ZOOKEEPER [TXID]`` kills itself
-right after its database has the write of a txid, if one is given. It says what it has done.
+right after its database has the write of a txid, if one is given, also if a worker of Spark has
+written it. It says what it has done.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
 from tests.faults.storm.programs import Database, global_count, opaque_count, top_words
-from tests.harness.dying import kill_this_process
 from tests.harness.polling import LIMIT_S
 from tests.harness.processes import say
 from txtopo import Topology
@@ -27,18 +29,24 @@ PROGRAMS: dict[str, Callable[[Database], Topology]] = {
 
 @dataclass(frozen=True)
 class KilledAfter:
-    """Kills the process that has written a txid."""
+    """Kills a process after the write of a txid.
+
+    Attributes:
+        txid: The txid.
+        process: Which process; None for the one that has written.
+    """
 
     txid: int
+    process: int | None = None
 
     def __call__(self, written: int) -> None:
         if written == self.txid:
-            kill_this_process()
+            os.kill(self.process or os.getpid(), signal.SIGKILL)
 
 
 def main(program: str, carrier: str, path: str, zookeeper: str, txid: str = "") -> None:
     """Run it."""
-    database = Database(path, KilledAfter(int(txid))) if txid else Database(path)
+    database = Database(path, KilledAfter(int(txid), os.getpid())) if txid else Database(path)
     config = Config(
         carrier=cast("Carrier", carrier), zookeeper=zookeeper, session_timeout_s=2, slots=2
     )

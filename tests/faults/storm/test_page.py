@@ -219,7 +219,7 @@ class Finishing(BatchCount):
 
 
 def test_finish_batch_of_other_bolts_waits_for_no_commit(database: Database) -> None:
-    """``BatchCount`` is no committer, so it finishes batches "as soon as they are received"."""
+    """``BatchCount`` is not a committer, so it finishes batches "as soon as they are received"."""
     Finishing.finished = []
 
     def wait(attempt: TransactionAttempt) -> None:

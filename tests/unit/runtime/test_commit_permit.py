@@ -199,7 +199,7 @@ def test_of_the_commits_that_wait_for_their_turn_the_last_one_begins() -> None:
 
 
 class Held(UpdateGlobalCount):
-    """Waits in the commit phase of one attempt until it may go on, with its last tuple or after."""
+    """Waits in the commit phase of one attempt until it is let go, with its last tuple or after."""
 
     place: ClassVar[str]
     inside: ClassVar[threading.Event]
@@ -442,7 +442,7 @@ def test_a_dataframe_committer_is_not_called_without_a_permit(
 
 
 class Stuck(MemoryBackend):
-    """Does not answer the first write of a txid until it may go on."""
+    """Does not answer the first write of a txid until it may continue."""
 
     inside: ClassVar[threading.Event]
 

@@ -116,7 +116,7 @@ def topology(committer: BatchBolt) -> Topology:
 
 
 def test_every_bolt_of_the_commit_phase_has_to_declare_it_and_no_other() -> None:
-    """One below a committer runs in the commit phase, though it is no committer."""
+    """One below a committer runs in the commit phase, though it is not a committer."""
     assert may_write_elsewhere(topology(Own()).graph) == {"own", "below"}
     assert may_write_elsewhere(topology(Known()).graph) == {"below"}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from tests.unit.transactional_state.conftest import LIMIT_S
 from tests.unit.transactional_state.test_zookeeper_election import expire
 from txtopo.config import Config
 from txtopo.errors import BatchMetadataTooLarge
+from txtopo.runtime.session import active_session
 from txtopo.testing.conformance import TransactionalStateSuite
 from txtopo.testing.conformance.ensemble_fixtures import OpenClient
 from txtopo.transactional_state import (
@@ -21,6 +24,7 @@ from txtopo.transactional_state import (
     TransactionalState,
     open_transactional_state,
 )
+from txtopo.transactional_state.embedded import EmbeddedServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,15 +65,37 @@ class TestZooKeeper(TransactionalStateSuite):
         expire(client._session._client.client_id, self.server)  # type: ignore[attr-defined]
 
 
+@dataclass(frozen=True)
+class EmbeddedClients:
+    """Connects to the server of the process of the tests, from that process or another one.
+
+    Attributes:
+        folder: The folder of the server.
+    """
+
+    folder: str
+
+    def __call__(self, topology_id: str) -> TransactionalState:
+        config = Config(zookeeper_dir=self.folder, connect_timeout_s=LIMIT_S)
+        session = active_session()
+        locate = self.locate if session is None else None
+        jvm = None if session is None else session._jvm
+        return open_transactional_state(config, topology_id, jvm, locate=locate)
+
+    def locate(self) -> str:
+        return f"127.0.0.1:{Path(self.folder, 'port').read_text()}"
+
+
 @pytest.mark.spark
 class TestEmbeddedZooKeeper(TransactionalStateSuite):
     wait_s = LIMIT_S
-    forks = False  # it is in the Java of this process
 
     @pytest.fixture
-    def open_client(self, spark: SparkSession, tmp_path: Path) -> OpenClient:
-        config = Config(zookeeper_dir=str(tmp_path / "zookeeper"), connect_timeout_s=LIMIT_S)
-        return lambda topology_id: open_transactional_state(config, topology_id, spark._jvm)
+    def open_client(self, spark: SparkSession, tmp_path: Path) -> Iterator[OpenClient]:
+        server = EmbeddedServer(spark._jvm, str(tmp_path / "zookeeper"))
+        server.attach()  # it stays while clients of other processes use it
+        yield EmbeddedClients(str(tmp_path / "zookeeper"))
+        server.close()
 
 
 @pytest.mark.row(17)

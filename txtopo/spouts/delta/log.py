@@ -174,7 +174,7 @@ class DeltaLog:
         return self._entry(version).digest
 
     def digest_now(self, version: int) -> str | None:
-        """Return the digest of the log entry of a version, read anew; None if it is not there.
+        """Return the digest of the log entry of a version, read again; None if it is not there.
 
         The log may have been cleaned up, which begins with its oldest versions.
 

@@ -306,7 +306,7 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
         once, twice = (parsed(b"\n".join(lines[-1:] * times)).num_rows for times in (1, 2))
         if table.num_rows < rows or twice < 2 * once:
             # If a range ended between the two lines, the value would be another one.
-            raise ValueError("a quoted value goes on behind the end of its line")
+            raise ValueError("a quoted value continues behind the end of its line")
     for at, field in enumerate(schema):
         if pa.types.is_binary(field.type):
             table = table.set_column(at, field.name, bytes_of(table.column(field.name)))

@@ -217,7 +217,7 @@ class CombiningSuite(StoreFixtures):
     ) -> None:
         """It is never the sum without one of the two."""
         if "infinity" in self.refused:
-            pytest.skip("the store refuses infinity, so no sum of two is no number")
+            pytest.skip("the store refuses infinity, so no sum of two is NaN")
         store = drive(self._sums(url, kind))
         store.merge(1, [("a", math.inf), ("b", 1.0), ("c", None)])
 

@@ -7,7 +7,7 @@ right.
 
 * :class:`DyingSuite`: commits of partial aggregates, groups, and the first start.
 * :class:`DyingPutsSuite`: commits of final values; redos; a table that is given columns.
-* :class:`RaisingSuite`: rows that raise when they are read. The same object goes on.
+* :class:`RaisingSuite`: rows that raise when they are read. The same object continues.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ class Batches:
         raise NotImplementedError
 
 
-class _Partials(Batches):
+class AddedCounts(Batches):
+    """Counts that are added to those of the keys."""
+
     def of(self, txid: int) -> tuple[Writes, Callable[[Counts], Counts]]:
         further = [(f"many {n}", txid) for n in range(self.rows)]
         return self._packed([("a", txid), ("b", 2), ("c", 1), *further])
@@ -255,20 +257,20 @@ class DyingSuite(DeathFixtures):
     def test_a_merge_whose_writer_dies_is_there_whole_or_not_at_all(
         self, counts: State, most: int
     ) -> None:
-        Survivor(self, _Partials(counts)).deaths().at_each_step(most)
+        Survivor(self, AddedCounts(counts)).deaths().at_each_step(most)
 
     @proves(Rule.UNDO)
     def test_a_redo_whose_writer_dies_leaves_one_of_both_attempts(
         self, counts: State, most: int
     ) -> None:
         """What the first attempt wrote is taken back in the write that has the second one."""
-        Survivor(self, _Partials(counts), redo=True).deaths().at_each_step(0)
+        Survivor(self, AddedCounts(counts), redo=True).deaths().at_each_step(0)
 
     @proves(Rule.KEPT)
     def test_a_transactional_merge_whose_writer_dies_is_added_once(
         self, kept_counts: State, most: int
     ) -> None:
-        Survivor(self, _Partials(kept_counts)).deaths().at_each_step(0)
+        Survivor(self, AddedCounts(kept_counts)).deaths().at_each_step(0)
 
     @proves(Rule.GROUP)
     def test_a_group_whose_writer_dies_is_there_whole_or_not_at_all(
@@ -276,14 +278,14 @@ class DyingSuite(DeathFixtures):
     ) -> None:
         if not _backend_of(counts).groups:
             pytest.skip("the store is given no groups: its StateBackend.groups is False")
-        Survivor(self, _Partials(counts), members=3).deaths().at_each_step(0)
+        Survivor(self, AddedCounts(counts), members=3).deaths().at_each_step(0)
 
     @proves(Rule.ONE_WRITE)
     def test_a_large_merge_whose_writer_dies_at_any_time_is_there_whole_or_not_at_all(
         self, counts: State, extent: Extent, most: int
     ) -> None:
         """Also in the middle of one call that writes all rows."""
-        Survivor(self, _Partials(counts, rows=extent.many)).deaths().at_any_time()
+        Survivor(self, AddedCounts(counts, rows=extent.many)).deaths().at_any_time()
 
     @proves(Rule.DURABLE)
     def test_a_first_start_that_dies_is_no_hindrance(self, url: str, most: int) -> None:
@@ -292,14 +294,14 @@ class DyingSuite(DeathFixtures):
 
         def start() -> FirstStart:
             state = self.counted(url, next(names))
-            return FirstStart(state, _Partials(state).of(1)[0])
+            return FirstStart(state, AddedCounts(state).of(1)[0])
 
         done(start())
         steps = steps_of(start())
         for step in spread(steps.calls_apart, 2 * most):
             first = start()
             dies_at(first, step)
-            batch = _Partials(first.state).of(1)[1]({})
+            batch = AddedCounts(first.state).of(1)[1]({})
             with closing(patiently(partial(StateDriver, first.state, 2))) as store:
                 if self.atomic_reader:
                     assert store.contents() == (batch if store.ledger.txid else {}), steps.places[

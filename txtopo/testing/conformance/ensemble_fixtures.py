@@ -55,7 +55,7 @@ class EnsembleFixtures:
 
     Attributes:
         wait_s: How many seconds a test waits for what has to come, for instance that a successor
-            leads when a session has ended; it goes on as soon as that has come. More than the
+            leads when a session has ended; it continues as soon as that has come. More than the
             session timeout. Default 60.
         increments: How many increments each of four clients makes at once on one node; each is
             one write, and more of them if clients collide. Default 25.

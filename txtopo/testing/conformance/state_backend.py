@@ -11,6 +11,7 @@ from txtopo.testing.conformance.combining_suites import (
 )
 from txtopo.testing.conformance.dying_suites import DyingPutsSuite, DyingSuite, RaisingSuite
 from txtopo.testing.conformance.evolution_suites import BeginningSuite, EvolutionSuite
+from txtopo.testing.conformance.expiry_dying_suites import DyingExpirySuite
 from txtopo.testing.conformance.group_suites import GroupSuite, PutGroupSuite
 from txtopo.testing.conformance.ledger_suites import (
     FenceSuite,
@@ -73,6 +74,7 @@ class StateBackendSuite(
     PythonHistorySuite,
     PutWitnessSuite,
     DyingPutsSuite,
+    DyingExpirySuite,
     RaisingSuite,
 ):
     """Proves that a :class:`~txtopo.plugins.stores.StateBackend` keeps its promises.

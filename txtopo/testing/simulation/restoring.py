@@ -6,7 +6,7 @@ An operator stops all processes, brings back an earlier version of something, an
 * ``stores``: all tables, to what they held at one moment, and not the ensemble;
 * ``store``: one table alone.
 
-Whoever starts then has to refuse, with an error that says what is wrong, or go on with the right
+Whoever starts then has to refuse, with an error that says what is wrong, or continue with the right
 result. So if nothing is planned or committed for a while, the operator brings back the newer data,
 and what happened meanwhile leaves the history. If something is, what was taken back leaves it, and
 the checkers judge the rest as always: they find each record that is lost or doubled.
@@ -94,7 +94,7 @@ class Restorations:
     """The restorations of one world.
 
     Attributes:
-        refused: How many ended with the newer data, since nobody went on.
+        refused: How many ended with the newer data, since nobody continued.
         let_in: How many were gone on from.
         stopped: Whether no process may start, since something is being restored.
     """

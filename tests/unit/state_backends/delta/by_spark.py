@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ from state_backends.delta.backend import DeltaBackend
 from state_backends.delta.factory import DeltaFactory
 from state_backends.delta.layout import location_of
 from state_backends.delta.spark import sql_types
+from tests.harness.spark_session import open_test_session
 from txtopo import TransactionAttempt
 from txtopo.errors import ValueRefusedError
 from txtopo.plugins.stores import (
@@ -99,6 +102,26 @@ class _Factory(DeltaFactory):
         return _Factory, (self._kind,)
 
 
+class _ElsewhereFactory(_Factory):
+    """Writes by delta-rs in one process, and by Spark in each other one, which has a session."""
+
+    def __init__(self, process: int) -> None:
+        super().__init__(DeltaBySpark)
+        self._process = process
+
+    def __call__(self, url: str, table: StateTable) -> Any:
+        backend = super().__call__(url, table)
+        if os.getpid() == self._process:
+            backend.commit = partial(DeltaBackend.commit, backend)
+        elif active_session() is None:
+            open_test_session("local[1]")
+        return backend
+
+    def __reduce__(self) -> Any:
+        return _ElsewhereFactory, (self._process,)
+
+
 def register() -> None:
     register_backend(SCHEME, _Factory(DeltaBySpark))
     register_backend(f"{SCHEME}-and-rs", _Factory(DeltaByBoth))
+    register_backend(f"{SCHEME}-elsewhere", _ElsewhereFactory(os.getpid()))

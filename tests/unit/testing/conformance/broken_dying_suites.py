@@ -23,6 +23,7 @@ from txtopo.testing.conformance.driver import StoreFixtures
 from txtopo.testing.conformance.dying_suites import DyingPutsSuite, DyingSuite, RaisingSuite
 from txtopo.testing.conformance.ensemble_dying_suites import DyingEnsembleSuite
 from txtopo.testing.conformance.ensemble_fixtures import EnsembleFixtures, OpenClient
+from txtopo.testing.conformance.expiry_dying_suites import DyingExpirySuite
 from txtopo.testing.conformance.map_dying_suites import DyingMapSuite, RaisingMapSuite
 from txtopo.testing.conformance.map_fixtures import MapFixtures, OpenMap
 from txtopo.testing.conformance.pace import DEATHS_MIN
@@ -86,7 +87,8 @@ for _name, _kind in BROKEN.items():
 
 # Nothing is broken in these, so they pass the tests at which the others fail.
 _noticing = {kind.fails.partition("[")[0] for kind in BROKEN.values()}
-_stores, _maps = (DyingSuite, DyingPutsSuite, RaisingSuite), (DyingMapSuite, RaisingMapSuite)
+_stores = DyingSuite, DyingPutsSuite, DyingExpirySuite, RaisingSuite
+_maps = DyingMapSuite, RaisingMapSuite
 TestSqliteRows = only(_InAFile, _stores, _noticing)
 TestComparingFiles = only(_InFiles, _maps, _noticing, store=ComparingFiles)
 TestFileEnsemble = only(_Nodes, (DyingEnsembleSuite,), _noticing)

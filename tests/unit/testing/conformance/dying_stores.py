@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from txtopo.plugins.ensembles import MemoryTransactionalState, Step
 from txtopo.plugins.stores import (
@@ -25,6 +25,8 @@ from txtopo.plugins.stores import (
     RowBackend,
     RowText,
     StateTable,
+    expired_keys,
+    expiring,
 )
 from txtopo.testing.conformance.pace import DEATHS_MAX, DEATHS_MIN
 from txtopo.transactional_state import MemoryEnsemble
@@ -207,6 +209,40 @@ class MakesTablesOnce(SqliteRows):
             self.file.execute("INSERT INTO marks VALUES (?)", mark)
             self.file.execute(f'CREATE TABLE "of {self.table.name}" (n)')
         self.file.execute(f'SELECT 1 FROM "of {self.table.name}"').fetchone()
+
+
+EXPIRY_DIES = "test_an_expiry_whose_writer_dies_deletes_nothing_else"
+
+
+class ExpiresByWritingTheRest(SqliteRows):
+    """Empties the table, and writes what stays, in transactions of their own."""
+
+    fails, rule = EXPIRY_DIES, "EXPIRY"
+
+    def expire(self, up_to: Any, before_txid: int) -> int:
+        held = self.load()
+        txid = expiring(held.ledger, self.claimant, before_txid)
+        gone = expired_keys(self.table, held.rows, up_to, txid)
+        if gone:
+            self.file.execute("DELETE FROM rows WHERE name = ?", (self.table.name,))
+            self.write_rows({key: row for key, row in held.rows.items() if key not in gone})
+        return len(gone)
+
+
+class TakesItsLedgerAwayToExpire(SqliteRows):
+    """So that nobody commits meanwhile."""
+
+    fails, rule = EXPIRY_DIES, "EXPIRY"
+
+    def expire(self, up_to: Any, before_txid: int) -> int:
+        held = self.load()
+        txid = expiring(held.ledger, self.claimant, before_txid)
+        gone = expired_keys(self.table, held.rows, up_to, txid)
+        assert held.ledger is not None
+        self.file.execute("DELETE FROM ledgers WHERE name = ?", (self.table.name,))
+        self.write_rows(dict.fromkeys(gone))
+        self.write_ledger(held.ledger)
+        return len(gone)
 
 
 class TextFiles(BackingMap):
