@@ -129,7 +129,8 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
         desired, epoch = _claim_epoch(context, journal, candidate, backends, held)
         try:
             ledgers = _claim(context, epoch, journal, backends, created=created)
-            coordinator, adopted = _coordinator(context, journal, ledgers, backends)
+            elsewhere = spouts_elsewhere(context)
+            coordinator, adopted = _coordinator(context, journal, ledgers, backends, elsewhere)
         except PromiseError:
             # Perhaps they do not fit because a successor has written meanwhile.
             journal.confirm()
@@ -137,7 +138,6 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
     except BaseException:
         close_backends(context.graph.id, backends)
         raise
-    elsewhere = spouts_elsewhere(context)
     return Takeover(coordinator, journal, backends, adopted, desired, elsewhere)
 
 
@@ -331,6 +331,7 @@ def _coordinator(
     journal: Journal,
     ledgers: Mapping[str, Ledger],
     backends: Mapping[StateName, StateBackend],
+    elsewhere: Sequence[str],
 ) -> tuple[Coordinator, tuple[int, int] | None]:
     contents = journal.load()
     current = contents.current
@@ -344,7 +345,6 @@ def _coordinator(
         journal.advance(found.adopted + 1, drop_before=found.adopted)
         current = found.adopted + 1
         context.scheduler.point("claim.adopted")
-    elsewhere = spouts_elsewhere(context)
     one_by_one = why_one_by_one(context.graph, context.program, backends, elsewhere)
     if one_by_one is not None and found.pinned is not None and found.pinned > current:
         raise _no_groups(current, found.pinned, one_by_one)
