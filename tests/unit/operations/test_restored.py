@@ -13,6 +13,7 @@ from txtopo.errors import (
     PoisonBatchError,
     StateUsageError,
     StoreAheadOfCoordinator,
+    StoreBehindCoordinator,
     TwoHistoriesError,
 )
 from txtopo.operations import Plan, forget, quarantine, rebuild, repair_node, rewind, show, verify
@@ -124,6 +125,35 @@ def test_a_state_that_was_restored_from_before_a_rewind_is_refused(memory: Make)
     with pytest.raises(TwoHistoriesError, match="hold txid 5 from several attempts"):
         verb(deployment, rebuild)
     backend.close()
+
+
+def test_verify_tells_an_epoch_of_another_term(memory: Make) -> None:
+    """The states hold what ZooKeeper knows as committed, so the numbers are equal."""
+    deployment = memory(opaque=True)
+    deployment.run(batches=3)
+    backup = dict(deployment.ensemble.nodes)
+    deployment.run(batches=3)
+    deployment.ensemble.nodes = backup
+    other = replace(deployment, states=memory(opaque=True).states)
+    with pytest.raises(StoreBehindCoordinator):
+        other.run(batches=3)  # it has claimed the epoch
+
+    def found() -> list[str]:
+        access = deployment.access()
+        return [
+            str(each) for each in verify(deployment.topology(), deployment.config, access=access)
+        ]
+
+    a, b = found()
+    assert "a.totals: was claimed by epoch 2 of term '" in a
+    assert "b.totals: was claimed by epoch 2 of term '" in b
+    assert "these are two histories" in a
+    with pytest.raises(StoreAheadOfCoordinator, match=r"epoch 2 of term .* does not know"):
+        deployment.run(batches=3)
+    metadata = {3: kept_metadata(deployment)[3]}
+    given = {"config": deployment.config, "metadata": metadata, "access": deployment.access()}
+    rebuild(deployment.topology(), **given).apply()  # type: ignore[arg-type]
+    assert not found()
 
 
 def rewound(deployment: Deployment) -> None:
