@@ -65,7 +65,7 @@ from txtopo.state.ledger import (
     compared,
 )
 from txtopo.state.registry import redacted_url
-from txtopo.topology.component import Role
+from txtopo.topology.component import Role, lacks_end
 from txtopo.topology.graph import added_states, fingerprint, refused_change, state_part
 from txtopo.transactional_state.commands import KILLED, Desired, desired_of, killed_error
 from txtopo.transactional_state.nodes import (
@@ -378,11 +378,7 @@ def _coordinator(
 def _check_ends(
     context: RunContext, journal: Journal, contents: JournalContents, found: Compared
 ) -> None:
-    """Check that ZooKeeper knows where the batches end that states hold, if emitters decide it.
-
-    The end is durable before the commit of a batch starts, and a replay of a repeatable spout keeps
-    it. Without it, another batch would be taken for the one that the states hold.
-    """
+    """Check that ZooKeeper knows where the batches end that states hold; see ``lacks_end``."""
     current, last = contents.current, found.adopted or found.pinned or 0
     for txid in range(current, last + 1):
         metadata = fitted(
@@ -392,17 +388,13 @@ def _check_ends(
             journal.began_with,
             replayed=True,
         )
-        for spout in context.graph.spouts:
-            decides = not spout.role.plans_batches and metadata.takes_part(spout.id)
-            kept = found.adopted is not None or spout.role is not Role.OPAQUE_SPOUT
-            cut = metadata.cut if found.adopted is not None else metadata.of(spout.id).cut
-            if decides and kept and cut is None:
-                raise StoreAheadOfCoordinator(
-                    f"states hold txid {txid}, but its metadata in ZooKeeper does not say where it "
-                    f"ended; expected its end, which is stored before a commit; {SET_BACK}",
-                    committed_txid=current - 1,
-                    ledger_txid=last,
-                )
+        if lacks_end(context.graph.spouts, metadata, adopted=found.adopted is not None):
+            raise StoreAheadOfCoordinator(
+                f"states hold txid {txid}, but its metadata in ZooKeeper does not say where it "
+                f"ended; expected its end, which is stored before a commit; {SET_BACK}",
+                committed_txid=current - 1,
+                ledger_txid=last,
+            )
 
 
 def _urls(context: RunContext) -> dict[str, str]:
