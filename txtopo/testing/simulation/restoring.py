@@ -190,7 +190,7 @@ class Restorations:
                 if not _taken_back(write, restored)
             ]
             if restored.kind == "zookeeper":
-                self._forget_plans(restored, restored.set_back_to)
+                self._forget_plans(restored, restored.set_back_to, restored.stores)
             self.let_in += 1
             self._busy = False
             history.note(world.timeline.now_s, "operator", "LET IN")
@@ -252,6 +252,11 @@ class Restorations:
 
     def _take_rebuilt(self, restored: _Restored) -> None:
         world, history = self._world, self._world.history
+        before, now = _plans_in(restored.kept), _plans_in(world.ensemble.nodes)
+        if any(before[path] != now[path] for path in before.keys() & now.keys()):
+            # An opaque batch that is to be done again has another limit or time than before.
+            self._bring_back(restored)
+            return
         self.stopped = False
         self._check_endings(restored)
         del history.writes[restored.until :]
@@ -260,20 +265,22 @@ class Restorations:
             for source in world.sources:
                 source.keep_all()
         history.nodes = world.ensemble.nodes
-        gone = self._forget_plans(restored, history.nodes)
+        gone = self._forget_plans(restored, history.nodes, history.stores)
         history.writes[:] = [_without(write, gone) for write in history.writes]
         self.rebuilt += 1
         self._busy = False
         history.note(world.timeline.now_s, "operator", "REBUILT")
 
-    def _forget_plans(self, restored: _Restored, nodes: Nodes) -> set[str]:
-        """Forget what was emitted of txids without a plan in *nodes*, which no state holds.
+    def _forget_plans(
+        self, restored: _Restored, nodes: Nodes, stores: dict[str, Contents]
+    ) -> set[str]:
+        """Forget what was emitted of txids without a plan in *nodes*, which no state held.
 
         Returns:
             The paths of these plans.
         """
         history, id = self._world.history, self._world.topology_id
-        held = max((each.ledger.txid for each in history.stores.values() if each.ledger), default=0)
+        held = max((each.ledger.txid for each in stores.values() if each.ledger), default=0)
         gone = set()
         for path in restored.nodes.keys() - nodes.keys():
             if path.startswith(f"/{id}{BATCHES}/") and txid_of(path) > held:
@@ -327,6 +334,18 @@ def _goes_on(write: StoreWrite | NodesWrite) -> bool:
         return after is not None and after.txid > 0 and after.writer != held
     claims = {path for path in write.after if write.before.get(path) != write.after[path]}
     return any(not path.endswith("/epoch") for path in claims)
+
+
+def _plans_in(nodes: Nodes) -> dict[str, object]:
+    """Return limits and facts of the batches of an ensemble, by path."""
+    found: dict[str, object] = {}
+    for path, (data, _) in nodes.items():
+        record = decode(path, data) if f"{BATCHES}/" in path else None
+        value = None if record is None else record.value
+        metadata = value.get("metadata") if isinstance(value, dict) else None
+        if isinstance(metadata, dict):
+            found[path] = metadata.get("pace"), metadata.get("facts")
+    return found
 
 
 def _metadata_in(nodes: Nodes) -> dict[int, Json]:
