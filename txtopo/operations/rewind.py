@@ -36,7 +36,13 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt, txids_text
 from txtopo.config import Config
-from txtopo.errors import ForeignStateError, PromiseError, StateUsageError, TwoHistoriesError
+from txtopo.errors import (
+    CorruptNodeError,
+    ForeignStateError,
+    PromiseError,
+    StateUsageError,
+    TwoHistoriesError,
+)
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.operations.plan import (
     BEGINNING,
@@ -57,16 +63,19 @@ from txtopo.operations.program import SAME_PROGRAM, known_topology
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim, holder
 from txtopo.state.backend import Key, Puts, StateBackend, Values
 from txtopo.state.ledger import RELEASED, Ledger, check_claimed_since, check_known, compared
+from txtopo.topology.component import lacks_end
 from txtopo.topology.graph import fingerprint, other_spouts
 from txtopo.transactional_state.journal import JournalContents
 from txtopo.transactional_state.nodes import (
     CURRENT,
     EPOCH,
+    batch_of,
+    batch_path,
     ensemble_of,
     metadata_to_json,
     terms_of,
 )
-from txtopo.transactional_state.store import Put
+from txtopo.transactional_state.store import Node, Put
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology
@@ -372,6 +381,7 @@ class _Rebuild:
     ) -> BatchMetadata:
         """Return the metadata of a txid, as it was given, or as a writer of the txid stored it."""
         if txid in self.given:
+            _check_attempt(txid, self.given[txid], writers)
             given = checked_metadata(session, txid, self.given[txid], given=True)
             return with_stored_facts(contents, txid, given)
         batch = contents.batches.get(txid)
@@ -389,6 +399,28 @@ class _Rebuild:
             f"ZooKeeper has the metadata of {sorted(contents.batches)}{other}; expected "
             f"metadata={{{txid}: {metadata_form(session)}}}, from an earlier show(), or as you "
             "know it from the source",
+            txid=txid,
+        )
+
+
+def _check_attempt(txid: int, given: Json, writers: Collection[TransactionAttempt]) -> None:
+    """Check that the node of a batch is that of an attempt which states hold.
+
+    Metadata alone does not name its attempt, and is the word of an operator.
+    """
+    if not isinstance(given, dict) or "attempt" not in given or not writers:
+        return
+    try:
+        attempt = batch_of(batch_path(txid), txid, Node(given, 0)).attempt
+    except CorruptNodeError:
+        return  # it is told what is wrong with it
+    if attempt not in writers:
+        wrote = ", ".join(f"{each} of term {each.term!r}" for each in writers)
+        raise StateUsageError(
+            f"metadata of txid {txid} is of another attempt; got that of {attempt} of term "
+            f"{attempt.term!r}; expected that of {wrote}, which the states hold: another attempt "
+            "may have ended elsewhere; give that of an earlier show(), or as you know it from the "
+            "source, without 'attempt'",
             txid=txid,
         )
 
@@ -436,9 +468,14 @@ def _fits(
     try:
         check_known(ledgers, session.graph.id, ensemble_of(node), terms_of(node))
         check_claimed_since(ledgers, contents.current, stored)
-        compared(mine, contents.current, stored)
+        found = compared(mine, contents.current, stored)
     except PromiseError:
         return False
+    adopted = found.adopted is not None
+    for txid in range(contents.current, (found.adopted or found.pinned or 0) + 1):
+        metadata = session.metadata_of(txid, contents.batches[txid].metadata)
+        if lacks_end(session.graph.spouts, metadata, adopted=adopted):
+            return False
     return begins
 
 

@@ -45,6 +45,7 @@ from txtopo.transactional_state.nodes import (
     fitted,
     metadata_from_json,
     operation_of,
+    terms_of,
     txid_of,
 )
 from txtopo.transactional_state.opening import open_transactional_state
@@ -363,6 +364,12 @@ class Reading:
         return epoch_of(node) if isinstance(node, Node) else None
 
     @property
+    def terms(self) -> dict[int, str]:
+        """The term ids that ``/epoch`` knows, by their epoch; empty if it cannot be read."""
+        node = self.nodes[EPOCH]
+        return terms_of(node) if isinstance(node, Node) else {}
+
+    @property
     def ensemble(self) -> str:
         """The token of the ensemble; empty if ``/epoch`` does not name one."""
         node = self.nodes[EPOCH]
@@ -461,6 +468,7 @@ def _epoch(session: OperatorSession) -> Node | None:
     node = session.state.get(EPOCH)
     if node is not None:
         epoch_of(node)
+        terms_of(node)
     return node
 
 

@@ -22,7 +22,7 @@ from txtopo.operations.session import Access, OperatorSession, Reading, open_ope
 from txtopo.runtime.spouts_planner import planner_of
 from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import Key
-from txtopo.state.ledger import RELEASED, Ledger, compared, same_owner
+from txtopo.state.ledger import RELEASED, Ledger, compared, is_known, same_owner
 from txtopo.state.witness import check_witness
 from txtopo.topology.graph import state_part
 from txtopo.transactional_state.commands import Desired
@@ -307,6 +307,14 @@ def _ledger(
         yield Finding(
             name,
             f"was claimed by epoch {ledger.epoch}; ZooKeeper knows {reading.epoch or 'none'}",
+            "point to the right ZooKeeper, or call rebuild",
+        )
+    elif counted_here and reading.terms and not is_known(ledger, reading.terms):
+        yield Finding(
+            name,
+            f"was claimed by epoch {ledger.epoch} of term {ledger.term!r}, and ZooKeeper knows "
+            f"that epoch of {reading.terms.get(ledger.epoch)!r}: these are two histories; was "
+            "ZooKeeper set back to an earlier state?",
             "point to the right ZooKeeper, or call rebuild",
         )
     findings, _ = _compared(session, reading, {name: ledger})

@@ -65,7 +65,7 @@ from txtopo.state.ledger import (
     compared,
 )
 from txtopo.state.registry import redacted_url
-from txtopo.topology.component import Role
+from txtopo.topology.component import Role, lacks_end
 from txtopo.topology.graph import added_states, fingerprint, refused_change, state_part
 from txtopo.transactional_state.commands import KILLED, Desired, desired_of, killed_error
 from txtopo.transactional_state.nodes import (
@@ -129,7 +129,8 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
         desired, epoch = _claim_epoch(context, journal, candidate, backends, held)
         try:
             ledgers = _claim(context, epoch, journal, backends, created=created)
-            coordinator, adopted = _coordinator(context, journal, ledgers, backends)
+            elsewhere = spouts_elsewhere(context)
+            coordinator, adopted = _coordinator(context, journal, ledgers, backends, elsewhere)
         except PromiseError:
             # Perhaps they do not fit because a successor has written meanwhile.
             journal.confirm()
@@ -137,7 +138,6 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
     except BaseException:
         close_backends(context.graph.id, backends)
         raise
-    elsewhere = spouts_elsewhere(context)
     return Takeover(coordinator, journal, backends, adopted, desired, elsewhere)
 
 
@@ -331,6 +331,7 @@ def _coordinator(
     journal: Journal,
     ledgers: Mapping[str, Ledger],
     backends: Mapping[StateName, StateBackend],
+    elsewhere: Sequence[str],
 ) -> tuple[Coordinator, tuple[int, int] | None]:
     contents = journal.load()
     current = contents.current
@@ -344,7 +345,6 @@ def _coordinator(
         journal.advance(found.adopted + 1, drop_before=found.adopted)
         current = found.adopted + 1
         context.scheduler.point("claim.adopted")
-    elsewhere = spouts_elsewhere(context)
     one_by_one = why_one_by_one(context.graph, context.program, backends, elsewhere)
     if one_by_one is not None and found.pinned is not None and found.pinned > current:
         raise _no_groups(current, found.pinned, one_by_one)
@@ -378,11 +378,7 @@ def _coordinator(
 def _check_ends(
     context: RunContext, journal: Journal, contents: JournalContents, found: Compared
 ) -> None:
-    """Check that ZooKeeper knows where the batches end that states hold, if emitters decide it.
-
-    The end is durable before the commit of a batch starts, and a replay of a repeatable spout keeps
-    it. Without it, another batch would be taken for the one that the states hold.
-    """
+    """Check that ZooKeeper knows where the batches end that states hold; see ``lacks_end``."""
     current, last = contents.current, found.adopted or found.pinned or 0
     for txid in range(current, last + 1):
         metadata = fitted(
@@ -392,17 +388,13 @@ def _check_ends(
             journal.began_with,
             replayed=True,
         )
-        for spout in context.graph.spouts:
-            decides = not spout.role.plans_batches and metadata.takes_part(spout.id)
-            kept = found.adopted is not None or spout.role is not Role.OPAQUE_SPOUT
-            cut = metadata.cut if found.adopted is not None else metadata.of(spout.id).cut
-            if decides and kept and cut is None:
-                raise StoreAheadOfCoordinator(
-                    f"states hold txid {txid}, but its metadata in ZooKeeper does not say where it "
-                    f"ended; expected its end, which is stored before a commit; {SET_BACK}",
-                    committed_txid=current - 1,
-                    ledger_txid=last,
-                )
+        if lacks_end(context.graph.spouts, metadata, adopted=found.adopted is not None):
+            raise StoreAheadOfCoordinator(
+                f"states hold txid {txid}, but its metadata in ZooKeeper does not say where it "
+                f"ended; expected its end, which is stored before a commit; {SET_BACK}",
+                committed_txid=current - 1,
+                ledger_txid=last,
+            )
 
 
 def _urls(context: RunContext) -> dict[str, str]:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -726,7 +727,8 @@ class QueryCoordinator(TransactionalCoordinator):
         self._rows = source.selectable()
         self._upto: Key | None = None
         self._newest: Key | None = None
-        self._was_empty = self._warned = False
+        self._was_empty = self._warned = self._replaced = False
+        self._file: tuple[int, int] | None = None
 
     def check(self) -> None:
         """Check that the query can be read.
@@ -886,6 +888,7 @@ class QueryCoordinator(TransactionalCoordinator):
     def _look(self) -> tuple[datetime.datetime, Key | None]:
         from sqlalchemy import func, select, union_all
 
+        self._look_at_file()
         source, key = self._source, self._rows.c[self._source.key]
         dialect = self._engine.dialect.name
         zoneless = dialect in ("mysql", "mariadb")  # its CURRENT_TIMESTAMP jumps in summer
@@ -905,6 +908,18 @@ class QueryCoordinator(TransactionalCoordinator):
                 newest = connection.scalar(select(func.max(key)).where(key <= latest))
                 newest = source.checked(newest, EmitError)
         return now, newest
+
+    def _look_at_file(self) -> None:
+        """Note whether a file of SQLite was replaced since the last look."""
+        path = self._engine.url.database
+        if self._engine.dialect.name != "sqlite" or not path:
+            return
+        try:
+            found = os.stat(path)
+        except OSError:
+            return  # what is read next tells it
+        before, self._file = self._file, (found.st_dev, found.st_ino)
+        self._replaced |= before not in (None, self._file)
 
     def _latest(self, now: datetime.datetime) -> Key | None:
         """Return the latest key whose time has come; None if no time is waited for."""
@@ -1007,7 +1022,8 @@ class QueryCoordinator(TransactionalCoordinator):
         """Look for new rows up to the position, which are never read.
 
         Rows that were read may go, the last ones too, so that a table ends before its position
-        proves nothing, and is a warning. After it was empty, all its rows are new.
+        proves nothing, and is a warning. After it was empty, all its rows are new. In another file
+        of SQLite they are those of another time, as of a backup, and new ones follow them.
         """
         newest, was_empty = self._newest, self._was_empty
         self._was_empty = newest is None
@@ -1016,6 +1032,15 @@ class QueryCoordinator(TransactionalCoordinator):
         if _comparable(newest) >= _comparable(position):
             return
         source = self._source
+        if self._replaced:
+            raise OffsetRegression(
+                f"the file of {source.query!r:.100} was replaced by one that ends before the "
+                f"position; got {newest} as the largest {source.key!r}; expected keys behind "
+                f"{position}, up to which it was read; was it restored from a backup? rows that "
+                "come now get keys that count as read; bring the newer file back, or begin anew "
+                "under another topology id; if only rows that were read are missing, start again",
+                query=source.query,
+            )
         if was_empty:
             raise OffsetRegression(
                 f"{source.query!r:.100} was empty and was filled with keys that count as read; got "

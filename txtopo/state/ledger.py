@@ -747,15 +747,14 @@ def check_known(
         StoreAheadOfCoordinator: ZooKeeper does not know an epoch. Nothing may be claimed: a start
             that is tried often enough would arrive at that epoch.
     """
-    newest, oldest = max(terms, default=0), min(terms, default=0)
+    newest = max(terms, default=0)
     for name, ledger in ledgers.items():
         # A state that was released has epochs of whoever had it.
         if ledger is None or ledger.topology != topology or ledger.ensemble != ensemble:
             continue
-        known = terms.get(ledger.epoch)
-        # Terms before the oldest are not kept, and a store may have lost its own.
-        if ledger.epoch < oldest or (ledger.epoch <= newest and ledger.term in ("", known)):
+        if is_known(ledger, terms):
             continue
+        known = terms.get(ledger.epoch)
         knows = f"epoch {newest} is the newest" if known is None else f"that epoch of {known!r}"
         raise StoreAheadOfCoordinator(
             f"state {name!r} was claimed by epoch {ledger.epoch} of term {ledger.term!r}, up to "
@@ -767,6 +766,15 @@ def check_known(
             state=name,
             ledger_txid=ledger.txid,
         )
+
+
+def is_known(ledger: Ledger, terms: Mapping[int, str]) -> bool:
+    """Return whether ZooKeeper knows the epoch of a ledger, and by the same term."""
+    newest, oldest = max(terms, default=0), min(terms, default=0)
+    # Terms before the oldest are not kept, and a store may have lost its own.
+    if ledger.epoch < oldest:
+        return True
+    return ledger.epoch <= newest and ledger.term in ("", terms.get(ledger.epoch))
 
 
 def _check_nothing_missed(

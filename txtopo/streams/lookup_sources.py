@@ -7,7 +7,8 @@ and after the table has changed. So each source has its own word for it:
   that is made again has another id, and one whose folder was restored to an earlier state and then
   changed has other entries. It lasts until the table is vacuumed.
 * Database: a table keeps no versions, so its rows must say from when on they hold (``as_of``), and
-  stay. A version is the newest such time and the number of rows up to it.
+  stay. A version is the newest such time, and the number and the digest of the rows up to it: a
+  table that was restored, or changed in place, may have as many rows up to that time.
 * Files: each file is the whole table, and the last one by name is the newest version. A version is
   the name, the size and the digest of the file.
 
@@ -159,7 +160,7 @@ class DeltaLookup(LookupSource):
 
     def shown(self, version: Json) -> str:
         """Return the number of a version, and the table."""
-        return f"version {cast('dict[str, Any]', version)['version']} of {self.name}"
+        return f"version {_told(version)['version']} of {self.name}"
 
     def read(self, version: Json, key: Fields, value: Fields) -> pa.Table:
         """Return the rows of a version."""
@@ -167,7 +168,7 @@ class DeltaLookup(LookupSource):
         from deltalake.exceptions import DeltaError
         from pyarrow.dataset import ParquetReadOptions
 
-        wanted, told = Fields.of([*key, *value]), cast("dict[str, Any]", version)
+        wanted, told = Fields.of([*key, *value]), _told(version)
         number = told["version"]
         table = self._opened(number)
         self._check_same(table, told)
@@ -240,7 +241,9 @@ class QueryLookup(LookupSource):
     insert another one with a later time; to say that a key has no value any more, insert one with
     NULL values. Rows must not be changed or deleted as long as a batch may be done again, and a row
     must be visible to others at most *settle_s* seconds after its time. If not, the run stops with
-    ``SourceDataLost`` when such a version is read again.
+    ``SourceDataLost`` when such a version is read again, in whichever process: a version has a
+    digest of its rows. A change that leaves the newest time and the number of rows as they are
+    makes no newer version while a driver runs. The first plan of the next driver finds it.
 
     Args:
         url: The database, as a URL of SQLAlchemy. It travels to the tasks with its password.
@@ -267,6 +270,12 @@ class QueryLookup(LookupSource):
                 setting="as_of",
             )
         self._url, self._query, self._as_of, self._settle_s = url, query, column, settle_s
+        self._newest: Json = None
+        self._rows: pa.Table | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What one process has read stays in it."""
+        return {**self.__dict__, "_newest": None, "_rows": None}
 
     @property
     def name(self) -> str:
@@ -275,7 +284,7 @@ class QueryLookup(LookupSource):
 
     def shown(self, version: Json) -> str:
         """Return the table or query, and the time of a version."""
-        return f"{self.name} as of {cast('dict[str, Any]', version)['as_of']}"
+        return f"{self.name} as of {_told(version)['as_of']}"
 
     @property
     def identity(self) -> str:
@@ -287,10 +296,23 @@ class QueryLookup(LookupSource):
         QueryCoordinator(self._source(fields), None, 0, 1, NOBODY).check()
 
     def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
-        """Return the newest time that has come, and how many rows are up to it."""
+        """Return the newest time that has come, with number and digest of the rows up to it.
+
+        The rows are read only if the number or the time is another one than those of *held*, or
+        once in this process. They are kept for the ``read`` that follows.
+        """
+        source = self._source(fields)
+        counted = self._counted(source, time_ms)
+        if held is not None and held == self._newest and counted.items() <= _told(held).items():
+            return held
+        rows = self._read(source, counted)
+        self._newest = {**counted, "columns": _columns(source.fields), "digest": _digest(rows)}
+        self._rows = rows if self._newest != held else None
+        return self._newest
+
+    def _counted(self, source: QuerySource, time_ms: int) -> dict[str, Json]:
         from sqlalchemy import func, select
 
-        source = self._source(fields)
         rows = source.selectable()
         column = rows.c[self._as_of.name]
         settled = EPOCH + datetime.timedelta(milliseconds=time_ms, seconds=-self._settle_s)
@@ -306,13 +328,13 @@ class QueryLookup(LookupSource):
         """Return the row of each key that holds as of a version."""
         import pyarrow as pa
 
-        wanted = Fields.of([*key, *value])
-        told = cast("dict[str, Any]", version)
-        source, rows = self._source(wanted), _Collected()
-        planned: Json = {"after": None, "cuts": [[told["as_of"], told["rows"]]]}
-        if told["rows"]:
-            QueryEmitter(source, NOBODY).emit_batch(ATTEMPT, planned, cast("Any", rows))
-        table = rows.table(source.fields)
+        wanted, told = Fields.of([*key, *value]), _told(version)
+        source, table = self._source(wanted), self._rows
+        if table is not None and version == self._newest:
+            self._rows = None
+        else:
+            table = self._read(source, told)
+            self._check_same(source, table, told)
         times = table.column(self._as_of.name).to_pylist()
         last: dict[Any, list[int]] = {}
         for at, (name, time) in enumerate(zip(keys_of(table, key.names), times, strict=True)):
@@ -321,6 +343,27 @@ class QueryLookup(LookupSource):
             last[name] = [*before, at] if before and times[before[-1]] == time else [at]
         chosen = sorted(at for each in last.values() for at in each)
         return table.take(pa.array(chosen, pa.int64())).select(list(wanted.names))
+
+    def _read(self, source: QuerySource, told: Mapping[str, Any]) -> pa.Table:
+        """Return all rows up to the time of a version, in the order of their times."""
+        rows = _Collected()
+        planned: Json = {"after": None, "cuts": [[told["as_of"], told["rows"]]]}
+        if told["rows"]:
+            QueryEmitter(source, NOBODY).emit_batch(ATTEMPT, planned, cast("Any", rows))
+        return rows.table(source.fields)
+
+    def _check_same(self, source: QuerySource, rows: pa.Table, told: Mapping[str, Any]) -> None:
+        """Check the rows against the digest, unless the program names other columns now."""
+        if told["columns"] != _columns(source.fields) or told["digest"] == (found := _digest(rows)):
+            return
+        raise SourceDataLost(
+            f"the rows of {self.name} up to {told['as_of']} are not those that a batch was planned "
+            f"with, though they are as many; got {told['rows']} rows with the digest {found}; "
+            f"expected {told['digest']} until the batch is committed; was a row changed in place, "
+            "or the table restored from a backup? give the table back what it had, and change a "
+            "key by a row with a later time",
+            query=self._query,
+        )
 
     def _source(self, fields: Fields) -> QuerySource:
         if self._as_of.name not in fields.index:
@@ -364,7 +407,7 @@ class FilesLookup(LookupSource):
 
     def shown(self, version: Json) -> str:
         """Return the file of a version."""
-        return f"file {cast('dict[str, Any]', version)['file']!r}"
+        return f"file {_told(version)['file']!r}"
 
     @property
     def identity(self) -> str:
@@ -383,7 +426,7 @@ class FilesLookup(LookupSource):
 
     def read(self, version: Json, key: Fields, value: Fields) -> pa.Table:
         """Return the rows of a file, if it is what it was."""
-        told = cast("dict[str, Any]", version)
+        told = _told(version)
         files = {each.name: each for each in self._source.files()}
         file = files.get(told["file"])
         if file is None:
@@ -425,6 +468,31 @@ class FilesLookup(LookupSource):
             "that sorts behind it",
             path=told["file"],
         )
+
+
+def _told(version: Json) -> dict[str, Any]:
+    return cast("dict[str, Any]", version)
+
+
+def _columns(fields: Fields) -> str:
+    """Return a short text that tells the columns of a digest from others."""
+    return hashlib.sha256(repr(fields).encode()).hexdigest()[:8]
+
+
+def _digest(rows: pa.Table) -> str:
+    """Return the digest of rows, whichever order rows of one time have."""
+    import pyarrow as pa
+
+    # A time is a number here: how its zone is shown differs from machine to machine.
+    columns = [
+        (each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each).to_pylist()
+        for each in rows.columns
+    ]
+    found = sorted(
+        hashlib.blake2b(ascii(row).encode(), digest_size=16).digest()
+        for row in zip(*columns, strict=True)
+    )
+    return hashlib.sha256(b"".join(found)).hexdigest()[:32]
 
 
 class _Collected:

@@ -13,7 +13,7 @@ from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.dead_letters import DeadLetterRule
 from txtopo.errors import TopologyError
 from txtopo.groupings import Grouping
-from txtopo.metadata import Json
+from txtopo.metadata import BatchMetadata, Json
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.spout import (
     OpaquePartitionedTransactionalSpout,
@@ -108,6 +108,26 @@ class VersionedTable(Protocol):
             InfrastructureError: The table is out of reach.
         """
         ...
+
+
+def lacks_end(spouts: Sequence[Component], metadata: BatchMetadata, *, adopted: bool) -> bool:
+    """Return whether metadata of a batch that states hold does not say where the batch ended.
+
+    The end is durable before the commit of a batch starts, and a replay of a repeatable spout keeps
+    it. Without it, another batch would be taken for the one that the states hold.
+
+    Args:
+        spouts: The spouts of the topology.
+        metadata: The stored metadata.
+        adopted: Whether the batch is taken over as it is, and not done again.
+    """
+    for spout in spouts:
+        decides = not spout.role.plans_batches and metadata.takes_part(spout.id)
+        kept = adopted or spout.role is not Role.OPAQUE_SPOUT
+        cut = metadata.cut if adopted else metadata.of(spout.id).cut
+        if decides and kept and cut is None:
+            return True
+    return False
 
 
 def needs_planned_time(component: Component) -> bool:

@@ -13,6 +13,7 @@ from txtopo.errors import (
     PoisonBatchError,
     StateUsageError,
     StoreAheadOfCoordinator,
+    StoreBehindCoordinator,
     TwoHistoriesError,
 )
 from txtopo.operations import Plan, forget, quarantine, rebuild, repair_node, rewind, show, verify
@@ -101,6 +102,49 @@ def test_rebuild_does_not_take_the_plan_of_another_attempt_for_what_the_states_h
         verb(deployment, rebuild)
 
 
+def test_rebuild_does_not_take_a_given_node_of_another_attempt(memory: Make) -> None:
+    """What an operator has kept may be of a replay, which an opaque spout may cut elsewhere."""
+    deployment = memory(opaque=True)
+    deployment.run()
+    node = kept_metadata(deployment)[BATCHES]
+    assert isinstance(node, dict)
+    epoch, number, term = node["attempt"]
+    deployment.ensemble.nodes = {}
+
+    def rebuilt_with(value: dict[str, object]) -> None:
+        metadata = {BATCHES: value}
+        given = {"config": deployment.config, "metadata": metadata, "access": deployment.access()}
+        rebuild(deployment.topology(), **given).apply()  # type: ignore[arg-type]
+
+    with pytest.raises(StateUsageError, match=r"another attempt; got that of 5:1@1 .* of 5:0@1 "):
+        rebuilt_with(node | {"attempt": [epoch, number + 1, term]})
+    rebuilt_with(node["metadata"])
+    deployment.run(batches=MORE)
+
+    assert deployment.held() == both(MORE, sum(range(MORE * ROWS)))
+
+
+def test_rebuild_wants_the_end_of_a_batch_that_the_ensemble_has_lost(memory: Make) -> None:
+    """The numbers fit, and yet no start gets past it."""
+    deployment = memory()
+    deployment.die("write.after:b.totals", BATCHES)
+    kept = kept_metadata(deployment)[BATCHES]
+    state = MemoryTransactionalState(deployment.id, deployment.ensemble)
+    batch = batch_of("", BATCHES, state.get(batch_path(BATCHES)))
+    assert isinstance(batch.metadata, dict)
+    state.apply([put_batch(replace(batch, metadata=batch.metadata | {"cut": None}))])
+    with pytest.raises(StoreAheadOfCoordinator, match=r"where it ended; .*rebuild"):
+        deployment.run(batches=MORE)
+
+    with pytest.raises(StateUsageError, match="does not say where the batch ended"):
+        verb(deployment, rebuild)
+    given = {"config": deployment.config, "metadata": {BATCHES: kept}}
+    rebuild(deployment.topology(), **given, access=deployment.access()).apply()  # type: ignore[arg-type]
+    deployment.run(batches=MORE)
+
+    assert deployment.held() == both(MORE, sum(range(MORE * ROWS)))
+
+
 @pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 3)
 def test_a_state_that_was_restored_from_before_a_rewind_is_refused(memory: Make) -> None:
     """The rewind wrote the same txid once more, and the backup does not know it."""
@@ -124,6 +168,35 @@ def test_a_state_that_was_restored_from_before_a_rewind_is_refused(memory: Make)
     with pytest.raises(TwoHistoriesError, match="hold txid 5 from several attempts"):
         verb(deployment, rebuild)
     backend.close()
+
+
+def test_verify_tells_an_epoch_of_another_term(memory: Make) -> None:
+    """The states hold what ZooKeeper knows as committed, so the numbers are equal."""
+    deployment = memory(opaque=True)
+    deployment.run(batches=3)
+    backup = dict(deployment.ensemble.nodes)
+    deployment.run(batches=3)
+    deployment.ensemble.nodes = backup
+    other = replace(deployment, states=memory(opaque=True).states)
+    with pytest.raises(StoreBehindCoordinator):
+        other.run(batches=3)  # it has claimed the epoch
+
+    def found() -> list[str]:
+        access = deployment.access()
+        return [
+            str(each) for each in verify(deployment.topology(), deployment.config, access=access)
+        ]
+
+    a, b = found()
+    assert "a.totals: was claimed by epoch 2 of term '" in a
+    assert "b.totals: was claimed by epoch 2 of term '" in b
+    assert "these are two histories" in a
+    with pytest.raises(StoreAheadOfCoordinator, match=r"epoch 2 of term .* does not know"):
+        deployment.run(batches=3)
+    metadata = {3: kept_metadata(deployment)[3]}
+    given = {"config": deployment.config, "metadata": metadata, "access": deployment.access()}
+    rebuild(deployment.topology(), **given).apply()  # type: ignore[arg-type]
+    assert not found()
 
 
 def rewound(deployment: Deployment) -> None:

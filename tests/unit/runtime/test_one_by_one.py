@@ -47,6 +47,7 @@ from txtopo.plugins.spouts import (
     TransactionalSpout,
 )
 from txtopo.plugins.stores import StateTable, Writes, backing_map_factory
+from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.progress import BatchCommitted, BatchesProcessed
 from txtopo.runtime.takeover import _no_groups
 from txtopo.spouts import MemoryTransactionalSpout
@@ -303,6 +304,19 @@ def test_so_does_an_emitter_with_a_commit_unless_it_declares_it(
 
     alone = _groups(totals_of(ReportingSpout(), Patient())) == ONE_BY_ONE
     assert alone == (kind is Commits)
+
+
+def test_a_takeover_asks_once_whether_an_emitter_may_write_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that can be made by the second time would be asked for a permit by one part alone."""
+    answers = iter([True, False])
+    monkeypatch.setattr(BatchPlanner, "may_write_elsewhere", property(lambda _: next(answers)))
+
+    with running(totals_of(amounts(), Total()), MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert not next(answers)
 
 
 def test_a_group_that_is_pinned_is_finished_by_the_program_that_wrote_it() -> None:

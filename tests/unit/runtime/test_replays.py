@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +21,9 @@ from tests.unit.runtime.cheating import (
     Unlike,
 )
 from tests.unit.runtime.loop_world import Total
-from txtopo import Config, FailedException, Topology, TransactionalTopologyBuilder
+from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.errors import NonRepeatableBatch
+from txtopo.spouts import FilesTransactionalSpout
 from txtopo.transactional_state import MemoryTransactionalState
 
 
@@ -199,3 +202,22 @@ def test_what_was_brought_is_durable_before_the_commit(kind: Any) -> None:
     assert list(content) == ["0", "1", "2"]
     assert content["0"] == content["1"] == content["2"]
     assert content["0"][0] == 4
+
+
+def test_a_file_that_was_replaced_by_one_of_equal_size_and_time_is_told_by_its_records(
+    tmp_path: Path,
+) -> None:
+    """As ``cp -p`` replaces it: name, size and time are those of the plan."""
+    storage, path = Storage.in_memory(), tmp_path / "amounts.csv"
+    path.write_text("amount\n" + "1\n" * 9)
+    spout = FilesTransactionalSpout(path, Fields("amount long"), batch_rows_max=3)
+    with pytest.raises(LookupError, match="the first attempt fails"):
+        run_to_end(topology(storage, spout, FailsOnce(LookupError, 2)), storage, settings())
+    before = path.stat()
+    path.write_text("amount\n" + "2\n" * 9)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    with pytest.raises(NonRepeatableBatch):
+        run_to_end(topology(storage, spout), storage, settings())
+
+    assert held(storage) == (1, {"total": 3})

@@ -514,6 +514,37 @@ def test_a_table_that_was_empty_and_is_filled_from_the_beginning_stops_the_run(
         planner.plan()
 
 
+def test_a_file_that_was_replaced_by_one_that_ends_earlier_stops_the_run(table: Table) -> None:
+    """Rows that come then get keys that count as read."""
+    table.add(1, 2)
+    backup = table.path.read_bytes()
+    table.add(3)
+    planner = Planner(table.spout())
+    planner.plan()
+    assert planner.plan() is None
+    replace_file(table, backup)
+
+    with pytest.raises(OffsetRegression, match=r"was replaced by .* got 2 as .* behind 3, up to"):
+        planner.plan()
+
+
+def test_a_file_that_was_replaced_by_one_with_further_rows_is_read_on(table: Table) -> None:
+    table.add(1, 2)
+    planner = Planner(table.spout())
+    planner.plan()
+    replace_file(table, table.path.read_bytes())
+    table.add(3)
+
+    assert ids(table.spout(), planner.plan()) == [3]
+
+
+def replace_file(table: Table, content: bytes) -> None:
+    """Move another file into the place of the table's."""
+    other = table.path.with_name("other.db")
+    other.write_bytes(content)
+    other.replace(table.path)
+
+
 def test_a_table_that_ends_before_its_position_is_told_once_and_read_on(
     table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:

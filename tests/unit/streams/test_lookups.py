@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -33,11 +34,13 @@ from txtopo.metadata import Json
 from txtopo.operations import Access, quarantine, show
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from txtopo.spouts.query import QueryEmitter
 from txtopo.streams import (
     DeltaLookup,
     FilesLookup,
     Lookup,
     QueryLookup,
+    lookup_sources,
     lookups,
     tumbling,
 )
@@ -487,6 +490,110 @@ def test_a_row_that_came_too_late_stops_a_replay(tmp_path: Path, url: str) -> No
 
     with pytest.raises(SourceDataLost, match=r"got 3 rows; expected 2; rows came late"):
         run(joined(table.lookup(), url), ensemble)
+
+
+def in_place(table: Shops) -> None:
+    table.execute("UPDATE shops SET country = 'Albania' WHERE shop = 'a'")
+
+
+def superseded(table: Shops) -> None:
+    table.execute("UPDATE shops SET country = 'Nowhere' WHERE country = 'Once'")
+
+
+def added_and_deleted(table: Shops) -> None:
+    table.execute("DELETE FROM shops WHERE country = 'Once'")
+    table.add("b", "Bolivia", 35)
+
+
+@pytest.mark.parametrize("change", [in_place, superseded, added_and_deleted])
+def test_a_table_that_was_changed_and_has_as_many_rows_stops_a_replay(
+    tmp_path: Path, url: str, change: Callable[[Shops], None]
+) -> None:
+    """The newest time and the number of rows are the same."""
+    table, ensemble = Shops(tmp_path), MemoryEnsemble()
+    table.add("a", "Once", 50)
+    table.add("a", "Austria", 40)
+    table.add("b", "Brazil", 30)
+    die(joined(table.lookup(), url), ensemble, "store-metadata.after")
+    kept = table.path.read_bytes()
+    change(table)
+    lookups._loaded.clear()
+
+    with pytest.raises(SourceDataLost, match=r"up to 2.* though they are as many; .* restored"):
+        run(joined(table.lookup(), url), ensemble)
+
+    table.path.write_bytes(kept)
+    run(joined(table.lookup(), url), ensemble)
+    assert (countries_in(url)["s1"], countries_in(url)["s2"]) == ("Austria", "Brazil")
+
+
+def test_a_new_driver_plans_with_the_rows_of_a_table_that_was_restored(
+    tmp_path: Path, url: str
+) -> None:
+    rows, table, ensemble = [["s1", "a", 1]], Shops(tmp_path), MemoryEnsemble()
+    table.add("a", "Austria", 40)
+    run(joined(table.lookup(), url, rows), ensemble)
+    in_place(table)
+
+    run(joined(table.lookup(), url, [*rows, ["s2", "a", 2]], take=1), ensemble)
+
+    assert countries_in(url) == {"s1": "Austria", "s2": "Albania"}
+
+
+def test_other_columns_of_a_lookup_are_not_compared_with_those_of_the_plan(
+    tmp_path: Path, url: str
+) -> None:
+    table, ensemble = Shops(tmp_path), MemoryEnsemble()
+    table.add("a", "Austria", 40)
+    die(joined(table.lookup(), url), ensemble, "store-metadata.after")
+    lookups._loaded.clear()
+
+    other = joined(table.lookup(), url, value="country string, valid_from timestamp")
+    run(other, ensemble)
+
+    assert countries_in(url)["s1"] == "Austria"
+
+
+def test_the_order_and_the_zone_of_rows_are_no_part_of_their_digest() -> None:
+    times = [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)]
+    rows = pa.table({"shop": ["ä", None], "since": pa.array(times, pa.timestamp("us", "UTC"))})
+    berlin = pa.timestamp("us", "Europe/Berlin")
+    other = pa.table({"shop": [None, "ä"], "since": pa.array(times[::-1], berlin)})
+
+    assert lookup_sources._digest(rows) == lookup_sources._digest(other)
+    assert lookup_sources._digest(rows) != lookup_sources._digest(rows.slice(0, 1))
+
+
+def test_a_table_is_read_when_its_version_is_new_and_not_when_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, key, value = Shops(tmp_path), Fields("shop string"), Fields("country string")
+    fields = Fields.of([*key, *value])
+    table.add("a", "Austria", 40)
+    reads: list[Json] = []
+    monkeypatch.setattr(lookup_sources, "QueryEmitter", counted_emitter(reads))
+    source, now_ms = table.lookup(), int(datetime.now(UTC).timestamp() * 1000)
+
+    first = source.newest(fields, None, now_ms)
+    source.read(first, key, value)
+    assert source.newest(fields, first, now_ms) == first
+    assert len(reads) == 1
+
+    table.add("a", "Albania", 20)
+    second = source.newest(fields, first, now_ms)
+    assert second != first
+    assert len(reads) == 2
+    pickle.loads(pickle.dumps(source)).read(second, key, value)
+    assert len(reads) == 3
+
+
+def counted_emitter(reads: list[Json]) -> type[QueryEmitter]:
+    class Emitter(QueryEmitter):
+        def emit_batch(self, attempt: Any, metadata: Json, collector: Any) -> None:
+            reads.append(metadata)
+            super().emit_batch(attempt, metadata, collector)
+
+    return Emitter
 
 
 @pytest.mark.parametrize(

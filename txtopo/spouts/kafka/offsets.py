@@ -31,8 +31,11 @@ from txtopo.metadata import Json
 from txtopo.spouts.spout import other_position
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin._listoffsets import OffsetSpec
+    from confluent_kafka.admin._topic import TopicDescription
 
 Start = Literal["earliest", "latest"] | datetime | Mapping[str, Mapping[int, int]]
 """Where the first batch starts: a word, a time, or offsets by topic and partition."""
@@ -240,6 +243,14 @@ class Offsets:
                     raise
                 found[name] = Topic(str(told.topic_id), len(told.partitions))
         return found
+
+    def asked(self, names: Iterable[str]) -> Mapping[str, Future[TopicDescription]]:
+        """Ask for topics, by name, and do not wait for the answers."""
+        from confluent_kafka import TopicCollection
+
+        client, _ = admin_client(self._connection)
+        wanted = TopicCollection([*names])
+        return client.describe_topics(wanted, request_timeout=self._connection.timeout_s)
 
     def cleanup_policies(self, names: Sequence[str]) -> dict[str, str | None]:
         """Return the ``cleanup.policy`` of topics; None where the cluster does not tell it.

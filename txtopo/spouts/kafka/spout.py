@@ -24,6 +24,9 @@ Rules
 9. The topics have nothing more when the group has committed the end of each partition. No task can
    tell by itself: a partition that moves belongs to nobody for a while, and a fetch that has no
    answer yet looks like one without records.
+10. An offset is committed with the id of its topic. A topic that is made again under its name has
+   another one, and other records at the same offsets, so such an offset is refused. While a
+   partition is read, the id is asked for again and again.
 
 What differs from Storm's ``storm-kafka-client``: it sets a consumer back to the first record that
 failed and skips what was acked since, from which several of its bugs came; it once needed offsets
@@ -61,7 +64,10 @@ from txtopo.spouts.kafka.uncommitted import UncommittedOffsets
 from txtopo.spouts.spout import Spout
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+    from confluent_kafka.admin._topic import TopicDescription
 
 OnBadRecord = Literal["stop", "report"]
 
@@ -80,6 +86,12 @@ FETCH_MAX = 500
 WAIT_S = 0.5
 JOIN_S = 60.0
 POLL_S = 0.05
+
+# A topic may be made again while it is read, which no record tells. It is asked for so often.
+WATCH_S = 10.0
+
+# Before the id of a topic in what is committed with an offset, where other tools note other things.
+_OF_TOPIC = "txtopo topic "
 
 # A broker that is away is reported again after this time.
 REPORT_S = 60.0
@@ -122,6 +134,7 @@ class _Assigned:
     Attributes:
         number: The number of the assignment.
         offsets: Its records that are not committed yet.
+        topic_id: The id of its topic; empty if the cluster did not tell it.
         committed: The offset that was committed last, or is being committed.
         ended: Whether it was read to the end of the log.
         paused: Whether nothing is fetched.
@@ -129,6 +142,7 @@ class _Assigned:
 
     number: int
     offsets: UncommittedOffsets[Message]
+    topic_id: str
     committed: int
     ended: bool = False
     paused: bool = False
@@ -191,7 +205,7 @@ class KafkaSpout(Spout):
         AuthError: The cluster refuses the credentials, when the run starts or for some time.
         SourceDataLost: Records at the committed offset were deleted, or the topic was. To go on
             without them, set the offset of the group with Kafka's own tool.
-        OffsetRegression: A log ends before the committed offset.
+        OffsetRegression: A log ends before the committed offset, or the topic was made again.
         EmitError: A record cannot be decoded. It ends the run, unless *on_bad_record* says else.
     """
 
@@ -259,6 +273,9 @@ class KafkaSpout(Spout):
         self._pending = 0
         self._number = self._failures = self._refusals = self._skip = 0
         self._tended_s = self._reported_s = -REPORT_S
+        self._watched_s = now()
+        self._ids: dict[str, str] = {}
+        self._answers: Mapping[str, Future[TopicDescription]] = {}
         check_topics(self._offsets)
         self._known = set(Look(self._offsets.topics(), {}).partitions)
 
@@ -292,6 +309,7 @@ class KafkaSpout(Spout):
         if self._consumer is None or now_s - self._tended_s < COMMIT_S:
             return
         self._tended_s = now_s
+        self._guarded(self._watch)
         self._guarded(self._commit)
         self._guarded(self._poll)
 
@@ -458,7 +476,7 @@ class KafkaSpout(Spout):
         for place, assigned in self._assigned.items():
             if assigned.offsets.committable > assigned.committed:
                 assigned.committed = assigned.offsets.committable
-                offsets.append(_at(place, assigned.committed))
+                offsets.append(_at(place, assigned.committed, assigned.topic_id))
         if offsets:
             self._consumer.commit(offsets=offsets, asynchronous=True)
 
@@ -476,11 +494,13 @@ class KafkaSpout(Spout):
         if consumer is not self._consumer:
             return
         self._joined = True
+        self._answers = {}  # they may be of the topic before
         if partitions:
             for partition, offset in self._starts(consumer, partitions).items():
                 self._number += 1
                 offsets: UncommittedOffsets[Message] = UncommittedOffsets(offset)
-                self._assigned[partition] = _Assigned(self._number, offsets, offset)
+                id = self._ids.get(partition.topic, "")
+                self._assigned[partition] = _Assigned(self._number, offsets, id, offset)
         # The client goes on from the committed offsets, which are these.
 
     def _starts(
@@ -490,19 +510,24 @@ class KafkaSpout(Spout):
 
         Raises:
             SourceDataLost: The records there were deleted.
-            OffsetRegression: A log ends before that.
+            OffsetRegression: A log ends before that, or the offset is one of another topic.
             InfrastructureError: A partition cannot be seen; try again.
         """
         from confluent_kafka import KafkaException
 
         starts: dict[KafkaPartition, int] = {}
+        told: set[tuple[str, str]] = set()
         for each in consumer.committed(list(partitions), timeout=self._connection.timeout_s):
             if each.error:
                 raise KafkaException(each.error)
             if each.offset >= 0:
                 starts[KafkaPartition(each.topic, each.partition)] = each.offset
+                told.add((each.topic, each.metadata or ""))
         wanted = [KafkaPartition(each.topic, each.partition) for each in partitions]
         look = self._offsets.look(wanted)
+        self._ids = {name: topic.id for name, topic in look.topics.items()}
+        for name, text in sorted(told):
+            self._check_topic(name, self._ids.get(name, ""), text)
         new = [partition for partition in wanted if partition not in starts]
         begun: dict[KafkaPartition, int] = {}
         for first in (True, False):
@@ -519,10 +544,44 @@ class KafkaSpout(Spout):
             self._check(partition, starts[partition], look.bounds.get(partition))
         if begun:
             consumer.commit(
-                offsets=[_at(partition, offset) for partition, offset in begun.items()],
+                offsets=[_at(each, begun[each], self._ids[each.topic]) for each in begun],
                 asynchronous=False,
             )
         return starts
+
+    def _watch(self) -> None:
+        """Ask now and then whether a topic was made again; no answer is waited for.
+
+        Raises:
+            OffsetRegression: One was.
+        """
+        if not self._answers:
+            if self._assigned and now() - self._watched_s >= WATCH_S:
+                self._watched_s = now()
+                self._answers = self._offsets.asked({topic for topic, _ in self._assigned})
+            return
+        if not all(answer.done() for answer in self._answers.values()):
+            return
+        answers, self._answers = self._answers, {}
+        for (topic, _), assigned in self._assigned.items():
+            answer = answers.get(topic)
+            # The consumer tells what is wrong if there is no answer.
+            if answer is not None and answer.exception() is None and assigned.topic_id:
+                text = _OF_TOPIC + assigned.topic_id
+                self._check_topic(topic, str(answer.result().topic_id), text)
+
+    def _check_topic(self, topic: str, id: str, told: str) -> None:
+        """Check that an offset is one of this topic, by what was committed with it."""
+        if not id or not told.startswith(_OF_TOPIC) or told == _OF_TOPIC + id:
+            return
+        raise OffsetRegression(
+            f"topic {topic!r} was deleted and made again; got id {id}; expected "
+            f"{told.removeprefix(_OF_TOPIC)}, of which group {self._group!r} has committed "
+            "offsets; set them with kafka-consumer-groups --reset-offsets while no run has joined "
+            "it: --to-earliest, or --to-current if they are those of this topic, as after a move "
+            "to another cluster",
+            topic=topic,
+        )
 
     def _check_begun(self, begun: Mapping[KafkaPartition, int], look: Look) -> None:
         """Check that no partition begins behind its end.
@@ -720,7 +779,7 @@ def _id_of(assigned: _Assigned, message: Message) -> MessageId:
     return MessageId(str(topic), int(partition or 0), int(offset or 0), assigned.number)
 
 
-def _at(place: tuple[str, int], offset: int = 0) -> TopicPartition:
+def _at(place: tuple[str, int], offset: int = 0, topic_id: str = "") -> TopicPartition:
     from confluent_kafka import TopicPartition
 
-    return TopicPartition(*place, offset)
+    return TopicPartition(*place, offset, _OF_TOPIC + topic_id if topic_id else "")

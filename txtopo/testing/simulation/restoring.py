@@ -10,15 +10,23 @@ Whoever starts then has to refuse, with an error that says what is wrong, or con
 result. So if nothing is planned or committed for a while, the operator brings back the newer data,
 and what happened meanwhile leaves the history. If something is, what was taken back leaves it, and
 the checkers judge the rest as always: they find each record that is lost or doubled.
+
+If nobody went on with an ensemble or with all stores that were set back, half of the operators
+call ``rebuild`` instead, with the metadata that they have kept. Its process may be killed, and it
+is called again. What it wrote leaves the history, and so do the plans that it dropped. A rebuild
+that is not done in time, or says that it cannot help, ends with the newer data as well.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from txtopo.config import Config
 from txtopo.errors import (
+    CoordinatorActive,
     CorruptNodeError,
     FencedError,
     InfrastructureError,
@@ -27,14 +35,19 @@ from txtopo.errors import (
     StoreAheadOfCoordinator,
     StoreBehindCoordinator,
     TwoHistoriesError,
+    TxtopoError,
 )
+from txtopo.metadata import Json
+from txtopo.operations import Access, rebuild
 from txtopo.state.row_backend import Contents
+from txtopo.testing.simulation.clock import Crashed
 from txtopo.testing.simulation.faults import SLOW_S
 from txtopo.testing.simulation.history import NodesWrite, StoreWrite
+from txtopo.transactional_state.nodes import BATCHES, batch_path, decode, txid_of
 
 if TYPE_CHECKING:
     from txtopo.attempt import TransactionAttempt
-    from txtopo.testing.simulation.world import World
+    from txtopo.testing.simulation.world import SimulatedProcess, World
     from txtopo.transactional_state.memory import Nodes
 
 KINDS = ("zookeeper", "stores", "store")
@@ -59,6 +72,12 @@ LATE_S = SLOW_S[0] + 0.1
 WAIT_S = 25.0
 """Virtual time in which starts are tried until the newer data are brought back."""
 
+REBUILD_S = 60.0
+"""Virtual time in which a rebuild is done, however often it is called again."""
+
+AGAIN_S = 1.0
+"""Virtual time after which it is called again."""
+
 RECENT_WRITES = 30
 """Half of all restorations go back by this many writes at the most: near misses are the hardest."""
 
@@ -76,6 +95,7 @@ class _Restored:
         until: Number of writes before it.
         endings: Number of runs that had ended before it.
         set_back_to: The nodes of the ensemble after it.
+        kept: The nodes of the ensemble with the metadata that operators have kept.
         attempts: The attempts of which something was emitted before it.
     """
 
@@ -87,6 +107,7 @@ class _Restored:
     until: int
     endings: int
     set_back_to: Nodes
+    kept: Nodes
     attempts: tuple[TransactionAttempt, ...]
 
 
@@ -96,14 +117,17 @@ class Restorations:
     Attributes:
         refused: How many ended with the newer data, since nobody continued.
         let_in: How many were gone on from.
+        rebuilt: How many ended with a rebuild.
         stopped: Whether no process may start, since something is being restored.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, choices: random.Random) -> None:
         self._world = world
+        # A generator of its own, so that a choice does not change the faults of a seed.
+        self._choices = choices
         self._begun = 0
         self._busy = self.stopped = False
-        self.refused = self.let_in = 0
+        self.refused = self.let_in = self.rebuilt = 0
 
     def begin(self) -> None:
         """Stop all processes, and restore something when no late write arrives any more."""
@@ -145,6 +169,7 @@ class Restorations:
             count,
             len(history.endings),
             nodes,
+            world.ensemble.nodes if kind == "zookeeper" else _nodes_after(before),
             tuple({*history.emissions, *history.times}),
         )
         if kind == "zookeeper":
@@ -165,30 +190,125 @@ class Restorations:
                 if not _taken_back(write, restored)
             ]
             if restored.kind == "zookeeper":
-                self._forget_plans(restored)
+                self._forget_plans(restored, restored.set_back_to, restored.stores)
             self.let_in += 1
             self._busy = False
             history.note(world.timeline.now_s, "operator", "LET IN")
             return
         self._stop_all()
-        world.timeline.after(LATE_S, lambda: self._bring_back(restored))
+        if restored.kind != "store" and self._choices.random() < 0.5:
+            world.timeline.after(LATE_S, lambda: self._rebuild(restored))
+        else:
+            world.timeline.after(LATE_S, lambda: self._bring_back(restored))
 
-    def _forget_plans(self, restored: _Restored) -> None:
-        """Forget what was emitted of txids whose plan was taken back before a state took them."""
+    def _rebuild(self, restored: _Restored) -> None:
+        """Let an operator call ``rebuild`` until it is done."""
+        world = self._world
+        metadata = _metadata_in(restored.kept)
+        end_s = world.timeline.now_s + REBUILD_S
+        done: list[bool] = []
+
+        def begin() -> None:
+            process = world.new_process(f"R.{len(world.begun)}")
+            process.begin(lambda: run(process))
+
+        def run(process: SimulatedProcess) -> None:
+            try:
+                while not done and world.timeline.now_s < end_s:
+                    if not self._called(process, metadata, done):
+                        process.sleep(AGAIN_S)
+            except Crashed:
+                if not done and world.timeline.now_s < end_s:
+                    world.timeline.after(AGAIN_S, begin)
+
+        def look() -> None:
+            if not done and world.timeline.now_s < end_s:
+                world.timeline.after(AGAIN_S, look)
+                return
+            self._stop_all()
+            finish = self._take_rebuilt if done == [True] else self._bring_back
+            world.timeline.after(LATE_S, lambda: finish(restored))
+
+        begin()
+        look()
+
+    def _called(
+        self, process: SimulatedProcess, metadata: dict[int, Json], done: list[bool]
+    ) -> bool:
+        """Call ``rebuild`` once; return whether its outcome is known, which *done* then says."""
+        world = self._world
+        assert world.topology is not None
+        config = Config(carrier="local", zookeeper="memory")
+        access = Access(ensemble=world.ensemble_of(process), point=process.scheduler.point)
+        try:
+            rebuild(world.topology, config, metadata=metadata, access=access).apply()
+            done.append(True)
+        except (InfrastructureError, CoordinatorActive) as error:  # or a session has not ended yet
+            world.history.note(world.timeline.now_s, process.name, "rebuild failed", repr(error))
+        except TxtopoError as error:
+            world.history.note(world.timeline.now_s, process.name, "rebuild refused", repr(error))
+            done.append(False)
+        return bool(done)
+
+    def _take_rebuilt(self, restored: _Restored) -> None:
+        world, history = self._world, self._world.history
+        before, now = _plans_in(restored.kept), _plans_in(world.ensemble.nodes)
+        if any(before[path] != now[path] for path in before.keys() & now.keys()):
+            # An opaque batch that is to be done again has another limit or time than before.
+            self._bring_back(restored)
+            return
+        self.stopped = False
+        self._check_endings(restored)
+        del history.writes[restored.until :]
+        if restored.kind == "stores":
+            del history.writes[restored.since :]
+            for source in world.sources:
+                source.keep_all()
+        history.nodes = world.ensemble.nodes
+        gone = self._forget_plans(restored, history.nodes, history.stores)
+        history.writes[:] = [_without(write, gone) for write in history.writes]
+        self.rebuilt += 1
+        self._busy = False
+        history.note(world.timeline.now_s, "operator", "REBUILT")
+
+    def _forget_plans(
+        self, restored: _Restored, nodes: Nodes, stores: dict[str, Contents]
+    ) -> set[str]:
+        """Forget what was emitted of txids without a plan in *nodes*, which no state held.
+
+        Returns:
+            The paths of these plans.
+        """
         history, id = self._world.history, self._world.topology_id
-        held = max(
-            (each.ledger.txid for each in restored.stores.values() if each.ledger), default=0
-        )
+        held = max((each.ledger.txid for each in stores.values() if each.ledger), default=0)
+        gone = set()
+        for path in restored.nodes.keys() - nodes.keys():
+            if path.startswith(f"/{id}{BATCHES}/") and txid_of(path) > held:
+                gone.add(path)
         for attempt in restored.attempts:
-            path = f"/{id}/batches/{attempt.txid:020d}"
-            if attempt.txid > held and path not in restored.set_back_to:
+            path = f"/{id}{batch_path(attempt.txid)}"
+            if attempt.txid > held and path not in nodes:
+                gone.add(path)
                 history.emissions.pop(attempt, None)
                 history.times.pop(attempt, None)
+        return gone
 
     def _bring_back(self, restored: _Restored) -> None:
         world, history = self._world, self._world.history
         self.stopped = False
+        self._check_endings(restored)
+        del history.writes[restored.until :]
+        self._put(restored.nodes, restored.stores)
+        self.refused += 1
+        self._busy = False
+        history.note(world.timeline.now_s, "operator", "BROUGHT BACK")
+
+    def _check_endings(self, restored: _Restored) -> None:
+        """Check that the runs that were refused have said what is wrong, and forget their ends."""
+        world, history = self._world, self._world.history
         right: tuple[type[Exception], ...] = USUAL_ERRORS + RIGHT_ERRORS[restored.kind]
+        if self.rebuilt:  # what is restored may be of an ensemble that was given up
+            right += (StoreAheadOfCoordinator,)
         for ending in history.endings[restored.endings :]:
             if isinstance(ending.error, PromiseError) and not isinstance(ending.error, right):
                 world.leftovers.found.append(
@@ -196,11 +316,6 @@ class Restorations:
                     f"{ending.error!r}"
                 )
         del history.endings[restored.endings :]
-        del history.writes[restored.until :]
-        self._put(restored.nodes, restored.stores)
-        self.refused += 1
-        self._busy = False
-        history.note(world.timeline.now_s, "operator", "BROUGHT BACK")
 
     def _put(self, nodes: Nodes, stores: dict[str, Contents]) -> None:
         world, history = self._world, self._world.history
@@ -219,6 +334,38 @@ def _goes_on(write: StoreWrite | NodesWrite) -> bool:
         return after is not None and after.txid > 0 and after.writer != held
     claims = {path for path in write.after if write.before.get(path) != write.after[path]}
     return any(not path.endswith("/epoch") for path in claims)
+
+
+def _plans_in(nodes: Nodes) -> dict[str, object]:
+    """Return limits and facts of the batches of an ensemble, by path."""
+    found: dict[str, object] = {}
+    for path, (data, _) in nodes.items():
+        record = decode(path, data) if f"{BATCHES}/" in path else None
+        value = None if record is None else record.value
+        metadata = value.get("metadata") if isinstance(value, dict) else None
+        if isinstance(metadata, dict):
+            found[path] = metadata.get("pace"), metadata.get("facts")
+    return found
+
+
+def _metadata_in(nodes: Nodes) -> dict[int, Json]:
+    """Return the batches of an ensemble as ``show`` returns them, which operators keep."""
+    found: dict[int, Json] = {}
+    for path, (data, _) in nodes.items():
+        if f"{BATCHES}/" in path and (record := decode(path, data)) is not None:
+            found[txid_of(path)] = record.value
+    return found
+
+
+def _without(write: StoreWrite | NodesWrite, gone: set[str]) -> StoreWrite | NodesWrite:
+    """Return a write as if some nodes had never been there."""
+
+    def rest(nodes: Nodes) -> Nodes:
+        return {path: node for path, node in nodes.items() if path not in gone}
+
+    if isinstance(write, NodesWrite):
+        return replace(write, before=rest(write.before), after=rest(write.after))
+    return replace(write, nodes=rest(write.nodes))
 
 
 def _taken_back(write: StoreWrite | NodesWrite, restored: _Restored) -> bool:

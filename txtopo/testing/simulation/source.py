@@ -167,6 +167,10 @@ class SimulatedSource:
         if known is None or known < attempt:
             self._committing[attempt.txid] = attempt
 
+    def keep_all(self) -> None:
+        """Have all records again, as a source that keeps them as long as there are backups."""
+        self._trimmed.clear()
+
     def trim(self, txid: int) -> None:
         """Delete the records of all batches before *txid*; they must not be needed again."""
         for done in [each for each in self._committing if each < txid]:

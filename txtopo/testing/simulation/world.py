@@ -69,6 +69,8 @@ TOKENS_SALT = 0x70CE2
 
 CLOCKS_SALT = 0xC10C5
 
+REBUILDS_SALT = 0x4EB01D
+
 CLOCKS_WRONG_SHARE = 0.5
 
 _numbers = itertools.count()
@@ -117,7 +119,7 @@ class World:
         self.stores: dict[str, SimulatedStore] = {}
         self.supervisors = [Supervisor(self, "ABCDEFGH"[at]) for at in range(coordinators)]
         self.operators = Operators(self)
-        self.restorations = Restorations(self)
+        self.restorations = Restorations(self, random.Random(seed ^ REBUILDS_SALT))
         self.begun: list[SimulatedProcess] = []
         """All processes; a call of one whose run has ended may still be under way."""
         self._config = config

@@ -43,6 +43,13 @@ class Group:
 
     def committed(self) -> dict[int, int]:
         """Return the committed offsets, by partition."""
+        return {each.partition: each.offset for each in self._committed() if each.offset >= 0}
+
+    def told(self) -> str:
+        """Return what was committed with the offset of partition 0."""
+        return str(self._committed()[0].metadata)
+
+    def _committed(self) -> list[TopicPartition]:
         numbers = self.kafka.admin.list_topics(self.log.name, timeout=LIMIT_S).topics
         places = [TopicPartition(self.log.name, n) for n in numbers[self.log.name].partitions]
         # One that asks and joins nothing. The answers of an AdminClient, asked again and again,
@@ -50,14 +57,13 @@ class Group:
         consumer = Consumer({"bootstrap.servers": self.kafka.servers, "group.id": self.name})
         try:
             # A broker that has just started may not have loaded its groups yet.
-            found = retry(lambda: consumer.committed(places, timeout=LIMIT_S), KafkaException)
+            return retry(lambda: consumer.committed(places, timeout=LIMIT_S), KafkaException)
         finally:
             consumer.close()
-        return {each.partition: each.offset for each in found if each.offset >= 0}
 
-    def set_to(self, offset: int) -> None:
+    def set_to(self, offset: int, told: str = "") -> None:
         """Set the offset of partition 0, as Kafka's own tool does."""
-        place = TopicPartition(self.log.name, 0, offset)
+        place = TopicPartition(self.log.name, 0, offset, told)
         asked = [ConsumerGroupTopicPartitions(self.name, [place])]
         admin = self.kafka.admin
         retry(

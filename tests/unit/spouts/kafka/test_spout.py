@@ -15,7 +15,7 @@ from tests.unit.spouts.kafka.logs import Log
 from tests.unit.spouts.queues import Driven
 from txtopo import BasicBolt, Config, FailedException, Fields, TopologyBuilder
 from txtopo.builders import ReliableTopology
-from txtopo.errors import EmitError
+from txtopo.errors import EmitError, OffsetRegression
 from txtopo.spouts import KafkaSpout
 from txtopo.spouts.kafka import spout
 
@@ -438,6 +438,34 @@ def test_a_partition_that_is_added_begins_at_its_first_record(kafka: KafkaBroker
     driven.spout.close()
 
     assert values(driven) == ["first", "second"]
+
+
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 10)
+def test_an_offset_of_a_topic_that_was_made_again_is_refused_until_it_is_set(
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new log is longer than the offset, so its first records would never be read."""
+    monkeypatch.setattr(spout, "REFUSALS_MAX", 1)
+    log = Log(kafka, partitions=1)
+    group = Group(log)
+    log.write(range(3), partitions=1)
+    first = group.driven(acks=True)
+    first.next(3)
+    first.spout.close()
+    told = group.told()
+    log.delete()
+    log.create(1)
+    log.write(range(100, 105), partitions=1)
+    group.set_to(3, told)  # as a commit that was under way
+
+    with pytest.raises(OffsetRegression, match=r"made again; .* --reset-offsets while no run"):
+        group.driven().next(1)
+    for text in ("", '{"topologyId": "of Storm"}'):
+        group.set_to(0, text)
+        again = group.driven()
+        again.next(5)
+        assert values(again) == [str(n) for n in range(100, 105)]
+        again.spout.close()
 
 
 def test_a_record_that_cannot_be_decoded_ends_the_run(kafka: KafkaBroker) -> None:
