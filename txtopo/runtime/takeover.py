@@ -36,7 +36,7 @@ of the old topology that does not know of its end may still write to that one, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -65,7 +65,7 @@ from txtopo.state.ledger import (
     compared,
 )
 from txtopo.state.registry import redacted_url
-from txtopo.topology.component import Role
+from txtopo.topology.component import Component, Role
 from txtopo.topology.graph import added_states, fingerprint, refused_change, state_part
 from txtopo.transactional_state.commands import KILLED, Desired, desired_of, killed_error
 from txtopo.transactional_state.nodes import (
@@ -76,7 +76,7 @@ from txtopo.transactional_state.nodes import (
 )
 
 if TYPE_CHECKING:
-    from txtopo.metadata import Json
+    from txtopo.metadata import BatchMetadata, Json
     from txtopo.runtime.run_context import RunContext
     from txtopo.runtime.scheduler import Scheduler
     from txtopo.transactional_state.journal import Journal, JournalContents
@@ -378,30 +378,53 @@ def _coordinator(
 def _check_ends(
     context: RunContext, journal: Journal, contents: JournalContents, found: Compared
 ) -> None:
-    """Check that ZooKeeper knows where the batches end that states hold, if emitters decide it.
-
-    The end is durable before the commit of a batch starts, and a replay of a repeatable spout keeps
-    it. Without it, another batch would be taken for the one that the states hold.
-    """
     current, last = contents.current, found.adopted or found.pinned or 0
-    for txid in range(current, last + 1):
-        metadata = fitted(
+    metadata = {
+        txid: fitted(
             txid,
             metadata_from_json(txid, contents.batches[txid].metadata),
             context.program.spouts,
             journal.began_with,
             replayed=True,
         )
-        for spout in context.graph.spouts:
+        for txid in range(current, last + 1)
+    }
+    check_ends(context.graph.spouts, metadata, current, found)
+
+
+def check_ends(
+    spouts: Iterable[Component],
+    stored: Mapping[int, BatchMetadata],
+    current: int,
+    found: Compared,
+) -> None:
+    """Check that ZooKeeper knows where the batches end that states hold, if emitters decide it.
+
+    The end is durable before the commit of a batch starts, and a replay of a repeatable spout keeps
+    it. Without it, another batch would be taken for the one that the states hold.
+
+    Args:
+        spouts: The spouts of the topology.
+        stored: The metadata of each txid that states hold, from *current* on.
+        current: The lowest txid that ZooKeeper does not know as committed.
+        found: What ``compared`` returned.
+
+    Raises:
+        StoreAheadOfCoordinator: It does not know one.
+    """
+    for txid, metadata in stored.items():
+        for spout in spouts:
             decides = not spout.role.plans_batches and metadata.takes_part(spout.id)
             kept = found.adopted is not None or spout.role is not Role.OPAQUE_SPOUT
             cut = metadata.cut if found.adopted is not None else metadata.of(spout.id).cut
             if decides and kept and cut is None:
                 raise StoreAheadOfCoordinator(
                     f"states hold txid {txid}, but its metadata in ZooKeeper does not say where it "
-                    f"ended; expected its end, which is stored before a commit; {SET_BACK}",
+                    f"ended; expected its end, which is stored before a commit; {SET_BACK}; if the "
+                    "end is not known, txtopo.operations.rewind takes opaque states back to txid "
+                    f"{current - 1}",
                     committed_txid=current - 1,
-                    ledger_txid=last,
+                    ledger_txid=max(stored),
                 )
 
 
