@@ -25,7 +25,7 @@ from txtopo.errors import CorruptNodeError, StateUsageError, nearest
 from txtopo.metadata import BatchMetadata, Json, json_flaw
 from txtopo.operations.program import check_program
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_operator_session
-from txtopo.state.ledger import Ledger, check_timeline
+from txtopo.state.ledger import Ledger, check_claimed_since, check_timeline
 from txtopo.transactional_state.journal import JournalContents, put_batch, unfinished
 from txtopo.transactional_state.nodes import (
     CURRENT,
@@ -187,7 +187,10 @@ def check_histories(contents: JournalContents, ledgers: Mapping[str, Ledger | No
 
     Raises:
         TwoHistoriesError: A state holds what another history has at its txid.
+        StoreBehindCoordinator: A state that holds an uncommitted txid was restored from a backup.
     """
+    stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
+    check_claimed_since(ledgers, contents.current, stored)
     committed = contents.batches.get(contents.current - 1)
     if contents.operation is not None or committed is None:
         return

@@ -62,8 +62,14 @@ from txtopo.operations.plan import (
 from txtopo.operations.program import SAME_PROGRAM, known_topology
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim, holder
 from txtopo.state.backend import Key, Puts, StateBackend, Values
-from txtopo.state.ledger import RELEASED, Ledger, check_claimed_since, check_known, compared
-from txtopo.topology.component import lacks_end
+from txtopo.state.ledger import (
+    RELEASED,
+    Ledger,
+    check_claimed_since,
+    check_known,
+    check_one_moment,
+    compared,
+)
 from txtopo.topology.graph import fingerprint, other_spouts
 from txtopo.transactional_state.journal import JournalContents
 from txtopo.transactional_state.nodes import (
@@ -326,6 +332,7 @@ class _Rebuild:
         held = _held(session, ledgers)
         if _fits(session, contents, ledgers):
             return VerbSteps()
+        check_one_moment(ledgers)
         current, writer = held.low + 1, _writer(ledgers, held.low)
         writers = {txid: _writers(ledgers, txid) for txid in range(held.low, held.high + 1)}
         batches = self._batches(session, contents, held, writers)
@@ -469,13 +476,9 @@ def _fits(
         check_known(ledgers, session.graph.id, ensemble_of(node), terms_of(node))
         check_claimed_since(ledgers, contents.current, stored)
         found = compared(mine, contents.current, stored)
+        session.check_ends(contents.batches, contents.current, found)
     except PromiseError:
         return False
-    adopted = found.adopted is not None
-    for txid in range(contents.current, (found.adopted or found.pinned or 0) + 1):
-        metadata = session.metadata_of(txid, contents.batches[txid].metadata)
-        if lacks_end(session.graph.spouts, metadata, adopted=adopted):
-            return False
     return begins
 
 

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, TypeVar
 from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.metadata import BatchMetadata, Json, absent
+from txtopo.runtime.takeover import check_ends
 from txtopo.state.backend import StateBackend, StateTable, Writes
 from txtopo.state.commit import claim_state, commit_resolved
-from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, check_known, same_owner
+from txtopo.state.ledger import RELEASED, Claim, Compared, Ledger, Owner, check_known, same_owner
 from txtopo.state.witness import check_none_later, check_witness
 from txtopo.topology.component import Role
 from txtopo.transactional_state.commands import Desired, desired_of
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from txtopo.config import Config
     from txtopo.topology.graph import Graph
     from txtopo.transactional_state.memory import MemoryEnsemble
+    from txtopo.transactional_state.nodes import StoredBatch
 
 # Enough to see whether a live candidate is ahead in the queue. One whose process has ended on this
 # machine is skipped without waiting.
@@ -106,11 +108,23 @@ class OperatorSession:
         spouts = self.graph.spouts
         return tuple(each.id for each in spouts if each.role is not Role.OPAQUE_SPOUT)
 
-    def metadata_of(self, txid: int, stored: Json) -> BatchMetadata:
+    def metadata_of(self, txid: int, stored: Json, *, replayed: bool = False) -> BatchMetadata:
         """Return stored metadata as this topology reads it; see ``nodes.fitted``."""
         spouts = [each.id for each in self.graph.spouts]
-        metadata = metadata_from_json(txid, stored)
-        return fitted(txid, metadata, spouts, began_with(self.state.get(EPOCH)))
+        metadata, before = metadata_from_json(txid, stored), began_with(self.state.get(EPOCH))
+        return fitted(txid, metadata, spouts, before, replayed=replayed)
+
+    def check_ends(self, batches: Mapping[int, StoredBatch], current: int, found: Compared) -> None:
+        """Check that the batches end that states hold, as a takeover does.
+
+        Raises:
+            PromiseError: One does not.
+        """
+        held = range(current, (found.adopted or found.pinned or 0) + 1)
+        stored = {
+            txid: self.metadata_of(txid, batches[txid].metadata, replayed=True) for txid in held
+        }
+        check_ends(self.graph.spouts, stored, current, found)
 
     @property
     def nothing_planned(self) -> BatchMetadata:
@@ -362,12 +376,6 @@ class Reading:
         """The last claimed epoch; None if ``/epoch`` is missing or cannot be read."""
         node = self.nodes[EPOCH]
         return epoch_of(node) if isinstance(node, Node) else None
-
-    @property
-    def terms(self) -> dict[int, str]:
-        """The term ids that ``/epoch`` knows, by their epoch; empty if it cannot be read."""
-        node = self.nodes[EPOCH]
-        return terms_of(node) if isinstance(node, Node) else {}
 
     @property
     def ensemble(self) -> str:

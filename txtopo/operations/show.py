@@ -22,7 +22,15 @@ from txtopo.operations.session import Access, OperatorSession, Reading, open_ope
 from txtopo.runtime.spouts_planner import planner_of
 from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import Key
-from txtopo.state.ledger import RELEASED, Ledger, compared, is_known, same_owner
+from txtopo.state.ledger import (
+    RELEASED,
+    Compared,
+    Ledger,
+    check_claimed_since,
+    check_known,
+    compared,
+    same_owner,
+)
 from txtopo.state.witness import check_witness
 from txtopo.topology.graph import state_part
 from txtopo.transactional_state.commands import Desired
@@ -35,6 +43,7 @@ from txtopo.transactional_state.nodes import (
     batch_of,
     batch_path,
     metadata_from_json,
+    terms_of,
 )
 from txtopo.transactional_state.store import Node
 
@@ -212,6 +221,7 @@ def _ledger_text(ledger: Ledger | TxtopoError | None) -> str:
 
 
 BRING_BACK = "bring it back, then verify again"
+RESTORE = "restore the newer side, or call rebuild"
 
 
 def _nodes(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
@@ -309,23 +319,39 @@ def _ledger(
             f"was claimed by epoch {ledger.epoch}; ZooKeeper knows {reading.epoch or 'none'}",
             "point to the right ZooKeeper, or call rebuild",
         )
-    elif counted_here and reading.terms and not is_known(ledger, reading.terms):
-        yield Finding(
-            name,
-            f"was claimed by epoch {ledger.epoch} of term {ledger.term!r}, and ZooKeeper knows "
-            f"that epoch of {reading.terms.get(ledger.epoch)!r}: these are two histories; was "
-            "ZooKeeper set back to an earlier state?",
-            "point to the right ZooKeeper, or call rebuild",
-        )
+    elif counted_here and known and (error := _restored(session, reading, name, ledger)):
+        yield Finding(name, str(error), RESTORE)
     findings, _ = _compared(session, reading, {name: ledger})
     yield from findings
+
+
+def _restored(
+    session: OperatorSession, reading: Reading, name: str, ledger: Ledger
+) -> PromiseError | None:
+    """Return why a takeover would refuse before it claims; None if it would not."""
+    epoch, current = reading.nodes[EPOCH], reading.current or 1
+    assert not isinstance(epoch, TxtopoError)
+    try:
+        stored = {
+            txid: batch.attempt
+            for txid in range(current, ledger.txid + 1)
+            if (batch := _stored(reading, txid)) is not None
+        }
+        check_known({name: ledger}, session.graph.id, reading.ensemble, terms_of(epoch))
+        check_claimed_since({name: ledger}, current, stored)
+    except PromiseError as error:
+        return error
+    return None
 
 
 def _together(
     session: OperatorSession, reading: Reading, ledgers: Mapping[str, Ledger]
 ) -> list[Finding]:
-    findings, pinned = _compared(session, reading, ledgers)
+    findings, found = _compared(session, reading, ledgers)
     current = reading.current or 1
+    if not findings:
+        findings = _ends(session, reading, current, found)
+    pinned = found.pinned
     if pinned is None or pinned == current:
         return findings
     # It needs pyarrow, which whoever only imports the verbs may not have.
@@ -350,10 +376,24 @@ def _together(
     return [Finding(CURRENT, problem, remedy)]
 
 
+def _ends(
+    session: OperatorSession, reading: Reading, current: int, found: Compared
+) -> list[Finding]:
+    """Return which batch a takeover would refuse, since its end is not known."""
+    held = range(current, (found.adopted or found.pinned or 0) + 1)
+    batches = {each: batch for each in held if (batch := _stored(reading, each)) is not None}
+    try:
+        session.check_ends(batches, current, found)
+    except PromiseError as error:
+        remedy = f"restore the newer side, or call rebuild with metadata={{{max(held)}: …}}"
+        return [Finding(batch_path(max(held)), str(error), remedy)]
+    return []
+
+
 def _compared(
     session: OperatorSession, reading: Reading, ledgers: Mapping[str, Ledger]
-) -> tuple[list[Finding], int | None]:
-    """Return what a takeover would refuse, and the last txid of the group that it would redo.
+) -> tuple[list[Finding], Compared]:
+    """Return what a takeover would refuse, and which group it would adopt or redo.
 
     Nothing if what has to be compared cannot be read.
     """
@@ -370,13 +410,12 @@ def _compared(
     held = range(current - 1, max((each.txid for each in ledgers.values()), default=0) + 1)
     paths = [CURRENT, *(batch_path(txid) for txid in held if txid >= current or added)]
     if any(isinstance(reading.nodes.get(path), TxtopoError) for path in paths):
-        return [], None
+        return [], Compared()
     stored = {each: batch.attempt for each in held if (batch := _stored(reading, each)) is not None}
     try:
-        return [], compared(ledgers, current, stored, added=added).pinned
+        return [], compared(ledgers, current, stored, added=added)
     except PromiseError as error:
-        where, remedy = str(error.facts.get("state")), "restore the newer side, or call rebuild"
-        return [Finding(where, str(error), remedy)], None
+        return [Finding(str(error.facts.get("state")), str(error), RESTORE)], Compared()
 
 
 def _witnesses(session: OperatorSession, reading: Reading) -> Iterator[Finding]:

@@ -65,7 +65,7 @@ from txtopo.state.ledger import (
     compared,
 )
 from txtopo.state.registry import redacted_url
-from txtopo.topology.component import Role, lacks_end
+from txtopo.topology.component import Component, Role, lacks_end
 from txtopo.topology.graph import added_states, fingerprint, refused_change, state_part
 from txtopo.transactional_state.commands import KILLED, Desired, desired_of, killed_error
 from txtopo.transactional_state.nodes import (
@@ -76,7 +76,7 @@ from txtopo.transactional_state.nodes import (
 )
 
 if TYPE_CHECKING:
-    from txtopo.metadata import Json
+    from txtopo.metadata import BatchMetadata, Json
     from txtopo.runtime.run_context import RunContext
     from txtopo.runtime.scheduler import Scheduler
     from txtopo.transactional_state.journal import Journal, JournalContents
@@ -378,22 +378,46 @@ def _coordinator(
 def _check_ends(
     context: RunContext, journal: Journal, contents: JournalContents, found: Compared
 ) -> None:
-    """Check that ZooKeeper knows where the batches end that states hold; see ``lacks_end``."""
     current, last = contents.current, found.adopted or found.pinned or 0
-    for txid in range(current, last + 1):
-        metadata = fitted(
+    metadata = {
+        txid: fitted(
             txid,
             metadata_from_json(txid, contents.batches[txid].metadata),
             context.program.spouts,
             journal.began_with,
             replayed=True,
         )
-        if lacks_end(context.graph.spouts, metadata, adopted=found.adopted is not None):
+        for txid in range(current, last + 1)
+    }
+    check_ends(context.graph.spouts, metadata, current, found)
+
+
+def check_ends(
+    spouts: Sequence[Component],
+    stored: Mapping[int, BatchMetadata],
+    current: int,
+    found: Compared,
+) -> None:
+    """Check that ZooKeeper knows where the batches end that states hold; see ``lacks_end``.
+
+    Args:
+        spouts: The spouts of the topology.
+        stored: The metadata of each txid that states hold, from *current* on.
+        current: The lowest txid that ZooKeeper does not know as committed.
+        found: What ``compared`` returned.
+
+    Raises:
+        StoreAheadOfCoordinator: It does not know one.
+    """
+    for txid, metadata in stored.items():
+        if lacks_end(spouts, metadata, adopted=found.adopted is not None):
             raise StoreAheadOfCoordinator(
                 f"states hold txid {txid}, but its metadata in ZooKeeper does not say where it "
-                f"ended; expected its end, which is stored before a commit; {SET_BACK}",
+                f"ended; expected its end, which is stored before a commit; {SET_BACK}; if the "
+                "end is not known, txtopo.operations.rewind takes opaque states back to txid "
+                f"{current - 1}",
                 committed_txid=current - 1,
-                ledger_txid=last,
+                ledger_txid=max(stored),
             )
 
 

@@ -71,6 +71,8 @@ of the identity of an attempt. Two terms of one epoch are two histories.
    that the state holds, or of a later one.
 5. A state that holds such a txid was claimed by the epoch that stored its metadata, see
    :func:`check_claimed_since`.
+6. Where ZooKeeper proves nothing, the ledgers must be of one moment, see :func:`check_one_moment`:
+   a state that lacks what another one holds was claimed by the epoch that wrote it.
 
 A state that is added, or that comes back
 -----------------------------------------
@@ -696,6 +698,51 @@ def check_claimed_since(
                 ledger_txid=ledger.txid,
                 committed_txid=current - 1,
             )
+
+
+def check_one_moment(ledgers: Mapping[str, Ledger | None]) -> None:
+    """Check that states which are apart by a group are of one moment, by their ledgers alone.
+
+    A redo of the group takes a state that holds it back to what it held before. Its ledger does not
+    say which attempt that was. But a coordinator claims every state before it writes to one. So a
+    state that lacks the group was claimed by the epoch that wrote it, or by a later one, and holds
+    nothing of a later epoch. Otherwise it is of another moment, perhaps of another history.
+
+    Args:
+        ledgers: The ledgers by name of their state.
+
+    Raises:
+        TwoHistoriesError: One was restored from a backup without the others.
+    """
+    held = {name: each for name, each in ledgers.items() if each is not None and each.txid}
+    last = max((each.txid for each in held.values()), default=0)
+    for ahead, ledger in held.items():
+        wrote = ledger.last_writer
+        if ledger.txid < last or not wrote.epoch:
+            continue
+        for behind, other in held.items():
+            # Before the first txid all histories are one.
+            if other.txid < last and not _lacks(other, wrote):
+                raise TwoHistoriesError(
+                    f"state {ahead!r} holds txid {last} from attempt {wrote} of term "
+                    f"{wrote.term!r}, and state {behind!r} holds txid {other.txid} from attempt "
+                    f"{other.last_writer} and was claimed by epoch {other.epoch} of term "
+                    f"{other.term!r} last; expected a claim by the epoch that wrote txid {last}, "
+                    "or by a later one, and nothing that a later one wrote, since all states are "
+                    "claimed before one is written; was one of them restored from a backup? "
+                    "restore them from backups of one moment",
+                    state=behind,
+                    attempt=wrote,
+                    holder=other.last_writer,
+                )
+
+
+def _lacks(ledger: Ledger, wrote: TransactionAttempt) -> bool:
+    """Return whether a state may be of the moment at which *wrote* was written to others."""
+    writer = ledger.last_writer
+    claimed_since = (ledger.epoch, ledger.term) == (wrote.epoch, wrote.term)
+    before = (writer.epoch, writer.term) == (wrote.epoch, wrote.term)
+    return (claimed_since or ledger.epoch > wrote.epoch) and (before or writer.epoch < wrote.epoch)
 
 
 def check_timeline(name: str, ledger: Ledger, committed: TransactionAttempt) -> None:

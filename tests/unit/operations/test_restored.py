@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from txtopo.errors import (
     TwoHistoriesError,
 )
 from txtopo.operations import Plan, forget, quarantine, rebuild, repair_node, rewind, show, verify
+from txtopo.state.row_backend import Contents
 from txtopo.transactional_state.journal import put_batch
 from txtopo.transactional_state.memory import MemoryTransactionalState
 from txtopo.transactional_state.nodes import EPOCH, batch_of, batch_path
@@ -188,15 +190,103 @@ def test_verify_tells_an_epoch_of_another_term(memory: Make) -> None:
         ]
 
     a, b = found()
-    assert "a.totals: was claimed by epoch 2 of term '" in a
-    assert "b.totals: was claimed by epoch 2 of term '" in b
-    assert "these are two histories" in a
+    assert "'a.totals' was claimed by epoch 2 of term '" in a
+    assert "'b.totals' was claimed by epoch 2 of term '" in b
     with pytest.raises(StoreAheadOfCoordinator, match=r"epoch 2 of term .* does not know"):
         deployment.run(batches=3)
     metadata = {3: kept_metadata(deployment)[3]}
     given = {"config": deployment.config, "metadata": metadata, "access": deployment.access()}
     rebuild(deployment.topology(), **given).apply()  # type: ignore[arg-type]
     assert not found()
+
+
+def restore(deployment: Deployment, at: int, backup: Contents) -> None:
+    """Bring back table and ledger of one state."""
+    with closing(deployment.states[at].named(f"totals_{'ab'[at]}").open()) as backend:
+        held = backend.load().ledger  # type: ignore[attr-defined]
+        assert backend.replace(held, backup.ledger, backup.rows)  # type: ignore[attr-defined]
+
+
+def contents(deployment: Deployment, at: int) -> Contents:
+    """Return table and ledger of one state."""
+    with closing(deployment.states[at].named(f"totals_{'ab'[at]}").open()) as backend:
+        found = backend.load()  # type: ignore[attr-defined]
+    assert isinstance(found, Contents)
+    return found
+
+
+@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 6)
+def test_rebuild_does_not_redo_a_txid_upon_another_history(memory: Make) -> None:
+    """One state is ahead of the other, as after a crash, but it stands upon a txid that is empty.
+
+    A redo would take it back to that one, and lose the batch that the other state holds.
+    """
+    deployment = memory(opaque=True)
+    deployment.run()
+    nodes, backup = dict(deployment.ensemble.nodes), contents(deployment, 0)
+    verb(deployment, rewind, BATCHES - 1).apply()
+    deployment.run()
+    deployment.ensemble.nodes = nodes
+    restore(deployment, 0, backup)
+    apart = ((BATCHES, ALL), (BATCHES + 1, ALL))
+    assert deployment.held() == apart
+
+    with pytest.raises(StoreAheadOfCoordinator):
+        deployment.run()
+    with pytest.raises(TwoHistoriesError, match=r"'b.totals' holds txid 6 .*'a.totals' holds txid"):
+        verb(deployment, rebuild)
+
+    assert deployment.held() == apart
+
+
+@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 5)
+def test_no_verb_takes_back_a_txid_that_stands_upon_another_history(memory: Make) -> None:
+    """A state is brought back from before a rebuild, when it held the txid that is planned now."""
+    deployment = memory(opaque=True)
+    deployment.run(batches=1)
+    metadata, first = kept_metadata(deployment), [contents(deployment, at) for at in range(2)]
+    verb(deployment, rewind, 0).apply()
+    deployment.run(batches=1)
+    upon_nothing = contents(deployment, 0)
+    for at in range(2):
+        restore(deployment, at, first[at])
+    rebuild(
+        deployment.topology(),
+        deployment.config,
+        metadata={1: metadata[1]},  # type: ignore[dict-item]
+        access=deployment.access(),
+    ).apply()
+    with pytest.raises(PoisonBatchError):
+        deployment.run(poison=ROWS, batches=2)
+    restore(deployment, 0, upon_nothing)
+
+    for call, arguments in ((rewind, (1,)), (quarantine, (2,))):
+        with pytest.raises(StoreBehindCoordinator, match=r"'a.totals' was claimed by epoch"):
+            verb(deployment, call, *arguments)
+    findings = verify(deployment.topology(), deployment.config, access=deployment.access())
+    assert ["was claimed by epoch" in str(each) for each in findings] == [True]
+
+
+def test_a_batch_whose_end_is_lost_is_found_and_has_a_remedy(memory: Make) -> None:
+    """ZooKeeper is set back within an epoch, to the plan of a batch that has no end yet."""
+    deployment = memory(opaque=True)
+    deployment.die("write.after:b.totals", BATCHES)
+    state = MemoryTransactionalState(deployment.id, deployment.ensemble)
+    batch = batch_of("", BATCHES, state.get(batch_path(BATCHES)))
+    whole = batch.metadata
+    assert isinstance(whole, dict)
+    state.apply([put_batch(replace(batch, metadata={**whole, "cut": None}))])
+
+    with pytest.raises(StoreAheadOfCoordinator, match="does not say where it ended"):
+        deployment.run()
+    findings = verify(deployment.topology(), deployment.config, access=deployment.access())
+    assert ["does not say where it ended" in str(each) for each in findings] == [True]
+    with pytest.raises(StateUsageError, match=r"metadata of txid 5 cannot be used"):
+        verb(deployment, rebuild)
+
+    verb(deployment, rewind, BATCHES - 1).apply()
+    deployment.run()
+    assert [total for _, total in deployment.held()] == [ALL] * 2
 
 
 def rewound(deployment: Deployment) -> None:

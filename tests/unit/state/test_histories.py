@@ -15,6 +15,7 @@ from txtopo.state.ledger import (
     Standing,
     check_claimed_since,
     check_known,
+    check_one_moment,
     claimed,
     compared,
     standing,
@@ -164,3 +165,38 @@ def test_a_state_that_was_not_claimed_by_who_planned_its_txid_was_restored() -> 
     check_claimed_since({"a": HELD}, 8, {7: at(7, 0, 4, "four")})  # that is compared
     with pytest.raises(StoreBehindCoordinator, match=r"'a' was claimed by epoch 3 .* epoch 4"):
         check_claimed_since({"a": HELD}, 6, stored)
+
+
+@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 6)
+@pytest.mark.parametrize(
+    ("claim", "wrote", "right"),
+    [
+        (3, 3, True),
+        (4, 3, True),
+        (3, 2, True),
+        (2, 2, False),
+        (4, 4, False),
+        (3, -3, False),
+        (-3, 2, False),
+    ],
+)
+def test_states_that_are_apart_by_a_group_are_of_one_moment(
+    claim: int, wrote: int, right: bool
+) -> None:
+    """The one that lacks the txids 6 and 7 was claimed by epoch *claim*, and written by *wrote*.
+
+    A negative epoch is of another term.
+    """
+    terms = {-3: "other", 3: "one"}
+    behind = replace(
+        whole_ledger("topology", epoch=abs(claim), txid=5, writer_epoch=abs(wrote), attempt=0),
+        term=terms.get(claim, "some"),
+        writer_term=terms.get(wrote, "some"),
+    )
+    ledgers = {"ahead": HELD, "behind": behind, "empty": None}
+
+    if right:
+        check_one_moment(ledgers)
+    else:
+        with pytest.raises(TwoHistoriesError, match=r"'ahead' holds txid 7 .*'behind' holds"):
+            check_one_moment(ledgers)
