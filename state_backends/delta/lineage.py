@@ -7,7 +7,8 @@ Rules
 -----
 1. Versions of ours have the ledger in the metadata of their commit, or say that they are a fold.
    Those that change no rows (``OPTIMIZE``, ``VACUUM``, properties) do no harm. Any other version
-   must have the files of the last one that was right: then somebody has undone what was wrong.
+   must have the files of one that was right since the last one of ours: then somebody has undone
+   what was wrong, or an ``OPTIMIZE``.
 2. A batch that is written upon wrong rows is wrong as well, and stays so. A claim changes no rows.
 3. It is looked back as far as the last two commits of different txids or attempts, so that a
    commit that came in after a wrong version, without a conflict, does not hide that one.
@@ -43,22 +44,23 @@ def foreign_change(table: DeltaTable, open_at: Callable[[int], DeltaTable]) -> s
         open_at: Opens another version of it.
     """
     files = _Files(table, open_at)
-    good: int | None = None
+    good: list[int] = []  # the versions with the right rows, since the last one of ours
     bad: str | None = None
     for commit in reversed(_last_commits(table)):
         version, ours = commit["version"], _is_ours(commit)
         if _written(commit) is not None and bad is not None:
             return bad
         if ours or commit.get("operation") in _HARMLESS:
-            good = version if bad is None and (ours or good is not None) else good
-        elif good is None:
+            if bad is None and (ours or good):
+                good = [version] if ours else [*good, version]
+        elif not good:
             continue  # it was before the first one of ours
-        elif files.same(version, good):
-            good, bad = version, None
+        elif any(files.same(version, each) for each in reversed(good)):
+            good, bad = [*good, version], None
         elif bad is None:
             bad = (
                 f"version {version} of the table, a {commit.get('operation')} by {_by(commit)}, "
-                f"changed them and not the ledger; expected the files of version {good}; if no "
+                f"changed them and not the ledger; expected the files of version {good[-1]}; if no "
                 "version of txtopo follows it, bring that one back with RESTORE, else the whole "
                 "folder as of one moment"
             )

@@ -460,8 +460,9 @@ def _check_owner(ledger: Ledger, owner: Owner) -> None:
         raise _foreign(ledger, owner)
 
 
-def _may_be_one(ensemble: str, other: str) -> bool:
-    return "" in (ensemble, other) or ensemble == other
+def _may_be_one(name: str, other: str) -> bool:
+    """Return whether two ensembles or terms are one; an empty name is not known."""
+    return "" in (name, other) or name == other
 
 
 def check_ensemble(ledger: Ledger, ensemble: str) -> None:
@@ -740,8 +741,8 @@ def check_one_moment(ledgers: Mapping[str, Ledger | None]) -> None:
 def _lacks(ledger: Ledger, wrote: TransactionAttempt) -> bool:
     """Return whether a state may be of the moment at which *wrote* was written to others."""
     writer = ledger.last_writer
-    claimed_since = (ledger.epoch, ledger.term) == (wrote.epoch, wrote.term)
-    before = (writer.epoch, writer.term) == (wrote.epoch, wrote.term)
+    claimed_since = ledger.epoch == wrote.epoch and _may_be_one(ledger.term, wrote.term)
+    before = writer.epoch == wrote.epoch and _may_be_one(writer.term, wrote.term)
     return (claimed_since or ledger.epoch > wrote.epoch) and (before or writer.epoch < wrote.epoch)
 
 

@@ -115,6 +115,22 @@ def test_who_changes_no_rows_does_no_harm(tmp_path: Path, state: State) -> None:
     StateDriver(state, epoch=3).close()
 
 
+@pytest.mark.rule("state_backends.delta.lineage", "Rules", 1)
+def test_who_takes_an_optimize_back_does_no_harm(tmp_path: Path, state: State) -> None:
+    """The rows are the same, in the files of the version before."""
+    written(state).close()
+    found = table(tmp_path)
+    version = found.version()
+    found.optimize.z_order(["key"])
+    table(tmp_path).restore(version)
+    assert table(tmp_path).version() > version + 1
+
+    StateDriver(state, epoch=2).close()
+    table(tmp_path).restore(version - 1)
+    with pytest.raises(StoreDamagedError, match=NOT_THOSE):
+        StateDriver(state, epoch=3)
+
+
 def test_folds_and_upkeep_of_many_txids_do_no_harm(tmp_path: Path, state: State) -> None:
     store = written(state, 60)
     store.close()
