@@ -89,7 +89,7 @@ class OperatorSession:
         self.config = config
         self.state = state
         self.backends = backends
-        self.point = access.point
+        self.point, self.seed = access.point, access.seed
         self.journal = Journal(state, config.history_txids)
         self.owners = {
             f"{component.id}.{name}": Owner(graph.id, component.id, name)
@@ -245,7 +245,7 @@ class OperatorSession:
         check = None if lifts else partial(check_known, self.ledgers(), self.graph.id)
         epoch = self.journal.claim_epoch(
             {**this_process(), "operator": True},
-            token=secrets.token_hex(8),
+            token=f"{self.seed():016x}",
             fingerprint=fingerprint,
             above=above,
             check=check,
@@ -308,11 +308,13 @@ class Access:
             ``Config.zookeeper_dir``, and hosted by a JVM of its own while no run does.
         ensemble: The ensemble of the run, for ``zookeeper="memory"``.
         point: Called with the name of each durable step. Tests kill the process there.
+        seed: Returns 64 random bits, for the id of the verb's term.
     """
 
     spark: object | None = None
     ensemble: MemoryEnsemble | None = None
     point: Callable[[str], None] = field(default=lambda name: None, repr=False)
+    seed: Callable[[], int] = field(default=lambda: secrets.randbits(64), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

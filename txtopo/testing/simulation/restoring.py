@@ -239,7 +239,10 @@ class Restorations:
         world = self._world
         assert world.topology is not None
         config = Config(carrier="local", zookeeper="memory")
-        access = Access(ensemble=world.ensemble_of(process), point=process.scheduler.point)
+        scheduler = process.scheduler
+        access = Access(
+            ensemble=world.ensemble_of(process), point=scheduler.point, seed=scheduler.seed
+        )
         try:
             rebuild(world.topology, config, metadata=metadata, access=access).apply()
             done.append(True)
