@@ -12,7 +12,8 @@ and what happened meanwhile leaves the history. If something is, what was taken 
 the checkers judge the rest as always: they find each record that is lost or doubled.
 
 If nobody went on with an ensemble or with all stores that were set back, half of the operators
-call ``rebuild`` instead, with the metadata that they have kept. Its process may be killed, and it
+call ``rebuild`` instead, with the metadata that they have kept, unless bolts may write elsewhere
+than to states: nobody sets that back. Its process may be killed, and it
 is called again. What it wrote leaves the history, and so do the plans that it dropped. A rebuild
 that is not done in time, or says that it cannot help, ends with the newer data as well.
 """
@@ -43,6 +44,7 @@ from txtopo.state.row_backend import Contents
 from txtopo.testing.simulation.clock import Crashed
 from txtopo.testing.simulation.faults import SLOW_S
 from txtopo.testing.simulation.history import NodesWrite, StoreWrite
+from txtopo.topology.elsewhere import may_write_elsewhere
 from txtopo.transactional_state.nodes import BATCHES, batch_path, decode, txid_of
 
 if TYPE_CHECKING:
@@ -196,7 +198,8 @@ class Restorations:
             history.note(world.timeline.now_s, "operator", "LET IN")
             return
         self._stop_all()
-        if restored.kind != "store" and self._choices.random() < 0.5:
+        rebuilds = restored.kind != "store" and self._choices.random() < 0.5
+        if rebuilds and world.topology and not may_write_elsewhere(world.topology.graph):
             world.timeline.after(LATE_S, lambda: self._rebuild(restored))
         else:
             world.timeline.after(LATE_S, lambda: self._bring_back(restored))
