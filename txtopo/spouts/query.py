@@ -1,29 +1,36 @@
 """The spout that reads a SQL table by ranges of a growing key: QueryTransactionalSpout.
 
 The metadata of a batch is ``{"after": key, "upto": key, "cuts": [[key, rows], …], "newest": key,
-"gaps": [[key, key], …], "source": {"key": name, "query": text}}``.
+"at_upto": rows, "gaps": [[key or null, key], …], "source": {"key": name, "query": text}}``.
 
 Each cut is read by one task: the rows after the key of the cut before it, up to its own key. The
 number of rows was counted when the batch was planned; a task that reads another number knows that
 rows were changed. ``newest`` was the largest key in the table at that time; when the table ends
-before it, unread rows have been deleted. ``gaps`` are the largest distances between keys so far,
-for keys that are numbers. ``source`` tells a position from one in another table or by another key,
-which may be an equal number; metadata without it is of an earlier version, and is taken as it is.
+before it, unread rows have been deleted. ``at_upto`` is the number of rows whose key is the last
+one of the batch. ``gaps`` are the largest distances between keys so far, for keys that are numbers;
+the one before the first key has no beginning. ``source`` tells a position from one in another table
+or by another key, which may be an equal number.
 
 Rows
 ----
 1. A row whose key is a time that has not come yet is not there yet: it is not the newest key, and
    no batch reads up to it. So one row of a writer whose clock is ahead does not take the position
-   past all rows of the present. It is told, and read when its time has come.
+   past all rows of the present. It is told, and read when its time has come. The time of a date
+   has come when the day is over, since rows of that day come until then.
 2. No such bound is known of numbers. A row whose number is far ahead, as one typed by hand, is
    read, and the position with it. The rows that follow then have keys within the gap before it,
    which count as read. So the largest gaps are kept, and a row that appears in one ends the run.
+   All numbers before the first row are a gap, too.
+3. A row that comes with the last key that was read counts as read. So the rows of that key are
+   counted, and one more ends the run. It happens if keys are times of whole hours, or numbers of
+   files, and ``settle_s`` is shorter than such a key lasts.
 """
 
 from __future__ import annotations
 
 import datetime
 import hashlib
+import math
 import os
 import re
 from collections import deque
@@ -75,7 +82,7 @@ if TYPE_CHECKING:
         Result,
         SelectBase,
     )
-    from sqlalchemy.exc import DataError
+    from sqlalchemy.exc import DBAPIError
     from sqlalchemy.types import TypeEngine
 
 _logger = logger_of("txtopo.spouts")
@@ -123,14 +130,21 @@ _MOMENTS = (_DAY, _SECOND, f"{_SECOND}.{'[0-9]' * 3}", f"{_SECOND}.{'[0-9]' * 6}
 # The newest key is noted this many times while it settles.
 _NOTES_MAX = 100
 
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
 # The clocks of some databases tick in seconds.
 _TICK_S = 1.0
 
 # A longer query is in metadata by its beginning and its digest.
 _QUERY_CHARACTERS_MAX = 200
 
-# The largest gap is that before a number which was typed by hand, but one may be of the source.
-_GAPS_MAX = 4
+# The largest gap is that before a number which was typed by hand, but some may be of the source,
+# and one is before the first number.
+_GAPS_MAX = 5
+
+# Up to this number, rows of the last key that was read are counted at every look, and else only
+# before a batch is planned.
+_COUNTED_MAX = 1_000
 
 # The rows that a task holds at once; record batches of this size are the fastest to process.
 _ROWS_AT_ONCE = 10_000
@@ -150,19 +164,21 @@ class QueryTransactionalSpout(TransactionalSpout):
     the row only when its transaction is committed. If a larger key was read before that, the row
     would be skipped, and nothing could notice. So the spout reads up to a key only when it has seen
     the key for ``settle_s`` seconds. Give more seconds than the longest transaction that inserts
-    rows takes. 0 is right if the table no longer grows, or if one transaction at a time inserts.
+    rows takes, and if several rows have one key, than the time between the first and the last of
+    them. 0 is right if the table no longer grows, or if one transaction at a time inserts.
 
     A key that is a time is read when the time has come, by the clock of the database in UTC: a row
-    of a writer whose clock is ahead waits, and a warning, the page and the metrics say so. A number
-    is read however far it is ahead. If rows then come with numbers in the gap before it, which
-    count as read, the run ends with ``OffsetRegression``.
+    of a writer whose clock is ahead waits, and a warning, the page and the metrics say so. A date
+    has come when its day is over. A number is read however far it is ahead. If rows then come with
+    numbers before it that count as read, or with the last key that was read, the run ends with
+    ``OffsetRegression``.
 
     Ranges are planned in the driver; the tasks divide a batch and read it. Rows are read in the
     order of the key, so give it an index. Rows of equal keys stay in one batch, in no order.
 
     Rows may be deleted once they are committed, but a key that was read must not come again: a
-    table that is emptied goes on behind it. The position belongs to the key and the query, and the
-    run stops with ``TopologyChanged`` if another one is under the id of the topology.
+    table that is emptied continues behind it. The position belongs to the key and the query, and
+    the run stops with ``TopologyChanged`` if another one is under the id of the topology.
 
     Sessions in PostgreSQL, MariaDB and MySQL are in UTC, whatever the zone of the server is. Times
     without a zone that become a ``timestamp`` are taken as UTC, from every database.
@@ -181,8 +197,8 @@ class QueryTransactionalSpout(TransactionalSpout):
         start_after: Start after this key (exclusive); None starts with the first row.
         batch_rows_max: Maximum rows of a batch; exceeded only to keep rows of equal keys together.
         max_ahead_s: How many seconds a key that is a time may be ahead of the database's clock and
-            be read: as many as local times are ahead of UTC, if keys are local times. None for any,
-            if the table no longer grows.
+            be read: as many as local times are ahead of UTC, if keys are local times; 86,400 if all
+            rows of a date are inserted at once. None for any, if the table no longer grows.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -307,7 +323,7 @@ class QuerySource:
         wrong = [name for name in identity if planned.get(name) != identity[name]]
         if not wrong or (allow_change and "key" not in wrong):
             return
-        way = "or begin anew under another topology id"
+        way = "or begin again under another topology id"
         if "key" not in wrong:
             way = (
                 "if the rows behind the position are the next ones of the new query, start with "
@@ -365,7 +381,7 @@ class QuerySource:
 
         Raises:
             InfrastructureError: The database cannot be reached, or failed; try again.
-            EmitError: A value cannot be read, such as the time ``infinity``; mend the row.
+            EmitError: A value cannot be read, such as the time ``infinity``; repair the row.
             SourceDataLost: The database refuses the query; was the table changed?
         """
         from sqlalchemy.exc import (
@@ -382,6 +398,8 @@ class QuerySource:
         except DataError as error:
             raise EmitError(self.unreadable(error), query=self.query) from error
         except DBAPIError as error:
+            if _NO_TEXT in str(error.orig):
+                raise EmitError(self.unreadable(error), query=self.query) from error
             if isinstance(error, OperationalError | InterfaceError | InternalError) and passes(
                 error.orig
             ):
@@ -394,11 +412,11 @@ class QuerySource:
                 query=self.query,
             ) from error
 
-    def unreadable(self, error: DataError) -> str:
+    def unreadable(self, error: DBAPIError) -> str:
         """Return what is wrong when the driver or the database refuses a value."""
         return (
             f"a value of {self.query!r:.100} cannot be read: {error.orig}; expected "
-            f"{self.fields!r}; mend the row, or leave it out by a query"
+            f"{self.fields!r}; repair the row, or leave it out by a query"
         )
 
     def checked(self, key: Any, wrong: type[ConfigError | EmitError] = ConfigError) -> Key | None:
@@ -407,7 +425,7 @@ class QuerySource:
         if key is None or type(key) is expected:
             return cast("Key | None", key)
         raise wrong(
-            f"the key {self.key!r} of {self.query!r:.100} is no {self.kind}; got {key!r}, a "
+            f"the key {self.key!r} of {self.query!r:.100} is not a {self.kind}; got {key!r}, a "
             f"{type(key).__name__}; expected {_EXPECTED[expected]}; declare the field as the "
             "column is, or convert it by a query: (SELECT CAST(… AS …) …)",
             key=self.key,
@@ -510,6 +528,7 @@ class QuerySource:
                         *(key(after), key(more.get("upto")), key(more.get("newest"))),
                         [(key(end), rows) for end, rows in cast("Any", cuts)],
                         tuple(Gap(*gap) for gap in cast("Any", more.get("gaps", []))),
+                        cast("int | None", more.get("at_upto")),
                     )
                 except (TypeError, ValueError):
                     pass
@@ -531,17 +550,22 @@ class Gap(NamedTuple):
     """A range of numbers in which there was no row when it was read past.
 
     Attributes:
-        low: The key of the row before it.
+        low: The key of the row before it; None before the first row.
         high: The key of the row after it.
     """
 
-    low: int
+    low: int | None
     high: int
 
     @property
-    def width(self) -> int:
+    def width(self) -> float:
         """How far the two keys are apart."""
-        return self.high - self.low
+        return math.inf if self.low is None else self.high - self.low
+
+    def holds(self, key: Any) -> Any:
+        """Return whether a key is in the gap, or the condition for a column."""
+        below = key < self.high
+        return below if self.low is None else (key > self.low) & below
 
 
 class PlannedKeys(NamedTuple):
@@ -553,6 +577,7 @@ class PlannedKeys(NamedTuple):
         newest: The largest key in the table when the batch was planned.
         cuts: The end of each cut, and its number of rows.
         gaps: The largest gaps up to the end of the batch.
+        at_upto: The number of rows whose key is the end of the batch.
     """
 
     after: Key | None
@@ -560,6 +585,7 @@ class PlannedKeys(NamedTuple):
     newest: Key | None
     cuts: list[tuple[Key | None, int]]
     gaps: tuple[Gap, ...] = ()
+    at_upto: int | None = None
 
 
 def check_key(key: str, fields: Fields, start_after: object) -> str:
@@ -663,7 +689,7 @@ class Settling:
     """Finds the largest key that has been visible long enough.
 
     Two clocks must say so: the database's own, which may be set forward, and one of the driver that
-    is never set. If the database's goes back, what was noted has to settle anew.
+    is never set. If the database's goes back, what was noted has to settle again.
     """
 
     def __init__(self, settle_s: float) -> None:
@@ -734,7 +760,7 @@ class QueryCoordinator(TransactionalCoordinator):
         """Check that the query can be read.
 
         Raises:
-            ConfigError: It cannot be read, or a key is NULL or of another type; mend the query.
+            ConfigError: It cannot be read, or a key is NULL or of another type; repair the query.
             InfrastructureError: The database cannot be reached; try again.
         """
         from sqlalchemy import func, select
@@ -766,17 +792,18 @@ class QueryCoordinator(TransactionalCoordinator):
             SourceDataLost: Unread rows are gone.
             OffsetRegression: The table was empty, and was filled again behind the position.
             TopologyChanged: The last batch was planned by another query or key.
-            EmitError: A key cannot be read, or compared; mend its row.
+            EmitError: A key cannot be read, or compared; repair its row.
         """
         now, self._newest = self._look()
         position = self._position(last.metadata)
         self._check_lost(position, last.metadata)
         self._check_filled_again(position, last.metadata)
-        self._check_gaps(position, last.metadata)
         self._upto = self._settling.settled(now, clock.now(), self._newest)
-        if self._upto is None or (
+        waits = self._upto is None or (
             position is not None and _comparable(self._upto) <= _comparable(position)
-        ):
+        )
+        self._check_late(last.metadata, also_many=not waits)
+        if waits:
             return False
         if last.worth_a_batch(1, full=2):  # however few there are, so they need not be counted
             return True
@@ -803,7 +830,7 @@ class QueryCoordinator(TransactionalCoordinator):
 
         Raises:
             SourceDataLost: Rows that were just seen cannot be counted.
-            EmitError: A key is NULL, or cannot be compared; mend its row.
+            EmitError: A key is NULL, or cannot be compared; repair its row.
         """
         kept, upto = self._source.to_json, self._upto
         end = upto
@@ -823,11 +850,16 @@ class QueryCoordinator(TransactionalCoordinator):
             if rows_max == 0 and self._cut(connection, start, upto, 1) is not None:
                 end = start  # there are rows, which are for the next batch
             gaps = self._gaps_upto(connection, previous_metadata, start, after)
+            last = cuts[-1][0] if cuts else end
+            at_upto = self._planned_here(previous_metadata).at_upto
+            if last is not None and last != start:
+                at_upto = self._count_at(connection, last)
         return {
             "after": kept(start),
-            "upto": kept(cuts[-1][0] if cuts else end),
+            "upto": kept(last),
             "cuts": [[kept(key), rows] for key, rows in cuts],
             "newest": kept(self._newest),
+            **({} if at_upto is None else {"at_upto": at_upto}),
             **({"gaps": [[*gap] for gap in gaps]} if gaps else {}),
             "source": {**self._source.identity},
         }
@@ -837,9 +869,10 @@ class QueryCoordinator(TransactionalCoordinator):
         if self._ahead is None:
             return None
         source = self._source
+        come = "is over" if source.kind == "date" else "has come"
         return (
             f"rows of {source.query!r:.100} are ahead of the clock of the database, up to "
-            f"{self._ahead}, and are read when the {source.key!r} of each has come"
+            f"{self._ahead}, and are read when the {source.key!r} of each {come}"
         )
 
     def close(self) -> None:
@@ -925,8 +958,12 @@ class QueryCoordinator(TransactionalCoordinator):
         """Return the latest key whose time has come; None if no time is waited for."""
         if self._max_ahead_s is None:
             return None
+        days = 0
+        ahead_s = _TICK_S + self._max_ahead_s
+        if self._source.kind == "date":  # the day must be over, by the tick as well
+            days, ahead_s = 1, self._max_ahead_s
         try:
-            latest = _comparable(now) + datetime.timedelta(seconds=_TICK_S + self._max_ahead_s)
+            latest = _comparable(now) + datetime.timedelta(days=-days, seconds=ahead_s)
         except OverflowError:
             return None
         if self._source.kind == "date":
@@ -941,6 +978,11 @@ class QueryCoordinator(TransactionalCoordinator):
                 "%s; is the clock of a writer wrong, or of the database? if these are local times, "
                 "give max_ahead_s the seconds by which they are ahead of UTC"
             )
+            if self._source.kind == "date":
+                text = (
+                    "%s; if all rows of a date are inserted at once, give max_ahead_s 86,400, and "
+                    "if these are local dates, the seconds by which they are ahead of UTC"
+                )
             _logger.warning(text, self.held_back(), extra=self._about)
 
     def _gaps_upto(
@@ -952,7 +994,7 @@ class QueryCoordinator(TransactionalCoordinator):
         source, key = self._source, self._rows.c[self._source.key]
         if not source.counts:
             return ()
-        gaps = () if metadata is None else source.planned(metadata).gaps
+        gaps = self._planned_here(metadata).gaps
         if end is None or end == start:
             return gaps
         before = func.lag(key).over(order_by=key)
@@ -963,36 +1005,83 @@ class QueryCoordinator(TransactionalCoordinator):
         width = high * 1.0 - low
         widest = select(low, high).where(high > low + 1).order_by(width.desc())
         new = [Gap(*pair) for pair in connection.execute(widest.limit(_GAPS_MAX)).all()]
-        if isinstance(start, int):
-            first = connection.scalar(
-                select(func.min(key)).where(source.between(self._rows, start, end))
-            )
-            new.append(Gap(start, first))
+        first = connection.scalar(
+            select(func.min(key)).where(source.between(self._rows, start, end))
+        )
+        new.append(Gap(cast("int | None", start), first))
         wide = {gap for gap in (*gaps, *new) if gap.width > 1}
-        return tuple(sorted(wide, key=lambda gap: (-gap.width, gap.low))[:_GAPS_MAX])
+        return tuple(sorted(wide, key=lambda gap: (-gap.width, gap.high))[:_GAPS_MAX])
 
-    def _check_gaps(self, position: Key | None, metadata: Json) -> None:
-        """Look for rows in the gaps that were read past, which are never read."""
-        from sqlalchemy import func, or_, select
+    def _check_late(self, metadata: Json, *, also_many: bool) -> None:
+        """Look for rows in the gaps that were read past, and for more rows of the last key.
 
-        gaps = () if metadata is None else self._source.planned(metadata).gaps
-        if not gaps:
+        With *also_many* the rows of the last key are counted however many they are.
+        """
+        planned = self._planned_here(metadata)
+        few = planned.at_upto is not None and planned.at_upto <= _COUNTED_MAX
+        counts = few or (planned.at_upto is not None and also_many)
+        if not planned.gaps and not counts:
             return
+        with self._source.connected(self._engine) as connection:
+            if planned.gaps:
+                self._check_gaps(connection, planned)
+            if counts:
+                self._check_last_key(connection, planned)
+
+    def _check_gaps(self, connection: Connection, planned: PlannedKeys) -> None:
+        from sqlalchemy import func, select, union_all
+
         source, key = self._source, self._rows.c[self._source.key]
-        within = or_(*((key > gap.low) & (key < gap.high) for gap in gaps))
-        with source.connected(self._engine) as connection:
-            first = connection.scalar(select(func.min(key)).where(within))
+        # One by one, since a database searches an index for each range, and not for several.
+        firsts = [
+            select(func.min(key).label(source.key)).where(each.holds(key)) for each in planned.gaps
+        ]
+        found = union_all(*firsts).subquery("txtopo_firsts")
+        first = connection.scalar(select(func.min(found.c[source.key])))
         if first is None:
             return
-        gap = next(gap for gap in gaps if gap.low < first < gap.high)
+        gap = next(each for each in planned.gaps if each.holds(first))
+        where = f"before {gap.high}" if gap.low is None else f"between {gap.low} and {gap.high}"
+        read = "which was read first" if gap.low is None else "which were read"
         raise OffsetRegression(
             f"rows of {source.query!r:.100} came with keys that count as read; got "
-            f"{source.key} {first}, between {gap.low} and {gap.high}, which were read; expected "
-            f"keys behind {position}; was {gap.high} given by hand, far ahead of its sequence, or "
-            "is settle_s shorter than the transactions that insert rows? give such rows keys "
-            f"behind {position}, and let the sequence continue there",
+            f"{source.key} {first}, {where}, {read}; expected "
+            f"keys behind {planned.upto}; was {gap.high} given by hand, far ahead of its sequence, "
+            "or is settle_s shorter than the transactions that insert rows? give such rows keys "
+            f"behind {planned.upto}, and let the sequence continue there",
             query=source.query,
         )
+
+    def _check_last_key(self, connection: Connection, planned: PlannedKeys) -> None:
+        count = self._count_at(connection, planned.upto)
+        if count <= (planned.at_upto or 0):
+            return
+        source = self._source
+        raise OffsetRegression(
+            f"rows of {source.query!r:.100} came with the last key that was read, and count as "
+            f"read; got {count} rows of {source.key} {planned.upto}; expected at most "
+            f"{planned.at_upto}, which were read; is settle_s shorter than the time in which rows "
+            f"of one key are inserted? give such rows keys behind {planned.upto}, and the spout a "
+            "longer settle_s, or a key that no two rows have",
+            query=source.query,
+        )
+
+    def _count_at(self, connection: Connection, key: Key | None) -> int:
+        """Return the number of rows of one key."""
+        from sqlalchemy import func, select
+
+        rows = self._rows
+        same = rows.c[self._source.key] == key
+        if isinstance(key, datetime.datetime):  # which SQLite has in several forms
+            first = _comparable(key) == datetime.datetime.min
+            same = self._source.between(rows, None if first else key - _MICROSECOND, key)
+        return connection.scalar(select(func.count()).select_from(rows).where(same)) or 0
+
+    def _planned_here(self, metadata: Json) -> PlannedKeys:
+        """Return what this query has planned: nothing if another one did, whose rows are others."""
+        if not isinstance(metadata, dict) or metadata.get("source") != self._source.identity:
+            return PlannedKeys(None, None, None, [])
+        return self._source.planned(metadata)
 
     def _position(self, metadata: Json) -> Key | None:
         if metadata is None:
@@ -1013,7 +1102,7 @@ class QueryCoordinator(TransactionalCoordinator):
             raise SourceDataLost(
                 f"rows of {self._source.query!r:.100} are gone that were not read; got "
                 f"{self._newest} as the largest {self._source.key!r}, which was {before}; expected "
-                "rows to stay until they are committed; bring them back, or begin anew with "
+                "rows to stay until they are committed; bring them back, or begin again with "
                 "start_after, under a new topology id",
                 query=self._source.query,
             )
@@ -1037,7 +1126,7 @@ class QueryCoordinator(TransactionalCoordinator):
                 f"the file of {source.query!r:.100} was replaced by one that ends before the "
                 f"position; got {newest} as the largest {source.key!r}; expected keys behind "
                 f"{position}, up to which it was read; was it restored from a backup? rows that "
-                "come now get keys that count as read; bring the newer file back, or begin anew "
+                "come now get keys that count as read; bring the newer file back, or begin again "
                 "under another topology id; if only rows that were read are missing, start again",
                 query=source.query,
             )
@@ -1045,8 +1134,8 @@ class QueryCoordinator(TransactionalCoordinator):
             raise OffsetRegression(
                 f"{source.query!r:.100} was empty and was filled with keys that count as read; got "
                 f"{newest} as the largest {source.key!r}; expected keys behind {position}, up to "
-                "which it was read; let keys go on when a table is emptied (TRUNCATE … CONTINUE "
-                "IDENTITY, AUTOINCREMENT of SQLite) and give the rows new ones, or begin anew "
+                "which it was read; let keys continue when a table is emptied (TRUNCATE … CONTINUE "
+                "IDENTITY, AUTOINCREMENT of SQLite) and give the rows new ones, or begin again "
                 "under another topology id",
                 query=source.query,
             )
@@ -1079,7 +1168,7 @@ class QueryEmitter(TransactionalEmitter):
         Raises:
             TopologyChanged: The batch was planned by another query or key.
             SourceDataLost: A cut has another number of rows than when it was planned.
-            EmitError: A value does not fit its field; mend the row or the fields.
+            EmitError: A value does not fit its field; repair the row or the fields.
             InfrastructureError: The database cannot be reached; the batch is tried again.
         """
         source, context = self._source, self._context
@@ -1127,8 +1216,8 @@ class QueryEmitter(TransactionalEmitter):
         except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
             raise EmitError(
                 f"rows of {self._source.query!r:.100} with {self._source.key} behind {after} up to "
-                f"{upto} cannot be read ({error}); expected {self._source.fields!r}; mend the "
-                "rows or the fields",
+                f"{upto} cannot be read ({error}); expected {self._source.fields!r}; repair "
+                "the rows or the fields",
                 query=self._source.query,
             ) from error
 
@@ -1156,7 +1245,7 @@ class QueryEmitter(TransactionalEmitter):
             raise EmitError(
                 f"field {bad.field!r} of the row of {self._source.query!r:.100} with "
                 f"{self._source.key} {key} cannot be read; got {got!r:.100} ({bad.reason}); "
-                f"expected {self._source.fields!r}; mend the row or the fields",
+                f"expected {self._source.fields!r}; repair the row or the fields",
                 query=self._source.query,
                 key=key,
                 field=bad.field,
@@ -1192,7 +1281,11 @@ LASTING_MYSQL = frozenset(
 """The numbers of MariaDB's and MySQL's lasting errors: rights, statements and the names in them,
 disks and damaged tables. All others pass: locks, limits, servers that stop, start or are full."""
 
+_NO_TEXT = "Could not decode to UTF-8"
+"""What the driver of SQLite says of a text that is none, without a code."""
+
 LASTING_TEXTS = (
+    _NO_TEXT,
     *("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist"),
     *("certificate verify failed", "does not match host name", "server does not support SSL"),
 )

@@ -88,11 +88,12 @@ def first_bad(rows: int, schema: pa.Schema, read: Read) -> Bad:
     error = _failure(read, start, end, schema)
     if error is None or not rows:
         return Bad(None, None, "")
+    reason = str(error) or "it has another type"
     if _failure(read, start, end, pa.schema([])) is None:
         for field in schema:
             if _failure(read, start, end, pa.schema([field])) is not None:
-                return Bad(start, field.name, str(error))
-    return Bad(start, None, str(error))
+                return Bad(start, field.name, reason)
+    return Bad(start, None, reason)
 
 
 def readable(

@@ -59,8 +59,14 @@ def emit(spout: TransactionalSpout, metadata: Json, tasks: int = 1) -> list[Row]
 class Planner:
     """Plans the batches of a spout one by one, through JSON as ZooKeeper keeps it."""
 
-    def __init__(self, spout: TransactionalSpout, tasks: int = 1, stored: Json = None) -> None:
-        self.coordinator = spout.coordinator(Config(), context(0, tasks))
+    def __init__(
+        self,
+        spout: TransactionalSpout,
+        tasks: int = 1,
+        stored: Json = None,
+        config: Config | None = None,
+    ) -> None:
+        self.coordinator = spout.coordinator(config or Config(), context(0, tasks))
         self.txid = 0
         self.metadata = stored
 

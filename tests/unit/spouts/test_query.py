@@ -610,7 +610,8 @@ def test_a_value_that_does_not_fit_its_field_is_never_cut(
     assert found == fine
 
     table.run("INSERT INTO odd VALUES (2, ?)", bad)
-    with pytest.raises(EmitError, match="'x' of the row of 'odd' with id 2 cannot be read"):
+    told = r"'x' of the row of 'odd' with id 2 cannot be read; got .* \(.+\); expected"
+    with pytest.raises(EmitError, match=told):
         emit(spout, planner.plan())
 
 
@@ -624,3 +625,12 @@ def test_a_time_with_parts_of_a_microsecond_is_never_cut(table: Table) -> None:
     table.run("INSERT INTO times VALUES (2, '2026-01-31 12:00:00.123456789')")
     with pytest.raises(EmitError, match="parts of a microsecond"):
         emit(spout, planner.plan())
+
+
+def test_a_text_of_sqlite_that_is_not_utf_8_ends_the_run(table: Table) -> None:
+    """The driver says it without a code, as it does of what passes."""
+    spout = table.spout()
+    table.run("INSERT INTO words (id, word) VALUES (1, CAST(x'ff' AS TEXT))")
+
+    with pytest.raises(EmitError, match=r"decode to UTF-8 column 'word' .*; repair the row, or"):
+        emit(spout, Planner(spout).plan())

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.spouts.driving import Planner, emit
 from tests.unit.spouts.test_query import FIELDS, Table
-from txtopo import Fields
+from txtopo import Config, Fields
 from txtopo.errors import ConfigError, OffsetRegression
 from txtopo.spouts import QueryTransactionalSpout
 
@@ -128,8 +128,83 @@ def test_gaps_are_few_and_those_that_cannot_have_a_row_are_none(table: Table) ->
     table.add(1, 2, 3, *range(10, 200, 10))
     batches = Planner(table.spout(batch_rows_max=4)).all()
 
-    assert "gaps" not in Planner(table.spout(batch_rows_max=3)).plan()  # type: ignore[operator]
-    assert batches[-1]["gaps"] == [[10, 20], [20, 30], [30, 40], [40, 50]]  # type: ignore[index,call-overload]
+    first: Any = Planner(table.spout(batch_rows_max=3)).plan()
+    assert first["gaps"] == [[None, 1]]
+    assert batches[-1]["gaps"] == [[None, 1], [10, 20], [20, 30], [30, 40], [40, 50]]  # type: ignore[index,call-overload]
+
+
+@pytest.mark.rule("txtopo.spouts.query", "Rows", 2)
+def test_rows_that_follow_a_first_row_far_ahead_end_the_run(table: Table) -> None:
+    """A first row that was typed by hand has no row before it that would begin a gap."""
+    table.run("INSERT INTO words (id) VALUES (9000000000)")
+    stored = Planner(table.spout()).plan()
+    table.add(1, 2)
+
+    with pytest.raises(OffsetRegression, match="got id 1, before 9000000000, which was read first"):
+        Planner(table.spout(), stored=stored).plan()
+
+
+@pytest.mark.rule("txtopo.spouts.query", "Rows", 1)
+def test_a_date_is_read_when_its_day_is_over(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows of a day come until its end, and after a batch with that day none would be read."""
+    spout = timed(table, "at date")
+    planner = Planner(spout)
+    add(table, "at date", "yesterday", -1)
+    add(table, "at date", "today", 0)
+    assert words(spout, planner.all()) == ["yesterday"]
+    assert "are read when the 'at' of each is over; if all rows of a date" in caplog.text
+    add(table, "at date", "later today", 0)
+
+    next_day = timed(table, "at date", max_ahead_s=86_400)
+    assert sorted(words(next_day, Planner(next_day, stored=planner.metadata).all())) == [
+        "later today",
+        "today",
+    ]
+
+
+@pytest.mark.parametrize("rows", [1, 1_500])
+@pytest.mark.parametrize("hour", ["2026-01-31 12:00:00", "0001-01-01 00:00:00"])
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.rule("txtopo.spouts.query", "Rows", 3)
+def test_a_row_that_comes_with_the_last_key_that_was_read_ends_the_run(
+    table: Table, rows: int, hour: str, restarts: bool
+) -> None:
+    """As of a key that is cut to hours. Many rows of one key are counted by the next plan."""
+    table.run(
+        "INSERT INTO words (word, at) WITH RECURSIVE n(i) AS "
+        "(SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) SELECT 'x', ? FROM n",
+        rows,
+        hour,
+    )
+    spout = timed(table, "at timestamp")
+    planner = Planner(spout)
+    assert len(planner.all()) == 1
+    assert planner.plan() is None
+    if restarts:
+        planner = Planner(spout, stored=planner.metadata)
+    table.run("INSERT INTO words (word, at) VALUES ('late', ?)", f"{hour}.000000")
+    if rows > 1_000:
+        assert planner.plan() is None
+        table.run("INSERT INTO words (word, at) VALUES ('next', '2026-01-31 13:00:00')")
+
+    with pytest.raises(
+        OffsetRegression, match=rf"got {rows + 1} rows of at .*; expected at most {rows}, which"
+    ):
+        planner.plan()
+    table.run("DELETE FROM words WHERE word = 'late'")
+    assert (planner.plan() is None) == (rows == 1)
+
+
+def test_a_change_of_the_query_that_is_allowed_leaves_what_was_counted(table: Table) -> None:
+    table.add(10)
+    stored = Planner(table.spout("(SELECT * FROM words WHERE id > 3)")).plan()
+    table.add(1, 11)
+    changed = table.spout()
+
+    planner = Planner(changed, stored=stored, config=Config(allow_change=True))
+    assert [each["cuts"] for each in planner.all()] == [[[11, 1]]]  # type: ignore[index,call-overload]
 
 
 def test_a_start_far_before_the_first_row_is_a_gap(table: Table) -> None:

@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from tests.harness.servers.mariadb import MariaServer
 from tests.harness.servers.postgresql import PostgresServer
 from tests.unit.state_backends.existing_suite import BALANCE, NAME, ExistingSuite
-from txtopo.errors import SchemaDrift, TopologyError
+from txtopo import Fields
+from txtopo.errors import SchemaDrift, StoreDamagedError, TopologyError
 from txtopo.state import open_state
 from txtopo.testing.conformance.driver import StateDriver
 
@@ -43,6 +44,16 @@ class TestSqlite(ExistingSuite):
 
         with pytest.raises(SchemaDrift, match="so that 'a' equals"):
             StateDriver(self.state(url))
+
+    def test_a_text_that_is_not_utf_8_ends_the_run(self, url: str, engine: sa.Engine) -> None:
+        """STRICT looks at the type of a text only, and other programs write any bytes."""
+        self.make(engine, "name {text} NOT NULL PRIMARY KEY, note {text}")
+        self.run(engine, "INSERT INTO accounts VALUES ('ann', CAST(x'ff' AS TEXT))")
+        note = Fields("note string")
+        state = open_state(url, table="accounts", key=NAME, value=note, add_columns=True)
+
+        with pytest.raises(StoreDamagedError, match="decode to UTF-8 column 'note'"):
+            StateDriver(state).contents()
 
     def test_a_table_that_is_not_strict_is_refused(self, url: str, engine: sa.Engine) -> None:
         self.run(engine, "CREATE TABLE accounts (name TEXT NOT NULL PRIMARY KEY, balance INTEGER)")
