@@ -15,6 +15,9 @@ Rules
 4. A jump that has lasted for ``LASTS_S`` was a correction: the clock is believed. One that jumps
    again has to last from then on.
 5. The beginning and the end of a doubt are a log record each, however often the clock is asked.
+6. If the clock of a driver that begins to lead is ahead of the ensemble's, it has jumped. The
+   ensemble tells its time by what it has just written. A clock that is behind is believed, since
+   planned time that is too early does no harm.
 
 ===================================================  ==========================================
 what the wall clock does                             the time of a plan
@@ -25,11 +28,9 @@ is set back for a moment                             continues by the steady clo
 is set, and stays                                    by the steady clock for ``LASTS_S``, then the
                                                      wall clock
 jumps while the machine sleeps: both clocks count    the wall clock
-is looked at by a process for the first time         the wall clock: nothing says otherwise
+is ahead of ZooKeeper's when the driver first leads  continues from ZooKeeper's for ``LASTS_S``
+is looked at first, and the ensemble tells no time   the wall clock: nothing says otherwise
 ===================================================  ==========================================
-
-The last row is the limit of it: a driver that begins to lead with a clock that is ahead, and a
-topology that was stopped meanwhile, look alike.
 """
 
 from __future__ import annotations
@@ -114,6 +115,19 @@ class PlanClock:
         way = "ahead" if ahead_s > 0 else "back"
         went = f"the clock of this driver went {way} by {abs(ahead_s):.0f} s"
         return f"{went}; time continues without it"
+
+    def compare(self, ensemble_s: float, steady_s: float) -> None:
+        """Compare the wall clock with that of the ensemble, before the first plan.
+
+        Args:
+            ensemble_s: When the ensemble has written something, in seconds since 1970.
+            steady_s: The steady clock before that.
+        """
+        at_s, wall_s = self._clocks.steady(), self._clocks.wall_clock()
+        with self._lock:
+            latest_s = ensemble_s - steady_s
+            if self._offset_s is None and wall_s - at_s - latest_s > JUMP_S:
+                self._offset_s = latest_s
 
     def now(self) -> float:
         """Return seconds on a clock that only goes forward."""

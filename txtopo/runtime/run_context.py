@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from txtopo.metadata import BatchMetadata
     from txtopo.runtime.batch_planner import BatchPlanner
     from txtopo.runtime.carrier import Carrier
+    from txtopo.runtime.plan_clock import PlanClock
     from txtopo.runtime.scheduler import Scheduler
     from txtopo.runtime.spouts_planner import SpoutsPlanner
     from txtopo.stages.program import Program
@@ -45,6 +46,7 @@ class RunContext:
         carrier: Moves envelopes.
         transactional_state: Elects the leader and outlives it.
         planner: Calls the spouts in the driver.
+        plan_clock: What time it is for the planner.
         scheduler: Time, threads and blocking calls.
         prepared: The states that the start has opened and created, if they are still open. Whoever
             takes them out closes them.
@@ -56,6 +58,7 @@ class RunContext:
     carrier: Carrier
     transactional_state: TransactionalState
     planner: BatchPlanner | SpoutsPlanner
+    plan_clock: PlanClock
     scheduler: Scheduler
     prepared: list[dict[StateName, StateBackend]] = field(default_factory=list)
 

@@ -34,7 +34,7 @@ from txtopo.metadata import BatchMetadata, Json, absent, part_of
 from txtopo.retries import LOGGER
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.facts import FactsPlanner, Times
-from txtopo.runtime.plan_clock import Clocks, PlanClock
+from txtopo.runtime.plan_clock import PlanClock
 from txtopo.transactional_state.nodes import check_metadata_size
 
 if TYPE_CHECKING:
@@ -46,19 +46,18 @@ _logger = logger_of(LOGGER)
 
 
 def planner_of(
-    graph: Graph, config: Config, clocks: Clocks | None = None
+    graph: Graph, config: Config, times: PlanClock | None = None
 ) -> BatchPlanner | SpoutsPlanner:
     """Return what plans the batches of a topology.
 
     Args:
         graph: The topology.
         config: Its settings.
-        clocks: The clocks of the process; None if nothing is planned.
+        times: The clocks for what is planned; None if nothing is planned.
 
     Raises:
         ConfigError: The topology is paced, and cannot be; or an error of a spout's.
     """
-    times = None if clocks is None else PlanClock(clocks, graph.id)
     if len(graph.spouts) > 1:
         return SpoutsPlanner(graph, config, times)
     facts = FactsPlanner(graph, times)

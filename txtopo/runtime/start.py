@@ -17,6 +17,7 @@ from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.leader_beat import Summary
 from txtopo.runtime.page import RunPage
+from txtopo.runtime.plan_clock import PlanClock
 from txtopo.runtime.progress import BatchCommitted, ProgressMeter, TopologyListener
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
@@ -206,7 +207,8 @@ def _open_parts(
         undo.append(partial(_close_opened, opening))
         connecting = scheduler.beside(partial(_connected_states, graph, scheduler))
         undo.append(partial(_close_connected, graph, connecting))
-        planner = planner_of(graph, config, scheduler)
+        plan_clock = PlanClock(scheduler, graph.id)
+        planner = planner_of(graph, config, plan_clock)
         undo += [partial(close_spout, graph, planner), carrier.close]
         carrier.start(program)
         context = RunContext(
@@ -216,6 +218,7 @@ def _open_parts(
             carrier=carrier,
             transactional_state=opening.result(),
             planner=planner,
+            plan_clock=plan_clock,
             scheduler=scheduler,
             prepared=[connecting.result()],
         )

@@ -70,6 +70,7 @@ from txtopo.topology.graph import added_states, fingerprint, refused_change, sta
 from txtopo.transactional_state.commands import KILLED, Desired, desired_of, killed_error
 from txtopo.transactional_state.nodes import (
     DESIRED,
+    EPOCH,
     changed_parts,
     fitted,
     metadata_from_json,
@@ -126,7 +127,10 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
         if not created:
             backends = open_states(context.graph, context.scheduler)
         held = _ledgers(journal, backends)
+        begun_s = context.scheduler.steady()
         desired, epoch = _claim_epoch(context, journal, candidate, backends, held)
+        if (written_s := context.transactional_state.written_s(EPOCH)) is not None:
+            context.plan_clock.compare(written_s, begun_s)
         try:
             ledgers = _claim(context, epoch, journal, backends, created=created)
             elsewhere = spouts_elsewhere(context)

@@ -101,6 +101,14 @@ class TransactionalState(ABC):
         """
         return None
 
+    def written_s(self, path: str) -> float | None:
+        """Return when a node was written last: seconds since 1970 by the clock of the ensemble.
+
+        A new leader whose own clock is ahead of it plans by that clock at first. None if it is not
+        known, as by default: then the clock of the leader is believed.
+        """
+        return None
+
     announces: ClassVar[bool] = False
     """Whether the next two methods are there; without them nobody sees a summary of the run."""
 

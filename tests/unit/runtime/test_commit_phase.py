@@ -17,6 +17,7 @@ from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
+from txtopo.runtime.plan_clock import PlanClock
 from txtopo.runtime.run_context import RunContext, StateName, open_states
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts import MemoryTransactionalSpout
@@ -54,6 +55,7 @@ def context_with_two_states(state: State, bolt: Total | None = None) -> RunConte
     declarer.with_state("totals", state).with_state("others", state)
     graph = builder.build_topology().graph
     config = Config(carrier="local", zookeeper="memory")
+    scheduler = ThreadScheduler(graph.id)
     return RunContext(
         graph=graph,
         program=compile_program(graph, config, 1),
@@ -61,7 +63,8 @@ def context_with_two_states(state: State, bolt: Total | None = None) -> RunConte
         carrier=LocalCarrier(),
         transactional_state=MemoryTransactionalState(graph.id),
         planner=BatchPlanner(graph.id, graph.spout, config),
-        scheduler=ThreadScheduler(graph.id),
+        plan_clock=PlanClock(scheduler, graph.id),
+        scheduler=scheduler,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,7 @@ from txtopo.spouts import (
 )
 from txtopo.state import open_state
 from txtopo.transactional_state import nodes
-from txtopo.transactional_state.memory import MemoryEnsemble
+from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.transactional_state.nodes import metadata_from_json, metadata_to_json
 from txtopo.tuples import Fields, Tuple
 
@@ -239,6 +240,25 @@ def test_a_run_whose_clock_jumps_plans_without_it_and_says_so() -> None:
 
     times = [facts["time"] / 1000 for facts in facts_in(ensemble).values()]
     assert begun.timestamp() <= min(times) <= max(times) <= datetime.now(UTC).timestamp()
+
+
+def test_a_driver_that_begins_with_a_clock_ahead_plans_by_that_of_the_ensemble(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Ahead(RaisingScheduler):
+        def wall_clock(self) -> float:
+            return super().wall_clock() + 86_400
+
+    begun_s = time.time()
+    monkeypatch.setattr(MemoryTransactionalState, "written_s", lambda *_: time.time())
+    ensemble, topology = MemoryEnsemble(), stamped(open_state("memory:"), Source("numbers", 8))
+    with start_topology(
+        topology, None, ONE_BY_ONE, scheduler=Ahead("never"), ensemble=ensemble
+    ) as run:
+        run.process_all_available(LIMIT_S)
+
+    times = [facts["time"] / 1000 for facts in facts_in(ensemble).values()]
+    assert begun_s - 1 <= min(times) <= max(times) <= time.time() + 60
 
 
 @pytest.mark.rule("txtopo.runtime.facts", "Rules", 2)

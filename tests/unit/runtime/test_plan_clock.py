@@ -114,6 +114,45 @@ def test_a_doubt_is_told_when_it_begins_and_when_it_ends(
     assert "is back, and is believed again; it went back by" in ended.getMessage()
 
 
+@pytest.mark.rule("txtopo.runtime.plan_clock", "Rules", 6)
+def test_a_driver_that_begins_with_a_clock_ahead_of_the_ensembles_plans_by_that(
+    clocks: Clocks, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan_clock = PlanClock(clocks, "words")
+    begun_s = clocks.steady_s
+    clocks.passes(1)
+    plan_clock.compare(clocks.wall_s - DAY_S, begun_s)
+
+    clocks.passes(1)
+    assert plan_clock.wall_clock() == clocks.wall_s - DAY_S + 1
+    assert plan_clock.ahead_s == DAY_S - 1
+    assert "'words': the clock of this driver has jumped" in caplog.text
+    clocks.passes(LASTS_S)
+    assert plan_clock.wall_clock() == clocks.wall_s
+
+
+@pytest.mark.parametrize("ahead_s", [-DAY_S, 0, JUMP_S * 0.9])
+@pytest.mark.parametrize("claim_s", [0, 2 * LASTS_S])
+@pytest.mark.rule("txtopo.runtime.plan_clock", "Rules", 6)
+def test_a_clock_that_is_not_ahead_is_believed_however_long_the_claim_takes(
+    clocks: Clocks, ahead_s: float, claim_s: float
+) -> None:
+    plan_clock = PlanClock(clocks, "words")
+    begun_s, written_s = clocks.steady_s, clocks.wall_s - ahead_s
+    clocks.passes(claim_s)
+    plan_clock.compare(written_s + claim_s, begun_s)
+
+    assert plan_clock.wall_clock() == clocks.wall_s
+
+
+@pytest.mark.rule("txtopo.runtime.plan_clock", "Rules", 6)
+def test_a_driver_that_leads_again_knows_its_clock(clocks: Clocks, planned: PlanClock) -> None:
+    clocks.passes(1)
+    planned.compare(clocks.wall_s - DAY_S, clocks.steady_s)
+
+    assert planned.wall_clock() == clocks.wall_s
+
+
 def test_a_process_that_is_frozen_between_two_looks_believes_nothing_wrong(
     clocks: Clocks, planned: PlanClock
 ) -> None:

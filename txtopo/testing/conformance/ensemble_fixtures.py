@@ -31,6 +31,7 @@ class EnsembleRule(Enum):
     APART = "topologies of one ensemble do not see each other"
     LEADER = "one candidate leads, and the others follow in the order in which they came"
     SESSION = "a session that ends gives up its place, and its leader is told once"
+    TIMED = "the time of a write, if the ensemble tells it, is that of the last one of the node"
     ANNOUNCED = "what the leader announces is seen while it leads, if the ensemble says that it can"
 
     @property

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.clock import now
 from txtopo.errors import BatchMetadataTooLarge, EmitError, FencedError
 from txtopo.metadata import Json
 from txtopo.testing.conformance.ensemble_dying_suites import DyingEnsembleSuite
@@ -72,6 +73,27 @@ class NodesSuite(EnsembleFixtures):
         assert state.get("/current") is None
         state.apply([CompareAndSet("/current", 3, None)])
         assert state.get("/current") == Node(3, 0)
+
+    @proves(EnsembleRule.TIMED)
+    def test_a_node_tells_when_it_was_written_last(self, state: TransactionalState) -> None:
+        assert state.written_s("/epoch") is None, "it was not written yet"
+        state.apply([Put("/epoch", 1)])
+        first_s = state.written_s("/epoch")
+        if first_s is None:
+            pytest.skip("written_s: this ensemble does not tell its time, and runs without it")
+        end_s = now() + self.wait_s
+        later_s: float | None = first_s
+        while later_s == first_s and now() < end_s:
+            state.apply([Put("/current", 1)])
+            later_s = state.written_s("/current")
+        assert later_s is not None
+        assert later_s > first_s, "time continues"
+        state.apply([Put("/epoch", 2)])
+
+        last_s = state.written_s("/epoch")
+
+        assert last_s is not None
+        assert last_s >= later_s
 
     @pytest.mark.parametrize(
         "value", [None, True, 0, -1.5, "ü\x00\ud800", [], {"a": [1, {"b": None}]}, 2**70]

@@ -150,6 +150,12 @@ class ZooKeeperTransactionalState(TransactionalState):
             path=self._root,
         )
 
+    def written_s(self, path: str) -> float | None:
+        """Return the time of the server that led when a node was written last."""
+        full = self._root + path
+        stat = self._session.read(full, lambda client: client.exists_async(full))
+        return None if stat is None else stat.mtime / 1000
+
     @property
     def session_s(self) -> float | None:
         """What the server has granted, which may be less than was asked for."""

@@ -216,6 +216,22 @@ class MissesWhatIsDeleted(BrokenEnsemble):
         super().apply(steps)
 
 
+class TellsWhenANodeWasMade(BrokenEnsemble):
+    fails, rule = "test_a_node_tells_when_it_was_written_last", "TIMED"
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        super().apply(steps)
+        for step in steps:
+            self._made_s.setdefault(step.path, time.time())
+
+    def written_s(self, path: str) -> float | None:
+        return self._made_s.get(path)
+
+    def __init__(self, topology_id: str, ensemble: MemoryEnsemble) -> None:
+        super().__init__(topology_id, ensemble)
+        self._made_s: dict[str, float] = {}
+
+
 class LetsEverybodyAnnounce(BrokenEnsemble):
     fails, rule = "test_who_does_not_lead_announces_nothing", "ANNOUNCED"
 
