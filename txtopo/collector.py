@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from txtopo.dead_letters import STREAM, Row, dead_letter, too_many
 from txtopo.errors import BoltError, EmitError, text_of
+from txtopo.fitting import owned
 from txtopo.tuples import DEFAULT_STREAM, Origin, Stream, Tuple
 
 if TYPE_CHECKING:
@@ -115,11 +116,14 @@ class BatchOutputCollector:
             self._flush(stream)
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
-        """Emit many tuples as one Arrow record batch; columns are matched by name."""
+        """Emit many tuples as one Arrow record batch; columns are matched by name.
+
+        It is copied, so the memory of its columns may be used again.
+        """
         if stream not in self._arity:
             self._check(batch.schema.names, stream, direct=False)
         self._flush(stream)
-        self._batch_sink(stream, batch)
+        self._batch_sink(stream, owned(batch))
 
     def fitted(self, rows: Sequence[Sequence[Any]] | pa.RecordBatch) -> list[pa.RecordBatch]:
         """Return tuples for the stream ``default`` in the form in which ``emit_batch`` takes them.
@@ -250,7 +254,7 @@ class RevocableOutputCollector(BatchOutputCollector):
         if stream not in self._arity:
             self._check(batch.schema.names, stream, direct=False)
         # It waits among the rows, so that the order of tuples stays.
-        self._rows[stream].append(batch)
+        self._rows[stream].append(owned(batch))
         self.full = self._has_batches = True
 
     def flush(self) -> None:
