@@ -212,6 +212,56 @@ def test_read_files_may_be_removed(tmp_path: Path, few: int) -> None:
     assert read(made, Planner(made, stored=last).all()) == ["g"]
 
 
+@pytest.mark.rule("txtopo.spouts.files.planning", "Rules", 6)
+def test_a_file_that_is_appended_to_after_it_was_read_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, "a", 100)
+    made = spout(tmp_path)
+    planner = Planner(made)
+    batches = planner.all()
+    for time in range(200, 500, 100):
+        write(tmp_path, "a", time)
+        write(tmp_path, f"b{time}", time)
+        batches += planner.all()
+
+    assert read(made, batches[1:]) == ["b200", "b300", "b400"]
+    (told,) = caplog.messages
+    assert told.startswith("1 files were changed after they were read, such as ")
+
+
+@pytest.mark.rule("txtopo.spouts.files.planning", "Rules", 6)
+def test_a_file_that_changed_after_it_was_read_is_not_new_when_it_was_pruned(
+    tmp_path: Path, few: int
+) -> None:
+    for at in range(few):
+        write(tmp_path, f"f{at}", 1000)
+    made = spout(tmp_path)
+    planner = Planner(made)
+    planner.all()
+    write(tmp_path, "f0", 9000)
+    for at in range(few):
+        write(tmp_path, f"g{at}", 1000)
+    *_, last = planner.all()
+
+    assert read(made, Planner(made, stored=last).all()) == []
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_file_with_a_time_beyond_what_64_bits_of_nanoseconds_hold_is_read(
+    tmp_path: Path, alone: bool
+) -> None:
+    write(tmp_path, "a")
+    os.utime(tmp_path / "a", (15_032_385_535, 15_032_385_535))  # in 2446, the end of ext4
+    if os.stat(tmp_path / "a").st_mtime < 15_000_000_000:
+        pytest.skip("this file system has no such times")
+    made = spout(tmp_path / "a" if alone else tmp_path)
+
+    planner = Planner(made)
+    assert read(made, planner.all()) == ["a"]
+    assert Planner(made, stored=planner.metadata).all() == []
+
+
 class OutageOnce(FileSource):
     """A filesystem that cannot be reached when one file is opened for the first time."""
 

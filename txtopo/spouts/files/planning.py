@@ -22,6 +22,9 @@ Rules
 5. A file whose time is in the future is read as any other, and told. It stays among the recent
    ones until that time, so that it is not the time of the mark, which no file of the present would
    reach.
+6. A file that changes after it was read is not read again, nor is what was appended to it. A
+   process that saw it as it was warns of it, once for each file. Its new time counts from then on,
+   so that it does not look like a new file when it is pruned.
 
 A running process knows all files that it read. The order cannot change once files were pruned,
 since a mark in one order says nothing about the other.
@@ -493,6 +496,7 @@ class Cursor:
         self._queue_bytes = 0
         self._recent: deque[bytes] = deque()
         self._facts: dict[bytes, SourceFile] = {}
+        self._changed: set[bytes] = set()
         self._mark: Mark | None = None
         if stored is not None:
             self._restore(stored)
@@ -524,9 +528,7 @@ class Cursor:
         first, self._now_s = not self._now_s, now_s
         if self._doubt:
             self._settle(by_digest)
-        for digest in self._recent:
-            if digest not in self._facts and digest in by_digest:
-                self._facts[digest] = by_digest[digest]
+        self._look_at_recent(by_digest)
         new = [file for digest, file in by_digest.items() if digest not in self._read]
         self._queue = deque(sorted(new, key=self._place))
         self._queue_bytes = sum(file.size for file in new)
@@ -534,6 +536,23 @@ class Cursor:
         done_s = self._listings.done_s if first else self._listings.last_s
         self._listings = Listings(done_s, now_s)
         self._tell_ahead(new)
+
+    def _look_at_recent(self, by_digest: Mapping[bytes, SourceFile]) -> None:
+        changed = []
+        for digest in self._recent:
+            file = by_digest.get(digest)
+            if file is None:
+                continue
+            if self._facts.get(digest, file) != file and digest not in self._changed:
+                self._changed.add(digest)
+                changed.append(file.name)
+            self._facts[digest] = file
+        if changed:
+            text = (
+                "%d files were changed after they were read, such as %r; they are not read again, "
+                "nor is what was appended to them; write new rows into files of other names"
+            )
+            _logger.warning(text, len(changed), min(changed))
 
     def _tell_ahead(self, new: Sequence[SourceFile]) -> None:
         ahead = [file for file in new if self._is_ahead(file)]

@@ -157,15 +157,21 @@ class FileSource:
             return None
 
     def _now(self, name: str) -> SourceFile | None:
-        """Return a file as it is now; None if it is gone."""
+        """Return a file as it is now; None if it is gone.
+
+        Size and time are from where a list of files has them: pyarrow has other times than the
+        system beyond the year 2262.
+        """
         from pyarrow import fs
 
         base = local_base(self.filesystem)
-        if base is None or _is_text(name):
+        if base is None:
             info = self.filesystem.get_file_info(name)
-            gone = info.type == fs.FileType.NotFound
-            return None if gone else SourceFile(name, info.size, info.mtime_ns or 0)
-        return _local(name, os.stat(inside(base, name)))
+            return None if info.type == fs.FileType.NotFound else _source_file(info)
+        try:
+            return _local(name, os.stat(inside(base, name)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def _lost(
         self, file: SourceFile, what: str, kind: type[SourceDataLost] = SourceDataLost
@@ -185,7 +191,8 @@ class FileSource:
         if info.type == fs.FileType.NotFound:
             return []
         if info.type == fs.FileType.File:
-            return [] if WILDCARDS.search(path) else [_source_file(info)]
+            found = None if WILDCARDS.search(path) else self._now(root)
+            return [] if found is None else [found]
         rest = path[len(root) :].lstrip("/")
         recursive = not rest or "/" in rest or "**" in rest
         pattern = re.compile(_regex(path)) if rest else None
