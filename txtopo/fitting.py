@@ -21,6 +21,14 @@ A database or file has types of its own, so a column may have another type than 
 every value in it is the same value in the field: 12.00 is the ``long`` 12, and 5.50 is none. A
 binary number means the digits that it shows. So 0.5 is a ``decimal(10,2)``, 1.005 is none, and a
 decimal is a ``double`` if that shows its digits.
+
+Types that have nothing in common are refused whatever the values are: a number is not a time, since
+nothing says what it counts, nor is it a text. A time with a zone is not a ``timestamp_ntz`` or a
+``date``, since what the clock shows depends on the zone. A time without one is a ``timestamp`` in
+UTC. A column of Arrow has one type, and :data:`FITTING` says which fields it may have.
+
+A column of texts, as in CSV or a Parquet file, is read as what it shows: numbers in decimal digits,
+and infinity only where the text says so (:func:`check_texts`).
 """
 
 from __future__ import annotations
@@ -118,21 +126,23 @@ def moment(value: Any) -> datetime.datetime | None:
 
 def _instant(value: Any) -> datetime.datetime | None:
     found = moment(value)
-    if found is None or found.tzinfo is datetime.UTC:
+    if found is None or (found.tzinfo is datetime.UTC and not found.fold):
         return found
     if found.tzinfo is None:
         raise TypeError
     try:
-        return found.astimezone(datetime.UTC)
+        return found.replace(fold=0) if found.tzinfo is datetime.UTC else found.astimezone(datetime.UTC)
     except (ValueError, OverflowError) as error:
         raise NotExact("it is outside the years 1 to 9999 in UTC") from error
 
 
 def _wall_clock(value: Any) -> datetime.datetime | None:
     found = moment(value)
-    if found is not None and found.tzinfo is not None:
+    if found is None:
+        return None
+    if found.tzinfo is not None:
         raise TypeError
-    return found
+    return found.replace(fold=0) if found.fold else found  # no store keeps it
 
 
 def _date(value: Any) -> datetime.date | None:
@@ -305,7 +315,7 @@ def fitted_values(kind: str, values: Sequence[Any]) -> Sequence[Any]:
         NotExact: The field cannot hold a value exactly.
     """
     name = kind.partition("(")[0]
-    if set(map(type, values)) <= {_READ_AS[name], type(None)} and name != "float":
+    if set(map(type, values)) <= {_READ_AS[name], type(None)} and name not in _LOOKED_AT:
         return values
     return [None if value is None else _fitted_value(kind, name, value) for value in values]
 
@@ -323,6 +333,9 @@ _READ_AS: dict[str, type] = {
     "timestamp_ntz": datetime.datetime,
 }
 
+# Types of fields that do not hold all values of the type in which they are read.
+_LOOKED_AT = frozenset({"float", "timestamp_ntz"})
+
 
 def _fitted_value(kind: str, name: str, value: Any) -> Any:
     if name in _BITS:
@@ -334,18 +347,36 @@ def _fitted_value(kind: str, name: str, value: Any) -> Any:
     if name == "boolean" and type(value) in (int, bytes):
         return _as_boolean(value)
     if name == "date" and isinstance(value, datetime.datetime):
-        if value.time() != datetime.time():
-            raise NotExact("it has a time, and a date has none")
-        return value.date()
+        return _day(value)
     if name in ("timestamp", "timestamp_ntz"):
         if type(value) is datetime.date:
             return datetime.datetime(value.year, value.month, value.day)
-        return moment(value)
+        found = moment(value)
+        return found if name == "timestamp" else without_zone(found)
     if name == "string" and isinstance(value, bytes):
         return value.decode()
     if name == "binary" and isinstance(value, str):
         return value.encode()
     return exact(kind, value)
+
+
+def without_zone(found: datetime.datetime | None) -> datetime.datetime | None:
+    """Return a time that has no zone.
+
+    Raises:
+        NotExact: It has one: then which clock it shows is a matter of the zone.
+    """
+    if found is not None and found.tzinfo is not None:
+        raise NotExact("it has a time zone, and a timestamp_ntz has none; a timestamp holds it")
+    return found
+
+
+def _day(value: datetime.datetime) -> datetime.date:
+    if value.tzinfo is not None:
+        raise NotExact("it has a time zone, in each of which it may be another date")
+    if value.time() != datetime.time():
+        raise NotExact("it has a time, and a date has none")
+    return value.date()
 
 
 def _as_whole(value: Any) -> Any:
@@ -371,12 +402,47 @@ def _as_boolean(value: int | bytes) -> bool:
     return bool(number)
 
 
+FITTING: dict[str, frozenset[str]] = {
+    "text": frozenset({"text", "bytes"}),
+    "bytes": frozenset({"bytes", "text"}),
+    "boolean": frozenset({"boolean", "whole number", "text"}),
+    "whole number": frozenset({"whole number", "binary number", "decimal", "text"}),
+    "binary number": frozenset({"binary number", "whole number", "decimal", "text"}),
+    "decimal": frozenset({"decimal", "whole number", "binary number", "text"}),
+    "date": frozenset({"date", "time without zone", "text"}),
+    "time without zone": frozenset({"time without zone", "date", "text"}),
+    "moment": frozenset({"moment", "time without zone", "date", "text"}),
+}
+"""The kinds of columns of Arrow that a field of a kind is read from, by :func:`kind_of`."""
+
+
+def kind_of(found: pa.DataType) -> str | None:
+    """Return what kind of values a type of Arrow has; None for those that no field has."""
+    from pyarrow import types
+
+    if types.is_timestamp(found):
+        return "time without zone" if found.tz is None else "moment"
+    kinds = {
+        "text": (types.is_string, types.is_large_string, types.is_string_view),
+        "bytes": (
+            *(types.is_binary, types.is_large_binary),
+            *(types.is_binary_view, types.is_fixed_size_binary),
+        ),
+        "boolean": (types.is_boolean,),
+        "whole number": (types.is_integer,),
+        "binary number": (types.is_floating,),
+        "decimal": (types.is_decimal,),
+        "date": (types.is_date,),
+    }
+    return next((name for name, tests in kinds.items() if any(t(found) for t in tests)), None)
+
+
 def fitted_array(column: pa.Array, declared: pa.DataType) -> pa.Array:
     """Return a column of Arrow, or a chunked one, in another type that has all its values.
 
     Raises:
+        TypeError: Values of the one type are not values of the other; see :data:`FITTING`.
         ValueError: A value does not fit, which is also what Arrow raises.
-        NotImplementedError: Arrow cannot cast one type to the other.
     """
     from pyarrow import types
 
@@ -385,18 +451,98 @@ def fitted_array(column: pa.Array, declared: pa.DataType) -> pa.Array:
         return column
     if types.is_dictionary(found):
         return fitted_array(column.cast(found.value_type), declared)
-    if types.is_floating(found) and types.is_decimal(declared):
-        return _shown_digits(column, declared)
-    if types.is_decimal(found) and types.is_float64(declared):
-        return _as_doubles(column, declared)
+    if types.is_null(found):
+        return column.cast(declared)
+    from_kind, to_kind = kind_of(found), kind_of(declared)
+    if to_kind is None or from_kind not in FITTING[to_kind]:
+        why = _UNLIKE.get((from_kind, to_kind), "they have nothing in common")
+        raise TypeError(f"{found} cannot become {declared}: {why}")
+    if from_kind == "text" and to_kind not in ("text", "bytes"):
+        return _from_texts(column, declared)
+    return _CONVERTED.get((from_kind, to_kind), _cast)(column, declared)
+
+
+_UNLIKE: dict[tuple[str | None, str | None], str] = {
+    ("whole number", "date"): "nothing says what the number counts",
+    ("whole number", "time without zone"): "nothing says what the number counts",
+    ("whole number", "moment"): "nothing says what the number counts",
+    ("moment", "time without zone"): "the clock of a moment depends on the zone",
+    ("moment", "date"): "the date of a moment depends on the zone",
+}
+
+
+def _cast(column: pa.Array, declared: pa.DataType) -> pa.Array:
+    return column.cast(declared)
+
+
+def _back_again(column: pa.Array, declared: pa.DataType) -> pa.Array:
+    """Cast, where Arrow would not refuse what it cuts."""
+    import pyarrow.compute as pc
+
     cast = column.cast(declared)
-    if types.is_floating(declared) and types.is_floating(found):
-        _check_overflow(column, cast)
-    elif (types.is_boolean(declared) and not types.is_string(found)) or (
-        types.is_date(declared) and types.is_timestamp(found)
-    ):
-        _check_same(column, cast)
+    if pc.any(pc.not_equal(cast.cast(column.type), column)).as_py():
+        raise NotExact(f"a value of {column.type} is not a {cast.type}")
     return cast
+
+
+def _from_texts(column: pa.Array, declared: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    texts = column.cast(pa.string())
+    cast = texts.cast(declared)
+    check_texts(texts, cast)
+    return cast
+
+
+def check_texts(texts: pa.Array, read: pa.Array) -> None:
+    """Check the numbers that Arrow read from texts, of CSV as well.
+
+    It reads a number that is too large as infinity, and hexadecimal digits as a whole number.
+
+    Raises:
+        NotExact: It has done so. Infinity is ``inf`` or ``infinity``, whatever the case.
+    """
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    def has(part: str) -> pa.Array:
+        return pc.match_substring(texts, part, ignore_case=True)
+
+    if types.is_floating(read.type) and pc.any(pc.and_not(pc.is_inf(read), has("inf"))).as_py():
+        raise NotExact(f"a number is beyond the range of a {read.type}")
+    if types.is_integer(read.type) and pc.any(has("x")).as_py():
+        raise NotExact("a whole number has hexadecimal digits; expected decimal ones")
+
+
+def _other_floats(column: pa.Array, declared: pa.DataType) -> pa.Array:
+    import pyarrow.compute as pc
+
+    cast = column.cast(declared)
+    if pc.any(pc.and_not(pc.is_inf(cast), pc.is_inf(column))).as_py():
+        raise NotExact(f"a value of {column.type} is beyond the range of a {cast.type}")
+    return cast
+
+
+def _scaled(column: pa.Array, declared: pa.DataType) -> pa.Array:
+    """Give whole numbers as many digits as they may have: Arrow looks at types, not at values."""
+    import pyarrow as pa
+
+    return column.cast(pa.decimal128(20, 0)).cast(declared)
+
+
+def _from_decimals(column: pa.Array, declared: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    found = column.type
+    if found.bit_width < 128:  # Arrow casts to few types from those
+        column = column.cast(pa.decimal128(found.precision, found.scale))
+    return column.cast(declared)
+
+
+def _bytes(column: pa.Array, declared: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return column.cast(pa.binary()).cast(declared)
 
 
 def check_floats(values: Sequence[Any]) -> None:
@@ -416,27 +562,31 @@ def _shown_digits(column: pa.Array, declared: pa.DataType) -> pa.Array:
     shown = column.cast(pa.string()).to_pylist()
     kind = f"decimal({declared.precision},{declared.scale})"
     values = [None if each is None else exact(kind, decimal.Decimal(each)) for each in shown]
-    made = pa.array(values, declared)
-    return pa.chunked_array([made]) if isinstance(column, pa.ChunkedArray) else made
+    return _array_like(column, values, declared)
 
 
-def _as_doubles(column: pa.Array, declared: pa.DataType) -> pa.Array:
+def _shown_floats(column: pa.Array, declared: pa.DataType) -> pa.Array:
+    kind = "double" if declared.bit_width == 64 else "float"
+    return _array_like(column, fitted_values(kind, column.to_pylist()), declared)
+
+
+def _array_like(column: pa.Array, values: Sequence[Any], declared: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
-    values = [None if each is None else _as_double(each) for each in column.to_pylist()]
     made = pa.array(values, declared)
     return pa.chunked_array([made]) if isinstance(column, pa.ChunkedArray) else made
 
 
-def _check_overflow(column: pa.Array, cast: pa.Array) -> None:
-    import pyarrow.compute as pc
-
-    if pc.any(pc.and_not(pc.is_inf(cast), pc.is_inf(column))).as_py():
-        raise NotExact(f"a value of {column.type} is beyond the range of a {cast.type}")
-
-
-def _check_same(column: pa.Array, cast: pa.Array) -> None:
-    import pyarrow.compute as pc
-
-    if pc.any(pc.not_equal(cast.cast(column.type), column)).as_py():
-        raise NotExact(f"a value of {column.type} is not a {cast.type}")
+_CONVERTED: dict[tuple[str | None, str], Callable[[pa.Array, pa.DataType], pa.Array]] = {
+    ("bytes", "text"): _bytes,
+    ("bytes", "bytes"): _bytes,
+    ("whole number", "boolean"): _back_again,
+    ("whole number", "decimal"): _scaled,
+    ("binary number", "binary number"): _other_floats,
+    ("binary number", "decimal"): _shown_digits,
+    ("decimal", "binary number"): _shown_floats,
+    ("decimal", "whole number"): _from_decimals,
+    ("decimal", "decimal"): _from_decimals,
+    ("date", "date"): _back_again,
+    ("time without zone", "date"): _back_again,
+}

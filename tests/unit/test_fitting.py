@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from txtopo import Fields
 from txtopo.errors import EmitError, StateUsageError, ValueRefusedError
-from txtopo.fitting import NotExact, exact, fitted_array, fitted_values
+from txtopo.fitting import FITTING, NotExact, exact, fitted_array, fitted_values, kind_of
 from txtopo.stages.columns import to_batches
 from txtopo.state import open_state
 from txtopo.testing.conformance.driver import StateDriver, putting
@@ -110,6 +110,14 @@ def test_a_state_and_a_stream_hold_the_same(kind: str, value: Any, kept: Any) ->
     assert exactly(batch.column(0).to_pylist()) == exactly([kept])
 
 
+@pytest.mark.parametrize("at", [NOON, NOON.replace(tzinfo=dt.UTC)])
+def test_the_fold_of_a_time_is_not_held(at: dt.datetime) -> None:
+    """Equal times may have another one, and no store keeps it."""
+    kind = "timestamp_ntz" if at.tzinfo is None else "timestamp"
+
+    assert exact(kind, at.replace(fold=1)).fold == 0
+
+
 @pytest.mark.parametrize(("kind", "value"), REFUSED)
 def test_a_state_and_a_stream_refuse_the_same(kind: str, value: Any) -> None:
     store = StateDriver(open_state("memory:", table="t", value=Fields(f"x {kind}")))
@@ -175,6 +183,12 @@ UNREAD: list[tuple[str, Any]] = [
     ("double", Decimal("12345678901234567890.12")),
     ("float", 1e39),
     ("date", dt.datetime(2026, 1, 31, 0, 0, 1)),
+    ("date", dt.datetime(2026, 1, 31, tzinfo=dt.UTC)),
+    ("timestamp_ntz", NOON.replace(tzinfo=dt.UTC)),
+    ("timestamp_ntz", pd.Timestamp(NOON, tz="Europe/Berlin")),
+    *((kind, 1_700_000_000) for kind in ("date", "timestamp", "timestamp_ntz")),
+    *(("long", value) for value in (NOON, NOON.date(), NOON.time(), dt.timedelta(1), True)),
+    *(("string", value) for value in (5, 5.5, True, NOON)),
 ]
 
 
@@ -226,8 +240,124 @@ def test_a_column_of_arrow_fits_where_its_values_are_the_same(
     ],
 )
 def test_a_column_of_arrow_is_never_cut(column: pa.Array, declared: pa.DataType) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises((ValueError, TypeError), match=r"."):
         fitted_array(column, declared)
+
+
+# A column of each type that Parquet, Delta and record batches can have.
+COLUMNS: dict[str, list[pa.Array]] = {
+    "text": [pa.array(["1"], kind) for kind in (pa.string(), pa.large_string(), pa.string_view())],
+    "bytes": [
+        pa.array([b"1"], kind)
+        for kind in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1))
+    ],
+    "boolean": [pa.array([True])],
+    "whole number": [
+        pa.array([1], kind)
+        for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64())
+    ],
+    "binary number": [pa.array([1.0], kind) for kind in (pa.float32(), pa.float64())]
+    + [pa.array([np.float16(1)])],
+    "decimal": [
+        pa.array([Decimal("1.00")], kind)
+        for kind in (pa.decimal32(5, 2), pa.decimal64(9, 2), pa.decimal128(20, 2))
+    ]
+    + [pa.array([Decimal("1.00")], pa.decimal256(40, 2))],
+    "date": [pa.array([NOON.date()], kind) for kind in (pa.date32(), pa.date64())],
+    "time without zone": [
+        pa.array([dt.datetime(2026, 1, 31)], pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")
+    ],
+    "moment": [
+        pa.array([dt.datetime(2026, 1, 31)], pa.timestamp(unit, zone))
+        for unit in ("s", "ms", "us", "ns")
+        for zone in ("UTC", "Europe/Berlin")
+    ],
+    "nothing a field has": [
+        pa.array([1], pa.time32("s")),
+        pa.array([1], pa.time64("us")),
+        pa.array([1], pa.duration("us")),
+        pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+        pa.array([[1]]),
+        pa.array([{"a": 1}]),
+    ],
+}
+
+KINDS = (
+    *("string", "binary", "boolean", "byte", "short", "int", "long", "float", "double"),
+    *("decimal(10,2)", "date", "timestamp", "timestamp_ntz"),
+)
+
+
+def type_of(kind: str) -> pa.DataType:
+    return Fields(f"x {kind}").arrow_schema()[0].type
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("origin", COLUMNS)
+def test_a_column_is_read_by_the_table_of_kinds_and_by_nothing_else(origin: str, kind: str) -> None:
+    declared = type_of(kind)
+    own = kind_of(declared)
+    assert own is not None
+    for column in COLUMNS[origin]:
+        held = {"date": NOON.date(), "boolean": True, "text": "1", "bytes": b"1"}.get(own, 1)
+        if own == "moment":
+            held = dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
+        elif own == "time without zone":
+            held = dt.datetime(2026, 1, 31)
+        if origin not in FITTING[own]:
+            with pytest.raises(TypeError, match="cannot become"):
+                fitted_array(column, declared)
+        elif origin == "text" and own in ("date", "time without zone", "moment"):
+            with pytest.raises(ValueError, match="'1'"):
+                fitted_array(column, declared)
+        else:
+            assert fitted_array(column, declared).to_pylist() == [held], column.type
+
+
+def test_nothing_but_a_number_is_a_number_and_nothing_but_a_time_a_time() -> None:
+    """The table itself, against a slip in it."""
+    numbers = {"whole number", "binary number", "decimal"}
+    times = {"date", "time without zone", "moment"}
+
+    for kind in numbers:
+        assert FITTING[kind] == numbers | {"text"}
+    for kind in times:
+        assert FITTING[kind] <= times | {"text"}
+    assert "moment" not in FITTING["date"] | FITTING["time without zone"]
+    assert FITTING["text"] == FITTING["bytes"] == {"text", "bytes"}
+    assert FITTING["boolean"] == {"boolean", "whole number", "text"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_of_nulls_is_of_every_type(kind: str) -> None:
+    assert fitted_array(pa.nulls(2), type_of(kind)).to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *(("float", text) for text in ("1e39", "-1e39", "1e400")),
+        *(("double", text) for text in ("1e400", "-1E400")),
+        *(("decimal(10,2)", text) for text in ("1e400", "inf", "1.005")),
+        *(("long", text) for text in ("0x10", "0X1f", "1e400", "9223372036854775808", "1.0")),
+        ("byte", "0xff"),
+    ],
+)
+def test_a_text_is_no_number_that_it_does_not_show(kind: str, text: str) -> None:
+    column = pa.array(["1", None, text])
+
+    assert fitted_array(column[:2], type_of(kind)).to_pylist() == [1, None]
+    with pytest.raises(ValueError, match=r"."):
+        fitted_array(column, type_of(kind))
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_a_text_may_say_that_a_number_is_infinite(kind: str) -> None:
+    texts = pa.array(["inf", "-Infinity", "INF", None, "0.5"])
+
+    found = fitted_array(texts, type_of(kind)).to_pylist()
+
+    assert found == [math.inf, -math.inf, math.inf, None, 0.5]
 
 
 NUMBERS = st.one_of(

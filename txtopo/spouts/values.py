@@ -169,10 +169,7 @@ def _fitted(column: pa.ChunkedArray | pa.Array, declared: pa.DataType) -> pa.Arr
     import pyarrow as pa
 
     if column.type != declared:
-        try:
-            column = fitted_array(column, declared)
-        except pa.ArrowNotImplementedError as error:
-            raise TypeError(f"{column.type} cannot become {declared}") from error
+        column = fitted_array(column, declared)
     if pa.types.is_string(declared) or pa.types.is_large_string(declared):
         column.validate(full=True)  # the only check that finds text that is not UTF-8
     elif pa.types.is_timestamp(declared):

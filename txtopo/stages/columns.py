@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from txtopo.errors import EmitError
-from txtopo.fitting import NotExact, check_floats, exact_of, fitted_array, moment
+from txtopo.fitting import NotExact, check_floats, exact_of, fitted_array, moment, without_zone
 from txtopo.tuples import Field, Fields
 
 # Far below the limit of a column, because a grouping may send each tuple to a hundred tasks. Yet
@@ -197,7 +197,7 @@ def conform(
         column = batch.column(field.name)
         try:
             arrays.append(_cast(column, declared.type))
-        except (pa.ArrowException, TypeError) as error:
+        except (pa.ArrowException, ValueError, TypeError) as error:
             raise EmitError(
                 f"{where} whose column {field.name!r} does not fit; got {column.type}; "
                 f"expected {field.type}: {error}",
@@ -244,23 +244,27 @@ def _exact(field: Field, values: Sequence[Any]) -> Sequence[Any]:
     if _PLAIN[name].issuperset(map(type, values)):
         if name == "float":
             check_floats(values)
+        elif name == "timestamp_ntz":
+            for value in values:
+                if value is not None and value.tzinfo is not None:
+                    without_zone(value)
         return values
-    hold = _moment_of(name) if name in ("timestamp", "timestamp_ntz") else exact_of(kind)
+    hold = _MOMENTS[name] if name in _MOMENTS else exact_of(kind)
     return [None if value is None else hold(value) for value in values]
 
 
-def _moment_of(name: str) -> Callable[[Any], datetime.datetime | None]:
-    """Return what makes a plain time: without a zone it is one in UTC, and with one it becomes."""
+def _instant(value: Any) -> datetime.datetime | None:
+    """Return a moment; a time without a zone is one in UTC."""
+    found = moment(value)
+    if found is None or found.tzinfo is not None:
+        return found
+    return found.replace(tzinfo=datetime.UTC)
 
-    def made(value: Any) -> datetime.datetime | None:
-        found = moment(value)
-        if found is None or (found.tzinfo is None) == (name == "timestamp_ntz"):
-            return found
-        if found.tzinfo is None:
-            return found.replace(tzinfo=datetime.UTC)
-        return found.astimezone(datetime.UTC).replace(tzinfo=None)
 
-    return made
+_MOMENTS: dict[str, Callable[[Any], datetime.datetime | None]] = {
+    "timestamp": _instant,
+    "timestamp_ntz": lambda value: without_zone(moment(value)),
+}
 
 
 def _refused(

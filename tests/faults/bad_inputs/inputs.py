@@ -116,7 +116,8 @@ INPUTS: dict[int, tuple[str, str]] = {
     90: ("a compose file without its secrets", "compose stops: the variable, and how it is made"),
     91: ("a compacted topic where a replay must be the same", "`ConfigError`: topic and policy"),
     92: (
-        "a number as a date, text that is not base64 as bytes, 1e39 as a float in JSON",
+        "a number as a date or time, a time with a zone as one without, text that is not base64 as "
+        "bytes, 1e39 as a float, 0x10 as a whole number",
         "`EmitError`: field and record",
     ),
     93: (

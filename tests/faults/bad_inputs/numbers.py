@@ -133,6 +133,12 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
     92: (
         "tests/unit/spouts/kafka/test_decoding.py::"
         "test_a_value_that_nobody_could_hold_is_named_with_its_field",
+        "tests/unit/spouts/test_files_reading.py::"
+        "test_a_column_of_parquet_with_other_values_than_its_field_is_named",
+        "tests/unit/spouts/test_files_reading.py::"
+        "test_a_number_beyond_its_range_is_named_and_not_infinite",
+        "tests/unit/spouts/test_files_reading.py::test_a_line_that_cannot_be_read_is_named",
+        "tests/unit/spouts/test_bad_values.py::test_a_row_of_a_query_is_named",
     ),
     93: (
         "tests/unit/spouts/test_delta.py::test_a_damaged_log_ends_the_run_and_is_named",

@@ -67,7 +67,11 @@ def test_a_file_of_delta_is_named(tmp_path: Path, unit: str, bad: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "bad"), [("long", "x"), ("string", 7), ("timestamp_ntz", "noon"), ("short", 2**15)]
+    ("kind", "bad"),
+    [
+        *(("long", "x"), ("string", 7), ("timestamp_ntz", "noon"), ("short", 2**15)),
+        *(("timestamp", 1_700_000_000), ("timestamp_ntz", "2026-01-31 12:00:00+02:00")),
+    ],
 )
 def test_a_row_of_a_query_is_named(tmp_path: Path, kind: str, bad: object) -> None:
     path = tmp_path / "a.db"

@@ -163,7 +163,8 @@ def test_times_of_parquet_are_read_in_each_unit(kind: str, how: str, tmp_path: P
         values = [each for each in values if each and 1700 < each.year < 2262]
     table = table_of(kind, values)
     options: dict[str, Any] = {"use_deprecated_int96_timestamps": True} if how == "spark" else {}
-    unit = table.schema.field("v").type if how == "spark" else pa.timestamp(how, "UTC")
+    zone = "UTC" if kind == "timestamp" else None
+    unit = table.schema.field("v").type if how == "spark" else pa.timestamp(how, zone)
     (tmp_path / "files").mkdir()
     written = table.set_column(1, "v", table.column("v").cast(unit))
     pq.write_table(written, tmp_path / "files" / "a.parquet", **options)

@@ -164,6 +164,8 @@ def test_a_filesystem_that_fails_is_an_infrastructure_fault(tmp_path: Path) -> N
         ("json", b'{"name":"a"}\n', b'{"amount":1.5}\n', "amount"),
         ("csv", b"a,1\n", b"a,b\n", "amount"),
         ("csv", b"a,1\n", b"\xff,1\n", "name"),
+        ("csv", b"a,1\n", b"a,0x10\n", "amount"),
+        ("csv", b"a,1\n", b"ab,0X1f\n", "amount"),
         ("csv", b"a,1\n", b"a,1,2\n", None),
         ("csv", b"a,1\n", b'"a\nb",2\n', None),
         ("csv", b"a,1\n", b'"a\n', None),
@@ -183,6 +185,67 @@ def test_a_line_that_cannot_be_read_is_named(
         emit(made, Planner(made).plan())
     assert caught.value.line == line
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+@pytest.mark.parametrize(("kind", "text"), [("float", "1e39"), ("double", "-1e400")])
+def test_a_number_beyond_its_range_is_named_and_not_infinite(
+    tmp_path: Path, format: str, kind: str, text: str
+) -> None:
+    if format == "csv":
+        (tmp_path / "a").write_text(f"x\n0.5\ninf\n{text}\n")
+    elif format == "json":
+        (tmp_path / "a").write_text(f'{{"x":0.5}}\n{{"x":"Infinity"}}\n{{"x":{text}}}\n')
+    else:
+        pq.write_table(pa.table({"x": ["0.5", "inf", text]}), tmp_path / "a")
+    made = FilesTransactionalSpout(tmp_path, Fields(f"x {kind}"), format)  # type: ignore[arg-type]
+
+    with pytest.raises(EmitError, match=r"(line (3|4)|row 2) of '.*/a'"):
+        emit(made, Planner(made).plan())
+
+
+def test_csv_may_have_infinity_spaces_and_texts_that_look_hexadecimal(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("name,n,x\n0x10, 5 , -Infinity\n0X1f,,INF\n")
+    made = FilesTransactionalSpout(tmp_path, Fields("name string, n long, x double"), "csv")
+
+    found = emit(made, Planner(made).plan())
+
+    assert found == [("0x10", 5, float("-inf")), ("0X1f", None, float("inf"))]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "why"),
+    [
+        (pa.array([1, 2]), "timestamp", "nothing says what the number counts"),
+        (pa.array([1, 2], pa.int32()), "date", "nothing says what the number counts"),
+        (pa.array([1, 2], pa.timestamp("ms")), "long", "nothing in common"),
+        (pa.array([1, 2], pa.timestamp("us", "UTC")), "timestamp_ntz", "depends on the zone"),
+        (pa.array([1, 2]), "string", "nothing in common"),
+    ],
+)
+def test_a_column_of_parquet_with_other_values_than_its_field_is_named(
+    tmp_path: Path, column: pa.Array, kind: str, why: str
+) -> None:
+    pq.write_table(pa.table({"x": column}), tmp_path / "a")
+    made = FilesTransactionalSpout(tmp_path, Fields(f"x {kind}"), "parquet")
+
+    with pytest.raises(EmitError, match=rf"field 'x' of .*/a' as parquet: .* cannot .*{why}"):
+        emit(made, Planner(made).plan())
+
+
+@pytest.mark.parametrize("adjusted", [False, True])
+def test_a_column_of_parquet_says_whether_its_times_are_moments(
+    tmp_path: Path, adjusted: bool
+) -> None:
+    """As Spark writes ``TIMESTAMP_NTZ`` and ``TIMESTAMP``."""
+    column = pa.array([0], pa.timestamp("us", "UTC" if adjusted else None))
+    pq.write_table(pa.table({"x": column}), tmp_path / "a", store_schema=False)
+    said = pq.read_schema(tmp_path / "a").field("x").type
+    kind = "timestamp" if adjusted else "timestamp_ntz"
+    made = FilesTransactionalSpout(tmp_path, Fields(f"x {kind}"), "parquet")
+
+    assert (said.tz is not None) == adjusted
+    assert len(emit(made, Planner(made).plan())) == 1
 
 
 def test_a_mark_of_utf_8_and_blank_lines_are_passed_over_in_json(tmp_path: Path) -> None:

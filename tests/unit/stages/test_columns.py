@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -73,6 +74,8 @@ def test_values_that_fit_are_stored_as_they_are(kind: str, value: Any, stored: A
         ("date", 5),
         ("timestamp", dt.date(2013, 1, 1)),
         ("timestamp_ntz", 5),
+        ("timestamp_ntz", AWARE),
+        ("timestamp_ntz", pd.Timestamp(AWARE)),
     ],
 )
 def test_values_that_would_be_changed_are_refused(kind: str, value: Any) -> None:
@@ -103,6 +106,7 @@ def test_record_batches_are_matched_by_name_and_widened() -> None:
         ({"word": ["a"], "n": [1], "x": [1]}, "other columns; got word, n, x"),
         ({"word": ["a"], "n": ["1"]}, "column 'n' does not fit; got string; expected long"),
         ({"word": ["a"], "n": [1.0]}, "column 'n' does not fit; got double; expected long"),
+        ({"word": ["a"], "n": [AWARE]}, r"column 'n' does not fit; got timestamp.*; expected long"),
     ],
 )
 def test_record_batches_with_other_columns_are_refused(columns: Any, text: str) -> None:
@@ -113,3 +117,18 @@ def test_record_batches_with_other_columns_are_refused(columns: Any, text: str) 
 def test_a_record_batch_whose_values_do_not_fit_is_refused() -> None:
     with pytest.raises(EmitError, match="column 'n' does not fit; got int64; expected byte"):
         conformed("n byte", pa.record_batch([pa.array([300])], ["n"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        ("float", pa.array([1e39])),
+        ("timestamp_ntz", pa.array([AWARE], pa.timestamp("us", "UTC"))),
+        ("timestamp", pa.array([1], pa.timestamp("ns", "UTC"))),
+    ],
+)
+def test_a_column_that_would_be_changed_is_refused_with_its_name(
+    kind: str, column: pa.Array
+) -> None:
+    with pytest.raises(EmitError, match=r"'bolt'.* column 'x' does not fit"):
+        conformed(f"x {kind}", pa.record_batch([column], ["x"]))

@@ -12,6 +12,7 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.disk_errors import failure
 from txtopo.errors import EmitError, TxtopoError
+from txtopo.fitting import check_texts
 from txtopo.metadata import Json
 from txtopo.spouts.files.source import FileFormat, FileRange, FileSource, SourceFile, from_json
 from txtopo.spouts.json_objects import bytes_of, objects
@@ -278,7 +279,7 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
         [f.with_type(pa.string()) if pa.types.is_binary(f.type) else f for f in schema]
     )
 
-    def parsed(lines: bytes) -> pa.Table:
+    def parsed(lines: bytes, asked: pa.Schema = asked) -> pa.Table:
         return arrow_csv.read_csv(
             pa.BufferReader(lines),
             arrow_csv.ReadOptions(
@@ -287,7 +288,7 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
             arrow_csv.ParseOptions(delimiter=format.delimiter),
             arrow_csv.ConvertOptions(
                 column_types=asked,
-                include_columns=schema.names,
+                include_columns=asked.names,
                 null_values=list(format.null_values),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
@@ -307,10 +308,45 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
         if table.num_rows < rows or twice < 2 * once:
             # If a range ended between the two lines, the value would be another one.
             raise ValueError("a quoted value continues behind the end of its line")
+    doubtful = _doubtful(block, table.select(asked.names))
+    if doubtful:
+        texts = parsed(block, pa.schema([(name, pa.string()) for name in doubtful]))
+        for name in doubtful:
+            check_texts(texts.column(name), table.column(name))
     for at, field in enumerate(schema):
         if pa.types.is_binary(field.type):
             table = table.set_column(at, field.name, bytes_of(table.column(field.name)))
     return fitted(table, schema)
+
+
+def _doubtful(block: bytes, table: pa.Table) -> list[str]:
+    """Return the columns whose numbers may not be those of their texts.
+
+    The texts of a column are parsed for it alone, and mostly there is none.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    whole = {each.name for each in table.schema if pa.types.is_integer(each.type)}
+    if whole and not any(_has_pair(block, pair) for pair in (b"0x", b"0X")):
+        whole.clear()
+    return [
+        each.name
+        for each in table.schema
+        if each.name in whole
+        or (pa.types.is_floating(each.type) and pc.any(pc.is_inf(table.column(each.name))).as_py())
+    ]
+
+
+def _has_pair(block: bytes, pair: bytes) -> bool:
+    """Return whether two characters are in a block; ten times as fast as ``in`` for two."""
+    if pair[1:] not in block:
+        return False
+    import numpy as np
+
+    wanted = np.frombuffer(pair, np.uint16)
+    starts = ((0, len(block) // 2), (1, (len(block) - 1) // 2))
+    return any((np.frombuffer(block, np.uint16, n, at) == wanted).any() for at, n in starts)
 
 
 def _text(block: bytes, schema: pa.Schema) -> pa.Table:
