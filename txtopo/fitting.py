@@ -131,7 +131,7 @@ def _instant(value: Any) -> datetime.datetime | None:
     if found.tzinfo is None:
         raise TypeError
     try:
-        return found.replace(fold=0) if found.tzinfo is datetime.UTC else found.astimezone(datetime.UTC)
+        return found.astimezone(datetime.UTC).replace(fold=0)
     except (ValueError, OverflowError) as error:
         raise NotExact("it is outside the years 1 to 9999 in UTC") from error
 
