@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 Heard = deque["KafkaError"]
 """The latest errors that a client reported in the background."""
 HEARD_MAX = 8
+LEDGER_END = ".txtopo-ledger"
+"""How the name of the topic ends in which a ``KafkaSink`` has its ledger; nobody writes to another
+topic of such a name, or reads one with a pattern."""
 Isolation = Literal["read_committed", "read_uncommitted"]
 Setting = str | int | float | bool | Callable[..., object]
 ISOLATIONS = ("read_committed", "read_uncommitted")

@@ -61,7 +61,7 @@ from txtopo.errors import (
 )
 from txtopo.extras import require
 from txtopo.formats.schema_format import Part, SchemaFormat
-from txtopo.kafka_connection import HEARD_MAX, Connection, Heard, Setting
+from txtopo.kafka_connection import HEARD_MAX, LEDGER_END, Connection, Heard, Setting
 from txtopo.kafka_errors import may_pass, meaning_of
 from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
@@ -99,9 +99,6 @@ _POLL_S = 0.02
 # A position is (txid, number) in one long, so that those of a group differ. The column stays: a
 # running topology is known by its columns. 33 bits are left for the txid, as in Delta.
 _POSITION_BITS = 30
-
-END = ".txtopo-ledger"
-"""How the name of a ledger's topic ends; a sink may not write to a topic with such a name."""
 
 BOUND = b"txtopo-bound"
 """Key of the records that are not ledgers, but say how far to read."""
@@ -157,11 +154,11 @@ class KafkaSink(BatchBolt, Committer):
         require("confluent_kafka", "KafkaSink")
         if not isinstance(topic, str) or not topic:
             raise ConfigError(f"topic of a KafkaSink is wrong; got {topic!r}; expected its name")
-        if topic.endswith(END):
+        if topic.endswith(LEDGER_END):
             raise ConfigError(
-                f"topic of a KafkaSink is wrong; got {topic!r}; names that end with {END!r} are "
-                "those of ledgers, and a record in one would end the topology that it belongs to; "
-                "choose another topic",
+                f"topic of a KafkaSink is wrong; got {topic!r}; names that end with {LEDGER_END!r} "
+                "are those of ledgers, and a record in one would end the topology that it belongs "
+                "to; choose another topic",
                 topic=topic,
             )
         given = dict(settings or {})
@@ -514,7 +511,7 @@ class LedgerTopic:
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection
         self._topic = topic
-        self.name = f"{topic}{END}"
+        self.name = f"{topic}{LEDGER_END}"
 
     def create(self) -> None:
         """Make the topic if it is missing.

@@ -66,6 +66,9 @@ _FOLLOWED = re.compile(rb"\}[ \t\r]*[^,}\] \t\r\n]")
 
 _TEXT = re.compile(rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"')
 
+# A double has no number of so many digits.
+_LONG = re.compile(rb"[0-9]{309}|" + _TEXT.pattern)
+
 
 def objects(records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     """Return the fields of JSON objects as columns, one row for each record.
@@ -88,7 +91,7 @@ def objects(records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
         return pa.concat_tables(halves)
     if len(block) >= 2**31 - 1:
         raise ValueError(f"it has {len(block)} bytes; expected less than 2 GiB")
-    block = _with_bare_numbers(block, schema)
+    given, block = block, _with_bare_numbers(block, schema)
     asked = pa.schema([field.with_type(_read_as(field.type)) for field in schema])
     # Without any field, Arrow would not count the rows.
     asked = asked if len(schema) else pa.schema([("\0", pa.bool_())])
@@ -99,6 +102,7 @@ def objects(records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     )
     if table.num_rows != len(records):
         raise ValueError(f"{len(records)} records hold {table.num_rows} objects")
+    _check_long_numbers(given, table)
     columns = [_converted(table.column(field.name), field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -197,6 +201,18 @@ def _with_bare_numbers(block: bytes, schema: pa.Schema) -> bytes:
         found.sub(bare, record) if b'"NaN"' in record or b'Infinity"' in record else record
         for record in block.split(b"\n")
     )
+
+
+def _check_long_numbers(block: bytes, table: pa.Table) -> None:
+    """Check that no number is infinite because of its many digits, which Arrow does not refuse."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    floats = (each for each in table.columns if pa.types.is_floating(each.type))
+    if not any(pc.any(pc.is_inf(each)).as_py() for each in floats):
+        return
+    if any(found[0][:1] != b'"' for found in _LONG.finditer(block)):
+        raise ValueError("a number is beyond the range of a double")
 
 
 def _proven(records: Sequence[bytes]) -> bytes:

@@ -25,7 +25,7 @@ from txtopo.errors import (
     SchemaVersionError,
     SourceDataLost,
 )
-from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
+from txtopo.kafka_connection import HEARD_MAX, LEDGER_END, Connection, Heard
 from txtopo.kafka_errors import may_pass
 from txtopo.metadata import Json
 from txtopo.spouts.spout import other_position
@@ -409,7 +409,9 @@ class Offsets:
             return list(self._names)
         with self._asking("list the topics") as client:
             listed = client.list_topics(timeout=self._connection.timeout_s).topics
-        return sorted(name for name in listed if self._pattern.fullmatch(name))
+        return sorted(
+            name for name in listed if self._pattern.fullmatch(name) and not _is_internal(name)
+        )
 
     @contextmanager
     def _asking(self, doing: str) -> Iterator[AdminClient]:
@@ -453,6 +455,15 @@ def _checked(topics: Topics) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
             f"topics of a Kafka spout are wrong; got {topics!r}; expected names or re.compile(…)"
         )
     return tuple(sorted(set(names))), None
+
+
+# What Kafka itself calls so, and what a pattern of its own clients does not mean either.
+_INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
+
+
+def _is_internal(topic: str) -> bool:
+    """Return whether a topic has no records of users, so that no pattern means it."""
+    return topic in _INTERNAL or topic.endswith(LEDGER_END)
 
 
 def checked_start(start: Start, topics: Topics) -> Start:

@@ -12,7 +12,8 @@ Rules
    is sent again with the next. A broker refuses those of a member that the group has excluded.
 4. A partition without a committed offset begins at ``start``, and that offset is committed before
    its first record is emitted: "latest" must not mean a later end after a crash. A partition that
-   was made after the task was opened begins at its first record.
+   was made since the group began begins at its first record. It was if the task does not know it
+   from its opening, or if the group had committed offsets of its topic before the task joined.
 5. A partition that is taken away is committed as far as it is acked, and forgotten. Acks and
    failures of its tuples are ignored from then on, also if it comes back, since whoever got it
    began at the committed offset. Hence the number of the assignment in message ids.
@@ -184,8 +185,8 @@ class KafkaSpout(Spout):
         columns: The fields of a tuple, of ``key``, ``value``, ``headers``, ``topic``,
             ``partition``, ``offset``, ``timestamp``, as those of a ``KafkaTransactionalSpout``.
         start: Where a partition begins of which the group has no offset: ``"earliest"``,
-            ``"latest"``, a datetime, or ``{topic: {partition: offset}}``. One that is added while
-            the run goes on begins at its first record.
+            ``"latest"``, a datetime, or ``{topic: {partition: offset}}``. One that is added to a
+            topic of which the group has offsets begins at its first record, unless it is named.
         on_bad_record: What a record does that cannot be decoded: ``"stop"`` ends the run;
             ``"report"`` tells the listeners (``ErrorReported``) topic, partition and offset, and
             counts as acked.
@@ -278,6 +279,7 @@ class KafkaSpout(Spout):
         self._answers: Mapping[str, Future[TopicDescription]] = {}
         check_topics(self._offsets)
         self._known = set(Look(self._offsets.topics(), {}).partitions)
+        self._begun: set[str] | None = None
 
     def activate(self) -> None:
         """Get ready to join the group, with the next call of ``next_tuple``."""
@@ -531,7 +533,7 @@ class KafkaSpout(Spout):
         new = [partition for partition in wanted if partition not in starts]
         begun: dict[KafkaPartition, int] = {}
         for first in (True, False):
-            some = [partition for partition in new if (partition in self._known) == first]
+            some = [partition for partition in new if self._starts_as_chosen(partition) == first]
             if some:
                 begun |= self._offsets.starts(self._start, look, some, first=first)
         self._check_begun(begun, look)
@@ -548,6 +550,14 @@ class KafkaSpout(Spout):
                 asynchronous=False,
             )
         return starts
+
+    def _starts_as_chosen(self, partition: KafkaPartition) -> bool:
+        """Return whether a partition without an offset begins at ``start``."""
+        if isinstance(self._start, Mapping) and partition.number in self._start.get(
+            partition.topic, {}
+        ):
+            return True
+        return partition in self._known and partition.topic not in (self._begun or ())
 
     def _watch(self) -> None:
         """Ask now and then whether a topic was made again; no answer is waited for.
@@ -689,7 +699,7 @@ class KafkaSpout(Spout):
 
     def _connect(self) -> None:
         """Join the group."""
-        from confluent_kafka import Consumer
+        from confluent_kafka import Consumer, TopicPartition
 
         if missing := self._offsets.missing():
             raise SourceDataLost(
@@ -714,6 +724,11 @@ class KafkaSpout(Spout):
         with self._connection.checked_settings():
             self._consumer = Consumer(given)
         self._joined = False
+        if self._begun is None:
+            # Before this task joins: what others commit later is the same beginning.
+            known = [TopicPartition(*partition) for partition in sorted(self._known)]
+            told = self._consumer.committed(known, timeout=self._connection.timeout_s)
+            self._begun = {each.topic for each in told if each.offset >= 0}
         self._consumer.subscribe(
             self._topics,
             on_assign=self._on_assign,

@@ -25,10 +25,15 @@ class Log:
     """A topic of its own for a test."""
 
     def __init__(
-        self, kafka: KafkaBroker, partitions: int = 2, prefix: str = "test", **config: str
+        self,
+        kafka: KafkaBroker,
+        partitions: int = 2,
+        prefix: str = "test",
+        end: str = "",
+        **config: str,
     ) -> None:
         self.kafka = kafka
-        self.name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+        self.name = f"{prefix}-{uuid.uuid4().hex[:8]}{end}"
         # Else records with an old time are deleted as soon as the broker looks.
         config = {"retention_ms": "-1"} | config
         self._config = {name.replace("_", "."): value for name, value in config.items()}

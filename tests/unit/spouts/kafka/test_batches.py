@@ -17,6 +17,7 @@ from tests.unit.spouts.driving import Partitioned, Planner, context, emit
 from tests.unit.spouts.kafka.logs import Log, ranges, read_all, read_opaque, values
 from txtopo import Config
 from txtopo.errors import ConfigError
+from txtopo.kafka_connection import LEDGER_END
 from txtopo.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
 from txtopo.spouts.kafka.spouts import whole
 
@@ -180,7 +181,10 @@ def test_partitions_that_are_added_are_read_from_their_beginning(kafka: KafkaBro
 def test_a_pattern_takes_in_topics_that_come_to_match(kafka: KafkaBroker) -> None:
     first = Log(kafka, partitions=1, prefix="pattern")
     first.write(words(3), partitions=1)
-    pattern = re.compile(f"{first.name}.*")
+    # The ledger of somebody's sink, and Kafka's own topics, match as well.
+    pattern = re.compile(f"{first.name}.*|__.*")
+    ledger = Log(kafka, 1, first.name, LEDGER_END, cleanup_policy="compact")
+    ledger.write(["ledger"], partitions=1)
     options = {"value": "string", "columns": ("topic", "value")}
     spout = KafkaTransactionalSpout(kafka.servers, pattern, **options)  # type: ignore[arg-type]
     opaque = KafkaOpaqueSpout(kafka.servers, pattern, **options)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -438,6 +439,31 @@ def test_a_partition_that_is_added_begins_at_its_first_record(kafka: KafkaBroker
     driven.spout.close()
 
     assert values(driven) == ["first", "second"]
+
+
+@pytest.mark.parametrize("start", ["latest", datetime.fromtimestamp(2e9, UTC)])
+@pytest.mark.parametrize("lives", [False, True])
+@pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 4)
+def test_a_partition_that_was_added_before_a_run_joined_begins_at_its_first_record(
+    kafka: KafkaBroker, start: Any, lives: bool
+) -> None:
+    """``start`` is where the group begins, and it has begun; also if another run is of it still."""
+    log = Log(kafka, partitions=1)
+    group = Group(log)
+    log.write(["old"], partitions=1)
+    first = group.driven(start=start)
+    wait_until(lambda: first.spout.next_tuple() or group.committed() == {0: 1}, "it has begun")
+    if not lives:
+        first.spout.close()
+    log.grow(2)
+    wait_until(lambda: log.partitions() == 2, "the broker shows the partition")
+    log.write_to(1, ["first", "second"])
+
+    second = group.driven(start=start)
+    turn_until(*([first] if lives else []), second, tuples=2)
+    for each in [*([first] if lives else []), second]:
+        each.spout.close()
+    assert values(first) + values(second) == ["first", "second"]
 
 
 @pytest.mark.rule("txtopo.spouts.kafka.spout", "Rules", 10)
