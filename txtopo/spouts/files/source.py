@@ -173,7 +173,8 @@ class FileSource:
         return kind(
             f"file {file.name!r} of a planned batch is {what}; expected {file.size} bytes of "
             f"{file.mtime_ns} ns, as it was when the batch was planned; bring it back as it was, "
-            "with its time, or the batch cannot be computed",
+            "with its time; or take the batch out with quarantine, and write its rows into a file "
+            "with another name",
             path=file.name,
         )
 
