@@ -89,7 +89,7 @@ class LookupSource(ABC):
         """Check that the columns can be read.
 
         Raises:
-            ConfigError: They cannot; mend the lookup or its table.
+            ConfigError: They cannot; repair the lookup or its table.
             InfrastructureError: The source cannot be reached.
         """
 

@@ -289,7 +289,7 @@ class FileFormat:
         """Check that files of this format can have these fields.
 
         Raises:
-            ConfigError: They cannot; mend the fields.
+            ConfigError: They cannot; repair the fields.
         """
         if not isinstance(fields, Fields) or not len(fields):
             raise ConfigError(f"fields of a files spout are wrong; got {fields!r}; expected Fields")
