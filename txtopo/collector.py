@@ -66,7 +66,7 @@ class BatchOutputCollector:
 
     Raises:
         EmitError: What is emitted was not declared (stream, number of values, type), or the batch
-            is finished already; mend the bolt. It ends the run.
+            is finished already; repair the bolt. It ends the run.
     """
 
     def __init__(
@@ -366,7 +366,7 @@ class OutputCollector(_Emitting):
 
     Raises:
         EmitError: What is emitted was not declared (stream, number of values, type), or an anchor
-            is no tuple, or what is acked is no input; mend the bolt. It ends the run.
+            is no tuple, or what is acked is no input; repair the bolt. It ends the run.
     """
 
     def __init__(

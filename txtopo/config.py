@@ -38,7 +38,7 @@ def check_text(what: str, text: str) -> None:
     """Check that a text can be a path or be sent; errors never show it: it may be a password.
 
     Raises:
-        ConfigError: It cannot; mend it.
+        ConfigError: It cannot; repair it.
     """
     if unusable_character(text) is not None:
         raise ConfigError(
@@ -61,7 +61,7 @@ def check_whole_number(
         more: The end of the message.
 
     Raises:
-        ConfigError: It is something else; mend it.
+        ConfigError: It is something else; repair it.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
         raise ConfigError(
@@ -74,7 +74,7 @@ def check_positive_number(setting: str, value: object, *, of: str = "") -> None:
     """Check that a setting is a finite number above 0; the arguments are as above.
 
     Raises:
-        ConfigError: It is something else; mend it.
+        ConfigError: It is something else; repair it.
     """
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
     if not 0 < number <= sys.float_info.max:  # a whole number may be larger
@@ -98,7 +98,7 @@ def check_page(port: int | None, host: str, token: str | None) -> None:
     """Check where a page is served, and who may see it; errors never show the token.
 
     Raises:
-        ConfigError: It would fail, or everyone could read it; mend it.
+        ConfigError: It would fail, or everyone could read it; repair it.
     """
     if port is not None:
         check_whole_number("ui_port", port, at_least=0, more="; 0 takes a free port")

@@ -124,7 +124,7 @@ class RecordFailed(TxtopoError):
 
 
 class TopologyError(TxtopoError, ValueError):
-    """The topology is wrong; mend its definition. Raised while it is built, before anything runs.
+    """The topology is wrong; repair its definition. Raised while it is built, before anything runs.
 
     Attributes:
         source: Id of the component that a bolt subscribes to.
@@ -144,7 +144,7 @@ class TopologyError(TxtopoError, ValueError):
 
 
 class ConfigError(TxtopoError, ValueError):
-    """A setting is wrong; mend it. Raised before anything runs.
+    """A setting is wrong; repair it. Raised before anything runs.
 
     Attributes:
         setting: The setting or argument.
@@ -177,7 +177,7 @@ class TooFewCores(ConfigError):
 
 
 class FieldsError(TopologyError):
-    """A declaration of fields cannot be read, or values do not fit it; mend the declaration.
+    """A declaration of fields cannot be read, or values do not fit it; repair the declaration.
 
     Attributes:
         line: Number of the line of a file that cannot be decoded.
@@ -189,7 +189,7 @@ class FieldsError(TopologyError):
 class EmitError(TxtopoError, ValueError):
     """A bolt or emitter emitted tuples that it had not declared, or a record cannot be read.
 
-    It ends the run; mend the bolt, or what writes the records.
+    It ends the run; repair the bolt, or what writes the records.
 
     Attributes:
         column: The column that cannot be emitted.
@@ -207,8 +207,8 @@ class EmitError(TxtopoError, ValueError):
 class TooManyDeadLetters(TxtopoError):
     """A batch has more dead letters than the limit; nothing of it is committed. It ends the run.
 
-    Look at the record that the message names; mend the source, the declared fields or the bolt, or
-    raise the limit (``DeadLetters``) if so many bad records are expected.
+    Look at the record that the message names; repair the source, the declared fields or the bolt,
+    or raise the limit (``DeadLetters``) if so many bad records are expected.
 
     Attributes:
         count: How many there are, as far as they were counted.
@@ -314,7 +314,7 @@ class PromiseError(TxtopoError):
 class AuthError(PromiseError, PermissionError):
     """A server refuses the credentials; trying again cannot help.
 
-    Mend the credentials or the rights that the message names, and start again.
+    Repair the credentials or the rights that the message names, and start again.
     """
 
 
@@ -514,7 +514,7 @@ class ValueRefusedError(PromiseError, ValueError):
 
 
 class PlugInError(PromiseError):
-    """A state plug-in broke the rules of its interface, so what it wrote is unknown; mend it."""
+    """A state plug-in broke the rules of its interface, so what it wrote is unknown; repair it."""
 
 
 class TopologyChanged(PromiseError):
@@ -600,7 +600,7 @@ class OffsetRegression(SourceDataLost):
 
 
 class PoisonBatchError(PromiseError):
-    """A batch failed ``Config.attempts_max`` times; mend the cause and start again.
+    """A batch failed ``Config.attempts_max`` times; repair the cause and start again.
 
     Attributes:
         failures: How many attempts failed, of those that ``Config.attempts_max`` counts.
@@ -649,12 +649,12 @@ class SlotUnavailable(PromiseError, TimeoutError):
 class BoltError(TxtopoError):
     """User code raised what cannot be pickled, or reported what is no exception; it has its text.
 
-    Mend what the text says, and give the exception arguments that pickle.
+    Repair what the text says, and give the exception arguments that pickle.
     """
 
 
 class StateUsageError(TxtopoError, ValueError):
-    """A state was used in a way that it does not allow; mend the bolt that uses it."""
+    """A state was used in a way that it does not allow; repair the bolt that uses it."""
 
 
 # ---------------------------------------------------------------- warnings

@@ -132,7 +132,7 @@ class Connection:
         """Name the error of a client that is made with settings that it does not take.
 
         Raises:
-            ConfigError: A setting is wrong; mend it.
+            ConfigError: A setting is wrong; repair it.
         """
         from confluent_kafka import KafkaException
 

@@ -59,7 +59,7 @@ def warn_of_retry(
         "component": component,
         "pause_s": pause_s,
     }
-    # Whatever is still asked for while the process ends fails, and nobody has to mend that.
+    # Whatever is still asked for while the process ends fails, and nobody has to repair that.
     level = logging.DEBUG if isinstance(error, ProcessEnds) else logging.WARNING
     text = "%s: %s failed; got %s; failures in a row: %d; %s"
     arguments = about, what, facts["cause"], failures, again

@@ -117,7 +117,7 @@ class Fields:
     for tuples without values.
 
     Raises:
-        FieldsError: The declaration cannot be read, or has a name twice; mend it.
+        FieldsError: The declaration cannot be read, or has a name twice; repair it.
     """
 
     def __init__(self, declaration: object = None, /, *more: object, **columns: object) -> None:

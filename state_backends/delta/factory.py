@@ -32,7 +32,7 @@ class DeltaFactory:
 
         Raises:
             ConfigError: deltalake is not installed.
-            TopologyError: The URL or a name in the state cannot be used; mend it.
+            TopologyError: The URL or a name in the state cannot be used; repair it.
         """
         require("deltalake", f"{url.partition(':')[0]}://")
         _check_names(table)

@@ -305,7 +305,7 @@ def translated_of_spark(error: Exception, label: str) -> TxtopoError:
         said = " ".join(part for part in users.groups() if part)[:300]
         return ValueRefusedError(
             f"{label} was given a frame whose plan failed on its rows; got "
-            f"{raised.group(1)[:300] if raised else said}; mend what commit does with the frame; "
+            f"{raised.group(1)[:300] if raised else said}; repair what commit does with the frame; "
             "nothing of its batch was written"
         )
     first = _first_lines(text)

@@ -73,7 +73,7 @@ class SqlFactory:
         """Open a state; connects when it is first used.
 
         Raises:
-            TopologyError: The URL or a name in the state cannot be used; mend it.
+            TopologyError: The URL or a name in the state cannot be used; repair it.
         """
         parsed = _parsed(url)
         kind = _DIALECTS[parsed.drivername]

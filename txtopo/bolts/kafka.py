@@ -136,7 +136,7 @@ class KafkaSink(BatchBolt, Committer):
         settings: More settings of librdkafka (SASL, TLS, ``compression.type``); never shown.
 
     Raises:
-        ConfigError: An argument is wrong, or confluent-kafka is missing; mend it.
+        ConfigError: An argument is wrong, or confluent-kafka is missing; repair it.
     """
 
     writes_nowhere_else = True
@@ -309,7 +309,7 @@ class PublishedRecords(StateBackend):
         Raises:
             SchemaDrift: The topic of the ledger has other settings than it must have.
             ConfigError: The topic of the records does not exist, or the registry refuses a schema;
-                make it, or mend it, first.
+                make it, or repair it, first.
             StoreUnavailable: Kafka or a schema registry cannot be reached; try again.
         """
         with self._stored("make the ledger's topic"):

@@ -121,7 +121,7 @@ class TopologyBuilder:
             drivers elect a leader under it, so there it has to be given.
 
     Raises:
-        TopologyError: An argument is wrong; the message says which and how to mend it.
+        TopologyError: An argument is wrong; the message says which and how to repair it.
 
     Example:
         >>> from txtopo import BasicBolt, Fields, TopologyBuilder
@@ -151,7 +151,7 @@ class TopologyBuilder:
             parallelism: How many tasks it has.
 
         Raises:
-            TopologyError: The id is taken, or an argument is wrong; mend it.
+            TopologyError: The id is taken, or an argument is wrong; repair it.
         """
         self._check_id("spout", id)
         role = spout_role(id, spout, RELIABLE_SPOUTS)
@@ -171,7 +171,7 @@ class TopologyBuilder:
             Where its inputs are declared.
 
         Raises:
-            TopologyError: The id is taken, or an argument is wrong; mend it.
+            TopologyError: The id is taken, or an argument is wrong; repair it.
         """
         self._check_id("bolt", id)
         role = bolt_role(id, bolt, RELIABLE_BOLTS)
@@ -186,7 +186,7 @@ class TopologyBuilder:
         """Check everything and return the topology; later changes here do not affect it.
 
         Raises:
-            TopologyError: The topology cannot run; the message says what to mend.
+            TopologyError: The topology cannot run; the message says what to repair.
         """
         if not self._spouts:
             raise TopologyError(

@@ -32,7 +32,7 @@ def snapshot(component: Component) -> Component:
     """Return the component with copies of the user's objects as they are now.
 
     Raises:
-        TopologyError: An object cannot be pickled; mend the attribute that the message names.
+        TopologyError: An object cannot be pickled; repair the attribute that the message names.
     """
     subscriptions = tuple(_copied(component.id, each) for each in component.subscriptions)
     if component.role is Role.PERSISTENT_AGGREGATE:

@@ -184,7 +184,7 @@ class TransactionalTopologyBuilder:
             such a record ends the run.
 
     Raises:
-        TopologyError: An argument is wrong; the message says which and how to mend it.
+        TopologyError: An argument is wrong; the message says which and how to repair it.
 
     Example:
         >>> from txtopo import Fields, PersistentAggregate, TransactionalTopologyBuilder
@@ -227,7 +227,7 @@ class TransactionalTopologyBuilder:
             parallelism: How many tasks it has.
 
         Raises:
-            TopologyError: The id is taken, or an argument is wrong; mend it.
+            TopologyError: The id is taken, or an argument is wrong; repair it.
         """
         check_id("spout", id)
         self._check_free(id)
@@ -259,7 +259,7 @@ class TransactionalTopologyBuilder:
             Where its inputs and states are declared.
 
         Raises:
-            TopologyError: The id is taken, or an argument is wrong; mend it.
+            TopologyError: The id is taken, or an argument is wrong; repair it.
         """
         return self._declare(id, bolt, parallelism, committer=isinstance(bolt, Committer))
 
@@ -275,7 +275,7 @@ class TransactionalTopologyBuilder:
         """Check everything and return the topology; later changes here do not affect it.
 
         Raises:
-            TopologyError: The topology cannot run; the message says what to mend.
+            TopologyError: The topology cannot run; the message says what to repair.
         """
         bolts = (declarer.component() for declarer in self._declarers.values())
         declared = [*self._spouts.values(), *bolts]

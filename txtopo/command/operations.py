@@ -1,4 +1,4 @@
-"""The operator's verbs: they compare ZooKeeper and the stores of a topology, and mend them.
+"""The operator's verbs: they compare ZooKeeper and the stores of a topology, and repair them.
 
 They call :mod:`txtopo.operations`, so they need the topology's module, and no coordinator may run.
 A verb that changes something prints its plan and asks.

@@ -79,7 +79,7 @@ class Protobuf(SchemaFormat):
             shown or stored.
 
     Raises:
-        ConfigError: An argument is wrong, or a package is missing; mend it.
+        ConfigError: An argument is wrong, or a package is missing; repair it.
     """
 
     module = "confluent_kafka.schema_registry.protobuf"

@@ -148,7 +148,7 @@ def _meant(error: SchemaRegistryError, doing: str, where: str, unknown: Sequence
         )
     if status in _WRONG_SCHEMA:
         return ConfigError(
-            f"{where} refused to {doing}; got {said!r}; mend the schema, or change the "
+            f"{where} refused to {doing}; got {said!r}; repair the schema, or change the "
             "compatibility of the subject"
         )
     return InfrastructureError(

@@ -184,7 +184,7 @@ class SchemaFormat(ABC):
             except Exception as error:  # each library has its own for a value that does not fit
                 raise ValueRefusedError(
                     f"a {part} cannot be written as {self!r}; got {tuple!r:.200} "
-                    f"({text_of(error)}); nothing of its batch was written; mend it in the bolt "
+                    f"({text_of(error)}); nothing of its batch was written; repair it in the bolt "
                     "above"
                 ) from error
 

@@ -175,7 +175,7 @@ class _Quarantine:
         if held == self.txid and session.kind(name) == "transactional" and not ours:
             raise StateUsageError(
                 f"state {name!r} holds txid {self.txid} already and is transactional: it keeps no "
-                "earlier values, so it cannot take the batch back; mend what stops the other "
+                "earlier values, so it cannot take the batch back; repair what stops the other "
                 "states and start the topology",
                 state=name,
             )

@@ -195,7 +195,7 @@ class BatchPlanner:
             permit: What is asked right before the call.
 
         Raises:
-            TopologyError: It takes other arguments; mend the emitter.
+            TopologyError: It takes other arguments; repair the emitter.
             NotPermitted: The permit was refused.
         """
         if permit is not None:
@@ -270,7 +270,7 @@ class BatchPlanner:
         """Refuse a pace that the spout cannot keep.
 
         Raises:
-            ConfigError: It cannot; leave the setting out, or mend the spout.
+            ConfigError: It cannot; leave the setting out, or repair the spout.
         """
         setting = config.pace.limiting
         if setting is not None:

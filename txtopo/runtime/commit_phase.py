@@ -412,7 +412,7 @@ def _refused_together(error: ValueRefusedError, group: TransactionAttempt) -> Va
     first, last = group.first_txid, group.txid
     return ValueRefusedError(
         f"{error}; it is of one of {txids_text(first, last)}, which are written together, and "
-        "which another state may hold already; mend the cause and start again; or take them back "
+        "which another state may hold already; repair the cause and start again; or take them back "
         f"with txtopo.operations.rewind to txid {first - 1} and start with "
         "Config(group_txids_max=1), which stops at the batch to blame",
         **error.facts,

@@ -59,7 +59,7 @@ class FactsPlanner:
         times: The clocks; None if nothing is planned.
 
     Raises:
-        ConfigError: A lookup cannot be read; mend it or its table.
+        ConfigError: A lookup cannot be read; repair it or its table.
         InfrastructureError: A lookup is out of reach.
     """
 

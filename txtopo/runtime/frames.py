@@ -324,7 +324,7 @@ def failure_of_plan(error: Exception, component: str, *, computing: bool) -> Exc
     if found is not None:
         return BoltError(
             f"the plan of {component!r} failed on its rows; got {found.group(1)}: "
-            f"{found.group(2)}; mend the plan, or filter such rows",
+            f"{found.group(2)}; repair the plan, or filter such rows",
             component=component,
             condition=found.group(1),
         )

@@ -65,7 +65,7 @@ class Restart:
         backoff_max_s: Longest such pause.
 
     Raises:
-        ConfigError: A value is wrong; mend it.
+        ConfigError: A value is wrong; repair it.
 
     Example:
         >>> Restart(times=10, within_s=3600.0)

@@ -122,7 +122,7 @@ def open_session(
 
     Raises:
         ConfigError: There is no Java that Spark runs on, SPARK_HOME names another Spark, or a
-            package is missing for SPARK_REMOTE; the message says how to mend it.
+            package is missing for SPARK_REMOTE; the message says how to repair it.
     """
     session = spark if spark is not None else active_session()
     if session is not None:

@@ -79,7 +79,7 @@ class SparkJobs:
         Raises:
             RunLostError: A job failed or was cancelled, and no batch is known to be the cause.
             ConfigError: The session was stopped; start the topology with another one.
-            TopologyError: Workers cannot import a module; mend the session.
+            TopologyError: Workers cannot import a module; repair the session.
             BoltError: Python raised any other exception in a worker.
         """
         tag = run.tag_of(chain)

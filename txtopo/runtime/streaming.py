@@ -138,8 +138,8 @@ class ForeachBatch:
         """Process and commit one micro-batch.
 
         Raises:
-            ConfigError: The query cannot be used, or executors lack a module; mend that.
-            TopologyError: The stream lacks a column; mend the query or the spout's fields.
+            ConfigError: The query cannot be used, or executors lack a module; repair that.
+            TopologyError: The stream lacks a column; repair the query or the spout's fields.
             PromiseError: The checkpoint and the stores do not fit together; a person has to decide.
             InfrastructureError: A store or Spark failed; start the query again.
             Exception: The exception that a bolt raised.

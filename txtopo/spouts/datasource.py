@@ -78,7 +78,7 @@ class DataSourceSpout(TransactionalSpout):
             alone.
 
     Raises:
-        ConfigError: *source* is not a source; mend it. ``start`` raises it when the source has no
+        ConfigError: *source* is not a source; repair it. ``start`` raises it when the source has no
             stream reader, or a reader that takes no limit although there is a *batch_rows_max*.
     """
 
@@ -388,7 +388,7 @@ class _DataSourceEmitter(TransactionalEmitter):
             raise EmitError(
                 f"field {bad.field!r} of row {row} of record batch {number} that the reader of "
                 f"{self._context.component_id!r} gave cannot be held: {bad.reason}; it was read "
-                f"from {span.start!r:.200} to {span.end!r:.200}; mend what the reader reads",
+                f"from {span.start!r:.200} to {span.end!r:.200}; repair what the reader reads",
                 row=row,
                 field=bad.field,
             ) from error
@@ -656,7 +656,7 @@ def copied(offset: object, method: str) -> Json:
     """Return a copy of an offset, since a reader may change the object that it returned.
 
     Raises:
-        EmitError: The offset is not JSON; mend the reader.
+        EmitError: The offset is not JSON; repair the reader.
     """
     flaw = json_flaw(offset)
     if flaw is not None:

@@ -81,7 +81,7 @@ def to_batches(
     """Yield rows as record batches of the declared types, in order. Usually there is only one.
 
     Raises:
-        EmitError: A value does not fit its column, or is too long; mend the component.
+        EmitError: A value does not fit its column, or is too long; repair the component.
     """
     if not fields:
         yield pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
@@ -148,7 +148,7 @@ def parts_of(component: str, stream: str, batch: pa.RecordBatch) -> Iterator[pa.
     """Yield parts of a record batch that are small enough, in order. Usually there is only one.
 
     Raises:
-        EmitError: A tuple is too long; mend the component.
+        EmitError: A tuple is too long; repair the component.
     """
     if nbytes_of(batch) <= BATCH_BYTES_MAX:
         yield batch
@@ -165,7 +165,7 @@ def check_size(component: str, stream: str, batch: pa.RecordBatch) -> None:
     """Check that a record batch of one tuple is small enough to be moved.
 
     Raises:
-        EmitError: The tuple is too long; mend the component.
+        EmitError: The tuple is too long; repair the component.
     """
     if nbytes_of(batch) > TUPLE_BYTES_MAX:
         columns = zip(batch.columns, batch.schema.names, strict=True)
@@ -180,7 +180,7 @@ def conform(
     A column may have another width than declared if every value fits.
 
     Raises:
-        EmitError: A column is missing, unknown or of another type; mend the component.
+        EmitError: A column is missing, unknown or of another type; repair the component.
     """
     if batch.schema.equals(schema):
         return batch

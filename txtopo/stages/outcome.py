@@ -189,7 +189,7 @@ def judge_commit(
         RecomputedError: The cut was computed again after the run was judged; throw the attempt
             away.
         RunLostError: Records were lost or doubled; throw the attempt away.
-        ConflictingWritesError: Two tasks wrote the same key; mend the topology.
+        ConflictingWritesError: Two tasks wrote the same key; repair the topology.
     """
     read, control, producers = _read(program, "commit", run, records)
     one_run_each([*batch.producers, *producers])
@@ -324,7 +324,7 @@ def _writes(sets: Iterable[WriteSet]) -> dict[tuple[str, str], Puts]:
     """Return the write sets of all tasks, merged by state.
 
     Raises:
-        ConflictingWritesError: Two tasks wrote the same key; mend the topology.
+        ConflictingWritesError: Two tasks wrote the same key; repair the topology.
     """
     merged: dict[tuple[str, str], Mapping[Key, Values | None]] = {}
     expires: dict[tuple[str, str], Any] = {}

@@ -200,7 +200,7 @@ class SpoutTask:
         if rows_max is not None and emitted > rows_max:
             raise EmitError(
                 f"emitter of {self._component.id!r} emitted more than its limit from partition "
-                f"{partition}; got {emitted} tuples; expected at most rows_max={rows_max}; mend "
+                f"{partition}; got {emitted} tuples; expected at most rows_max={rows_max}; repair "
                 "the emitter",
                 partition=partition,
             )
@@ -211,7 +211,7 @@ class SpoutTask:
         """Keep the position where a partition ended. One that emitted nothing may keep its old one.
 
         Raises:
-            EmitError: The emitter returned None or a value that is no JSON; mend the emitter.
+            EmitError: The emitter returned None or a value that is no JSON; repair the emitter.
         """
         who = f"emitter of {self._component.id!r} returned"
         if end is None:

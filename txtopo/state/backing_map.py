@@ -262,7 +262,7 @@ class MapDocuments:
             return answer
         raise PlugInError(
             f"multi_get of {type(self._map).__name__} returned {answer!r:.200} for {len(names)} "
-            "keys; expected a list with one text per key, None where there is none; mend the "
+            "keys; expected a list with one text per key, None where there is none; repair the "
             "plug-in",
             state=self._state,
         )
@@ -294,7 +294,7 @@ class MapDocuments:
         if done is not True:
             raise PlugInError(
                 f"compare_and_put of {type(self._map).__name__} returned {done!r:.100}; expected "
-                "True or False: whether it was written; mend the plug-in, and look at what the "
+                "True or False: whether it was written; repair the plug-in, and look at what the "
                 "store holds",
                 state=self._state,
             )

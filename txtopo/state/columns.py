@@ -55,7 +55,7 @@ class Columns:
         """Return a key or value that a user gave as a tuple of exact values.
 
         Raises:
-            StateUsageError: The number of values or a type is wrong; mend the bolt.
+            StateUsageError: The number of values or a type is wrong; repair the bolt.
             ValueRefusedError: NULL or NaN in a key, or a value that does not fit its column.
         """
         return self.exact(self._split(given))

@@ -47,7 +47,7 @@ def claim_state(
     Raises:
         PromiseError: Raised by :func:`txtopo.state.ledger.claimed`; the message names the state.
         StoreDamagedError: The rows are not those of the ledger; a table was restored alone.
-        PlugInError: The store holds another ledger than it returned; mend the plug-in.
+        PlugInError: The store holds another ledger than it returned; repair the plug-in.
         StoreUnavailable: Try again later.
     """
     try:
@@ -102,7 +102,7 @@ def checked_ledger(
     held = "" if written is None else f" that holds {written}"
     raise PlugInError(
         f"{asked} of {type(backend).__name__} returned {answer!r:.200}; expected the Ledger of "
-        f"epoch {epoch}{held}, as it stands after the write; mend the plug-in, and look at what "
+        f"epoch {epoch}{held}, as it stands after the write; repair the plug-in, and look at what "
         "the store holds",
         answer=answer,
     )

@@ -360,7 +360,7 @@ class MapFactory:
         """Open a state: an :class:`OpaqueMap` or a :class:`TransactionalMap`.
 
         Raises:
-            TopologyError: The plug-in did not open a backing map; mend it.
+            TopologyError: The plug-in did not open a backing map; repair it.
         """
         backing_map: object = self.open_map(url)
         if not isinstance(backing_map, BackingMap):

@@ -196,7 +196,7 @@ class State:
             table: The table name, if the state has none.
 
         Raises:
-            TopologyError: It cannot; mend the declaration, or use another store.
+            TopologyError: It cannot; repair the declaration, or use another store.
         """
         factory, layout = self._opener(), self.layout(table)
         if isinstance(factory, CheckingFactory):
@@ -512,14 +512,14 @@ def _loaded(point: EntryPoint) -> BackendFactory:
     """Return the factory that an installed distribution declares.
 
     Raises:
-        TopologyError: It cannot be imported, or is no factory; reinstall or mend the distribution.
+        TopologyError: It cannot be imported, or is no factory; repair the distribution.
     """
     try:
         factory: BackendFactory = point.load()
     except Exception as error:
         raise TopologyError(
             f"the state plug-in {point.name!r} cannot be loaded from {point.value!r}; got "
-            f"{type(error).__name__}: {error}; install its distribution again, or mend it",
+            f"{type(error).__name__}: {error}; install its distribution again, or repair it",
             scheme=point.name,
         ) from error
     _check_factory(point.name, factory)
@@ -546,7 +546,7 @@ def _opened(factory: BackendFactory, url: str, table: StateTable, shown: str) ->
         shown: The URL without its password, for messages.
 
     Raises:
-        TopologyError: The plug-in raised or returned no backend; mend it.
+        TopologyError: The plug-in raised or returned no backend; repair it.
         StoreUnavailable: The plug-in could not connect; try again.
     """
     try:

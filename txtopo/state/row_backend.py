@@ -187,7 +187,8 @@ class RowBackend(StateBackend):
         if not isinstance(written, bool):
             raise PlugInError(
                 f"replace of {type(self).__name__} returned {written!r:.100}; expected True or "
-                "False: whether it was written; mend the plug-in, and look at what the store holds",
+                "False: whether it was written; repair the plug-in, and look at what the store "
+                "holds",
                 state=self.table.name,
             )
         return written

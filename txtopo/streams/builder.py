@@ -74,7 +74,7 @@ class StreamBuilder:
             store of the first operator that needs one.
 
     Raises:
-        TopologyError: An argument is wrong; the message says which and how to mend it.
+        TopologyError: An argument is wrong; the message says which and how to repair it.
 
     Example:
         >>> from txtopo import Count, Fields, StreamBuilder, open_state
@@ -256,7 +256,7 @@ class StreamBuilder:
         """Check everything and return the topology; later changes here do not affect it.
 
         Raises:
-            TopologyError: The topology cannot run; the message says what to mend.
+            TopologyError: The topology cannot run; the message says what to repair.
         """
         return self._draft.build_topology()
 

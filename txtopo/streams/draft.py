@@ -256,7 +256,7 @@ class Draft:
         """Return the topology.
 
         Raises:
-            TopologyError: It cannot run; the message says what to mend.
+            TopologyError: It cannot run; the message says what to repair.
         """
         builder = self._builder()
         inner = self._fused()

@@ -223,8 +223,9 @@ class RefuseRows(BasicBolt):
         """
         time, at = self._time, tuple[self._time.column]
         remedy = (
-            "mend the source, or set such rows aside with unusable= of the source or dead_letters= "
-            "of the StreamBuilder"
+            "set such rows aside with unusable= of the source or dead_letters= of the "
+            "StreamBuilder, either of which needs allow_change once; or take the batch out with "
+            "quarantine, and give the source its rows again, repaired"
         )
         where = f"of source {time.source!r} has no usable event time in column {time.column!r}"
         row = f"in {dict(zip(tuple.fields.names, tuple.values, strict=True))!r:.300}"

@@ -89,7 +89,7 @@ class LookupSource(ABC):
         """Check that the columns can be read.
 
         Raises:
-            ConfigError: They cannot; mend the lookup or its table.
+            ConfigError: They cannot; repair the lookup or its table.
             InfrastructureError: The source cannot be reached.
         """
 
@@ -372,6 +372,12 @@ class QueryLookup(LookupSource):
         return QuerySource(self._url, self._query, self._as_of.name, kind, fields)
 
 
+# A version is read before a batch is planned with it, so no batch waits for one that is unreadable.
+_WRITE_ANOTHER = (
+    "declare other fields, or write a repaired file under a name that sorts behind this one"
+)
+
+
 class FilesLookup(LookupSource):
     """The rows of the last file by name of a folder or glob: each file is the whole table.
 
@@ -456,7 +462,9 @@ class FilesLookup(LookupSource):
 
     def _read(self, file: SourceFile, fields: Fields) -> pa.Table:
         rows, shares = _Collected(), to_json([[FileRange(file, 0, None)]])
-        emitter = FilesEmitter(self._source, self._format, fields, NOBODY)
+        emitter = FilesEmitter(
+            self._source, self._format, fields, NOBODY, remedy=_WRITE_ANOTHER, aside=""
+        )
         emitter.emit_batch(ATTEMPT, shares, cast("Any", rows))
         return rows.table(fields)
 
@@ -587,7 +595,7 @@ def _fitted(rows: pa.Table, fields: Fields, name: str) -> pa.Table:
                 raise
             raise ConfigError(
                 f"column {each.name!r} of {name} does not fit {each.type}: {error}; declare a "
-                "wider type, or mend the table",
+                "wider type, or repair the table",
                 column=each.name,
             ) from error
     return pa.Table.from_arrays(columns, schema=schema)

@@ -144,8 +144,8 @@ class LookupTable:
             if places.setdefault(key, place) != place:
                 raise ConfigError(
                     f"key {key!r} stands twice in {shown}; expected each key once, since a row of "
-                    "the stream gets one row of the lookup; name further key columns, or mend the "
-                    "table"
+                    "the stream gets one row of the lookup; name further key columns, or repair "
+                    "the table"
                 )
         columns = [rows.column(name).combine_chunks() for name in self.value.names]
         return LoadedLookup(places, columns)

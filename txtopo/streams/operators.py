@@ -97,7 +97,7 @@ class Operator(ABC):
         """Return the record batch that the function returned, with the declared columns.
 
         Raises:
-            EmitError: It is none, or its columns do not fit; mend the function.
+            EmitError: It is none, or its columns do not fit; repair the function.
         """
         if not isinstance(batch, pa.RecordBatch):
             raise EmitError(
@@ -113,7 +113,7 @@ def batches_of(id: str, fields: Fields, rows: Sequence[object]) -> Iterator[pa.R
     """Yield rows that a function returned as record batches of the declared types.
 
     Raises:
-        EmitError: A row has other values than declared; mend the function.
+        EmitError: A row has other values than declared; repair the function.
     """
     width, checked = len(fields), cast("Sequence[Sequence[Any]]", rows)
     if not rows:

@@ -148,7 +148,7 @@ class ScriptedSpout(OpaquePartitionedTransactionalSpout):
             attempt takes another number of rows), ``Late`` and ``Poison``.
 
     Raises:
-        TopologyError: The batches or the script are wrong; mend them.
+        TopologyError: The batches or the script are wrong; repair them.
 
     Example:
         >>> from txtopo import Fields
@@ -187,7 +187,7 @@ class ScriptedTransactionalSpout(PartitionedTransactionalSpout):
         script: The events: ``Outage``, ``Late`` and ``Poison``.
 
     Raises:
-        TopologyError: The batches or the script are wrong, e.g. it has a ``Recut``; mend them.
+        TopologyError: The batches or the script are wrong, e.g. it has a ``Recut``; repair them.
     """
 
     def __init__(
@@ -293,7 +293,7 @@ class Script:
         """Check batches and events, and return them as a script.
 
         Raises:
-            TopologyError: They are wrong; mend them.
+            TopologyError: They are wrong; repair them.
         """
         if not isinstance(fields, Fields):
             raise TopologyError(

@@ -187,7 +187,7 @@ def check_frames(components: Mapping[str, Component]) -> None:
         components: All components, with inputs that are checked.
 
     Raises:
-        TopologyError: One of them cannot work; the message says what to mend.
+        TopologyError: One of them cannot work; the message says what to repair.
     """
     for component in components.values():
         if component.role.frame:

@@ -57,7 +57,7 @@ class Graph:
         """Check the components and return their graph.
 
         Raises:
-            TopologyError: The topology cannot run; the message says which component to mend.
+            TopologyError: The topology cannot run; the message says which component to repair.
         """
         check_id("topology", topology_id)
         listed = list(components)

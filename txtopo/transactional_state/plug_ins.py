@@ -93,7 +93,7 @@ def _factory(scheme: str) -> EnsembleFactory:
     except Exception as error:
         raise ConfigError(
             f"the ensemble {scheme!r} cannot be loaded from {points[scheme].value!r}; got "
-            f"{type(error).__name__}: {error}; install its distribution again, or mend it",
+            f"{type(error).__name__}: {error}; install its distribution again, or repair it",
             setting="zookeeper",
         ) from error
     return factory

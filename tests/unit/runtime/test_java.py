@@ -1,4 +1,4 @@
-"""Java is looked for before PySpark; what is wrong with it is told with the command to mend it."""
+"""Java is looked for before PySpark; what is wrong is told with the command that repairs it."""
 
 from __future__ import annotations
 

@@ -130,9 +130,9 @@ def test_without_a_limit_a_batch_is_replayed_until_it_succeeds(
 class Pausing:
     """Runs a topology whose batch of txid 5 fails and then pauses for an hour."""
 
-    def __init__(self, *, mended: bool = False) -> None:
+    def __init__(self, *, repaired: bool = False) -> None:
         self.state, self.changes = memory_state(), Changes()
-        self.topology = topology_of(self.state, MendedUnlucky() if mended else Unlucky())
+        self.topology = topology_of(self.state, RepairedUnlucky() if repaired else Unlucky())
 
     @contextmanager
     def run(self) -> Iterator[TopologyRun]:
@@ -142,7 +142,7 @@ class Pausing:
             yield run
 
 
-class MendedUnlucky(Unlucky):
+class RepairedUnlucky(Unlucky):
     """Fails only the first attempt."""
 
     def execute(self, tuple: Tuple) -> None:
@@ -168,7 +168,7 @@ def test_a_stop_does_not_wait_for_a_pause() -> None:
 
 def test_a_deactivation_does_not_wait_for_a_pause() -> None:
     """It drains: what is in flight is tried again at once, and the rest is not planned."""
-    pausing = Pausing(mended=True)
+    pausing = Pausing(repaired=True)
 
     with pausing.run() as run:
         run.deactivate()

@@ -349,3 +349,21 @@ def test_a_server_that_is_down_is_tried_again_and_a_lost_table_is_not(
     with pytest.raises(InfrastructureError) as caught:
         emit(away, metadata)
     assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.service("postgresql")
+@pytest.mark.parametrize(
+    ("declared", "why"),
+    [("timestamp_ntz", "it has a time zone, and a timestamp_ntz has none"), ("date", "time zone")],
+)
+def test_a_moment_is_not_read_as_the_clock_of_some_zone(
+    postgres: Engine, declared: str, why: str
+) -> None:
+    with postgres.begin() as connection:
+        connection.execute(text("CREATE TABLE words (id BIGINT, at TIMESTAMPTZ)"))
+        connection.execute(text("INSERT INTO words VALUES (1, '2026-01-01 00:00+00')"))
+    made = spout(postgres, fields=Fields(f"id long, at {declared}"))
+    metadata = Planner(made).plan()
+
+    with pytest.raises(EmitError, match=rf"field 'at' of the row of 'words' with id 1 .*{why}"):
+        emit(made, metadata)

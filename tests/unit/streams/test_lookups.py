@@ -358,8 +358,8 @@ def test_a_version_that_cannot_be_used_is_not_planned_and_the_one_before_stays(
 
     rows = pa.table({"shop": ["a"], "country": ["Albania"]})
     deltalake.write_deltalake(table.name, rows, mode="overwrite", schema_mode="overwrite")
-    mended = read.newest(held, 0)
-    assert read.loaded(mended).columns[0].to_pylist() == ["Albania"]
+    repaired = read.newest(held, 0)
+    assert read.loaded(repaired).columns[0].to_pylist() == ["Albania"]
 
 
 @pytest.mark.parametrize("broken", [twice, unreadable])

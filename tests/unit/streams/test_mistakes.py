@@ -418,7 +418,7 @@ class Emitting(Silent):
 def test_an_operator_that_fails_takes_nothing_so_it_can_be_corrected(
     case: int, marks: str | None
 ) -> None:
-    """As in a notebook, where the cell is mended and run again."""
+    """As in a notebook, where the cell is repaired and run again."""
     operator, wrong = CORRECTED[case]
     found = []
     for mistaken in (True, False):

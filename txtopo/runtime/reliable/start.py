@@ -67,7 +67,7 @@ def start_reliable(
         ensemble: That of ``zookeeper="memory"``; by default a new one that ends with the topology.
 
     Raises:
-        ConfigError: A setting is wrong. Nothing was started; mend the setting.
+        ConfigError: A setting is wrong. Nothing was started; repair the setting.
         TopologyError: Drivers shall elect a leader, and the topology has no id of its own.
         CoordinatorUnavailable: ZooKeeper cannot be reached. Nothing was started.
     """
@@ -188,7 +188,7 @@ def start_local(
         scheduler: Provides time and threads.
 
     Raises:
-        ConfigError: A setting is wrong. Nothing was started; mend the setting.
+        ConfigError: A setting is wrong. Nothing was started; repair the setting.
     """
     if checked_carrier(config) == "resident":
         raise ConfigError(

@@ -12,7 +12,7 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.disk_errors import failure
-from txtopo.errors import ConfigError, EmitError, SourceDataLost
+from txtopo.errors import ConfigError, EmitError, SourceDataLost, TxtopoError
 from txtopo.extras import require
 from txtopo.metadata import Json
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
@@ -194,7 +194,7 @@ class DeltaEmitter(TransactionalEmitter):
 
         Raises:
             SourceDataLost: A file or an entry of the log is gone, or the table was made again.
-            EmitError: A record does not fit the fields; mend the fields.
+            EmitError: A record does not fit the fields; the message says what can be done.
             InfrastructureError: The table cannot be reached; the batch is tried again.
         """
         context = self._context
@@ -232,6 +232,8 @@ class DeltaEmitter(TransactionalEmitter):
                     table = parquet.read_row_group(group, columns=there, use_threads=False)
                     yield from self._fitting(table, version, file, before).to_batches()
                     before += table.num_rows
+        except TxtopoError:
+            raise
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and not damaged(error, self._log.filesystem()):
                 raise failure(f"read {file.path!r}", error) from error
@@ -271,8 +273,9 @@ class DeltaEmitter(TransactionalEmitter):
         field = f"field {bad.field!r} of " if bad.field is not None else ""
         return EmitError(
             f"cannot read {field}{place}file {file.path!r} of version {version} of "
-            f"{self._log.uri!r}: {bad.reason}; expected {self._schema.names} as declared; mend the "
-            "fields, or begin behind it with starting_version, under a new topology id",
+            f"{self._log.uri!r}: {bad.reason}; expected {self._schema.names} as declared; leave "
+            "the field out; or take the batch out with quarantine, and append its rows, repaired, "
+            "as a new version; or begin behind it with starting_version, under a new topology id",
             version=version,
             path=file.path,
             row=row,

@@ -47,16 +47,45 @@ _MARK = b"\xef\xbb\xbf"
 # lines before it, each range with a bad line reads the file from its beginning.
 COUNTED_BYTES_MAX = 256 * 1024 * 1024
 
+# A file is held by its size and time as soon as a batch is planned with it, so that repairing it
+# where it is would change rows that may have been written.
+REMEDY = (
+    "declare other fields; or leave the file as it is, take its batch out with quarantine, and "
+    "write the rows of the batch, repaired, into a file with another name"
+)
+_ASIDE = "set such records aside with dead_letters= (which needs allow_change once); "
+
+# What to do about a record that was set aside.
+_AGAIN = "write it, repaired, into a file with another name"
+
 # Counting stops inside a block, whose rest is read again for the next batch; so blocks are smaller.
 _COUNT_BYTES = 1024 * 1024
 
 
 class FilesEmitter(TransactionalEmitter):
-    """Reads the ranges in the metadata of a batch; holds one block or row group at a time."""
+    """Reads the ranges in the metadata of a batch; holds one block or row group at a time.
+
+    Args:
+        source: Where the files are.
+        format: How they are read.
+        fields: The columns.
+        context: Which task it is.
+        remedy: What to do about a file that cannot be read; the end of the errors.
+        aside: What to do instead about a single record; empty if its reader takes no dead letters.
+    """
 
     def __init__(
-        self, source: FileSource, format: FileFormat, fields: Fields, context: TaskContext
+        self,
+        source: FileSource,
+        format: FileFormat,
+        fields: Fields,
+        context: TaskContext,
+        *,
+        remedy: str = REMEDY,
+        aside: str = _ASIDE,
     ) -> None:
+        self._remedy = remedy
+        self._aside = aside
         self._source = source
         self._format = format
         self._fields = fields
@@ -70,13 +99,13 @@ class FilesEmitter(TransactionalEmitter):
 
         Raises:
             SourceDataLost: A file is gone or was changed; bring it back as it was.
-            EmitError: A record does not fit the fields; mend the file or the fields.
+            EmitError: A record does not fit the fields; the message says what can be done.
             InfrastructureError: The filesystem cannot be reached; the batch is tried again.
         """
         shares = from_json(metadata)
         for share in shares[self._context.task_index :: self._context.tasks]:
             for each in share:
-                with _named(self._format, each, self._fields, self._source):
+                with self._named(each):
                     for batch in self._read(each, collector):
                         collector.emit_batch(batch)
 
@@ -111,14 +140,14 @@ class FilesEmitter(TransactionalEmitter):
         def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
             return fitted(table.slice(start, end - start), schema)
 
-        def bad_row(first: int, rows: int, error: Exception) -> EmitError:
+        def bad_row(first: int, rows: int, error: Exception, do: str | None = None) -> EmitError:
             bad = first_bad(rows, self._schema, lambda a, b, some: read(first + a, first + b, some))
             row = None if bad.row is None else before + first + bad.row
-            return self._bad(each.file, "row", row, bad, error)
+            return self._bad(each.file, "row", row, bad, error, do)
 
         def refuse(row: int, error: Exception) -> None:
             place: dict[str, Json] = {"file": each.file.name, "row": before + row}
-            collector.set_aside(bad_row(row, 1, error), place, row_values(table, row))
+            collector.set_aside(bad_row(row, 1, error, _AGAIN), place, row_values(table, row))
 
         try:
             return read(0, table.num_rows, self._schema)
@@ -179,7 +208,7 @@ class FilesEmitter(TransactionalEmitter):
             place: dict[str, Json] = {"file": each.file.name}
             place |= {} if line is None else {"line": line}
             place |= {"byte": at + sum(map(len, lines[:row]))}
-            refused = self._bad(each.file, "line", line, bad, error)
+            refused = self._bad(each.file, "line", line, bad, error, _AGAIN)
             collector.set_aside(refused, place, lines[row].removesuffix(b"\n").removesuffix(b"\r"))
 
         parts = readable(len(lines), lambda a, b: read(a, b, self._schema), refuse)
@@ -205,13 +234,22 @@ class FilesEmitter(TransactionalEmitter):
             return each.start - 1 + len(_tail(opened))
 
     def _bad(
-        self, file: SourceFile, unit: str, number: int | None, bad: Bad, error: Exception
+        self,
+        file: SourceFile,
+        unit: str,
+        number: int | None,
+        bad: Bad,
+        error: Exception,
+        do: str | None = None,
     ) -> EmitError:
         place = f"{unit} {number} of {file.name!r}" if number is not None else repr(file.name)
         field = f"field {bad.field!r} of " if bad.field is not None else ""
+        if do is None:
+            # A column of another type is not a record that could be set aside.
+            do = self._remedy if isinstance(error, TypeError) else self._aside + self._remedy
         return EmitError(
             f"cannot read {field}{place} as {self._format.name}: {bad.reason or error}; expected "
-            f"{self._fields!r}; mend the file or the fields",
+            f"{self._fields!r}; {do}",
             path=file.name,
             field=bad.field,
             **{unit: number},
@@ -228,6 +266,24 @@ class FilesEmitter(TransactionalEmitter):
             raise ValueError(f"its header is no line of CSV: {error}") from error
         _check_columns(list(self._fields.names), header)
         return header
+
+    @contextmanager
+    def _named(self, each: FileRange) -> Iterator[None]:
+        """Name the file and the range in every error."""
+        unit, name = "bytes" if self._format.lines else "rows", self._format.name
+        where = f"{each.file.name!r}, {unit} {each.start} to {each.end or 'the end'}"
+        try:
+            yield
+        except TxtopoError:
+            raise
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and not damaged(error, self._source.filesystem):
+                raise failure(f"read {where}", error) from error
+            raise EmitError(
+                f"cannot read {where} as {name}: {error}; expected {self._fields!r}; "
+                f"{self._remedy}",
+                path=each.file.name,
+            ) from error
 
     @contextmanager
     def _opened(self, file: SourceFile) -> Iterator[pa.NativeFile]:
@@ -367,27 +423,6 @@ def _check_columns(wanted: list[str], there: list[str]) -> None:
     doubled = [name for name in wanted if there.count(name) > 1]
     if doubled:
         raise ValueError(f"it has column {doubled[0]!r} more than once: {', '.join(there)}")
-
-
-@contextmanager
-def _named(
-    format: FileFormat, each: FileRange, fields: Fields, source: FileSource
-) -> Iterator[None]:
-    """Name the file and the range in every error."""
-    unit = "bytes" if format.lines else "rows"
-    where = f"{each.file.name!r}, {unit} {each.start} to {each.end or 'the end'}"
-    try:
-        yield
-    except TxtopoError:
-        raise
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and not damaged(error, source.filesystem):
-            raise failure(f"read {where}", error) from error
-        raise EmitError(
-            f"cannot read {where} as {format.name}: {error}; expected {fields!r}; mend the file or "
-            "the fields",
-            path=each.file.name,
-        ) from error
 
 
 def line_blocks(file: IO[bytes], start: int, end: int | None) -> Iterator[bytes]:

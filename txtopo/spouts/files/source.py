@@ -179,7 +179,8 @@ class FileSource:
         return kind(
             f"file {file.name!r} of a planned batch is {what}; expected {file.size} bytes of "
             f"{file.mtime_ns} ns, as it was when the batch was planned; bring it back as it was, "
-            "with its time, or the batch cannot be computed",
+            "with its time; or take the batch out with quarantine, and write its rows into a file "
+            "with another name",
             path=file.name,
         )
 
@@ -295,7 +296,7 @@ class FileFormat:
         """Check that files of this format can have these fields.
 
         Raises:
-            ConfigError: They cannot; mend the fields.
+            ConfigError: They cannot; repair the fields.
         """
         if not isinstance(fields, Fields) or not len(fields):
             raise ConfigError(f"fields of a files spout are wrong; got {fields!r}; expected Fields")

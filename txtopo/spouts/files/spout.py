@@ -75,7 +75,7 @@ class FilesTransactionalSpout(TransactionalSpout):
         null_values: CSV: unquoted texts that mean NULL.
 
     Raises:
-        ConfigError: An argument is wrong; mend it.
+        ConfigError: An argument is wrong; repair it.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class FileSpout(Spout):
         encoding: Encoding of the files; one in which a line ends with the byte 0x0A.
 
     Raises:
-        ConfigError: An argument is wrong, or a path is a folder when the run starts; mend it.
+        ConfigError: An argument is wrong, or a path is a folder when the run starts; repair it.
         SourceDataLost: A file that is named does not exist, or no file matches, when the run
             starts.
         FieldsError: A line cannot be decoded; it ends the run.

@@ -49,7 +49,7 @@ class CommitGroup:
         """Return the group of this name; None for None.
 
         Raises:
-            ConfigError: The name is wrong; mend it.
+            ConfigError: The name is wrong; repair it.
         """
         if name is None:
             return None

@@ -333,7 +333,7 @@ class Offsets:
 
         Raises:
             InfrastructureError: The first batch does not see a topic or a leader; try again.
-            ConfigError: *start* names a partition that does not exist; mend it.
+            ConfigError: *start* names a partition that does not exist; repair it.
         """
         if not first:
             return self._starts("earliest", look, partitions)
@@ -470,7 +470,7 @@ def checked_start(start: Start, topics: Topics) -> Start:
     """Return *start* if it is valid, for *topics*.
 
     Raises:
-        ConfigError: It is not; mend it.
+        ConfigError: It is not; repair it.
     """
     expected = "expected 'earliest', 'latest', a datetime with a time zone, or {topic: {0: offset}}"
     fits = start in ("earliest", "latest") if isinstance(start, str) else False

@@ -357,7 +357,7 @@ class RecordColumns:
             decoded: The columns of what has a schema.
 
         Raises:
-            EmitError: A key or value cannot be decoded; mend its writer, or the decoder.
+            EmitError: A key or value cannot be decoded; repair its writer, or the decoder.
         """
         import pyarrow as pa
 
@@ -378,7 +378,7 @@ class RecordColumns:
         """Decode records, also those that have a schema, and return them as one record batch.
 
         Raises:
-            EmitError: A key or value cannot be decoded; mend its writer, or the decoder.
+            EmitError: A key or value cannot be decoded; repair its writer, or the decoder.
             InfrastructureError: A schema registry does not answer; try again.
         """
         readers = {part: each.reader(part) for part, each in self._formats.items()}
@@ -560,7 +560,7 @@ def _unreadable(
     field = f"field {bad_field!r} of " if bad_field not in (None, what) else ""
     return EmitError(
         f"{field}the {what} of the record at offset {offset} of partition {partition} of topic "
-        f"{topic!r} cannot be read; got {got!r:.100} ({reason}); expected {expected}; mend "
+        f"{topic!r} cannot be read; got {got!r:.100} ({reason}); expected {expected}; repair "
         "what writes it, or decode bytes yourself in a bolt",
         topic=topic,
         partition=partition,

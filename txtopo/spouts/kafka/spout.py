@@ -597,7 +597,7 @@ class KafkaSpout(Spout):
         """Check that no partition begins behind its end.
 
         Raises:
-            ConfigError: One does, since *start* says so; mend it.
+            ConfigError: One does, since *start* says so; repair it.
         """
         for partition, offset in begun.items():
             bounds = look.bounds.get(partition)

@@ -119,7 +119,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
             ``ssl.ca.location``. They travel to the tasks, and are never shown or stored.
 
     Raises:
-        ConfigError: An argument is wrong, or confluent-kafka is missing; mend it.
+        ConfigError: An argument is wrong, or confluent-kafka is missing; repair it.
     """
 
     client_modules: Sequence[str] = ("confluent_kafka",)
@@ -196,7 +196,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         settings: More settings of librdkafka.
 
     Raises:
-        ConfigError: An argument is wrong, or confluent-kafka is missing; mend it.
+        ConfigError: An argument is wrong, or confluent-kafka is missing; repair it.
     """
 
     client_modules: Sequence[str] = ("confluent_kafka",)
@@ -250,7 +250,7 @@ class KafkaSource:
     """The topics that a spout reads, how it decodes them, and how it cuts them. Picklable.
 
     Raises:
-        ConfigError: The topics, the start or the size of a batch are wrong; mend them.
+        ConfigError: The topics, the start or the size of a batch are wrong; repair them.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class KafkaSource:
 
         Raises:
             ConfigError: A named topic does not exist, or all partitions together cannot give
-                ``min_batch_rows``; create it first, or mend the settings.
+                ``min_batch_rows``; create it first, or repair the settings.
         """
         check_topics(self.offsets)
         if config.min_batch_rows is not None:
@@ -737,7 +737,7 @@ def checked_max(records: int) -> int:
     """Return the limit of a batch if it is valid.
 
     Raises:
-        ConfigError: It is not; mend it.
+        ConfigError: It is not; repair it.
     """
     if type(records) is not int or records < 1:
         raise ConfigError(

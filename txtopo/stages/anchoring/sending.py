@@ -187,7 +187,7 @@ class AnchoredRows:
     enough to keep the tree open, and otherwise the number of links would double from bolt to bolt.
 
     Raises:
-        EmitError: An anchor is no tuple; mend the bolt.
+        EmitError: An anchor is no tuple; repair the bolt.
     """
 
     def __init__(self, component: str, marks: Sequence[Any]) -> None:

@@ -113,7 +113,7 @@ class SlotFaults:
         executor_lost: An executor is lost while its task works; Spark may repeat the task.
         stillborn: A worker dies before it has said hello.
         unready: A worker dies when it has said hello, before it is ready.
-        broken: A job ends in a way that no other one could mend.
+        broken: A job ends in a way that no other one could repair.
         freeze: A task stands still for a while, in the middle of its work.
         hang: A task never comes to the end of its work.
         disconnect: The connection to a task is lost, and the task lives.

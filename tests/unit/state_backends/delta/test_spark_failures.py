@@ -20,16 +20,16 @@ WORKER = (
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
-        (WORKER, ValueRefusedError, "got ValueError: no word: None; mend what commit does"),
+        (WORKER, ValueRefusedError, "got ValueError: no word: None; repair what commit does"),
         (
             "org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] late SQLSTATE: P0001",
             ValueRefusedError,
-            "plan failed on its rows; got USER_RAISED_EXCEPTION late; mend",
+            "plan failed on its rows; got USER_RAISED_EXCEPTION late; repair",
         ),
         (
             "org.apache.spark.SparkException: [FAILED_EXECUTE_UDF] f (int) SQLSTATE: 39000",
             ValueRefusedError,
-            "got FAILED_EXECUTE_UDF f (int); mend",
+            "got FAILED_EXECUTE_UDF f (int); repair",
         ),
         (
             WORKER.replace("ValueError", "txtopo.errors.FailedException"),
