@@ -115,6 +115,21 @@ class TaskContext:
         return EPOCH + datetime.timedelta(milliseconds=int(str(facts["time"])))
 
     @property
+    def latest_time(self) -> datetime.datetime:
+        """The latest that it can have been when the batch was planned, in UTC.
+
+        That is the planned time, but while the clock of the driver has jumped ahead and is not
+        believed yet, the time of that clock.
+
+        Raises:
+            TopologyError: As for :attr:`planned_time`.
+        """
+        planned, facts = self.planned_time, self.facts() or {}
+        if "latest" not in facts:
+            return planned
+        return EPOCH + datetime.timedelta(milliseconds=int(str(facts["latest"])))
+
+    @property
     def versions(self) -> Mapping[str, Json]:
         """The version of each lookup that the batch reads, by the id of the lookup.
 

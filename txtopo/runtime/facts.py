@@ -31,7 +31,7 @@ from txtopo.errors import (
 from txtopo.log_records import logger_of, one_line
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.retries import LOGGER
-from txtopo.runtime.plan_clock import JUMP_S
+from txtopo.runtime.plan_clock import JUMP_S, ahead_by
 
 if TYPE_CHECKING:
     from txtopo.topology.graph import Graph
@@ -88,7 +88,10 @@ class FactsPlanner:
         if not self._asks or self._times is None:
             return None
         known = before.facts if before is not None and before.facts is not None else {}
-        facts: dict[str, Json] = {"time": max(self._now_ms(txid, time_of(known)), time_of(known))}
+        now_ms = self._now_ms(txid, time_of(known))
+        facts: dict[str, Json] = {"time": max(now_ms, time_of(known))}
+        if ahead_s := ahead_by(self._times):
+            facts["latest"] = max(now_ms + int(ahead_s * 1000), time_of(facts))
         tables = known.get("tables")
         if self._lookups:
             held = tables if isinstance(tables, dict) else {}

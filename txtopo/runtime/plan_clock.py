@@ -170,6 +170,11 @@ class PlanClock:
         _logger.warning(text, *arguments, extra={"topology": self._topology_id, "by_s": by_s})
 
 
+def ahead_by(times: object) -> float:
+    """Return how many seconds the wall clock is ahead of what is believed; 0 without doubt."""
+    return max(0.0, times.ahead_s) if isinstance(times, PlanClock) else 0.0
+
+
 def held_back_by(times: object) -> dict[str, str]:
     """Return what waits since a clock is in doubt, under the name that pages have for it."""
     told = times.held_back if isinstance(times, PlanClock) else None

@@ -18,7 +18,8 @@ Rules
    has the same.
 7. A row without an event time, or further ahead of the planned time than ``max_ahead``, is no row
    of the stream: it would close all windows, or none. It goes to a table of such rows, becomes a
-   dead letter, or ends the run.
+   dead letter, or ends the run. While the clock of the driver is ahead and not believed, a row may
+   be as far ahead of that clock: it may have been set right, as after a pause of a virtual machine.
 8. Each table that is judged by a watermark has its own: the last one that it was told, by its name.
    What it is told next is never before that, whatever became of sources, delays and joins above it
    since. So a watermark never goes back, and begins unknown for a new table only, which is empty.
@@ -157,7 +158,7 @@ class MeasureTimes(ArrowBolt):
         """Get ready for one attempt."""
         ahead, self._latest = self._time.max_ahead, LATEST
         if ahead is not None:
-            self._latest = min(LATEST, context.planned_time + ahead)
+            self._latest = min(LATEST, context.latest_time + ahead)
         self._collector = collector
         self._marks: dict[str, datetime.datetime] = {}
 

@@ -14,9 +14,12 @@ from txtopo.collector import ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import EPOCH, TaskContext
 from txtopo.durations import MICROSECOND
+from txtopo.log_records import logger_of
 from txtopo.state.transaction import StateHandle
 from txtopo.streams.event_time import WATERMARK
 from txtopo.tuples import Fields, Stream
+
+_logger = logger_of("txtopo.streams")
 
 LATE, UNUSABLE = "late", "unusable"
 """Names of the states of late rows, and of those that have no usable event time."""
@@ -90,7 +93,9 @@ class UnusableRows(ArrowBolt, Committer):
         attempt: TransactionAttempt,
     ) -> None:
         """Get ready for one attempt."""
-        self._rows = LateRows(context.state(UNUSABLE), attempt)
+        handle = context.state(UNUSABLE)
+        self._rows, self._table = LateRows(handle, attempt), handle.table.name
+        self._about = context.topology_id, attempt.txid
         self._batches: list[pa.RecordBatch] = []
 
     def execute(self, batch: pa.RecordBatch) -> None:
@@ -98,7 +103,10 @@ class UnusableRows(ArrowBolt, Committer):
         self._batches.append(batch)
 
     def finish_batch(self) -> None:
-        """Write the rows of the batch."""
+        """Write the rows of the batch, and tell of them."""
+        if number := sum(batch.num_rows for batch in self._batches):
+            text = "topology %r: txid %d: %d rows without a usable event time go to state %r"
+            _logger.warning(text, *self._about, number, self._table)
         self._rows.keep(pa.Table.from_batches(self._batches, self._fields.arrow_schema()))
 
 

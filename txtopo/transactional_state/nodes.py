@@ -24,7 +24,8 @@
     ``"content": {part: …}``, with which replays are compared. The metadata of one spout is
     ``{"planned": …, "cut": …}``; that of several is ``{"spouts": {id: plan}, "cut": …}``, perhaps
     with ``"kept"`` (:mod:`txtopo.metadata`), and such a node has a schema of its own. Either may
-    have ``"facts": {"time": ms, "tables": {id: version}}``, with a schema of their own as well.
+    have ``"facts": {"time": ms, "latest": ms, "tables": {id: version}}``, with a schema of their
+    own as well; ``latest`` is there if the clock was in doubt.
 ``/quarantine/<txid as 20 digits>``
     ``{"attempt": …, "metadata": …, "reason": text}``: a batch that an operator took out of the
     order. An empty batch was committed in its place.
@@ -275,7 +276,9 @@ def metadata_from_json(txid: int, value: Json) -> BatchMetadata:
 def _are_facts(facts: Mapping[str, Json]) -> bool:
     match facts:
         case {"time": int(time_ms), **rest} if not isinstance(time_ms, bool) and time_ms >= 0:
-            return {*rest} <= {"tables"} and isinstance(rest.get("tables", {}), dict)
+            latest_ms = rest.pop("latest", time_ms)
+            known = {*rest} <= {"tables"} and isinstance(rest.get("tables", {}), dict)
+            return known and type(latest_ms) is int and latest_ms >= time_ms
     return False
 
 

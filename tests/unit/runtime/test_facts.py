@@ -238,6 +238,11 @@ def test_a_run_whose_clock_jumps_plans_without_it_and_says_so() -> None:
         run.process_all_available(LIMIT_S)
         assert "went ahead by 86400 s" in run.board.facts()["pace"]["held_back"]["(clock)"]
 
+    ahead_ms = [
+        each["latest"] - each["time"] for each in facts_in(ensemble).values() if "latest" in each
+    ]
+    assert ahead_ms
+    assert ahead_ms == pytest.approx([86_400_000] * len(ahead_ms), abs=1)
     times = [facts["time"] / 1000 for facts in facts_in(ensemble).values()]
     assert begun.timestamp() <= min(times) <= max(times) <= datetime.now(UTC).timestamp()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from tests.unit.streams.plain_joins import in_order
@@ -14,13 +15,39 @@ from tests.unit.streams.test_changed_programs import Changing
 from tests.unit.streams.timed_worlds import assert_right, stream_of
 from tests.unit.streams.times import EVENT, at, events, marks_of, tables_of
 from tests.unit.streams.worlds import GROUPS, memory_state
-from txtopo import Count, Fields, FieldsError, StreamBuilder, TopologyError, open_state
+from txtopo import (
+    Config,
+    Count,
+    Fields,
+    FieldsError,
+    StreamBuilder,
+    TaskContext,
+    TopologyError,
+    TransactionAttempt,
+    open_state,
+)
 from txtopo.errors import RecordFailed
+from txtopo.metadata import Json
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.streams import DataStream, tumbling
+from txtopo.streams.event_time import MeasureTimes, SourceTime
 
 YEAR_9999 = datetime.datetime(9999, 1, 1, tzinfo=datetime.UTC)
 YEAR_12 = datetime.datetime(12, 1, 1, tzinfo=datetime.UTC)
+
+
+class Collected:
+    """Takes what a bolt emits: the event times, by stream."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, list[datetime.datetime]] = {}
+
+    def emit(self, batch: pa.RecordBatch, stream: str = "default") -> None:
+        self.times.setdefault(stream, []).extend(batch.column("ts").to_pylist())
+
+
+def ms(time: datetime.datetime) -> int:
+    return int(time.timestamp() * 1000)
 
 
 @pytest.fixture
@@ -37,7 +64,9 @@ def counting(url: str) -> Any:
 
 
 @pytest.mark.parametrize("bad", [None, YEAR_9999, YEAR_12])
-def test_a_row_without_a_usable_time_is_kept_and_moves_nothing(url: str, bad: Any) -> None:
+def test_a_row_without_a_usable_time_is_kept_told_and_moves_nothing(
+    url: str, bad: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     rows = events(("a", 7), ("b", None), ("a", 8))
     rows[1][3] = bad
     unusable = open_state(url, table="odd")
@@ -45,6 +74,7 @@ def test_a_row_without_a_usable_time_is_kept_and_moves_nothing(url: str, bad: An
 
     assert [row["n"] for row in counts.values()] == [2]
     assert odd == {(1, 1): {"id": "e2", "key": "b", "n": 2, "ts": bad}}
+    assert "txid 1: 1 rows without a usable event time go to state 'odd'" in caplog.text
     assert marks_of(url, "timed_marks")["mark", "events", '["ts"]', ""] == 8
 
 
@@ -62,6 +92,25 @@ def test_a_row_too_far_ahead_of_its_planned_time_is_kept(url: str) -> None:
     )
 
     assert [row["id"] for row in odd.values()] == ["e2"]
+
+
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 7)
+def test_a_row_is_as_far_ahead_as_the_later_clock_says(url: str) -> None:
+    """A clock that was set right, as after a pause of a virtual machine, is in doubt at first."""
+    fields = Fields("ts timestamp")
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array([at(7), at(9)], pa.timestamp("us", "UTC"))], schema=fields.arrow_schema()
+    )
+    facts: dict[str, Json] = {"time": ms(at(0)), "latest": ms(at(8))}
+    context = TaskContext("timed", "times", 0, 1, facts=lambda: facts)
+    no_time = datetime.timedelta(0)
+    bolt = MeasureTimes(SourceTime("events", "ts", delay=no_time, max_ahead=no_time), fields)
+    collector = Collected()
+
+    bolt.prepare(Config(), context, cast("Any", collector), TransactionAttempt(1))
+    bolt.execute(rows)
+
+    assert collector.times == {"refused": [at(9)], "default": [at(7)]}
 
 
 def test_it_is_no_dead_letter_then(url: str) -> None:
