@@ -163,8 +163,14 @@ def check_a_night(engine: Engine, kind: str, *, declared: str, in_utc: str) -> N
 
 
 @pytest.mark.service("postgresql")
-@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMPTZ"])
-@pytest.mark.parametrize("declared", ["timestamp", "timestamp_ntz"])
+@pytest.mark.parametrize(
+    ("kind", "declared"),
+    [
+        ("TIMESTAMP", "timestamp"),
+        ("TIMESTAMPTZ", "timestamp"),
+        ("TIMESTAMP", "timestamp_ntz"),
+    ],
+)
 def test_each_row_is_read_once_from_a_postgresql_that_is_in_berlin(
     postgres: Engine, kind: str, declared: str
 ) -> None:
@@ -366,4 +372,16 @@ def test_a_moment_is_not_read_as_the_clock_of_some_zone(
     metadata = Planner(made).plan()
 
     with pytest.raises(EmitError, match=rf"field 'at' of the row of 'words' with id 1 .*{why}"):
+        emit(made, metadata)
+
+
+@pytest.mark.service("postgresql")
+def test_nor_is_a_key_that_is_a_moment(postgres: Engine) -> None:
+    with postgres.begin() as connection:
+        connection.execute(text("CREATE TABLE words (id BIGINT, at TIMESTAMPTZ)"))
+        connection.execute(text("INSERT INTO words VALUES (1, '2026-01-01 00:00+00')"))
+    made = spout(postgres, key="at", fields=Fields("id long, at timestamp_ntz"))
+    metadata = Planner(made).plan()
+
+    with pytest.raises(EmitError, match=r"field 'at' of the row of 'words' .*it has a time zone"):
         emit(made, metadata)
