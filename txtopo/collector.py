@@ -700,12 +700,13 @@ def copies_of(streams: Mapping[str, Stream]) -> dict[str, Copy]:
     Only a ``binary`` field takes values that can change, so other streams pay nothing.
     """
     return {
-        name: _with_bytes if any(f.type == "binary" for f in stream.fields) else tuple
+        name: copied_row if any(f.type == "binary" for f in stream.fields) else tuple
         for name, stream in streams.items()
     }
 
 
-def _with_bytes(values: Sequence[Any]) -> tuple[Any, ...]:
+def copied_row(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return values of a row that stay as they are when their list and buffers are used again."""
     return tuple(
         memoryview(value).tobytes() if isinstance(value, bytearray | memoryview) else value
         for value in values

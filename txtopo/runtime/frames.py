@@ -290,6 +290,9 @@ def _column(kind: Kind, field: str | None, stored: str, retracted: str | None) -
     if kind == "count":
         return functions.count(column).cast(stored)
     by_operator = {"add": functions.sum, "min": functions.min, "max": functions.max}
+    if stored in ("float", "double"):
+        # -0.0 becomes 0.0, as on the other carriers. As equals, either could be the largest value.
+        column = column.cast(stored) + functions.lit(0.0).cast(stored)
     # The stored type may be wider: the sum of whole numbers for a mean has 38 digits.
     return by_operator[kind](column.cast(stored)).cast(stored)
 

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.collector import BATCH_TUPLES_MAX, BatchOutputCollector
+from txtopo.collector import BATCH_TUPLES_MAX, BatchOutputCollector, copied_row
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, EmitError, FieldsError
@@ -327,7 +327,7 @@ class _DataSourceEmitter(TransactionalEmitter):
         for number, row in enumerate(rows):
             batches = _batches(row)
             if batches is None:
-                waiting.append(tuple(self._values(row)))
+                waiting.append(copied_row(self._values(row)))
                 if len(waiting) < BATCH_TUPLES_MAX:
                     continue
             self._emit_waiting(waiting, first, span, collector)

@@ -12,6 +12,10 @@ value, and before version 25 answers an infinity where a key has nothing else. S
 beside it whether a key has a NaN, or only that. The flags have no NULL, since Arrow's ``any`` of
 those versions is wrong where a key of an earlier chunk has only NULL.
 
+-0.0 is aggregated as 0.0, except by an aggregate of the user. They are equal, so that it would
+depend on the cut of batches which of them is the largest or the smallest value, and not every store
+keeps the sign.
+
 Arrow counts the bytes of a column in 31 bits, and ``group_by`` does not check it: if the keys have
 more than 2 GiB, their offsets wrap, and the result has wrong keys. So fewer bytes are combined at a
 time. If the result, which has one row for each key, is larger, it is refused with an error.
@@ -120,7 +124,8 @@ class Aggregation:
                 folding = self.foldings[name]
                 columns |= zip(folding.gathered, folding.inputs_of(batch), strict=True)
             else:
-                columns[name] = self._signed(batch, self._input_of(batch, name, aggregate), name)
+                column = self._signed(batch, self._input_of(batch, name, aggregate), name)
+                columns[name] = _plain(column)
         if self.foldings:
             table = pa.Table.from_pydict(columns)
             return self._combined(table, lambda folding: folding.gathered, Folding.folded)
@@ -278,11 +283,15 @@ def _text_bytes(batch: pa.RecordBatch) -> int:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return a key column in which equal floats have the same bits."""
+    """Return a column in which equal floats have the same bits."""
     if not pa.types.is_floating(column.type):
         return column
     nan = pa.scalar(float("nan"), column.type)
     return pc.if_else(pc.is_nan(column), nan, pc.add(column, pa.scalar(0.0, column.type)))
+
+
+def _as_it_is(column: pa.Array) -> pa.Array:
+    return column
 
 
 Reduce = Callable[[Sequence[tuple[Any, ...]]], tuple[Any, ...]]
@@ -320,7 +329,8 @@ class Folding:
 
     def inputs_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the input columns. Without input fields there is one that only counts rows."""
-        columns = [batch.column(name) for name in self._read]
+        plain = _as_it_is if isinstance(self.aggregate, OwnAggregate) else _plain
+        columns = [plain(batch.column(name)) for name in self._read]
         return columns or [pa.repeat(True, batch.num_rows)]
 
     def folded(self, lists: Sequence[pa.ChunkedArray]) -> list[pa.Array]:

@@ -36,3 +36,17 @@ def test_rows_that_take_others_back_count_against_them(spark: SparkSession) -> N
     ]
     found = {word: tuple(rest) for word, *rest in writes.frame.collect()}
     assert found == {"a": (1, 1, 7), "b": (-2, -1, -2)}
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("rows", [[-0.0], [0.0, -0.0], [-0.0, 0.0]])
+def test_no_aggregate_of_spark_holds_the_sign_of_a_zero(
+    spark: SparkSession, kind: str, rows: list[float]
+) -> None:
+    frame = spark.createDataFrame([(x,) for x in rows], f"x {kind}").coalesce(1)
+    columns = {operator: (operator, "x", kind) for operator in ("min", "max", "add")}
+    aggregate = FrameAggregate("zeros", ("spout",), (), columns)  # type: ignore[arg-type]
+
+    (row,) = grouped(aggregate, frame).frame.collect()
+
+    assert repr(tuple(row)[1:]) == "(0.0, 0.0, 0.0)"

@@ -346,6 +346,25 @@ def test_many_rows_of_a_data_source_keep_their_numbers() -> None:
     assert [each["place"]["row"] for each in letters] == [9_999, 10_000, 24_999]
 
 
+class ReusingReader(RowsReader):
+    """Reads each record into one buffer, and gives it in one list."""
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        row: list[Any] = [bytearray(2), 0]
+        for number in range(3):
+            row[0][:], row[1] = b"r%d" % number, number
+            yield row
+        row[0][:] = b"no"
+        yield (b"bad", "x")
+
+
+def test_rows_of_a_data_source_that_wait_stay_as_they_were_given() -> None:
+    found, letters = read(DataSourceSpout(ReusingReader(()), fields=Fields("name binary, n long")))
+
+    assert found == [[f"b'r{number}'", number] for number in range(3)]
+    assert [each["place"]["row"] for each in letters] == [3]
+
+
 def test_rows_of_a_record_batch_that_do_not_fit_are_dead_letters() -> None:
     times = pa.array([0, 2**62, 0, 0], pa.int64()).cast(pa.timestamp("us"))
     batch = pa.record_batch({"at": times, "amount": pa.array([1, 2, 2**40, 4], pa.int64())})

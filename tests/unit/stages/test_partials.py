@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +36,7 @@ from txtopo.groupings import (
 )
 from txtopo.stages import mailboxes, partials
 from txtopo.stages.aggregation import Aggregation
+from txtopo.state import First, Last, TopN
 from txtopo.state.aggregates import Aggregate, Count, Max, Min, Sum
 
 
@@ -215,6 +216,49 @@ def test_nan_is_the_largest_number_of_a_batch_as_it_is_between_batches(
     ((least, most, number),) = found.values()
     assert (least, number) == (1.0, 3)
     assert math.isnan(most)
+
+
+OF_FLOATS: dict[str, Aggregate] = {
+    "least": Min("x"),
+    "most": Max("x"),
+    "total": Sum("x"),
+    "first": First("x", order="at"),
+    "last": Last("x", order="at"),
+    "top": TopN("x", 2),
+}
+
+
+@examples(25)
+@given(
+    values=st.lists(st.sampled_from([0.0, -0.0, None]), min_size=1, max_size=6),
+    cuts=st.lists(st.integers(0, 6), max_size=3),
+    kind=st.sampled_from(["float", "double"]),
+)
+def test_which_zero_an_aggregate_holds_does_not_depend_on_the_cut(
+    values: list[float | None], cuts: list[int], kind: str
+) -> None:
+    """They are equal, so that either would be the largest one."""
+    fields = Fields(f"x {kind}, at long")
+
+    def aggregated(aggregates: dict[str, Aggregate], *batches: list[float | None]) -> str:
+        bolt = PersistentAggregate(open_state("memory:", table="t"), (), aggregates)
+        aggregation = Aggregation.of(bolt, fields)
+        rows = [[{"x": x, "at": 1} for x in batch] for batch in batches if batch]
+        found = [pa.RecordBatch.from_pylist(some, fields.arrow_schema()) for some in rows]
+        return repr(aggregation.combine(list(map(aggregation.inputs_of, found))).to_pylist())
+
+    bounds = [0, *sorted(min(cut, len(values)) for cut in cuts), len(values)]
+    batches = [values[start:end] for start, end in pairwise(bounds)]
+    plain = [None if value is None else 0.0 for value in values]
+    for aggregates in ({"least": Min("x"), "most": Max("x"), "total": Sum("x")}, OF_FLOATS):
+        assert aggregated(aggregates, *batches) == aggregated(aggregates, plain)
+
+
+@pytest.mark.parametrize("retracted", [False, True])
+def test_what_is_taken_back_leaves_the_zero_without_a_sign(retracted: bool) -> None:
+    found = totals([[0.0, retracted]], "x double, gone boolean", (), Sum("x"), retracted="gone")
+
+    assert repr(found) == "{('global',): (0.0,)}"
 
 
 def test_nan_alone_is_the_largest_and_the_smallest_number_beside_keys_of_null() -> None:
