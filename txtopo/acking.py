@@ -222,14 +222,16 @@ class Acker:
         return self._trees.nbytes
 
     def init(self, begun: Xors) -> Ended:
-        """Begin trees; called once for each.
+        """Begin trees. One that has begun already is not begun again.
 
         Args:
             begun: The roots with the XOR of the edges that the spout made; 0 if the tuple reached
                 no task, which completes the tree.
         """
         places = self._trees.put(begun.roots)
-        self._value[places] ^= begun.values
+        # The same XOR twice would be 0, which is a complete tree.
+        new = self._flags[places] & _BEGUN == 0
+        self._value[places] ^= np.where(new, begun.values, np.uint64(0))
         self._flags[places] |= _BEGUN
         return self._end(places)
 

@@ -102,8 +102,9 @@ _PROBES = {
     "keepalives_count": 2,
 }
 
-# What drivers of MariaDB and MySQL call a FLOAT.
+# What drivers of MariaDB and MySQL call a FLOAT and a TIMESTAMP.
 _MYSQL_FLOAT = 4
+_MYSQL_TIMESTAMP = 7
 
 _KEYS: dict[str, type] = {
     "byte": int,
@@ -490,7 +491,10 @@ class QuerySource:
         """Return the columns to read: a FLOAT of MariaDB and MySQL as a DOUBLE.
 
         They print a FLOAT with six digits, which are another number than the one that they hold and
-        compute with.
+        compute with. A TIMESTAMP of theirs is a moment, which their driver gives without a zone.
+
+        Raises:
+            EmitError: A TIMESTAMP is declared as ``timestamp_ntz``.
         """
         from sqlalchemy import literal_column, select
 
@@ -500,6 +504,14 @@ class QuerySource:
         result = connection.execute(select(rows).limit(0))
         kinds = [part[1] for part in result.cursor.description]
         result.close()
+        for field, kind in zip(self.fields, kinds, strict=True):
+            if kind == _MYSQL_TIMESTAMP and field.type == "timestamp_ntz":
+                raise EmitError(
+                    f"column {field.name!r} of {self.query!r:.100} is a TIMESTAMP, which is a "
+                    "moment; got a timestamp_ntz, which has no zone; expected a timestamp; declare "
+                    "it so, or convert it by a query: (SELECT CAST(… AS DATETIME(6)) …)",
+                    column=field.name,
+                )
         return [
             (each * literal_column("1e0")).label(each.name) if kind == _MYSQL_FLOAT else each
             for each, kind in zip(columns, kinds, strict=True)

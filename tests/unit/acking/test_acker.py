@@ -50,6 +50,14 @@ def test_check_71_a_fail_before_its_init_ends_the_tree_at_the_init() -> None:
     assert shown(acker.fail(roots(ROOT))) == []
 
 
+@pytest.mark.rule("txtopo.acking", "Rules", 1)
+def test_a_tree_that_is_begun_twice_is_not_complete() -> None:
+    acker = Acker()
+
+    assert shown(acker.init(xors(ROOT, 5)), acker.init(xors(ROOT, 5))) == []
+    assert shown(acker.ack(xors(ROOT, 5))) == ["completed"]
+
+
 def test_check_71_a_tuple_that_is_its_own_second_anchor_changes_nothing() -> None:
     """Two edges to one copy, anchored to one input: both ids are in its ack and in the copy's."""
     acker = Acker()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -46,9 +47,12 @@ def postgres(postgresql: PostgresServer) -> Iterator[Engine]:
     yield from engine_of(postgresql.url)
 
 
+_numbers = itertools.count()
+
+
 @pytest.fixture
 def maria(mariadb: MariaServer) -> Iterator[Engine]:
-    yield from engine_of(mariadb.create_database("query"))
+    yield from engine_of(mariadb.create_database(f"query{next(_numbers)}"))
 
 
 def spout(engine: Engine, **options: Any) -> QueryTransactionalSpout:
@@ -221,13 +225,16 @@ def maria_in_berlin(mariadb: MariaServer, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.mark.service("mariadb")
 def test_each_row_is_read_once_from_a_mariadb_that_is_in_berlin(maria_in_berlin: Engine) -> None:
-    for declared in ("timestamp", "timestamp_ntz"):
+    for declared, kind in (
+        ("timestamp", "TIMESTAMP(6) NOT NULL"),
+        ("timestamp_ntz", "DATETIME(6)"),
+    ):
         with maria_in_berlin.begin() as connection:
             connection.execute(text("DROP TABLE IF EXISTS words"))
 
         check_a_night(
             maria_in_berlin,
-            "TIMESTAMP(6) NOT NULL",
+            kind,
             declared=declared,
             in_utc="SET time_zone = '+00:00'",
         )
@@ -372,6 +379,21 @@ def test_a_moment_is_not_read_as_the_clock_of_some_zone(
     metadata = Planner(made).plan()
 
     with pytest.raises(EmitError, match=rf"field 'at' of the row of 'words' with id 1 .*{why}"):
+        emit(made, metadata)
+
+
+@pytest.mark.service("mariadb")
+def test_nor_is_a_timestamp_of_mariadb(maria: Engine) -> None:
+    """The driver gives it without a zone, as a DATETIME."""
+    with maria.begin() as connection:
+        connection.execute(text("CREATE TABLE words (id BIGINT, at TIMESTAMP)"))
+        connection.execute(text("INSERT INTO words VALUES (1, '2026-01-01 00:00')"))
+    made = spout(maria, fields=Fields("id long, at timestamp_ntz"))
+    metadata = Planner(made).plan()
+
+    with pytest.raises(
+        EmitError, match=r"'at' of 'words' is a TIMESTAMP, .* declare it so, or conv"
+    ):
         emit(made, metadata)
 
 
