@@ -806,15 +806,16 @@ class QueryCoordinator(TransactionalCoordinator):
             TopologyChanged: The last batch was planned by another query or key.
             EmitError: A key cannot be read, or compared; repair its row.
         """
-        now, self._newest = self._look()
-        position = self._position(last.metadata)
-        self._check_lost(position, last.metadata)
-        self._check_filled_again(position, last.metadata)
-        self._upto = self._settling.settled(now, clock.now(), self._newest)
-        waits = self._upto is None or (
-            position is not None and _comparable(self._upto) <= _comparable(position)
-        )
-        self._check_late(last.metadata, also_many=not waits)
+        with self._source.connected(self._engine) as connection:
+            now, self._newest = self._look(connection)
+            position = self._position(last.metadata)
+            self._check_lost(position, last.metadata)
+            self._check_filled_again(position, last.metadata)
+            self._upto = self._settling.settled(now, clock.now(), self._newest)
+            waits = self._upto is None or (
+                position is not None and _comparable(self._upto) <= _comparable(position)
+            )
+            self._check_late(connection, last.metadata, also_many=not waits)
         if waits:
             return False
         if last.worth_a_batch(1, full=2):  # however few there are, so they need not be counted
@@ -930,7 +931,7 @@ class QueryCoordinator(TransactionalCoordinator):
                 key=source.key,
             )
 
-    def _look(self) -> tuple[datetime.datetime, Key | None]:
+    def _look(self, connection: Connection) -> tuple[datetime.datetime, Key | None]:
         from sqlalchemy import func, select, union_all
 
         self._look_at_file()
@@ -939,19 +940,18 @@ class QueryCoordinator(TransactionalCoordinator):
         zoneless = dialect in ("mysql", "mariadb")  # its CURRENT_TIMESTAMP jumps in summer
         time = func.utc_timestamp() if zoneless else func.current_timestamp()
         ends = [select(end(key).label(source.key)) for end in (func.min, func.max)]
-        with source.connected(self._engine) as connection:
-            # What SQLite has before or behind all other keys is not of their form.
-            source.check_order(connection, union_all(*ends), EmitError)
-            now, newest = connection.execute(select(time, func.max(key))).one()
+        # What SQLite has before or behind all other keys is not of their form.
+        source.check_order(connection, union_all(*ends), EmitError)
+        now, newest = connection.execute(select(time, func.max(key))).one()
+        newest = source.checked(newest, EmitError)
+        latest = self._latest(now)
+        ahead = newest if latest is not None and newest is not None else None
+        if latest is None or ahead is None or _comparable(ahead) <= _comparable(latest):
+            self._ahead = None
+        else:
+            self._tell_ahead(ahead)
+            newest = connection.scalar(select(func.max(key)).where(key <= latest))
             newest = source.checked(newest, EmitError)
-            latest = self._latest(now)
-            ahead = newest if latest is not None and newest is not None else None
-            if latest is None or ahead is None or _comparable(ahead) <= _comparable(latest):
-                self._ahead = None
-            else:
-                self._tell_ahead(ahead)
-                newest = connection.scalar(select(func.max(key)).where(key <= latest))
-                newest = source.checked(newest, EmitError)
         return now, newest
 
     def _look_at_file(self) -> None:
@@ -1024,7 +1024,7 @@ class QueryCoordinator(TransactionalCoordinator):
         wide = {gap for gap in (*gaps, *new) if gap.width > 1}
         return tuple(sorted(wide, key=lambda gap: (-gap.width, gap.high))[:_GAPS_MAX])
 
-    def _check_late(self, metadata: Json, *, also_many: bool) -> None:
+    def _check_late(self, connection: Connection, metadata: Json, *, also_many: bool) -> None:
         """Look for rows in the gaps that were read past, and for more rows of the last key.
 
         With *also_many* the rows of the last key are counted however many they are.
@@ -1032,13 +1032,10 @@ class QueryCoordinator(TransactionalCoordinator):
         planned = self._planned_here(metadata)
         few = planned.at_upto is not None and planned.at_upto <= _COUNTED_MAX
         counts = few or (planned.at_upto is not None and also_many)
-        if not planned.gaps and not counts:
-            return
-        with self._source.connected(self._engine) as connection:
-            if planned.gaps:
-                self._check_gaps(connection, planned)
-            if counts:
-                self._check_last_key(connection, planned)
+        if planned.gaps:
+            self._check_gaps(connection, planned)
+        if counts:
+            self._check_last_key(connection, planned)
 
     def _check_gaps(self, connection: Connection, planned: PlannedKeys) -> None:
         from sqlalchemy import func, select, union_all
