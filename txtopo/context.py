@@ -116,10 +116,10 @@ class TaskContext:
 
     @property
     def latest_time(self) -> datetime.datetime:
-        """The latest that it can have been when the batch was planned, in UTC.
+        """When the batch was planned, in UTC, by whichever clock was ahead.
 
-        That is the planned time, but while the clock of the driver has jumped ahead and is not
-        believed yet, the time of that clock.
+        It is the planned time, unless the clock of the driver had jumped ahead and was not believed
+        yet: then it is the time of that clock.
 
         Raises:
             TopologyError: As for :attr:`planned_time`.

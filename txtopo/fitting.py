@@ -302,7 +302,8 @@ def owned(batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     import pyarrow as pa
 
-    if batch.get_total_buffer_size() > max(_SMALL_BYTES, 2 * batch.nbytes):
+    held = batch.get_total_buffer_size()
+    if held > _SMALL_BYTES and held > 2 * batch.nbytes:
         batch = pa.concat_batches([batch])  # a slice of much more, which is left out
     return batch.copy_to(pa.default_cpu_memory_manager())
 

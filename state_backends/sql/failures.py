@@ -253,7 +253,7 @@ TEXTS = {
     "has no column named": ErrorMeaning.DRIFT,
     "not a database": ErrorMeaning.DRIFT,
     "is malformed": ErrorMeaning.DAMAGED,
-    "Could not decode to UTF-8": ErrorMeaning.DAMAGED,  # a text of SQLite that is none
+    "Could not decode to UTF-8": ErrorMeaning.DAMAGED,  # a text of SQLite that is not UTF-8
     "cannot store": _V,
     "integer overflow": _V,
     "constraint failed": _V,

@@ -1030,11 +1030,9 @@ class QueryCoordinator(TransactionalCoordinator):
         With *also_many* the rows of the last key are counted however many they are.
         """
         planned = self._planned_here(metadata)
-        few = planned.at_upto is not None and planned.at_upto <= _COUNTED_MAX
-        counts = few or (planned.at_upto is not None and also_many)
         if planned.gaps:
             self._check_gaps(connection, planned)
-        if counts:
+        if planned.at_upto is not None and (also_many or planned.at_upto <= _COUNTED_MAX):
             self._check_last_key(connection, planned)
 
     def _check_gaps(self, connection: Connection, planned: PlannedKeys) -> None:
@@ -1291,7 +1289,7 @@ LASTING_MYSQL = frozenset(
 disks and damaged tables. All others pass: locks, limits, servers that stop, start or are full."""
 
 _NO_TEXT = "Could not decode to UTF-8"
-"""What the driver of SQLite says of a text that is none, without a code."""
+"""What the driver of SQLite says, without a code, of a text that is not UTF-8."""
 
 LASTING_TEXTS = (
     _NO_TEXT,

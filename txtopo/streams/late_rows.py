@@ -104,10 +104,11 @@ class UnusableRows(ArrowBolt, Committer):
 
     def finish_batch(self) -> None:
         """Write the rows of the batch, and tell of them."""
-        if number := sum(batch.num_rows for batch in self._batches):
+        rows = pa.Table.from_batches(self._batches, self._fields.arrow_schema())
+        if rows.num_rows:
             text = "topology %r: txid %d: %d rows without a usable event time go to state %r"
-            _logger.warning(text, *self._about, number, self._table)
-        self._rows.keep(pa.Table.from_batches(self._batches, self._fields.arrow_schema()))
+            _logger.warning(text, *self._about, rows.num_rows, self._table)
+        self._rows.keep(rows)
 
 
 def on_time(
