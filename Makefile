@@ -24,7 +24,7 @@ demo: java $(READY)  ## NYC flights of 2013, killed at random moments, against p
 demo-kafka: java kafka $(READY)  ## words of Kafka, with driver and broker killed, against plain Python
 	$(PYTHON) -m examples.kafka_demo $(ARGS)
 
-test: java services jars-try $(READY)  ## all tests but the long ones, with the servers that are there
+test: java services jars-try $(READY)  ## each wing with its sharpest tests and the servers that are there, ten minutes
 	@.ci/test $(ARGS)
 
 check: $(READY)  ## format, lint, types, layers and layout
@@ -34,7 +34,7 @@ check: $(READY)  ## format, lint, types, layers and layout
 	.venv/bin/lint-imports
 	$(PYTHON) -m pytest -q tests/unit/test_layout.py tests/unit/test_exports.py
 
-fast: $(READY)  ## the tests that need neither Java nor a server
+fast: $(READY)  ## the tests that need no Java, no server and no other process, a minute
 	$(PYTHON) -m pytest -q -m "$(FAST)" $(ARGS)
 
 bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side
@@ -166,9 +166,9 @@ cluster: java services kafka $(READY)  ## works on Spark standalone, whose machi
 docs: $(READY)  ## build the site of docs into docs/_build; warnings are errors
 	$(PYTHON) -m sphinx -q -W --keep-going -j auto docs docs/_build $(ARGS)
 
-test-all: java services jars-try object-store $(READY)  ## every test, also those that take minutes
+test-all: java services jars-try object-store $(READY)  ## every test, hours; ARGS="--shard 2/6" takes the second of six parts
 	@.ci/versitygw --try
-	$(PYTHON) -m pytest $(ARGS)
+	@.ci/test --all $(ARGS)
 
 format: $(READY)  ## format the code and mend what can be mended
 	.venv/bin/ruff format .

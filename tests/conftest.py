@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 import signal
+from argparse import ArgumentTypeError
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from glob import glob
 from importlib.util import find_spec
@@ -219,6 +220,19 @@ def _java() -> bool:
     return shutil.which(f"{home}/bin/java" if home else "java") is not None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let several machines share the tests."""
+    parser.addoption("--shard", metavar="K/N", type=shard, help="every Nth test, from the Kth on")
+
+
+def shard(text: str) -> tuple[int, int]:
+    """Read which part of how many is wanted."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise ArgumentTypeError(f"no part of a whole: {text!r}; expected for instance 2/6")
+    return int(found[1]), int(found[2])
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Take fewer examples of each property if only the fast tests run; collect no garbage yet."""
     gc.disable()
@@ -252,8 +266,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their fixtures and folders, and put the quick ones first."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
+    """Mark tests by their fixtures and folders, put the quick ones first, and keep a shard."""
     for item in items:
         for folder in set(MARKED_FOLDERS).intersection(item.path.parts):
             item.add_marker(MARKED_FOLDERS[folder])
@@ -264,6 +281,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if {service, f"{service}_server"} & set(fixtures):
                 item.add_marker(pytest.mark.service(service))
     items.sort(key=lambda item: max((RANKS.index(m) + 1 for m in marks(item)), default=0))
+    yield  # here -m leaves tests out
+    if config.option.shard is not None:
+        first, shards = config.option.shard
+        others = [item for at, item in enumerate(items, 1) if (at - first) % shards]
+        config.hook.pytest_deselected(items=others)
+        items[:] = items[first - 1 :: shards]
 
 
 def marks(item: pytest.Item) -> list[str]:
