@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 from argparse import ArgumentTypeError
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -14,7 +15,7 @@ from functools import cache
 from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -41,6 +42,8 @@ os.environ.setdefault("TXTOPO_LONG", "1")
 RANKS = ("integration", "service", "spark", "kills", "slow")
 # The fixtures that need a server, whose mark their tests get.
 SERVICES = ("postgresql", "mariadb", "redis", "rabbitmq", "zookeeper", "kafka", "chromium")
+# What Python says to an audit hook when a process is started.
+STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn")
 # The mark that all tests of a folder get.
 MARKED_FOLDERS = {"integration": "integration", "processes": "kills"}
 # The first mark of all tests of a file.
@@ -244,6 +247,14 @@ def pytest_configure(config: pytest.Config) -> None:
     be_patient()
     if all(left_out(rank, config) for rank in RANKS):
         take_fewer()
+        sys.addaudithook(refuse_processes)
+
+
+def refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
+    """Let no fast test start a process: one that does is marked as what it needs."""
+    # psycopg looks for its library with ldconfig when it is imported.
+    if event in STARTS and not str(arguments[:1]).endswith("ldconfig',)"):
+        raise AssertionError(f"a fast test starts a process: {event} {arguments[:2]}")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -277,8 +288,10 @@ def pytest_collection_modifyitems(
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)
+        parameters = vars(getattr(item, "callspec", None) or item).get("params", {}).values()
+        names = {*fixtures, *(each for each in parameters if isinstance(each, str))}
         for service in SERVICES:
-            if {service, f"{service}_server"} & set(fixtures):
+            if {service, f"{service}_server"} & names:
                 item.add_marker(pytest.mark.service(service))
     items.sort(key=lambda item: max((RANKS.index(m) + 1 for m in marks(item)), default=0))
     yield  # here -m leaves tests out

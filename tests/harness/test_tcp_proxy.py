@@ -13,6 +13,9 @@ import pytest
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.tcp_proxy import CALM, Flow, TcpProxy
 
+# That something never comes can only be waited for. The campaign that needs the proxy takes longer.
+pytestmark = pytest.mark.slow
+
 NOT_NOW_S = 0.2
 """So long a test looks whether something comes that must not."""
 packets = pytest.mark.skipif(sys.platform != "linux", reason="the filter of packets is Linux'")

@@ -15,6 +15,7 @@ from tests.harness.processes import ROOT
 from tests.harness.report_page import write_page
 from tests.harness.versions import Environments, Outcome, Setup, Suite
 
+pytestmark = pytest.mark.slow  # make versions, which takes an hour, is what they are for
 CONSTRAINTS = "# why\nnumpy==2.4.6\npsycopg-binary==3.3.9\nSQLAlchemy==2.1.9\ndelta_spark==4.4.0\n"
 
 

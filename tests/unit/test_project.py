@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from configparser import ConfigParser
 from typing import Any
@@ -31,6 +30,12 @@ def test_the_version_stands_in_one_place_and_the_others_repeat_it() -> None:
     assert newest is not None
     assert newest[1] == str(citation["version"]) == __version__
     assert newest[2] == str(citation["date-released"])
+
+
+def test_the_files_of_a_release_are_those_of_this_version() -> None:
+    page = (ROOT / "docs" / "how-to" / "installation.md").read_text()
+
+    assert set(re.findall(r"txtopo-(\d[\d.]*\d)[-./]", page)) == {__version__}
 
 
 def test_the_citation_has_what_its_format_requires() -> None:
