@@ -24,9 +24,9 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return maker(request, tmp_path, request.param)
 
 
-@pytest.fixture(params=(*KINDS, POSTGRESQL))
+@pytest.fixture(params=("memory", POSTGRESQL))
 def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """Make a deployment of one kind, as *make* does, or in PostgreSQL."""
+    """Make a deployment in memory, or in PostgreSQL with a real ZooKeeper."""
     return maker(request, tmp_path, request.param)
 
 

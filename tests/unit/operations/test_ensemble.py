@@ -24,7 +24,7 @@ from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalSta
 
 MEMORY = Config(zookeeper="memory")
 ODD = ["a b", "ü日本", "%2F", 'it\'s "x" <script>alert(1)</script>'.replace("/", "|"), "-", "a.b"]
-MANY = 1_000
+MANY = 200
 
 
 def config_of(zookeeper: ZooKeeperProcess, chroot: str = "", **more: str) -> Config:
@@ -66,12 +66,11 @@ def test_topologies_are_listed_whatever_their_ids(zookeeper: ZooKeeperProcess) -
 
 
 @pytest.mark.service("zookeeper")
-def test_a_thousand_topologies_are_listed_with_their_summaries(zookeeper: ZooKeeperProcess) -> None:
-    """In about half a second; one request after the other took ten times as long."""
+def test_many_topologies_are_listed_with_their_summaries(zookeeper: ZooKeeperProcess) -> None:
     config = config_of(zookeeper, "/many")
     state = ZooKeeperTransactionalState(config.zookeeper, "0", connect_timeout_s=LIMIT_S)
     for number in range(MANY):
-        state._root = f"/many/{number:04}"
+        state._root = f"/many/{number:03}"
         state._known.clear()
         Journal(state).claim_epoch({"host": "h"}, token="t")
 
@@ -79,7 +78,7 @@ def test_a_thousand_topologies_are_listed_with_their_summaries(zookeeper: ZooKee
         found = ensemble.topologies()
 
     state.close()
-    assert [each.id for each in found] == [f"{number:04}" for number in range(MANY)]
+    assert [each.id for each in found] == [f"{number:03}" for number in range(MANY)]
     assert {each.epoch for each in found} == {1}
 
 

@@ -273,8 +273,8 @@ def test_the_last_group_is_undone_whole_and_its_records_come_again(anywhere: Mak
 
 
 @pytest.mark.parametrize("opaque", [False, True])
-def test_a_group_that_one_state_lacks_is_taken_back(anywhere: Make, opaque: bool) -> None:
-    deployment = apart(anywhere(opaque, group=GROUP))
+def test_a_group_that_one_state_lacks_is_taken_back(memory: Make, opaque: bool) -> None:
+    deployment = apart(memory(opaque, group=GROUP))
 
     plan = rewind(deployment.topology(), 3, deployment.config, access=deployment.access())
     assert "undo txids 4 to 5 in state 'a.totals'" in str(plan)
