@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.small_disk import SmallDisk, small_disk
-from tests.unit.state_backends.extent import is_slow
 
 DISK_BYTES = 64 * 2**20
 _numbers = itertools.count()
@@ -18,6 +17,9 @@ _numbers = itertools.count()
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that a suite has for every store, and that are too slow for each of ours."""
+    # Its numbers are those of this run, so it is imported once that has begun.
+    from tests.unit.state_backends.extent import is_slow
+
     for item in items:
         if isinstance(item, pytest.Function) and is_slow(item.cls or object, item.originalname):
             item.add_marker(pytest.mark.slow)
