@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tests.harness.servers.spark_connect import SparkConnectServer
     from tests.harness.servers.zookeeper import ZooKeeperProcess
 
-# Our own stores are tested in full, whatever their pace is on a busy machine.
+# No suite does more or less on a busy machine; tests/unit/state_backends/extent.py says how much.
 os.environ.setdefault("TXTOPO_LONG", "1")
 
 # Quick tests come first, so that a mistake shows early. Tests of one rank share their fixtures.
@@ -237,14 +237,16 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take fewer examples of each property if only the fast tests run; collect no garbage yet."""
+    """Do less where one may, if a part of the tests is left out; collect no garbage yet."""
     gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # What a script runs in its background ignores ^C, and so would the programs of tests.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    from tests.harness.chance import be_patient, take_fewer
+    from tests.harness.chance import be_patient, leave_out_the_slow, take_fewer
 
     be_patient()
+    if left_out("slow", config):
+        leave_out_the_slow()
     if all(left_out(rank, config) for rank in RANKS):
         take_fewer()
         sys.addaudithook(refuse_processes)

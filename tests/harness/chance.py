@@ -1,4 +1,4 @@
-"""The number of examples in tests of properties: fewer if only the fast tests run."""
+"""How much tests do that could do more: the most in ``make test-all``, less in shorter runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from hypothesis import HealthCheck, settings
 # The default of hypothesis. A profile with fewer examples takes this share of every number.
 _WHOLE = 100
 FAST_SHARE = 40
+
+_whole = True
 
 
 def times(number: int) -> int:
@@ -19,6 +21,20 @@ def times(number: int) -> int:
 def examples(number: int) -> settings:
     """Return the settings of a property with *number* examples, in the fast tests fewer."""
     return settings(max_examples=times(number))
+
+
+def most(number: int, *, otherwise: int) -> int:
+    """Return *number* in a run that has the slow tests, and another number in one without them.
+
+    To be called when the tests are imported, as by the attributes of their classes.
+    """
+    return number if _whole else otherwise
+
+
+def leave_out_the_slow() -> None:
+    """Have :func:`most` return the smaller numbers. To be called before the tests are imported."""
+    global _whole
+    _whole = False
 
 
 def be_patient() -> None:

@@ -87,6 +87,7 @@ def test_a_topology_counts_into_an_installed_plug_in(
     assert list((tmp_path / "counts").glob("*.json"))
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_plug_in_pass(environment: Path) -> None:
     python = str(environment / "bin" / "python")
     tests = str(environment / "source" / "tests")

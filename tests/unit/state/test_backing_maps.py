@@ -6,7 +6,9 @@ import itertools
 
 import pytest
 
+from tests.harness.chance import most
 from tests.unit.state.backing_maps import open_comparing_map, open_map
+from tests.unit.state_backends.extent import OwnExtent
 from txtopo.plugins.stores import backing_map_factory
 from txtopo.state import register_backend
 from txtopo.testing.conformance import StateBackendSuite
@@ -15,11 +17,14 @@ pytestmark = pytest.mark.integration
 _numbers = itertools.count()
 
 
-class TestTwoMethods(StateBackendSuite):
+class OwnMapExtent(OwnExtent):
+    histories = most(40, otherwise=10)
+    keys_max = most(20_000, otherwise=1_000)
+
+
+class TestTwoMethods(OwnMapExtent, StateBackendSuite):
     fenced = False
     atomic_reader = False
-    histories = 40
-    keys_max = 20_000
 
     @pytest.fixture
     def url(self) -> str:
@@ -27,10 +32,8 @@ class TestTwoMethods(StateBackendSuite):
         return f"dict:{next(_numbers)}"
 
 
-class TestThreeMethods(StateBackendSuite):
+class TestThreeMethods(OwnMapExtent, StateBackendSuite):
     atomic_reader = False
-    histories = 40
-    keys_max = 20_000
 
     @pytest.fixture
     def url(self) -> str:

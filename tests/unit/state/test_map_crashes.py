@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.chance import times
+from tests.harness.chance import most, times
 from tests.unit.state.backing_maps import ComparingMap, DictMap, MortalComparingMap, MortalMap
 from txtopo import Fields, TransactionAttempt
 from txtopo.errors import InfrastructureError
@@ -115,6 +115,7 @@ BATCHES: list[list[Step]] = [
     [("copy", "a", "gone", 0), ("add", "n", "", 5)],
 ]
 KEYS_PUT_MAX = 20
+SECONDS_APART = most(1, otherwise=4)
 
 
 @pytest.mark.integration
@@ -125,7 +126,7 @@ def test_two_crashes_after_any_two_keys_are_taken_back(
     kind: StateKind, compares: bool, first: int
 ) -> None:
     batches = BATCHES if kind == "opaque" else [BATCHES[0]] * 3
-    for second in range(KEYS_PUT_MAX):
+    for second in range(first % SECONDS_APART, KEYS_PUT_MAX, SECONDS_APART):
         world = World(kind, compares=compares)
         world.commit(1, 0, BEFORE)
         before = folded({}, BEFORE)
@@ -142,7 +143,7 @@ def test_two_crashes_after_any_two_keys_are_taken_back(
 
 @each_map
 @pytest.mark.integration
-@pytest.mark.parametrize("seed", range(times(60)))
+@pytest.mark.parametrize("seed", range(times(most(60, otherwise=8))))
 @pytest.mark.rule("txtopo.state.map_backend", "Rules", 4)
 def test_random_histories_of_crashes_end_as_the_oracle_says(
     kind: StateKind, compares: bool, seed: int

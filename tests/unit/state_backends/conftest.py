@@ -1,4 +1,4 @@
-"""A small disk and schemas of PostgreSQL, for the tests of stores."""
+"""A small disk and schemas of PostgreSQL, for the tests of stores; which of them are slow."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ from tests.harness.servers.small_disk import SmallDisk, small_disk
 
 DISK_BYTES = 64 * 2**20
 _numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that a suite has for every store, and that are too slow for each of ours."""
+    # Its numbers are those of this run, so it is imported once that has begun.
+    from tests.unit.state_backends.extent import is_slow
+
+    for item in items:
+        if isinstance(item, pytest.Function) and is_slow(item.cls or object, item.originalname):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -11,9 +11,11 @@ import pytest
 import sqlalchemy as sa
 
 from state_backends.sql import mariadb
+from tests.harness.chance import most
 from tests.harness.servers.mariadb import MariaServer
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.state_backends.connection_suite import ConnectionSuite
+from tests.unit.state_backends.extent import OwnExtent
 from tests.unit.state_backends.patience import MARIADB_PATIENCE
 from tests.unit.state_backends.schema_suite import SchemaSuite
 from txtopo import Fields
@@ -26,6 +28,7 @@ from txtopo.errors import (
 from txtopo.state import Count, Min, State, open_state
 from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
 from txtopo.testing.conformance.driver import StateDriver, claim_of
+from txtopo.testing.conformance.pace import DEATHS_MIN
 
 pytestmark = pytest.mark.service("mariadb")
 _numbers = itertools.count()
@@ -46,7 +49,7 @@ class TestMillionKeys(MillionKeysSuite):
     pass
 
 
-class TestStateBackend(StateBackendSuite):
+class TestStateBackend(OwnExtent, StateBackendSuite):
     refused = frozenset(
         {
             *("nan", "infinity", "negative zero"),
@@ -54,10 +57,10 @@ class TestStateBackend(StateBackendSuite):
         }
     )
     # Each takes 60 ms; two hundred are tried on the stores without a server.
-    histories = 40
-    deaths = 4
+    histories = most(40, otherwise=10)
+    deaths = DEATHS_MIN
     # A million are tried by the slow tests.
-    keys_max = 20_000
+    keys_max = most(20_000, otherwise=1_000)
 
 
 class TestSchema(SchemaSuite):

@@ -14,8 +14,10 @@ import sqlalchemy as sa
 
 from state_backends.sql import mariadb_log
 from state_backends.sql.backend import SqlBackend
+from tests.harness.chance import most
 from tests.harness.servers.mariadb import MariaServer
 from tests.harness.servers.tcp_proxy import TcpProxy
+from tests.unit.state_backends.extent import OwnExtent
 from tests.unit.state_backends.log_suite import LogSuite
 from tests.unit.state_backends.log_sums_suite import LogSumsSuite
 from tests.unit.state_backends.logs import KEY, asked, counted, dialect_of, fold, folder_of
@@ -26,6 +28,7 @@ from txtopo.state import Count, State, open_state
 from txtopo.state.log_mode import SEGMENTS_OF_A_TIER, BackgroundTask
 from txtopo.testing.conformance import AggregateStateSuite
 from txtopo.testing.conformance.driver import StateDriver
+from txtopo.testing.conformance.pace import DEATHS_MIN
 
 pytestmark = pytest.mark.service("mariadb")
 _numbers = itertools.count()
@@ -37,17 +40,17 @@ def url(mariadb: MariaServer) -> str:
     return mariadb.create_database(f"logs{next(_numbers)}")
 
 
-class TestLog(AggregateStateSuite):
+class TestLog(OwnExtent, AggregateStateSuite):
     mode = "log"
-    deaths = 4
+    deaths = DEATHS_MIN
     refused = frozenset(
         {
             *("nan", "infinity", "negative zero"),
             *("surrogates in keys", "surrogates in strings"),
         }
     )
-    histories = 20
-    keys_max = 20_000
+    histories = most(20, otherwise=10)
+    keys_max = most(20_000, otherwise=1_000)
 
 
 class TestSums(LogSumsSuite):

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from state_backends.memory import MemoryBackend
-from tests.harness.chance import times
+from tests.harness.chance import most, times
 from tests.unit.test_layout import ROOT
 from txtopo.errors import TopologyError
 from txtopo.state import State, open_state
@@ -48,7 +48,7 @@ def test_a_page_tells_how_many_tests_the_suite_has(request: pytest.FixtureReques
 
 @pytest.mark.integration
 class TestManyKeys(SizeSuite):
-    pass
+    keys_max = most(100_000, otherwise=10_000)
 
 
 @pytest.mark.slow

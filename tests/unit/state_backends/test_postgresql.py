@@ -9,9 +9,12 @@ import pytest
 import sqlalchemy as sa
 
 from state_backends.sql import postgresql
+from state_backends.sql.postgresql import COPIED_ROWS_MIN
+from tests.harness.chance import most
 from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.state_backends.connection_suite import ConnectionSuite
+from tests.unit.state_backends.extent import OwnExtent
 from tests.unit.state_backends.patience import POSTGRESQL_PATIENCE
 from tests.unit.state_backends.schema_suite import SchemaSuite
 from txtopo.errors import (
@@ -22,6 +25,7 @@ from txtopo.errors import (
 from txtopo.state import State, open_state
 from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
 from txtopo.testing.conformance.driver import StateDriver
+from txtopo.testing.conformance.pace import DEATHS_MIN
 
 pytestmark = pytest.mark.service("postgresql")
 
@@ -36,7 +40,7 @@ def state(url: str) -> State:
     return open_state(url, table="counts")
 
 
-class TestStateBackend(StateBackendSuite):
+class TestStateBackend(OwnExtent, StateBackendSuite):
     refused = frozenset(
         {
             "nul in keys",
@@ -47,8 +51,9 @@ class TestStateBackend(StateBackendSuite):
         }
     )
     # Each takes 80 ms; two hundred are tried on the stores without a server.
-    histories = 40
-    deaths = 4
+    histories = most(40, otherwise=10)
+    deaths = DEATHS_MIN
+    many = COPIED_ROWS_MIN + 500
 
 
 @pytest.mark.slow

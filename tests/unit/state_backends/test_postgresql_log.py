@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
+from state_backends.sql.postgresql import COPIED_ROWS_MIN
+from tests.harness.chance import most
+from tests.unit.state_backends.extent import OwnExtent
 from tests.unit.state_backends.log_suite import LogSuite
 from tests.unit.state_backends.log_sums_suite import LogSumsSuite
 from tests.unit.state_backends.logs import summed
@@ -13,6 +16,7 @@ from txtopo.errors import ValueRefusedError
 from txtopo.state import State
 from txtopo.testing.conformance import AggregateStateSuite
 from txtopo.testing.conformance.driver import StateDriver
+from txtopo.testing.conformance.pace import DEATHS_MIN
 
 pytestmark = pytest.mark.service("postgresql")
 
@@ -22,13 +26,14 @@ def url(postgresql_schema: str) -> str:
     return postgresql_schema
 
 
-class TestLog(AggregateStateSuite):
+class TestLog(OwnExtent, AggregateStateSuite):
     mode = "log"
-    deaths = 4
+    deaths = DEATHS_MIN
     refused = frozenset(
         {"nul in keys", "nul in strings", "surrogates in keys", "surrogates in strings"}
     )
-    histories = 40
+    histories = most(40, otherwise=10)
+    many = COPIED_ROWS_MIN + 500
 
 
 class TestSums(LogSumsSuite):

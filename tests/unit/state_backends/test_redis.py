@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import pytest
 
+from state_backends.redis.backend import ROWS_AT_ONCE
+from tests.harness.chance import most
 from tests.harness.servers.redis import RedisServer
+from tests.unit.state_backends.extent import OwnExtent
 from txtopo.testing.conformance import BackingMapSuite, StateBackendSuite
 from txtopo.testing.conformance.map_fixtures import OpenMap
 
 pytestmark = pytest.mark.service("redis")
 
 
-class TestRedis(StateBackendSuite):
-    histories = 100
-    keys_max = 40_000
+class TestRedis(OwnExtent, StateBackendSuite):
+    histories = most(100, otherwise=20)
+    keys_max = most(40_000, otherwise=ROWS_AT_ONCE + 1)
 
     @pytest.fixture
     def url(self, redis_server: RedisServer) -> str:
         return redis_server.empty()
 
 
-class TestRedisMap(StateBackendSuite):
+class TestRedisMap(OwnExtent, StateBackendSuite):
     fenced = False
     atomic_reader = False
-    histories = 60
-    keys_max = 20_000
+    histories = most(60, otherwise=10)
+    keys_max = most(20_000, otherwise=1_000)
 
     @pytest.fixture
     def url(self, redis_server: RedisServer) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.state_backends.extent import OwnExtent
 from tests.unit.state_backends.schema_suite import SchemaSuite
 from txtopo.errors import (
     StateUsageError,
@@ -30,7 +31,7 @@ def state(url: str) -> State:
     return open_state(url, table="counts")
 
 
-class TestStateBackend(StateBackendSuite):
+class TestStateBackend(OwnExtent, StateBackendSuite):
     refused = frozenset({"nan", "negative zero", "surrogates in keys", "surrogates in strings"})
     decimal_digits = 18
 

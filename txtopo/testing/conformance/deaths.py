@@ -127,22 +127,21 @@ class Deaths:
         """Let a writer die before and after the step at which its write is there, and elsewhere.
 
         What is atomic has one such step: before it there is nothing of the write, and after it the
-        whole. So it is looked for by halves. If there is a part of the write for some steps, one of
-        the halves ends there. As many as *most* further deaths are spread over all calls.
+        whole. So it is looked for by halves, first among the calls, of which nearly always one
+        writes. If there is a part of the write for some steps, one of the halves ends there. As
+        many as *most* further deaths are spread over all calls.
         """
         done(self.work())
         self.ended()
         steps = steps_of(self.work())
         self.ended()
-        below, above = -1, len(steps.places)
-        while above - below > 1:
-            middle = (below + above) // 2
-            if self._landed_at(steps, middle):
-                above = middle
-            else:
-                below = middle
+        landed = cache(partial(self._landed_at, steps))
+        below, above = _halved(steps.calls, -1, len(steps.places), landed)
+        if above < len(steps.places) and above - below > 1 and not landed(above - 1):
+            below = above - 1  # the call itself has written
+        _halved(range(below + 1, above), below, above, landed)
         for step in spread(steps.calls, most):
-            self._landed_at(steps, step)
+            landed(step)
 
     def at_any_time(self) -> None:
         """Let writers die closer and closer to the moment at which the write is there.
@@ -175,6 +174,20 @@ def spread(items: Sequence[int], most: int) -> Sequence[int]:
     if len(items) <= most:
         return items
     return [items[at * (len(items) - 1) // max(1, most - 1)] for at in range(most)]
+
+
+def _halved(
+    steps: Sequence[int], below: int, above: int, landed: Callable[[int], bool]
+) -> tuple[int, int]:
+    """Return the steps, or the bounds, between which the write comes to be there."""
+    low, high = -1, len(steps)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if landed(steps[middle]):
+            high = middle
+        else:
+            low = middle
+    return (below if low < 0 else steps[low]), (above if high == len(steps) else steps[high])
 
 
 def _time(work: Work) -> float:

@@ -39,7 +39,7 @@ _HISTORIES_S, _KEYS_S, _MANY_S, _DEATHS_S = 12.0, 6.0, 6.0, 1.0
 # What a death costs: the fork, and two starts with their commits.
 _FORK_S, _DEATH_OPENS, _DEATH_COMMITS = 0.02, 2.0, 4.0
 # How many writers a test of deaths has, on an average, besides those that are spread over calls.
-_DYING, _DEATHS_SPREAD = 11.0, 0.6
+_DYING, _DEATHS_SPREAD = 7.0, 0.6
 # What is timed: keys of a commit that is not small, and when to time one that is large.
 _SOME, _FAST_S = 100, 0.1
 

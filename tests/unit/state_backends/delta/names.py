@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from tests.harness.chance import most
+from tests.unit.state_backends.extent import OwnExtent
 from txtopo import Fields
 from txtopo.errors import TopologyError
 from txtopo.state import Count, open_state
-from txtopo.testing.conformance.driver import Drive, StoreFixtures
-from txtopo.testing.conformance.pace import Extent
+from txtopo.testing.conformance.driver import Drive
+from txtopo.testing.conformance.pace import DEATHS_MIN, Extent
 
 
-class DeltaNames(StoreFixtures):
+class DeltaNames(OwnExtent):
     """The subject of both suites; smaller ones than the default, since each commit is a file."""
 
     refused = frozenset({"surrogates in keys", "surrogates in strings"})
-    histories = 4
-    keys_max = 20_000
-    deaths = 4
+    histories = most(4, otherwise=2)
+    keys_max = most(20_000, otherwise=1_000)
+    deaths = DEATHS_MIN
 
     @pytest.mark.parametrize("name", ['we"ird', "two words", "a,b", "x=y", "brackets()"])
     def test_names_are_quoted(self, url: str, drive: Drive, extent: Extent, name: str) -> None:

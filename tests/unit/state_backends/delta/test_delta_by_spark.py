@@ -52,6 +52,7 @@ def merge(store: StateDriver, txid: int, rows: list[tuple[str, int]], attempt: i
 class TestBySpark(StoreFixtures):
     """Each merge of Spark's costs 5 s of processor time here, so there are few."""
 
+    @pytest.mark.slow
     def test_replays_of_both_writers_undo_each_other(self, counts: State, drive: Drive) -> None:
         store = drive(counts)
 
@@ -72,7 +73,7 @@ class TestBySpark(StoreFixtures):
         self, counts: State, drive: Drive
     ) -> None:
         old = drive(counts, epoch=1)
-        merge(old, 1, [("a", 1)], attempt=2)
+        old.merge(1, [("a", 1)], attempt=2)
         for late in (old.merge, lambda *a: merge(old, *a)):
             with pytest.raises(FencedError):
                 late(1, [("a", 9)], 1)

@@ -16,6 +16,7 @@ from state_backends.delta import backend, durability
 from state_backends.delta.failures import translated
 from state_backends.delta.merging import delete_rows
 from state_backends.delta.tables import ledger_of, packed, unpacked
+from tests.harness.chance import most
 from tests.unit.state_backends.delta.tables import COUNTED, log_of, seen, table_of
 from txtopo import Fields, TransactionAttempt
 from txtopo.errors import (
@@ -45,7 +46,8 @@ def test_every_version_of_the_table_is_the_fold_of_the_batches_of_its_ledger(
     chance = random.Random(7)
     folds: list[dict[str, int]] = [{}]
     cuts: dict[tuple[int, int], dict[str, int]] = {}
-    for txid in range(1, 41):
+    txids = most(40, otherwise=15)
+    for txid in range(1, txids + 1):
         for attempt in range(chance.randint(1, 3)):
             batch = {key: chance.randint(1, 9) for key in chance.sample("abcdefgh", 3)}
             store.merge(txid, list(batch.items()), attempt)
@@ -57,7 +59,7 @@ def test_every_version_of_the_table_is_the_fold_of_the_batches_of_its_ledger(
     store.close()
 
     newest = table_of(store)
-    assert newest.version() > 80
+    assert newest.version() > 2 * txids
     for version in range(newest.version() + 1):
         table = DeltaTable(newest.table_uri, version=version)
         held = ledger_of(table, "counts")

@@ -1,4 +1,4 @@
-"""The suites of deaths on what is not atomic, and on what is whole; run by ``test_dying.py``.
+"""What notices deaths, on what is not atomic and on what is whole; run by ``test_dying.py``.
 
 Pytest collects it only when it is named.
 """
@@ -18,6 +18,7 @@ from tests.unit.testing.conformance.dying_stores import (
     SqliteRows,
     TextFiles,
 )
+from tests.unit.testing.conformance.noticing import noticing
 from txtopo.state import register_backend
 from txtopo.testing.conformance.driver import StoreFixtures
 from txtopo.testing.conformance.dying_suites import DyingPutsSuite, DyingSuite, RaisingSuite
@@ -73,22 +74,27 @@ def suite_of(kind: Any) -> tuple[type, type]:
     return _Nodes, DyingEnsembleSuite
 
 
-def only(fixtures: type, suites: tuple[type, ...], tests: set[str], **body: Any) -> type:
-    """Return suites with a few of their tests, since a death takes some hundredths of a second."""
-    names = {name for suite in suites for name in vars(suite) if name.startswith("test_")}
-    return type("Only", (fixtures, *suites), {**dict.fromkeys(names - tests), **body})
+def is_slow(kind: Any) -> bool:
+    """Return whether a clock kills the writers: how many of them notice depends on the machine."""
+    return "at_any_time" in kind.fails
 
 
 for _name, _kind in BROKEN.items():
-    _fixtures, _suite = suite_of(_kind)
-    _deaths = {"deaths": _kind.deaths} if issubclass(_kind, SqliteRows) else {}
-    _test = _kind.fails.partition("[")[0]
-    globals()[f"Test{_name}"] = only(_fixtures, (_suite,), {_test}, store=_kind, **_deaths)
+    _body = {"deaths": _kind.deaths} if issubclass(_kind, SqliteRows) else {}
+    if is_slow(_kind):
+        _body["pytestmark"] = pytest.mark.slow
+    globals()[f"Test{_name}"] = noticing(
+        _name, suite_of(_kind), [_kind.fails], store=_kind, **_body
+    )
 
 # Nothing is broken in these, so they pass the tests at which the others fail.
-_noticing = {kind.fails.partition("[")[0] for kind in BROKEN.values()}
+_notices = [kind.fails for kind in BROKEN.values() if not is_slow(kind)]
+_late = [kind.fails for kind in BROKEN.values() if is_slow(kind)]
 _stores = DyingSuite, DyingPutsSuite, DyingExpirySuite, RaisingSuite
 _maps = DyingMapSuite, RaisingMapSuite
-TestSqliteRows = only(_InAFile, _stores, _noticing)
-TestComparingFiles = only(_InFiles, _maps, _noticing, store=ComparingFiles)
-TestFileEnsemble = only(_Nodes, (DyingEnsembleSuite,), _noticing)
+TestSqliteRows = noticing("SqliteRows", (_InAFile, *_stores), _notices)
+TestSlowSqliteRows = noticing(
+    "SlowSqliteRows", (_InAFile, *_stores), _late, pytestmark=pytest.mark.slow
+)
+TestComparingFiles = noticing("ComparingFiles", (_InFiles, *_maps), _notices, store=ComparingFiles)
+TestFileEnsemble = noticing("FileEnsemble", (_Nodes, DyingEnsembleSuite), _notices)

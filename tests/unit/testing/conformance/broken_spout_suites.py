@@ -1,4 +1,4 @@
-"""The suite on each broken spout, and on one that is whole; run by ``test_broken_spouts.py``.
+"""What notices, on each broken spout and on one that is whole; run by ``test_broken_spouts.py``.
 
 Pytest collects it only when it is named.
 """
@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.testing.conformance import broken_spouts
 from tests.unit.testing.conformance.broken_spouts import Whole
+from tests.unit.testing.conformance.noticing import noticing
 from tests.unit.testing.conformance.spout_sources import MemorySource
 from txtopo.testing.conformance import SpoutSource, SpoutSuite
 
@@ -29,16 +30,10 @@ class _Spout:
         return self.kind()
 
 
-class TestWhole(_Spout, SpoutSuite):
-    """Nothing is broken here, and the suite is whole."""
-
-
-def suite_with(test: str) -> type:
-    """Return the part of the suite that has a test."""
-    (found,) = [part for part in SpoutSuite.__mro__ if test in vars(part)]
-    return found
-
-
+_bases = (_Spout, SpoutSuite)
 for _name, _kind in BROKEN.items():
-    _parts = (_Spout, suite_with(_kind.fails))
-    globals()[f"Test{_name}"] = type(f"Test{_name}", _parts, {"kind": _kind})
+    globals()[f"Test{_name}"] = noticing(_name, _bases, [_kind.fails], kind=_kind)
+
+# Nothing is broken here, so it passes the tests at which the others fail.
+_notices = [kind.fails for kind in BROKEN.values()]
+TestWhole = noticing("Whole", _bases, _notices)

@@ -1,4 +1,4 @@
-"""The suite on each broken store, and on one that is whole; run by ``test_state_backend.py``.
+"""What notices, on each broken store and on one that is whole; run by ``test_state_backend.py``.
 
 Pytest collects it only when it is named.
 """
@@ -18,6 +18,7 @@ from tests.unit.testing.conformance.broken_store import (
     BrokenStores,
     StoreWithoutGroups,
 )
+from tests.unit.testing.conformance.noticing import noticing
 from txtopo.state import register_backend
 from txtopo.testing.conformance import StateBackendSuite
 from txtopo.testing.conformance.combining_suites import HistorySuite, PutHistorySuite
@@ -47,10 +48,6 @@ class _Small(StoreFixtures):
         return f"{scheme}:{request.node.name}"
 
 
-class TestBrokenStore(_Small, StateBackendSuite):
-    """Nothing is broken here, and the suite is whole."""
-
-
 class TestRefusesLessThanItSays(_Small, PutRefusalSuite):
     refused = frozenset({"nan"})
 
@@ -69,7 +66,10 @@ def suite_with(test: str) -> type[StoreFixtures]:
     return found
 
 
-# Of the suite, each gets the part that has to notice: the whole of it on each takes a minute.
 for _name, _kind in BROKEN.items():
     _parts = (_Small, suite_with(_kind.fails))
-    globals()[f"Test{_name}"] = type(f"Test{_name}", _parts, {"store": _kind})
+    globals()[f"Test{_name}"] = noticing(_name, _parts, [_kind.fails], store=_kind)
+
+# Nothing is broken here, so it passes the tests at which the others fail.
+_notices = [kind.fails for kind in BROKEN.values()]
+TestBrokenStore = noticing("BrokenStore", (_Small, StateBackendSuite), _notices)

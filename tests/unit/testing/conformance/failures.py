@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from tests.harness.chance import most
+
 Failures = Mapping[str, Mapping[str, str]]
 
 
-def failures_of(suites: str, folder: Path) -> Failures:
-    """Run the suites of a file of this folder, all in one process of their own.
+def failures_of(suites: Sequence[Path], folder: Path) -> Failures:
+    """Run the suites of files, all in one process of their own; the slow ones in test-all alone.
 
     Returns:
         What failed with which words, by suite and test.
     """
-    report, path = folder / "report.xml", Path(__file__).with_name(suites)
-    command = [sys.executable, "-m", "pytest", str(path), "-q", "-p", "no:cacheprovider"]
+    report = folder / "report.xml"
+    command = [sys.executable, "-m", "pytest", *map(str, suites), "-q", "-p", "no:cacheprovider"]
+    if not most(1, otherwise=0):
+        command += ["-m", "not slow"]
     done = subprocess.run(
         [*command, f"--junitxml={report}"], capture_output=True, text=True, check=False
     )

@@ -5,16 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.testing.conformance.broken_spout_suites import BROKEN
-from tests.unit.testing.conformance.failures import Failures, failures_of
+from tests.unit.testing.conformance.failures import Failures
 from txtopo.testing.conformance import SpoutRule, SpoutSuite
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def failures(tmp_path_factory: pytest.TempPathFactory) -> Failures:
-    """What failed with which words, by suite and test: all suites in one process of their own."""
-    return failures_of("broken_spout_suites.py", tmp_path_factory.mktemp("broken"))
 
 
 def test_a_spout_that_is_whole_passes(failures: Failures) -> None:

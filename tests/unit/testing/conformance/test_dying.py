@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from _pytest.mark import ParameterSet
 
-from tests.unit.testing.conformance.broken_dying_suites import BROKEN
-from tests.unit.testing.conformance.failures import Failures, failures_of
+from tests.unit.testing.conformance.broken_dying_suites import BROKEN, is_slow
+from tests.unit.testing.conformance.failures import Failures
 from txtopo.testing.conformance import EnsembleRule, MapRule, Rule
 
 RULES = (Rule, MapRule, EnsembleRule)
@@ -14,18 +15,20 @@ RULES = (Rule, MapRule, EnsembleRule)
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
 
 
-@pytest.fixture(scope="module")
-def failures(tmp_path_factory: pytest.TempPathFactory) -> Failures:
-    """What failed with which words, by suite and test: all suites in one process of their own."""
-    return failures_of("broken_dying_suites.py", tmp_path_factory.mktemp("broken"))
+def _slow(name: str) -> ParameterSet:
+    return pytest.param(name, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("name", ["SqliteRows", "ComparingFiles", "FileEnsemble"])
+@pytest.mark.parametrize(
+    "name", ["SqliteRows", _slow("SlowSqliteRows"), "ComparingFiles", "FileEnsemble"]
+)
 def test_what_is_whole_passes(failures: Failures, name: str) -> None:
     assert failures[name] == {}
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize(
+    "name", [_slow(name) if is_slow(kind) else name for name, kind in BROKEN.items()]
+)
 def test_what_is_not_atomic_fails_at_its_rule(failures: Failures, name: str) -> None:
     kind = BROKEN[name]
 

@@ -1,0 +1,53 @@
+"""How much the suites do with our own stores: the same on each machine, and more in test-all."""
+
+from __future__ import annotations
+
+from tests.harness.chance import most
+from txtopo.testing.conformance.driver import StoreFixtures
+from txtopo.testing.conformance.dying_suites import DyingPutsSuite
+from txtopo.testing.conformance.pace import (
+    DEATHS_MAX,
+    DEATHS_MIN,
+    HISTORIES_MAX,
+    HISTORIES_MIN,
+    KEYS_MAX,
+    MANY_MAX,
+)
+
+
+class OwnExtent(StoreFixtures):
+    """Stands before the suite among the bases of a store's class.
+
+    ``tests/unit/testing/conformance`` shows that the lower limits find each store that is broken.
+    A store that writes many rows in another way than a few overrides the number at which it does.
+    """
+
+    histories = most(HISTORIES_MAX, otherwise=HISTORIES_MIN)
+    keys_max = most(KEYS_MAX, otherwise=1_000)
+    many = most(MANY_MAX, otherwise=50)
+    deaths = most(DEATHS_MAX, otherwise=DEATHS_MIN)
+
+
+SLOW_DEATHS = frozenset(
+    {
+        "test_a_transactional_merge_whose_writer_dies_is_added_once",
+        "test_a_group_whose_writer_dies_is_there_whole_or_not_at_all",
+        "test_a_large_merge_whose_writer_dies_at_any_time_is_there_whole_or_not_at_all",
+        "test_a_put_whose_writer_dies_is_there_whole_or_not_at_all",
+        "test_a_large_put_whose_writer_dies_at_any_time_is_there_whole_or_not_at_all",
+    }
+)
+"""What runs in ``make test-all`` alone: some fifteen processes each, and the clock kills two of
+them. Writers die in a merge, a redo, a first start, a change of the table and an expiry all the
+same.
+"""
+
+REDO_OF_MERGES = "test_a_redo_whose_writer_dies_leaves_one_of_both_attempts"
+"""The same of a store whose redo of final values is tried."""
+
+
+def is_slow(suite: type, test: str) -> bool:
+    """Return whether a test of one of our stores runs in ``make test-all`` alone."""
+    if not issubclass(suite, OwnExtent):
+        return False
+    return test in SLOW_DEATHS or (test == REDO_OF_MERGES and issubclass(suite, DyingPutsSuite))
