@@ -28,7 +28,7 @@ from tests.faults.simulated.faults_page import (
     order_lines,
 )
 from tests.faults.simulated.one_core import handoff_on_one_core, take_core
-from tests.faults.simulated.two_coordinators import orders, run_order
+from tests.faults.simulated.two_coordinators import outcomes
 from tests.harness.report_page import write_section
 from tests.harness.servers.postgresql import PostgresServer, find_binaries
 from txtopo.state.backend import StateKind
@@ -100,8 +100,8 @@ def run_orders(kind: StateKind, part: int, groups: bool) -> Interleavings:
     result = Interleavings(kind, groups)
     with handoff_on_one_core() as handoff:
         for apart in (False, True):
-            for order in orders(kind, handoff, part=part, parts=PARTS, apart=apart, groups=groups):
-                outcome = run_order(order, handoff)
+            part_of = {"part": part, "parts": PARTS}
+            for order, outcome in outcomes(kind, handoff, apart=apart, groups=groups, **part_of):
                 result.runs += 1
                 if not apart:
                     result.points += order.b is None

@@ -1,7 +1,8 @@
-"""Seeds that once found a bug, named for it. None of them may find it again.
+"""Seeds that find bugs. None of them may find one in the tree as it is.
 
-What a seed draws changes when a kind of fault or a setting is added; then the bug is planted once
-more and the entry gets the seed that finds it now. ``make mutants`` does that for most of them.
+Some once found a bug of txtopo and are named for it; the others find bugs that are planted. What a
+seed draws changes when a kind of fault or a setting is added. Then the bug is planted once more and
+the entry gets the seed that finds it now: ``make mutants`` does that for those that it plants.
 """
 
 from __future__ import annotations
@@ -37,6 +38,15 @@ GROUPS = {
 }
 """Settings with which most seeds commit groups."""
 
+SEEDS_OF_PLANTED = (
+    *(0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 13, 17, 19, 20, 27, 29, 31, 34, 37, 39, 40, 43, 47, 51),
+    *(61, 69, 76, 83, 88, 101, 135, 136, 165, 174, 211, 220, 338),
+)
+"""With each planted bug that the simulator catches alone, one of these fails."""
+
+SEEDS_OF_GROUPS = (7, 10, 15, 17, 63, 72)
+"""With :data:`GROUPS` they write groups, do some of them again, and adopt one at a takeover."""
+
 NAMED_SEEDS = (
     NamedSeed("a question for the leadership goes on after the run has closed its client", 53),
     NamedSeed("a late envelope of the processing phase ends the run in the commit phase", 1653),
@@ -52,6 +62,12 @@ NAMED_SEEDS = (
         "a group is pinned as it began, though less of it was sent to the states", 17, GROUPS
     ),
 )
+
+SLOT_SEEDS_OF_PLANTED = (0, 1, 3, 4, 5, 53, 238)
+"""With each planted bug of resident slots, one of these fails."""
+
+SLOT_SEEDS_OF_TABLES = (31, 67, 137, 215, 276, 294)
+"""With the others they pass every entry of both tables, and have each kind of fault and of end."""
 
 NAMED_SLOT_SEEDS = (
     NamedSeed(

@@ -1,4 +1,8 @@
-"""Every crash point at three txids, both kinds, one state and two, in three kinds of stores."""
+"""Every crash point at three txids, both kinds, one state and two, in three kinds of stores.
+
+``make test`` dies at each of them once with either kind, in memory, and in databases at those of a
+write and of a claim. ``make faults`` and ``make test-all`` run the whole matrix.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from tests.faults.simulated.cell_databases import Memory, PostgresqlSchemas, SqliteFiles, StoreKind
-from tests.faults.simulated.crash_cells import POINTS, Cell, cells
+from tests.faults.simulated.crash_cells import GROUP_TXIDS, POINTS, Cell, cells
 from tests.faults.simulated.crash_run import run_cell
 from tests.faults.simulated.one_core import handoff_on_one_core
 from tests.harness.servers.postgresql import PostgresServer
@@ -29,18 +33,34 @@ STORES = {
     "sqlite": (),
     "postgresql": (pytest.mark.service("postgresql"),),
 }
-QUICK_TXID = 3
-"""The txid at which databases are tried in ``make test``, with opaque states alone; the
-others take minutes and differ in little that a database knows of. ``make faults`` and ``make
-test-all`` try all."""
+QUICK = (("opaque", 2), ("transactional", 1))
+"""The kinds and numbers of states at which ``make test`` dies: two can differ, and one cannot."""
+TURNS = {1: 3, GROUP_TXIDS: 2}
+"""By the size of groups, the how manieth commit it dies in: others were before, and more follow."""
+
+
+def is_quick(cell: Cell, store: str) -> bool:
+    """Whether a cell is one of ``make test``."""
+    if cell.turn != TURNS[cell.size]:
+        return False
+    if store == "memory":
+        return (cell.kind, cell.states) in QUICK
+    # A database knows of no other points, and nothing of how many txids are in a write.
+    return (cell.kind, cell.states) == QUICK[0] and cell.state is not None and cell.size == 1
 
 
 def _runs() -> Iterator[object]:
     for store, marks in STORES.items():
         for cell in cells():
-            slow = store != "memory" and (cell.txid != QUICK_TXID or cell.kind != "opaque")
-            more = (pytest.mark.slow,) if slow else ()
+            more = () if is_quick(cell, store) else (pytest.mark.slow,)
             yield pytest.param(cell, store, marks=(*marks, *more), id=f"{cell}-{store}")
+
+
+def test_each_point_with_each_story_is_died_at_in_make_test() -> None:
+    every = {(cell.point, cell.story, cell.size) for cell in cells()}
+    quick = [cell for cell in cells() if is_quick(cell, "memory")]
+
+    assert {(cell.point, cell.story, cell.size) for cell in quick} == every
 
 
 @pytest.fixture(scope="module")

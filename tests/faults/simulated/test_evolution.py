@@ -34,7 +34,10 @@ from txtopo.testing.simulation.world import SimulatedProcess, World
 from txtopo.topology.graph import fingerprint
 
 pytestmark = pytest.mark.integration
-SEEDS = range(60)
+QUICK_SEEDS = 8
+SEEDS = [
+    pytest.param(seed, marks=() if seed < QUICK_SEEDS else pytest.mark.slow) for seed in range(60)
+]
 CHANGE_SALT = 0xC4A9
 FROZEN_S = 20.0
 """Longer than a session, so that another process leads meanwhile."""

@@ -1,34 +1,33 @@
-"""Resident slots: three hundred seeds, and every seed that once found a bug."""
+"""Resident slots: the seeds that find planted bugs, a few fresh ones, and what once found a bug.
+
+``make test-all`` runs three hundred besides.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from enum import Enum
 
 import pytest
 
-from tests.faults.simulated.named_seeds import NAMED_SLOT_SEEDS, NamedSeed
+from tests.faults.simulated.fresh_seeds import fresh_seeds
+from tests.faults.simulated.named_seeds import (
+    NAMED_SLOT_SEEDS,
+    SLOT_SEEDS_OF_PLANTED,
+    SLOT_SEEDS_OF_TABLES,
+    NamedSeed,
+)
 from txtopo.runtime.resident import orders, supervisor
 from txtopo.testing.simulation.faults import SlotFaults
-from txtopo.testing.simulation.slot_command import run_slot_seeds
-from txtopo.testing.simulation.slots import SlotScenario, simulate_slots
+from txtopo.testing.simulation.slot_command import judged, run_slot_seeds
+from txtopo.testing.simulation.slots import SlotScenario, SlotVerdict, simulate_slots
 
 pytestmark = pytest.mark.integration
 SEEDS = 300
 # Each of them ends the run, so a seed passes one at the most. The tests of the supervisor have all.
 LAST = {supervisor.EndRequested, supervisor.JobFailed}
-
-
-def test_no_seed_breaks_a_promise() -> None:
-    verdicts = run_slot_seeds(range(SEEDS), processes=len(os.sched_getaffinity(0)))
-
-    failed = [SlotScenario.drawn(each.seed).command() for each in verdicts if each.violations]
-    assert not failed, "\n".join(failed)
-    happened = sum((Counter(each.faults) for each in verdicts), Counter[str]())
-    assert set(happened) == set(SlotFaults.kinds()), "the seeds test too little"
-    ends = {each.ended.partition("(")[0] for each in verdicts}
-    assert {"everything is done", "SlotUnavailable", "goes on with another carrier"} <= ends
 
 
 class Passed(dict[tuple[Enum, type], Enum]):
@@ -43,20 +42,46 @@ class Passed(dict[tuple[Enum, type], Enum]):
         return super().__getitem__(key)
 
 
-def test_the_seeds_pass_every_entry_of_both_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seeds_break_no_promise_and_pass_every_entry_of_both_tables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """So a line of the protocol that is wrong has a seed that sees it."""
     tables = []
     for machine in (supervisor, orders):
         tables.append(Passed(machine.AFTER))
         monkeypatch.setattr(machine, "AFTER", tables[-1])
-    wanted = {entry for table in tables for entry in table if entry[1] not in LAST}
-    left, seed = set(wanted), 0
-    while left and seed < SEEDS:
-        simulate_slots(SlotScenario.drawn(seed))
-        left = wanted.difference(*(table.used for table in tables))
-        seed += 1
 
-    assert left == set()
+    verdicts = [judged((), seed) for seed in (*SLOT_SEEDS_OF_PLANTED, *SLOT_SEEDS_OF_TABLES)]
+
+    judge(verdicts)
+    wanted = {entry for table in tables for entry in table if entry[1] not in LAST}
+    assert wanted.difference(*(table.used for table in tables)) == set()
+
+
+def test_no_fresh_seed_breaks_a_promise() -> None:
+    verdicts = [judged((), seed) for seed in fresh_seeds()]
+
+    assert failed_of(verdicts) == []
+
+
+@pytest.mark.slow
+def test_none_of_three_hundred_seeds_breaks_a_promise() -> None:
+    judge(run_slot_seeds(range(SEEDS), processes=len(os.sched_getaffinity(0))))
+
+
+def judge(verdicts: Iterable[SlotVerdict]) -> None:
+    """Let no seed break a promise, and the seeds together have every kind of fault and of end."""
+    verdicts = list(verdicts)
+    assert failed_of(verdicts) == []
+    happened = sum((Counter(each.faults) for each in verdicts), Counter[str]())
+    assert set(happened) == set(SlotFaults.kinds()), "the seeds test too little"
+    ends = {each.ended.partition("(")[0] for each in verdicts}
+    assert {"everything is done", "SlotUnavailable", "goes on with another carrier"} <= ends
+
+
+def failed_of(verdicts: Iterable[SlotVerdict]) -> list[str]:
+    """Return the command that runs again each seed that broke a promise."""
+    return [SlotScenario.drawn(each.seed).command() for each in verdicts if each.violations]
 
 
 @pytest.mark.parametrize("named", NAMED_SLOT_SEEDS, ids=lambda named: named.found)

@@ -18,6 +18,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 from txtopo.config import Config
 from txtopo.errors import FencedError, ForeignEnsembleError
@@ -233,7 +234,7 @@ def run_order(order: Order, handoff: ThreadHandoff) -> Outcome:
     with quiet():
         history = world.run(CHAOS_S)
     if order.apart:
-        return _outcome(world, list(_wrong_apart(world, order, handoff)))
+        return _outcome(world, list(_wrong_apart(world, order)))
     evidence = Evidence(
         topology_id=topology.id,
         history=history,
@@ -266,7 +267,7 @@ def _outcome(world: OrderedWorld, wrong: list[str]) -> Outcome:
     )
 
 
-def _wrong_apart(world: OrderedWorld, order: Order, handoff: ThreadHandoff) -> Iterator[str]:
+def _wrong_apart(world: OrderedWorld, order: Order) -> Iterator[str]:
     """Yield what is wrong if the two have a ZooKeeper each.
 
     Both count alike, so their attempts have the same names, and the checkers mix them up. What can
@@ -275,7 +276,7 @@ def _wrong_apart(world: OrderedWorld, order: Order, handoff: ThreadHandoff) -> I
     """
     yield from world.leftovers.found
     (table,) = world.history.stores
-    got, expected = visible(world.history.stores[table]), _alone(order, handoff)
+    got, expected = visible(world.history.stores[table]), _alone(order.kind, order.groups)
     if got != expected:
         yield f"the state holds {got}; expected {expected}"
     writers = []
@@ -300,13 +301,16 @@ def _is_refusal(error: Exception | None) -> bool:
     return isinstance(error, ForeignEnsembleError)
 
 
-def _alone(order: Order, handoff: ThreadHandoff) -> Rows:
+@cache
+def _alone(kind: StateKind, groups: bool) -> Rows:
     """Return what the state holds when one coordinator does all of it."""
-    world = OrderedWorld(replace(order, a=None, b=None, apart=False), handoff)
-    topology, _ = build(order.shape, world.number, open_state("memory:", kind=order.kind))
+    order, handoff = Order(kind, None, None, groups=groups), ThreadHandoff()
+    world = OrderedWorld(order, handoff)
+    topology, _ = build(order.shape, world.number, open_state("memory:", kind=kind))
     world.take(topology)
     with quiet():
         history = world.run(CHAOS_S)
+    handoff.close()
     (contents,) = history.stores.values()
     return visible(contents)
 
@@ -328,22 +332,35 @@ def _ends(world: OrderedWorld) -> Iterator[str]:
         yield f"A was deposed, and its run ended with {ended}; expected a FencedError"
 
 
-def orders(
+def outcomes(
     kind: StateKind,
     handoff: ThreadHandoff,
     *,
     part: int = 0,
     parts: int = 1,
+    every: int = 1,
     apart: bool = False,
     groups: bool = False,
-) -> Iterator[Order]:
-    """Yield every order of a kind, or every *parts*-th of A's points with all of B's."""
+) -> Iterator[tuple[Order, Outcome]]:
+    """Run every order of a kind, or a part of them.
+
+    Args:
+        kind: Of the spout and the state.
+        handoff: The threads of blocking work.
+        part: Which part of A's points, from 0.
+        parts: How many parts there are.
+        every: With each of A's points each *every*-th of B's, and with the next one the next ones.
+        apart: Whether each has a ZooKeeper of its own.
+        groups: Whether txids are committed two by two.
+    """
     alone = run_order(Order(kind, None, None, groups=groups), handoff)
     for a in range(1 + part, _busy(alone.points_a) + 1, parts):
         to_the_end = Order(kind, a, None, apart, groups)
-        yield to_the_end
-        for b in range(1, _busy(run_order(to_the_end, handoff).points_b) + 1):
-            yield Order(kind, a, b, apart, groups)
+        outcome = run_order(to_the_end, handoff)
+        yield to_the_end, outcome
+        for b in range(1 + a % every, _busy(outcome.points_b) + 1, every):
+            order = Order(kind, a, b, apart, groups)
+            yield order, run_order(order, handoff)
 
 
 def _busy(points: list[str]) -> int:

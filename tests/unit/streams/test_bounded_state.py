@@ -137,7 +137,7 @@ CASES = {
     "sessions": Bounded(sessions, rows_of_sessions, ended),
     "joins": Bounded(matches, lambda n: 2 * n.known, lambda n: n.events, ("left", "right")),
 }
-SIZES = [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)]
+SIZES = [4_000, pytest.param(1_000_000, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("events", SIZES)

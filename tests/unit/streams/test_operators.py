@@ -13,7 +13,7 @@ from tests.unit.streams.worlds import GROUPS, SALE, assert_right
 from txtopo import Count, Fields, Max, Min, Sum
 
 pytestmark = pytest.mark.integration
-SEEDS = range(8)
+SEEDS = range(4)
 FULL = ("id", "shop", "amount")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.faults.simulated.fresh_seeds import fresh_seeds
 from tests.unit.streams.programs import random_program
 from tests.unit.streams.worlds import (
     GROUPS,
@@ -31,13 +32,23 @@ pytestmark = pytest.mark.integration
 ROWS = sales(20)
 
 
-@pytest.mark.parametrize("first", range(0, 80, 10))
+def slow(seed: int) -> Any:
+    """Return a parameter of ``make test-all``."""
+    return pytest.param(seed, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("first", [0, *(slow(first) for first in range(10, 80, 10))])
 def test_random_programs_are_right_whatever_crashes(first: int) -> None:
     for seed in range(first, first + 10):
         assert_right(random_program(seed), range(seed, seed + 1), ROWS)
 
 
-@pytest.mark.parametrize("first", [100, 110])
+def test_fresh_programs_are_right_whatever_crashes() -> None:
+    for seed in fresh_seeds(3):
+        assert_right(random_program(seed), range(seed, seed + 1), ROWS)
+
+
+@pytest.mark.parametrize("first", [100, slow(110)])
 def test_random_programs_are_right_in_groups_of_txids(first: int) -> None:
     for seed in range(first, first + 10):
         assert_right(random_program(seed), range(seed, seed + 1), ROWS, GROUPS)
@@ -73,7 +84,7 @@ def expected(program: Any) -> Any:
     }
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(slow(seed) for seed in range(2, 6))])
 def test_neither_parallelism_nor_slots_change_a_result(seed: int, tmp_path: Path) -> None:
     program = random_program(seed)
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.integration
 
 Batches = Sequence[Mapping[str, Sequence[Any]]]
 CONFIGS: list[Config | None] = [None, GROUPS]
+SEEDS = [range(4), pytest.param(range(4, 20), marks=pytest.mark.slow)]
 ROWS = 30
 DELAY = datetime.timedelta(minutes=3)
 WITHIN = datetime.timedelta(minutes=8)
@@ -121,23 +122,29 @@ def two(seed: int) -> Any:
     return {"l": stream_of(ROWS, seed, "l"), "r": stream_of(ROWS, seed, "r")}
 
 
+@pytest.mark.parametrize("seeds", SEEDS, ids=["few", "more"])
 @pytest.mark.parametrize("config", CONFIGS, ids=["one by one", "groups"])
-def test_deduplication_is_right_whatever_crashes(config: Config | None) -> None:
-    assert_right(duplicates, unique_rows, one, range(20), delay=DELAY, config=config, tasks=1)
+def test_deduplication_is_right_whatever_crashes(config: Config | None, seeds: range) -> None:
+    assert_right(duplicates, unique_rows, one, seeds, delay=DELAY, config=config, tasks=1)
 
 
+@pytest.mark.parametrize("seeds", SEEDS, ids=["few", "more"])
 @pytest.mark.parametrize("config", CONFIGS, ids=["one by one", "groups"])
-def test_copies_that_tasks_share_are_right_whatever_crashes(config: Config | None) -> None:
-    assert_right(copies, one_of_each, with_copies, range(20), delay=DELAY, config=config, tasks=2)
+def test_copies_that_tasks_share_are_right_whatever_crashes(config: Config | None, seeds: range) -> None:
+    assert_right(copies, one_of_each, with_copies, seeds, delay=DELAY, config=config, tasks=2)
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("seeds", SEEDS, ids=["few", "more"])
 @pytest.mark.parametrize("config", CONFIGS, ids=["one by one", "groups"])
-def test_interval_joins_are_right_whatever_crashes(how: str, config: Config | None) -> None:
-    assert_right(joining(how), matches(how), two, range(20), delay=DELAY, config=config)
+def test_interval_joins_are_right_whatever_crashes(
+    how: str, config: Config | None, seeds: range
+) -> None:
+    assert_right(joining(how), matches(how), two, seeds, delay=DELAY, config=config)
 
 
+@pytest.mark.parametrize("seeds", SEEDS, ids=["few", "more"])
 @pytest.mark.parametrize("config", CONFIGS, ids=["one by one", "groups"])
 @pytest.mark.rule("txtopo.streams.expiring_values", "Rules", 3)
-def test_expiring_values_are_right_whatever_crashes(config: Config | None) -> None:
-    assert_right(sums, plain_sums, one, range(20), delay=DELAY, config=config)
+def test_expiring_values_are_right_whatever_crashes(config: Config | None, seeds: range) -> None:
+    assert_right(sums, plain_sums, one, seeds, delay=DELAY, config=config)

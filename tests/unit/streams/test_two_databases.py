@@ -50,6 +50,7 @@ def two(seed: int) -> dict[str, list[list[Any]]]:
     return {"l": stream_of(24, seed, "l"), "r": stream_of(24, seed, "r")}
 
 
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 8), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("config", [None, GROUPS], ids=["one by one", "groups"])
 @pytest.mark.parametrize(
     ("program", "fold", "rows"),
@@ -61,7 +62,7 @@ def two(seed: int) -> dict[str, list[list[Any]]]:
     ids=["windows", "duplicates", "join"],
 )
 def test_marks_in_a_database_of_their_own_are_right_whatever_crashes(
-    program: Any, fold: Any, rows: Any, config: Any
+    program: Any, fold: Any, rows: Any, config: Any, seeds: range
 ) -> None:
     """A txid may be redone in one store from a watermark that another store has left behind."""
     marks = open_state("sqlite:///marks.db", table="kept")
@@ -70,7 +71,7 @@ def test_marks_in_a_database_of_their_own_are_right_whatever_crashes(
         program,
         fold,
         rows,
-        range(8),
+        seeds,
         delay=DELAY,
         tasks=1,
         config=config,
