@@ -374,6 +374,7 @@ def test_the_readme_is_short_and_begins_with_a_program_to_paste() -> None:
     assert readme.index("pip install .") < readme.index("```python")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.kills
 def test_the_program_of_the_readme_goes_on_after_a_kill(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ Said = list[dict[str, Any]]
 NOTICED_S = 20.0
 
 
+@pytest.mark.slow
 @pytest.mark.row(18)
 def test_a_run_whose_core_does_not_come_back_says_so_and_ends(tmp_path: Path) -> None:
     said = story("end", tmp_path)
@@ -33,6 +34,7 @@ def test_a_run_whose_core_does_not_come_back_says_so_and_ends(tmp_path: Path) ->
     assert LOST_AFTER <= len(only(said, "committed")) < BATCHES
 
 
+@pytest.mark.slow
 @pytest.mark.row(18)
 def test_a_run_goes_on_with_the_carrier_rdd_on_the_core_that_is_left(tmp_path: Path) -> None:
     said = story("rdd", tmp_path)

@@ -13,7 +13,7 @@ from tests.faults.processes.counted_flights import SEEN_MIN, CountedFlights
 from tests.faults.processes.stores import FIXTURES, SERVERS, marks_of, new_url, url_in
 from txtopo.state import StateKind, StateMode
 
-pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kills, pytest.mark.slow, pytest.mark.timeout(900)]
 COMMITS_MAX = {"local": 8}
 """The most commits between two kills, by carrier; 10 on Spark, where a kill takes longer."""
 
@@ -29,7 +29,6 @@ class Case:
         kind: Their kind.
         mode: Their mode.
         carrier: On Spark ZooKeeper is in the JVM of the driver and dies with it.
-        slow: Whether only ``make test-all`` runs it.
         seen_min: So many txids the samples must show.
     """
 
@@ -39,7 +38,6 @@ class Case:
     kind: StateKind = "opaque"
     mode: StateMode = "table"
     carrier: str = "local"
-    slow: bool = False
     seen_min: int = SEEN_MIN
 
     @property
@@ -53,21 +51,21 @@ CASES = (
     Case(3, 10, "postgresql"),
     Case(4, 5, "postgresql", "transactional"),
     Case(5, 4, "delta"),
-    Case(6, 4, "delta", mode="log", slow=True),
-    Case(7, 4, "postgresql", mode="log", slow=True),
-    Case(8, 4, "mariadb", slow=True),
-    Case(10, 4, "mariadb", mode="log", slow=True, seen_min=10),
-    Case(9, 4, "redis", slow=True),
+    Case(6, 4, "delta", mode="log"),
+    Case(7, 4, "postgresql", mode="log"),
+    Case(8, 4, "mariadb"),
+    Case(10, 4, "mariadb", mode="log", seen_min=10),
+    Case(9, 4, "redis"),
     Case(5, 2, "sqlite", carrier="rdd"),
     Case(6, 2, "postgresql", "transactional", carrier="dataframe"),
     Case(7, 2, "sqlite", carrier="resident"),
-    Case(7, 3, "sqlite", "transactional", carrier="resident", slow=True),
+    Case(7, 3, "sqlite", "transactional", carrier="resident"),
 )
 
 
 def _parameters() -> Iterator[object]:
     for case in CASES:
-        marks = marks_of(case.store, slow=case.slow)
+        marks = marks_of(case.store)
         marks.append(pytest.mark.spark if case.on_spark else pytest.mark.service("zookeeper"))
         name = f"{case.carrier}-{case.store}-{case.kind}-{case.mode}"
         yield pytest.param(case, marks=marks, id=name)

@@ -120,7 +120,7 @@ def dies_after(written: int) -> None:
 
 
 @pytest.mark.kills
-@pytest.mark.parametrize("carrier", ["rdd", "resident"])
+@pytest.mark.parametrize("carrier", [pytest.param("rdd", marks=pytest.mark.slow), "resident"])
 def test_on_spark_committers_that_die_after_a_write_count_nothing_twice(
     spark: SparkSession,
     database: Database,

@@ -40,7 +40,9 @@ def store(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'states.db'}"
 
 
-@pytest.mark.parametrize(("carrier", "tasks"), [("dataframe", 1), ("auto", 2)])
+@pytest.mark.parametrize(
+    ("carrier", "tasks"), [pytest.param("dataframe", 1, marks=pytest.mark.slow), ("auto", 2)]
+)
 def test_words_are_counted_and_spark_reads_the_state(
     client: ConnectClient, url: str, store: str, carrier: Carrier, tasks: int
 ) -> None:

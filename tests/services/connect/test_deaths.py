@@ -25,7 +25,7 @@ PROCESS = "tests.services.connect.counting_process"
 @pytest.mark.parametrize(
     ("carrier", "step"),
     [
-        ("dataframe", "write.after:counts.counts"),
+        pytest.param("dataframe", "write.after:counts.counts", marks=pytest.mark.slow),
         ("auto", "write.before:counts.counts"),
     ],
 )

@@ -44,12 +44,16 @@ def kinds(story: Story) -> list[StateKind]:
 
 
 def contents(
-    story: Story, storage: Storage, settings: Settings, config: Config = LOCAL
+    story: Story,
+    storage: Storage,
+    settings: Settings,
+    config: Config = LOCAL,
+    spark: SparkSession | None = None,
 ) -> Contents:
     """Run a topology and return what its states hold."""
     parallelism, slots, run, pending = settings
     config = replace(config, slots=slots, run_txids_max=run, max_spout_pending=pending)
-    changes = run_to_end(story.build(storage, parallelism), storage, config)
+    changes = run_to_end(story.build(storage, parallelism), storage, config, spark)
     assert changes.committed == list(range(1, len(changes.committed) + 1))
     assert not changes.failures
     return {table: storage.read(table) for table in story.fold(parallelism)}
@@ -69,6 +73,21 @@ def test_no_setting_changes_what_is_committed(story: Story) -> None:
         assert found == story.fold(settings[0]), (settings, kind)
 
 
+@pytest.mark.parametrize(
+    ("story", "carrier", "settings"),
+    [
+        pytest.param(story, *ON_SPARK[at % len(ON_SPARK)], id=name)
+        for at, (name, story) in enumerate(ZOO.items())
+    ],
+)
+def test_a_topology_leaves_the_same_on_spark(
+    spark: SparkSession, story: Story, carrier: Carrier, settings: Settings, tmp_path: Path
+) -> None:
+    """Each topology on one carrier, each carrier with three of them."""
+    check_on_spark(spark, story, carrier, settings, tmp_path)
+
+
+@pytest.mark.slow
 @each_story
 def test_a_topology_leaves_the_same_on_every_carrier(
     spark: SparkSession, story: Story, tmp_path: Path
@@ -78,8 +97,14 @@ def test_a_topology_leaves_the_same_on_every_carrier(
         found = contents(story, Storage.in_memory(kind), settings)
         assert found == story.fold(settings[0]), (settings, kind)
     for carrier, settings in ON_SPARK:
-        kind = kinds(story)[0 if carrier == "dataframe" else -1]
-        folder = tmp_path / f"{carrier}-{settings[0]}"
-        folder.mkdir()
-        found = contents(story, Storage.in_sqlite(folder, kind), settings, on(carrier))
-        assert found == story.fold(settings[0]), (carrier, settings, kind)
+        check_on_spark(spark, story, carrier, settings, tmp_path)
+
+
+def check_on_spark(
+    spark: SparkSession, story: Story, carrier: Carrier, settings: Settings, folder: Path
+) -> None:
+    kind = kinds(story)[0 if carrier == "dataframe" else -1]
+    (folder / carrier).mkdir()
+    storage = Storage.in_sqlite(folder / carrier, kind)
+    found = contents(story, storage, settings, on(carrier), spark)
+    assert found == story.fold(settings[0]), (carrier, settings, kind)

@@ -21,7 +21,9 @@ BATCHES = len(METHODS) + 2
 EVERYWHERE = [Trouble(where, txid) for txid, where in enumerate(METHODS, start=2)]
 # One batch at a time: else the failure of one takes its first attempt from the next.
 ONE = replace(LOCAL, max_spout_pending=1)
-on_spark = pytest.mark.parametrize("carrier", ["rdd", "dataframe"])
+on_spark = pytest.mark.parametrize(
+    "carrier", ["rdd", pytest.param("dataframe", marks=pytest.mark.slow)]
+)
 
 
 @pytest.mark.parametrize("kind", ["opaque", "transactional"])

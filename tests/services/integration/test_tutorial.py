@@ -69,6 +69,7 @@ def kill_in_the_middle(command: list[str], folder: Path, url: str) -> int:
     return committed(url)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.kills
 def test_the_count_in_sqlite_is_right_after_a_kill(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from txtopo.state import State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 from txtopo.tuples import Fields
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 PRICES = {
     (Decimal("-3.5"), "a"): {"price": Decimal("-3.5000"), "n": Decimal(2)},
     (Decimal("0.0"), "a"): {"price": Decimal("0.0000"), "n": Decimal(4)},

@@ -15,7 +15,7 @@ from txtopo.plugins.stores import LEDGER_SCHEMA
 from txtopo.runtime.progress import BatchCommitted, Leading
 from txtopo.state import StateKind, open_state
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def marked(version: str) -> object:
