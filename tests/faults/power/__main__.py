@@ -23,13 +23,15 @@ from tests.faults.power.trials import append_trial, read_trials, share, try_bug
 
 BUILD = ROOT / "build" / "power"
 MEASURED = BUILD / "measured"
+DONE = "done.txt"
+"""The file of a measurement that has come to its end."""
 TRIALS = BUILD / "trials.jsonl"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status."""
     options = parsed(arguments)
-    if options.step == "measure" or not list(MEASURED.glob("*/")):
+    if options.step == "measure" or not list(MEASURED.glob(f"*/{DONE}")):
         status = measure([*(["-m", options.marks] if options.marks else []), *options.pytest])
         if options.step == "measure":
             return status
@@ -55,7 +57,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--sparing",
         action="store_true",
-        help="ask tests of over a second only about bugs that no cheaper one catches",
+        help="ask the cheapest tests first, and no others about a bug that they catch",
     )
     parser.add_argument(
         "--prices", type=Path, nargs="*", default=[], help="JSONL with prices of before"
@@ -79,7 +81,9 @@ def measure(arguments: Sequence[str]) -> int:
     run = MEASURED / str(1 + max((int(each.name) for each in MEASURED.glob("*/")), default=0))
     with copied_tree("measured") as copy:
         add_probes(copy, load_patches(), run)
-        return run_tests(copy, run, arguments) or 0
+        status = run_tests(copy, run, arguments) or 0
+    (run / DONE).write_text(f"{status}\n")
+    return status
 
 
 def make_trials(options: argparse.Namespace, cases: list[Case]) -> None:
@@ -89,7 +93,9 @@ def make_trials(options: argparse.Namespace, cases: list[Case]) -> None:
     names = share(list(patches), options.shard)
     names = [name for name in names if name not in done]
     if options.only is not None:
-        names = [options.only]
+        names = [options.only] if options.only in patches else []
+    if not names:
+        print("no bug is left to plant" if options.only is None else "no such bug")
     cores = Cores(options.processes)
 
     def one(name: str) -> None:

@@ -93,8 +93,9 @@ def cases_for(patch: Patch, cases: Collection[Case]) -> list[Case]:
     """
     named = patch.test.split()
     passed = (case for case in cases if case.outcome == "passed")
-    return [case for case in passed if patch.name in case.bugs or _is_named(case.id, named)]
+    return [case for case in passed if patch.name in case.bugs or is_named(case.id, named)]
 
 
-def _is_named(test: str, named: Sequence[str]) -> bool:
+def is_named(test: str, named: Sequence[str]) -> bool:
+    """Whether a test is one of *named*, or in a file or class of them."""
     return any(test == each or test.startswith((f"{each}::", f"{each}[")) for each in named)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults.mutants.patches import Patch
+from tests.faults.mutants.report import tests_of
 from tests.faults.power.measured import (
     Case,
     cases_for,
@@ -24,6 +25,7 @@ from tests.faults.power.trials import DEAR_S, Trial
 from tests.harness.report_page import DOCS, table, write_section
 
 PAGE = DOCS / "reference" / "power.md"
+MUTANTS = DOCS / "reference" / "mutants.md"
 START_S = 12.0
 """What a copy and the imports of pytest cost each bug."""
 SHOWN_OF_A_BUG = 3
@@ -60,21 +62,30 @@ class Dear:
 
 
 def judge_dear(
-    patches: Iterable[Patch], cases: Collection[Case], trials: Mapping[str, Trial]
+    patches: Iterable[Patch],
+    cases: Collection[Case],
+    trials: Mapping[str, Trial],
+    named: Mapping[str, str],
 ) -> dict[str, Dear]:
-    """Say of each dear function what it catches, alone or with others."""
+    """Say of each dear function what it catches, alone or with others.
+
+    *named* has functions that have caught a bug in ``make mutants``: no other one need show that it
+    would catch it too.
+    """
     dear = {name: Dear() for name, price in prices_of(cases).items() if price >= DEAR_S}
     for patch in patches:
         trial = trials.get(patch.name)
         caught = trial.caught if trial else {}
         for function in {case.function for case in cases_for(patch, cases)} & dear.keys():
             known = dear[function]
+            others = {*caught, named.get(patch.name, function)} - {function}
+            asked = trial is not None and not trial.note and function in trial.asked
             known.met += 1
             if function in caught:
                 known.catches.add(patch.name)
-                if len(caught) == 1:
+                if not others:
                     known.alone.add(patch.name)
-            elif not caught and (trial is None or trial.note or function not in trial.asked):
+            elif not others and not asked:
                 known.open.add(patch.name)
     return dear
 
@@ -83,7 +94,12 @@ def write_report(
     patches: Sequence[Patch], cases: Collection[Case], measured: Path, trials: Mapping[str, Trial]
 ) -> str:
     """Write the sections of the page, and return the first one."""
-    dear = judge_dear(patches, cases, trials)
+    dear = judge_dear(
+        patches,
+        cases,
+        trials,
+        {bug: function_of(test) for bug, test in tests_of(MUTANTS.read_text()).items()},
+    )
     first = list(summary(patches, cases, trials))
     write_section(PAGE, "In all", first, HEAD)
     write_section(PAGE, "Prices", prices_section(cases, read_fixtures(measured)), HEAD)
@@ -111,10 +127,10 @@ def summary(
     by_one = sum(len(trial.caught) == 1 for trial in caught)
     cheap = {name for name, price in prices_of(cases).items() if price < DEAR_S}
     by_cheap = sum(not cheap.isdisjoint(trial.caught) for trial in caught)
-    left = sum(bool(trial.left) for trial in tried)
+    left = sum(bool(trial.left) for trial in caught)
     yield f"{len(patches)} bugs, of which {len(tried)} were tried: {len(caught)} are caught,"
     yield f"{by_cheap} by a function under a second, {by_one} by a single function of those asked."
-    yield f"About {left} bugs dear functions were not asked, since a cheaper one had caught them."
+    yield f"About {left} bugs dearer functions were not asked, since a cheaper one had caught them."
     yield f"A whole run takes {hours:.1f} hours of a processor, an estimate: what the tests of each"
     yield f"bug cost without it, and {START_S:.0f} seconds to start them."
 
@@ -148,7 +164,8 @@ def prices_section(
 def dear_section(cases: Collection[Case], dear: Mapping[str, Dear]) -> Iterator[str]:
     """Yield what the dear functions are good for: first those that nothing needs."""
     prices, number = prices_of(cases), Counter(case.function for case in cases)
-    yield "A bug is open for a function that executes its lines if no trial of it has decided yet."
+    yield "A function catches a bug alone if neither a trial nor `make mutants` knows another that"
+    yield "does. A bug is open for those that execute its lines if nothing has decided that yet."
     yield ""
 
     def rank(function: str) -> tuple[bool, bool, float]:

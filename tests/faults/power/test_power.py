@@ -144,6 +144,22 @@ def test_only_what_fails_three_times_of_three_catches(
     assert len(trial.asked) == 3
 
 
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.5, ["named b", "ca", "dear"]), (float("inf"), ["named b ca", "dear"])],
+)
+def test_cheap_tests_are_asked_before_dear_ones_and_the_named_ones_first(
+    seconds: float, expected: list[str]
+) -> None:
+    prices = {"dear": 9.0, "b": 0.3, "named": 0.4, "ca": 0.9}
+    bugs = frozenset(["bug"])
+    cases = [Case(name, "passed", cpu, cpu, bugs) for name, cpu in prices.items()]
+
+    found = trials.rounds(Patch("bug", "", "named", ()), cases, seconds)
+
+    assert [" ".join(case.id for case in some) for some in found] == expected
+
+
 def test_what_was_tried_is_read_again_though_the_last_line_was_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "build" / "trials.jsonl"
     append_trial(path, Trial("one", {"x.py::a": 2}, {"x.py::a": 1}))
@@ -166,6 +182,7 @@ def test_the_shards_take_each_bug_once() -> None:
 
 def test_a_dear_test_is_needed_for_what_it_catches_alone_and_open_where_it_was_not_asked() -> None:
     bugs = [Patch(name, "", "", ()) for name in ("alone", "shared", "left", "untried", "cut")]
+    bugs += [Patch(name, "", "", ()) for name in ("named", "named too")]
     names = frozenset(bug.name for bug in bugs)
     cases = [Case("x.py::dear[1]", "passed", 2.0, 2.0, names), Case("x.py::c", "passed", 0, 0)]
     found = {
@@ -175,11 +192,13 @@ def test_a_dear_test_is_needed_for_what_it_catches_alone_and_open_where_it_was_n
         "cut": Trial("cut", {"x.py::dear": 1}, note="killed"),
     }
 
-    known = judge_dear(bugs, cases, found)["x.py::dear"]
+    named = {"named": "x.py::c", "named too": "x.py::dear"}
+
+    known = judge_dear(bugs, cases, found, named)["x.py::dear"]
 
     assert known.alone == {"alone"}
     assert known.catches == {"alone", "shared"}
-    assert known.open == {"untried", "cut"}
+    assert known.open == {"untried", "cut", "named too"}
 
 
 def test_a_child_counts_for_the_test_that_runs(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ with it.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,12 +15,14 @@ from tempfile import TemporaryDirectory
 
 from tests.faults.mutants.patches import Patch
 from tests.faults.mutants.trial import TESTS_FAILED
-from tests.faults.power.measured import Case, cases_for, prices_of, read_lines, read_run
+from tests.faults.power.measured import Case, cases_for, is_named, prices_of, read_lines, read_run
 from tests.faults.power.plugin import RUNNING
 from tests.faults.power.runs import ENDED, copied_tree, run_tests
 
 DEAR_S = 1.0
 """A function that takes longer, all its cases together, has to show what it is good for."""
+ROUND_S = 3.0
+"""What the tests of the first round take, if a trial ends with the round that catches its bug."""
 TIMES = 3
 CASES_AGAIN_MAX = 3
 """How many cases of a function are asked again: one is enough to catch a bug."""
@@ -38,7 +40,7 @@ class Trial:
         asked: The test functions that ran, with the number of their cases.
         caught: Those that catch it, with the number of their cases that failed.
         unsure: Those that failed, but not three times of three.
-        left: Those that were not asked, since a cheaper one has caught it.
+        left: Those that were not asked, since another one has caught it, or there was no verdict.
         note: What prevented a verdict: a time limit, or that nothing could be imported.
         seconds: What the tests that were asked cost without the bug.
     """
@@ -58,27 +60,52 @@ def try_bug(patch: Patch, cases: Collection[Case], sparing: bool, core: int | No
     Args:
         patch: The bug.
         cases: All cases that were measured.
-        sparing: Whether dear functions are asked only if no cheap one catches it.
+        sparing: Whether it ends with the first round that catches it.
         core: The core to stay on.
 
     Raises:
         PatchError: The patch does not apply.
     """
-    prices = prices_of(cases)
-    asked = sorted(cases_for(patch, cases), key=lambda case: prices[case.function])
-    cheap = [case for case in asked if prices[case.function] < DEAR_S]
-    dear = [case for case in asked if prices[case.function] >= DEAR_S]
     trial = Trial(patch.name)
-    with copied_tree(patch.name) as copy:
-        patch.apply(copy)
-        for some in (cheap, dear):
-            if some is dear and sparing and trial.caught:
-                trial.left = sorted({case.function for case in some})
-            elif some and not trial.note:
-                ask(copy, some, core, trial)
+    asked = rounds(patch, cases, ROUND_S if sparing else float("inf"))
     if not asked:
         trial.note = "no test that was measured executes its lines"
+    with copied_tree(patch.name) as copy:
+        patch.apply(copy)
+        for some in asked:
+            if trial.note or (sparing and trial.caught):
+                trial.left += sorted({case.function for case in some})
+            else:
+                ask(copy, some, core, trial)
     return trial
+
+
+def rounds(patch: Patch, cases: Collection[Case], seconds: float) -> list[list[Case]]:
+    """Return the cases to ask about a bug, in rounds, of which each may take longer.
+
+    The first take about *seconds*. Cheap functions come before dear ones, with which a round
+    begins, and of the cheap ones those first that the patch names.
+    """
+    prices, named = prices_of(cases), patch.test.split()
+
+    def rank(function: str) -> tuple[bool, bool, float, str]:
+        price = prices[function]
+        return price >= DEAR_S, not is_named(function, named), price, function
+
+    by_function: dict[str, list[Case]] = defaultdict(list)
+    for case in cases_for(patch, cases):
+        by_function[case.function].append(case)
+    result: list[list[Case]] = []
+    spent, dear = seconds, False
+    for function in sorted(by_function, key=rank):
+        if spent >= seconds or dear != (prices[function] >= DEAR_S):
+            seconds *= 2 if result else 1
+            result.append([])
+        spent = 0.0 if not result[-1] else spent
+        dear = prices[function] >= DEAR_S
+        result[-1] += by_function[function]
+        spent += prices[function]
+    return result
 
 
 def ask(copy: Path, cases: Sequence[Case], core: int | None, trial: Trial) -> None:
