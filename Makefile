@@ -12,7 +12,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar cluster compose versitygw secrets kafka jars-try object-store services release versions licences simulate simulate-all simulate-slots simulate-streams mutants fuzz faults rows networks pictures screenshots servers soak test-all format clean java
+.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar cluster compose versitygw secrets kafka jars-try object-store services release versions licences simulate simulate-all simulate-slots simulate-streams mutants power fuzz faults rows networks pictures screenshots servers soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -125,6 +125,9 @@ simulate-streams: $(READY)  ## the same of random programs of streams: PROGRAMS=
 
 mutants: java services kafka $(READY)  ## break one rule after the other in a copy, and show what notices
 	$(PYTHON) -m tests.faults.mutants $(ARGS)
+
+power: java services jars-try $(READY)  ## what each test costs and which planted bugs it catches, for hours; writes docs/reference/power.md
+	$(PYTHON) -m tests.faults.power $(ARGS)
 
 fuzz: $(READY)  ## INPUTS=100000 mutated inputs for every reader: no crash, no hang, no other rows
 	$(PYTHON) -m tests.faults.fuzz --inputs $(INPUTS) $(ARGS)

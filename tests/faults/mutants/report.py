@@ -47,6 +47,11 @@ def seeds_of(page: str) -> dict[str, int]:
     return {name: int(seed) for name, seed in found}
 
 
+def tests_of(page: str) -> dict[str, str]:
+    """Return the test that caught each bug that the simulator did not catch, as a page says."""
+    return dict(re.findall(r"^\| `(.+?)` \| .+ \| test `(.+)` \|$", page, re.MULTILINE))
+
+
 def how_soon(seeds: Collection[int]) -> str:
     """Say within how many seeds, from seed 0 on, bugs were found."""
     needed = sorted(seed + 1 for seed in seeds)
