@@ -6,20 +6,20 @@ from hypothesis import HealthCheck, settings
 
 # The default of hypothesis. A profile with fewer examples takes this share of every number.
 _WHOLE = 100
-FAST_SHARE = 40
+SHARE = 40
 
 _whole = True
 
 
 def times(number: int) -> int:
-    """Return how often to try in this run: *number* times, or fewer in the fast tests."""
+    """Return how often to try in this run: *number* times, or fewer without the slow tests."""
     default = settings.default
     assert default is not None
     return max(1, number * default.max_examples // _WHOLE)
 
 
 def examples(number: int) -> settings:
-    """Return the settings of a property with *number* examples, in the fast tests fewer."""
+    """Return the settings of a property with *number* examples, or with fewer."""
     return settings(max_examples=times(number))
 
 
@@ -29,12 +29,6 @@ def most(number: int, *, otherwise: int) -> int:
     To be called when the tests are imported, as by the attributes of their classes.
     """
     return number if _whole else otherwise
-
-
-def leave_out_the_slow() -> None:
-    """Have :func:`most` return the smaller numbers. To be called before the tests are imported."""
-    global _whole
-    _whole = False
 
 
 def be_patient() -> None:
@@ -48,6 +42,17 @@ def be_patient() -> None:
 
 
 def take_fewer() -> None:
-    """Take fewer examples, the same ones each time. To be called before the tests are imported."""
-    settings.register_profile("fast", max_examples=FAST_SHARE, derandomize=True, database=None)
-    settings.load_profile("fast")
+    """Take fewer examples, and the smaller numbers of :func:`most`, for a run without slow tests.
+
+    To be called before the tests are imported.
+    """
+    global _whole
+    _whole = False
+    settings.register_profile("fewer", max_examples=SHARE)
+    settings.load_profile("fewer")
+
+
+def take_the_same() -> None:
+    """Take the same examples each time. To be called before the tests are imported."""
+    settings.register_profile("the same", derandomize=True, database=None)
+    settings.load_profile("the same")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness.chance import times
+from tests.harness.chance import most, times
 from tests.unit.runtime.reliable.losing import (
     Fault,
     all_at_once,
@@ -14,7 +14,7 @@ from tests.unit.runtime.reliable.losing import (
     run,
 )
 
-SEEDS = 100
+SEEDS = most(100, otherwise=15)
 
 CASES: dict[str, tuple[Fault | None, float]] = {
     "a bolt forgets to ack": (None, 0.2),
@@ -34,7 +34,7 @@ def test_nothing_is_lost_and_some_come_twice(case: str) -> None:
     seeds = SEEDS if case != "anything" else SEEDS // 3
 
     slots = (3, 3) if fault is kill_bolts else (1, 3)
-    results = {seed: run(seed, fault, forgets, slots) for seed in range(times(seeds))}
+    results = {seed: run(seed, fault, forgets, slots) for seed in range(seeds)}
 
     assert {seed: each.lost for seed, each in results.items() if each.lost} == {}
     assert {seed: each.unacked for seed, each in results.items() if each.unacked} == {}
@@ -43,11 +43,11 @@ def test_nothing_is_lost_and_some_come_twice(case: str) -> None:
     print(f"{case}: {doubled} words came again in {len(results)} runs")
     assert doubled > len(results)
     if case != "the slots of the spouts die":
-        assert sum(each.failed for each in results.values()) > len(results)
+        assert sum(each.failed for each in results.values()) > len(results) // 2
 
 
 def test_without_a_fault_each_message_is_processed_once() -> None:
-    for seed in range(times(SEEDS // 5)):
+    for seed in range(times(SEEDS // 3)):
         result = run(seed, None)
 
         assert (result.lost, result.doubled, result.unacked, result.failed) == ([], 0, [], 0)
