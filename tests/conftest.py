@@ -41,7 +41,10 @@ os.environ.setdefault("TXTOPO_LONG", "1")
 # Quick tests come first, so that a mistake shows early. Tests of one rank share their fixtures.
 RANKS = ("integration", "service", "spark", "kills", "slow")
 # The fixtures that need a server, whose mark their tests get.
-SERVICES = ("postgresql", "mariadb", "redis", "rabbitmq", "zookeeper", "kafka", "chromium")
+SERVICES = (
+    *("postgresql", "mariadb", "redis", "rabbitmq", "zookeeper", "kafka", "chromium"),
+    "schema-registry",
+)
 # What Python says to an audit hook when a process is started.
 STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn")
 # The mark that all tests of a folder get.
@@ -293,7 +296,7 @@ def pytest_collection_modifyitems(
         parameters = vars(getattr(item, "callspec", None) or item).get("params", {}).values()
         names = {*fixtures, *(each for each in parameters if isinstance(each, str))}
         for service in SERVICES:
-            if {service, f"{service}_server"} & names:
+            if {service.replace("-", "_"), f"{service}_server"} & names:
                 item.add_marker(pytest.mark.service(service))
     items.sort(key=lambda item: max((RANKS.index(m) + 1 for m in marks(item)), default=0))
     yield  # here -m leaves tests out

@@ -52,6 +52,7 @@ def test_a_point_without_a_name_counts_every_step() -> None:
         point("plan.after")
 
 
+@pytest.mark.integration
 def test_a_child_that_ends_without_the_event_fails_the_wait() -> None:
     with Child("no_such_module") as child:
         with pytest.raises(AssertionError, match=r"ended before 'ready': status 1.*no_such_module"):

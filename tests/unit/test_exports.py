@@ -128,6 +128,7 @@ def test_all_names_are_sorted_and_there(package: str) -> None:
     assert all(hasattr(module, name) for name in module.__all__)
 
 
+@pytest.mark.integration
 def test_an_import_pulls_in_no_third_party() -> None:
     code = (
         f"import sys; before = set(sys.modules); import {', '.join(PACKAGES)}; "

@@ -33,6 +33,7 @@ def declared() -> dict[str, list[str]]:
     return {extra: brought[extra].split() for extra in brought}
 
 
+@pytest.mark.integration
 def test_each_part_names_its_extra_in_one_form() -> None:
     """In an interpreter in which no package of an extra can be imported."""
     script = str(ROOT / "tests" / "harness" / "extras.py")
@@ -77,6 +78,7 @@ def test_the_pages_name_each_extra() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == names
 
 
+@pytest.mark.integration
 def test_the_core_imports_no_extra() -> None:
     """The modules that a first program imports, and those behind every public name."""
     code = (

@@ -46,6 +46,7 @@ def test_each_point_has_a_table(number: int) -> None:
     assert NAMED.search(point)
 
 
+@pytest.mark.integration
 def test_a_plug_in_is_loaded_only_for_its_scheme() -> None:
     """Naming a state of one scheme imports the code of that one alone."""
     code = (

@@ -271,6 +271,7 @@ def test_the_ear_hears_what_is_let_out(ear: Ear, way: str) -> None:
     assert WRONG in ear.told()
 
 
+@pytest.mark.integration
 def test_command_lines_of_children_are_read() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()", WRONG], stdin=subprocess.PIPE) as child:
         lines = list(command_lines())

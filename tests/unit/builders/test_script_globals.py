@@ -79,6 +79,7 @@ def test_a_class_of_the_script_keeps_its_methods_when_a_topology_is_built() -> N
     assert method.__globals__ is space
 
 
+@pytest.mark.integration
 def test_all_copies_in_a_worker_share_its_copy_of_a_global() -> None:
     """A cache that a script keeps in a global is filled once in each worker, not in each batch."""
     topology = built(script(SCRIPT))

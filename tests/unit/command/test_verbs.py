@@ -153,6 +153,7 @@ def test_a_wrong_call_is_said_in_a_line(
     assert "Traceback" not in said
 
 
+@pytest.mark.integration
 def test_a_run_ends_when_all_is_processed() -> None:
     done = txtopo("run", "counting_here:topology", *LOCAL, "--json")
 
@@ -161,6 +162,7 @@ def test_a_run_ends_when_all_is_processed() -> None:
     assert "leading, epoch 1" in done.stderr
 
 
+@pytest.mark.integration
 def test_a_run_without_rich_prints_lines(folder: Path) -> None:
     (folder / "rich").mkdir()
     (folder / "sitecustomize.py").write_text(
@@ -175,6 +177,7 @@ def test_a_run_without_rich_prints_lines(folder: Path) -> None:
     assert done.stderr.endswith("stopped\n")
 
 
+@pytest.mark.integration
 def test_an_error_of_a_bolt_is_one_line_and_its_traceback_is_there_if_asked_for() -> None:
     done = txtopo("run", "counting_here.py:failing", *LOCAL)
     assert done.returncode == FAILED
@@ -189,6 +192,7 @@ def test_an_error_of_a_bolt_is_one_line_and_its_traceback_is_there_if_asked_for(
     assert "in execute" in done.stderr
 
 
+@pytest.mark.integration
 def test_a_start_that_fails_gives_the_terminal_back() -> None:
     ours, theirs = pty.openpty()
     (Path.cwd() / "counting_here.py").write_text(COUNTING)
@@ -205,11 +209,13 @@ def test_a_start_that_fails_gives_the_terminal_back() -> None:
     assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l") > -1
 
 
+@pytest.mark.integration
 def test_nothing_runs_without_assertions() -> None:
     assert txtopo("config", PYTHONOPTIMIZE="1").returncode == WRONG_CALL
     assert "run it without" in txtopo("config", PYTHONOPTIMIZE="1").stderr
 
 
+@pytest.mark.integration
 def test_the_command_needs_no_extra(folder: Path) -> None:
     (folder / "without.py").write_text(
         "import sys\nfrom txtopo.extras import EXTRAS\n"
@@ -408,12 +414,14 @@ def test_the_doctor_says_what_is_there_and_what_to_do(
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_gets_its_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", shell]) == 0
     assert f"_TXTOPO_COMPLETE={shell}_complete" in capsys.readouterr().out
 
 
+@pytest.mark.integration
 def test_a_verb_is_completed() -> None:
     done = txtopo(_TXTOPO_COMPLETE="bash_complete", COMP_WORDS="txtopo sho", COMP_CWORD="1")
 

@@ -74,6 +74,7 @@ def test_without_a_secret_nothing_starts(missing: str) -> None:
     assert f"required variable {missing} is missing a value: make docker/secrets.env" in done.stderr
 
 
+@pytest.mark.integration
 def test_the_image_has_no_slips_that_hadolint_knows() -> None:
     program = Path(sys.executable).parent / "hadolint"
     done = subprocess.run(
@@ -96,6 +97,7 @@ def test_the_programs_of_the_image_are_there() -> None:
         assert shutil.which(program, path=str(programs)), program
 
 
+@pytest.mark.integration
 def test_the_secrets_are_made_once(tmp_path: Path) -> None:
     file = tmp_path / "secrets.env"
     made = [ROOT / ".ci" / "secrets", file]

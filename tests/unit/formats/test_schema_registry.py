@@ -17,6 +17,8 @@ from txtopo.errors import AuthError, ConfigError, FieldsError, InfrastructureErr
 from txtopo.formats import schema_format
 from txtopo.spouts import KafkaTransactionalSpout
 
+pytestmark = pytest.mark.service("schema-registry")
+
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[SchemaRegistry]:

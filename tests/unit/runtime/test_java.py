@@ -64,6 +64,7 @@ def test_nobody_is_told_to_unset_java_home_if_path_has_no_java_for_spark(
         check_java()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("release", "says", "version"),
     [
@@ -87,6 +88,7 @@ def test_a_java_without_the_module_that_spark_adds_is_told(tmp_path: Path) -> No
     assert "lacks the module jdk.incubator.vector" in fault()
 
 
+@pytest.mark.integration
 def test_a_java_of_macos_that_only_offers_to_install_one_is_told(tmp_path: Path) -> None:
     make_java(
         tmp_path, None, "The operation couldn’t be completed. Unable to locate a Java Runtime."
@@ -95,6 +97,7 @@ def test_a_java_of_macos_that_only_offers_to_install_one_is_told(tmp_path: Path)
     assert "does not tell its version" in fault()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("release", "says"),
     [
@@ -140,6 +143,7 @@ def test_the_command_is_that_of_the_system(system: dict[str, str], command: str)
     assert command_for(system, sudo=True).startswith("sudo ") == bool(system)
 
 
+@pytest.mark.integration
 def test_a_session_without_java_is_one_line_and_not_a_page_of_pyspark(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from txtopo import open_session; open_session()"],

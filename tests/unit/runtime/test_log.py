@@ -225,6 +225,7 @@ def test_the_failure_of_a_run_is_told_once_with_all_its_txids(kept: Kept) -> Non
     ]
 
 
+@pytest.mark.integration
 def test_ten_failed_attempts_are_ten_lines_for_who_has_not_set_up_logging(tmp_path: Path) -> None:
     """Python prints what nobody handles, if it is a warning or worse."""
     program = tmp_path / "program.py"

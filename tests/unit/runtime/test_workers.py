@@ -57,6 +57,7 @@ def test_executors_that_have_everything_are_fine() -> None:
     check_findings([finding("a"), finding("b")], remote=True)
 
 
+@pytest.mark.integration
 def test_the_question_runs_where_there_is_no_txtopo() -> None:
     """It is pickled by value, and imports nothing but the standard library by itself."""
     pickled = dumps(_question([*NEEDED, "no_such_client"]))

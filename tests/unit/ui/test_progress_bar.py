@@ -110,6 +110,7 @@ def test_on_a_terminal_the_bar_shows_the_last_commit() -> None:
     assert "failures 1, in all 3" in shown.getvalue()
 
 
+@pytest.mark.integration
 def test_log_lines_appear_above_the_bar_and_not_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler that was made before the bar knows the terminal, not rich."""
     shown = io.StringIO()
