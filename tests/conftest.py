@@ -293,8 +293,11 @@ def pytest_collection_modifyitems(
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)
-        parameters = vars(getattr(item, "callspec", None) or item).get("params", {}).values()
-        names = {*fixtures, *(each for each in parameters if isinstance(each, str))}
+        names = set(fixtures)
+        if "request" in names and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            # What asks for a server by the name that is its parameter.
+            parameters = item.callspec.params.values()
+            names.update(each for each in parameters if isinstance(each, str))
         for service in SERVICES:
             if {service.replace("-", "_"), f"{service}_server"} & names:
                 item.add_marker(pytest.mark.service(service))
