@@ -33,4 +33,4 @@ def _on_disk(request: pytest.FixtureRequest, folder: Path) -> Storage:
     if request.param == "sqlite":
         return Storage.in_sqlite(folder)
     server = request.getfixturevalue(request.param)
-    return Storage(server.create_database(f"bad{next(_numbers)}"))
+    return Storage(server.create_schema(f"bad{next(_numbers)}"))

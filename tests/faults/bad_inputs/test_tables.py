@@ -61,7 +61,7 @@ def test_a_view_is_no_place_for_a_state(database: Storage) -> None:
 def test_another_kind_of_table_is_refused(
     postgresql: PostgresServer, made: str, match: str
 ) -> None:
-    storage = Storage(postgresql.create_database(f"kinds{len(made)}"))
+    storage = Storage(postgresql.create_schema(f"kinds{len(made)}"))
     run_to_end(keeping(storage, ROWS[:1]), storage)
     table = table_of(storage)
     text = made.format(table=table, rest=table.removeprefix("CREATE "))

@@ -54,7 +54,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if kind == "sqlite":
         made = f"sqlite:///{tmp_path / 'states.db'}"
     else:
-        made = request.getfixturevalue(kind).create_database(f"names{next(_numbers)}")
+        made = request.getfixturevalue(kind).create_schema(f"names{next(_numbers)}")
     engine = sa.create_engine(made)
     with engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE TABLE {VICTIM} (id INTEGER)")

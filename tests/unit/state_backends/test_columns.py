@@ -35,7 +35,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[StateDriver
         url = request.getfixturevalue("postgresql_schema")
     elif request.param == "mariadb":
         server: MariaServer = request.getfixturevalue("mariadb")
-        url = server.create_database(f"columns_{abs(hash(request.node.name))}")
+        url = server.create_schema(f"columns_{abs(hash(request.node.name))}")
     driver = StateDriver(open_state(url, table="wide").with_columns(KEY, VALUE))
     yield driver
     driver.close()

@@ -67,7 +67,7 @@ class TestPostgresql(ExistingSuite):
 
     @pytest.fixture
     def url(self, postgresql: PostgresServer) -> str:
-        return postgresql.create_database(f"existing{next(_numbers)}")
+        return postgresql.create_schema(f"existing{next(_numbers)}")
 
     def test_a_collation_that_holds_keys_equal_is_refused(
         self, url: str, engine: sa.Engine

@@ -24,7 +24,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Any) -> str:
     if request.param == "postgresql":
         return str(request.getfixturevalue("postgresql_schema"))
     server: MariaServer = request.getfixturevalue("mariadb")
-    return server.create_database(f"ranges_{abs(hash(request.node.name))}")
+    return server.create_schema(f"ranges_{abs(hash(request.node.name))}")
 
 
 def windows(url: str) -> State:
