@@ -54,7 +54,9 @@ def run(
     )
 
 
-@pytest.mark.parametrize("passing", [2, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 3))])
+@pytest.mark.parametrize(
+    "passing", [2, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 3))]
+)
 @pytest.mark.parametrize("shape", [OPAQUE, TRANSACTIONAL], ids=["opaque", "transactional"])
 def test_a_crash_at_any_durable_step_loses_and_doubles_no_dead_letter(
     shape: Shape, passing: int, handoff: ThreadHandoff

@@ -130,7 +130,9 @@ def test_deduplication_is_right_whatever_crashes(config: Config | None, seeds: r
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=["few", "more"])
 @pytest.mark.parametrize("config", CONFIGS, ids=["one by one", "groups"])
-def test_copies_that_tasks_share_are_right_whatever_crashes(config: Config | None, seeds: range) -> None:
+def test_copies_that_tasks_share_are_right_whatever_crashes(
+    config: Config | None, seeds: range
+) -> None:
     assert_right(copies, one_of_each, with_copies, seeds, delay=DELAY, config=config, tasks=2)
 
 
