@@ -1,4 +1,4 @@
-"""Seeds that no run has had before: a few in each ``make test``, which say how to run them again."""
+"""Seeds that no run has had before, a few in each ``make test``; one that fails prints itself."""
 
 from __future__ import annotations
 
