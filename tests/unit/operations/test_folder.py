@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.processes import Child
+from tests.harness.servers.private import free_port
 from tests.unit.operations.deployment import Deployment
 from txtopo import Config, open_state
 from txtopo.errors import ConfigError
@@ -44,16 +46,27 @@ def is_free(folder: Path) -> bool:
     return True
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder in which a topology ``t`` has run, and nobody hosts it."""
-    folder = tmp_path / "zookeeper"
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that a topology ``t`` has left; each test has a copy."""
+    folder = tmp_path_factory.mktemp("left") / "zookeeper"
     (folder / "data").mkdir(parents=True)
     server = EmbeddedFolder(folder)
     state = ZooKeeperTransactionalState(server.locate(), "t", connect_timeout_s=LIMIT_S)
     Journal(state).claim_epoch({"host": "h"}, token="t")
     state.close()
     server.close()
+    return folder
+
+
+@pytest.fixture
+def folder(left: Path, tmp_path: Path) -> Path:
+    """A folder in which a topology ``t`` has run, and nobody hosts it.
+
+    Its port is a free one: that of the first folder may be another test's by now.
+    """
+    folder = shutil.copytree(left, tmp_path / "zookeeper")
+    (folder / "port").write_text(str(free_port()))
     return folder
 
 
@@ -101,7 +114,7 @@ def test_a_run_that_starts_while_a_command_has_the_folder_gets_in(folder: Path) 
         assert not is_free(folder)
 
 
-@pytest.mark.parametrize("lock", [True, False])
+@pytest.mark.parametrize("lock", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_port_that_another_program_has_is_no_ensemble(folder: Path, lock: bool) -> None:
     if not lock:
         (folder / "lock").unlink()  # a copy of the folder may lack it
