@@ -35,7 +35,7 @@ def raise_died(step: str) -> NoReturn:
 
 
 def dies_at(
-    step: str, times: int = 1, die: Callable[[str], NoReturn] = kill_this_process
+    step: str, times: int = 1, die: Callable[[str], object] = kill_this_process
 ) -> Callable[[str], None]:
     """Return a ``point`` that dies when *step* is reached for the n-th time.
 
@@ -68,13 +68,12 @@ class StoppingScheduler(ThreadScheduler):
 
     def __init__(self, steps: Sequence[str]) -> None:
         super().__init__("stopping")
-        self._steps = set(steps)
-        self._reached: Counter[str] = Counter()
+        named = (step.rpartition(":") for step in steps)
+        self._points = [dies_at(name, int(times), stop_this_process) for name, _, times in named]
 
     def point(self, name: str) -> None:
-        self._reached[name] += 1
-        if f"{name}:{self._reached[name]}" in self._steps:
-            stop_this_process(name)
+        for point in self._points:
+            point(name)
 
 
 class DyingScheduler(ThreadScheduler):

@@ -36,6 +36,7 @@ def kill_the_leader(both: CountedFlights) -> None:
         second.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.row(5, 22)
 def test_a_standby_takes_over_when_the_leader_is_killed(
     flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Sequence
+import itertools
 from dataclasses import replace
-from itertools import count, product
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from txtopo.plugins.stores import Puts
 from txtopo.state import open_state
 from txtopo.testing.conformance.driver import StateDriver, claim_of, putting
 
-_numbers = count()
+_numbers = itertools.count()
 
 STORES = [
     "sqlite",
@@ -56,34 +55,15 @@ def database(request: pytest.FixtureRequest, tmp_path: Any) -> str:
     return url_of(request, tmp_path)
 
 
-CLAIM = ["claim.before-epoch", "claim.after-epoch", "claim.claimed:old.old", "write.after:old.old"]
-CHANGE = [f"change.{step}:old.old" for step in ("claimed", "columns", "rows", "declared")]
-DIED = ("begin.before:old.old", "write.after:old.old")
-ADD = [
-    *("claim.before-epoch", "claim.after-epoch", "claim.claimed:old.old"),
-    *("claim.claimed:new.new", "store-metadata.after", "begin.before:new.new"),
-    *("write.before:new.new", "write.after:old.old", "write.after:new.new", "advance.before"),
-]
-
-
-def wherever(
-    url: str, stores: Sequence[object], steps: Sequence[str], sharpest: str
-) -> pytest.MarkDecorator:
-    """Return the parameters of each death in each store.
-
-    The steps are the driver's and the same in each store, so ``make test`` has all of them in
-    SQLite, and only the sharpest one in the servers.
-    """
-    found = []
-    for store, died, step in product(stores, DIED, steps):
-        name, marks = getattr(store, "values", [store])[0], [*getattr(store, "marks", ())]
-        if name != "sqlite" and (died, step) != (DIED[-1], sharpest):
-            marks.append(pytest.mark.slow)
-        found.append(pytest.param(name, died, step, marks=marks))
-    return pytest.mark.parametrize((url, "died", "step"), found, indirect=[url])
-
-
-@wherever("url", STORES, ADD, "write.after:new.new")
+@pytest.mark.parametrize(
+    "step",
+    [
+        *("claim.before-epoch", "claim.after-epoch", "claim.claimed:old.old"),
+        *("claim.claimed:new.new", "store-metadata.after", "begin.before:new.new"),
+        *("write.before:new.new", "write.after:old.old", "write.after:new.new", "advance.before"),
+    ],
+)
+@pytest.mark.parametrize("died", ["begin.before:old.old", "write.after:old.old"])
 def test_a_state_is_added_wherever_the_driver_dies(url: str, died: str, step: str) -> None:
     world = Evolving(url)
     world.die(world.topology("old"), died, 5)
@@ -95,7 +75,12 @@ def test_a_state_is_added_wherever_the_driver_dies(url: str, died: str, step: st
     assert world.held("new") == of_batches(5, 6)
 
 
-@wherever("url", STORES, [*CLAIM, *CHANGE], "write.after:old.old")
+CLAIM = ["claim.before-epoch", "claim.after-epoch", "claim.claimed:old.old", "write.after:old.old"]
+CHANGE = [f"change.{step}:old.old" for step in ("claimed", "columns", "rows", "declared")]
+
+
+@pytest.mark.parametrize("step", [*CLAIM, *CHANGE])
+@pytest.mark.parametrize("died", ["begin.before:old.old", "write.after:old.old"])
 def test_a_column_is_added_wherever_the_driver_dies(url: str, died: str, step: str) -> None:
     if url.startswith("redis") and step in CHANGE:
         pytest.skip("Redis changes ledger and rows in one step")
@@ -110,7 +95,8 @@ def test_a_column_is_added_wherever_the_driver_dies(url: str, died: str, step: s
     assert world.held("other") == of_batches(1, 6)
 
 
-@wherever("database", DATABASES, [*CLAIM, *CHANGE], "change.rows:old.old")
+@pytest.mark.parametrize("step", [*CLAIM, *CHANGE])
+@pytest.mark.parametrize("died", ["begin.before:old.old", "write.after:old.old"])
 def test_a_column_is_taken_away_wherever_the_driver_dies(
     database: str, died: str, step: str
 ) -> None:
