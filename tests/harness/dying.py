@@ -1,13 +1,18 @@
-"""Die at a named durable step: kill this process, or end a test's own attempt with an exception."""
+"""Die at a named durable step: kill this process, or end a test's own attempt with an exception.
+
+Or stop there and say so, so that another process is killed meanwhile. This is the one way to a kill
+at a chosen moment: the step decides when it comes, and neither a clock nor chance does.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from tests.harness.processes import say
 from txtopo.runtime.scheduler import ThreadScheduler
 
 
@@ -30,7 +35,7 @@ def raise_died(step: str) -> NoReturn:
 
 
 def dies_at(
-    step: str, times: int = 1, die: Callable[[str], NoReturn] = kill_this_process
+    step: str, times: int = 1, die: Callable[[str], object] = kill_this_process
 ) -> Callable[[str], None]:
     """Return a ``point`` that dies when *step* is reached for the n-th time.
 
@@ -45,6 +50,30 @@ def dies_at(
                 die(name)
 
     return point
+
+
+def stop_this_process(step: str) -> None:
+    """Say that the step is reached, and stop until the parent lets this process go on."""
+    say("stopped", step=step)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class StoppingScheduler(ThreadScheduler):
+    """Real time and real threads; the process stops when it reaches durable steps.
+
+    Args:
+        steps: Each is the name of a step and a number: ``write.after:total.total:3`` stops when the
+            step is reached for the third time.
+    """
+
+    def __init__(self, steps: Sequence[str]) -> None:
+        super().__init__("stopping")
+        named = (step.rpartition(":") for step in steps)
+        self._points = [dies_at(name, int(times), stop_this_process) for name, _, times in named]
+
+    def point(self, name: str) -> None:
+        for point in self._points:
+            point(name)
 
 
 class DyingScheduler(ThreadScheduler):

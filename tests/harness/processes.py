@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.harness.polling import wait_until
+
 ROOT = Path(__file__).parents[2]
 """The root of the repository, where children run."""
 SILENCE_S_MAX = 300.0
@@ -105,6 +107,16 @@ class Child:
                 raise AssertionError(f"it ended before {event!r}: {self.story()}")
             times -= said["event"] == event
         return self.said[-1]
+
+    def wait_until_stopped(self) -> str:
+        """Wait until it has stopped at a durable step, and return the name of the step."""
+        step = str(self.wait_for("stopped")["step"])
+        wait_until(lambda: state_of(self.pid) == "T", f"it has stopped at {step}")
+        return step
+
+    def resume(self) -> None:
+        """Let it go on, which has stopped."""
+        self.signal(signal.SIGCONT)
 
     def wait(self) -> int:
         """Read everything until it ends, and return its status."""
@@ -224,10 +236,15 @@ def parent_of(pid: int) -> int:
     return int(_fields_of(pid)[1])
 
 
+def state_of(pid: int) -> str:
+    """Return the state of a process: ``T`` if it is stopped, ``Z`` for a zombie."""
+    return _fields_of(pid)[0]
+
+
 def is_alive(pid: int) -> bool:
     """Return whether a process runs; a zombie does not."""
     try:
-        return _fields_of(pid)[0] != "Z"
+        return state_of(pid) != "Z"
     except OSError:
         return False
 

@@ -213,6 +213,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit}
 
 
+# Pages that start a JVM to show what tests of the code show as well; ``make test-all`` runs them.
+NIGHTLY = ("reading-states", "spark-connect")
+
+
 def pages_with_programs() -> list[Any]:
     """Return each page that has programs, with the marks of what they need."""
     pages = []
@@ -224,6 +228,8 @@ def pages_with_programs() -> list[Any]:
         ]
         if any(TESTS.search(program.text) for program in programs):
             marks.append(pytest.mark.integration)
+        if page.stem in NIGHTLY:
+            marks.append(pytest.mark.slow)
         if programs:
             pages.append(pytest.param(page, needs, marks=marks, id=page.stem))
     return pages

@@ -8,20 +8,30 @@ import pytest
 
 from examples.flights import cut, flights_csv
 
-HALF = 170_000
+HALF, EIGHTH = 170_000, 42_000
 
 
 @pytest.fixture(scope="session")
 def flights_input(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of all flights."""
-    folder = tmp_path_factory.mktemp("flights") / "input"
-    cut(folder, flights_csv())
-    return folder
+    """The folder of an eighth of the flights, with which a process is soon done."""
+    return first_of_them(EIGHTH, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def flights_half(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of half of the flights, for runs on Spark, whose batches take longer."""
-    folder = tmp_path_factory.mktemp("flights-half") / "input"
-    cut(folder, b"".join(flights_csv().splitlines(keepends=True)[: HALF + 1]))
+    """The folder of half of the flights, for kills on Spark, whose batches take longer."""
+    return first_of_them(HALF, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def flights_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all flights, for many kills at random moments."""
+    return first_of_them(None, tmp_path_factory)
+
+
+def first_of_them(number: int | None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the first flights, below a line with the names of the columns."""
+    folder = tmp_path_factory.mktemp("flights") / "input"
+    lines = flights_csv().splitlines(keepends=True)
+    cut(folder, b"".join(lines[: None if number is None else number + 1]))
     return folder

@@ -53,12 +53,13 @@ NUMBERS = Fields("part long, number long")
 class Deaths:
     """Kills the executor of a task, or its Python worker, once for each step and txid."""
 
-    def __init__(self, folder: Path, whom: str) -> None:
+    def __init__(self, folder: Path, whom: str, deaths: int) -> None:
         self.folder, self.whom = folder, whom
+        self.places = dict(list(DEATHS.items())[:deaths])
 
     def reach(self, step: str, txid: int, task: int) -> None:
         """Die if it is time to."""
-        if DEATHS.get(txid) != step or task != 1:
+        if self.places.get(txid) != step or task != 1:
             return
         try:
             (self.folder / f"{step}-{txid}").touch(exist_ok=False)
@@ -171,9 +172,9 @@ def _number(metadata: Json) -> int:
     return metadata if isinstance(metadata, int) else 0
 
 
-def random_cuts(folder: Path, whom: str) -> Topology:
+def random_cuts(folder: Path, whom: str, number: int) -> Topology:
     """Return the topology; its committer runs in tasks."""
-    deaths = Deaths(folder, whom)
+    deaths = Deaths(folder, whom, number)
     parts = open_state(
         f"sqlite:///{folder / 'parts.db'}",
         key=Fields("batch long, part long"),
@@ -186,23 +187,24 @@ def random_cuts(folder: Path, whom: str) -> Topology:
     return builder.build_topology()
 
 
-def main(carrier: Carrier, whom: str, folder: str) -> None:
+def main(carrier: Carrier, whom: str, folder: str, deaths: int) -> None:
     """Process everything.
 
     Args:
         carrier: The carrier.
         whom: Who is killed: ``executor`` or ``worker``.
         folder: Where everything is kept.
+        deaths: How many there are.
     """
     master = "local[2]" if whom == "worker" else "local-cluster[2,1,1024]"
     spark = open_test_session(master, {"spark.executor.memory": "1024m"})
     # So that a commit and a later batch do not both lose an executor: two take long to start.
     config = Config(carrier=carrier, zookeeper="memory", run_txids_max=2, max_spout_pending=2)
-    with random_cuts(Path(folder), whom).start(spark, config, [Telling()]) as run:
+    with random_cuts(Path(folder), whom, deaths).start(spark, config, [Telling()]) as run:
         run.process_all_available()
     say("done")
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(cast("Carrier", sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(cast("Carrier", sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))

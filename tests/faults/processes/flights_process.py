@@ -2,7 +2,8 @@
 
 With ``--die-at STEP:N`` it kills itself when that durable step is reached for the N-th time. After
 each commit it reads one byte from its standard input, so that the parent decides how far it gets.
-It does not wait if the input is closed.
+It does not wait if the input is closed. With
+``--stop-at STEP:N`` it stops there, says so, and goes on when it is resumed.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import time
 from pathlib import Path
 
 from examples.flights import JsonProgress, flights
-from tests.harness.dying import DyingScheduler
+from tests.harness.dying import DyingScheduler, StoppingScheduler
 from tests.harness.processes import say
 from tests.harness.servers.zookeeper import LONG_SESSION_S
 from tests.harness.spark_session import open_test_session
 from txtopo import Config
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, Standby, Started, TopologyEvent
+from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.start import start_topology
 
 # Short, for tests in which the session of a stopped process has to expire.
@@ -70,9 +72,7 @@ def main() -> None:
         group_txids_max=1,
     )
     spark = None if args.carrier == "local" else open_test_session()
-    name, _, times = args.die_at.rpartition(":")
-    scheduler = DyingScheduler(name, int(times)) if name else None
-    run = start_topology(topology, spark, config, [telling], scheduler=scheduler)
+    run = start_topology(topology, spark, config, [telling], scheduler=scheduler_of(args))
     run.stop_on(signal.SIGTERM)
     try:
         run.process_all_available()
@@ -82,6 +82,13 @@ def main() -> None:
         raise SystemExit(3) from error
     run.stop()
     say("done")
+
+
+def scheduler_of(args: argparse.Namespace) -> ThreadScheduler | None:
+    if args.stop_at:
+        return StoppingScheduler(args.stop_at)
+    name, _, times = args.die_at.rpartition(":")
+    return DyingScheduler(name, int(times)) if name else None
 
 
 def parse() -> argparse.Namespace:
@@ -99,6 +106,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--max-spout-pending", type=int)
     parser.add_argument("--pause-s", type=float, default=0.0)
     parser.add_argument("--die-at", default="")
+    parser.add_argument("--stop-at", action="append", default=[])
     return parser.parse_args()
 
 

@@ -2,7 +2,8 @@
 
 ``python -m tests.faults.processes.group_process SERVERS TOPIC GROUP FILE`` appends partition and
 offset of each record to the file before it acks it. It holds some records, and acks them in random
-order. With ``ZOOKEEPER`` as a fifth argument it reads while it leads.
+order. With ``ZOOKEEPER`` as a fifth argument it reads while it leads. With ``MOST`` as a sixth one
+it appends so many and holds all others, so that it has not read all when it is killed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import os
 import random
 import sys
-import time
 from typing import Any
 
 from tests.faults.processes.standby_process import Telling
@@ -18,9 +18,6 @@ from txtopo import Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, 
 from txtopo.spouts import KafkaSpout
 
 HELD = 20
-
-# So slow that it is killed long before it has read all.
-RECORD_S = 0.000_5
 
 # A broker takes no less. So long the next process waits for one that was killed.
 SESSION_MS = 6_000
@@ -31,8 +28,8 @@ class Append(Bolt):
 
     tick_interval_s = 0.2
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, most: float) -> None:
+        self._path, self._left = path, most
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
         self._collector, self._chance = collector, random.Random()
@@ -42,20 +39,22 @@ class Append(Bolt):
     def execute(self, tuple: Tuple) -> None:
         if not is_tick(tuple):
             self._held.append(tuple)
-        while len(self._held) > (0 if is_tick(tuple) else HELD):
-            time.sleep(RECORD_S)
+        while self._left and len(self._held) > (0 if is_tick(tuple) else HELD):
+            self._left -= 1
             done = self._held.pop(self._chance.randrange(len(self._held)))
             os.write(self._file, f"{done['partition']} {done['offset']}\n".encode())
             self._collector.ack(done)
 
 
-def main(servers: str, topic: str, group: str, path: str, zookeeper: str = "") -> None:
+def main(
+    servers: str, topic: str, group: str, path: str, zookeeper: str = "", most: str = "inf"
+) -> None:
     """Read until killed."""
     columns, settings = ("partition", "offset"), {"session.timeout.ms": SESSION_MS}
     spout = KafkaSpout(servers, topic, group, columns=columns, settings=settings)
     builder = TopologyBuilder("killed")
     builder.set_spout("records", spout)
-    builder.set_bolt("append", Append(path)).shuffle_grouping("records")
+    builder.set_bolt("append", Append(path, float(most))).shuffle_grouping("records")
     named: dict[str, Any] = {"zookeeper": zookeeper} if zookeeper else {}
     config = Config(carrier="local", slots=1, max_spout_pending=200, **named)
     builder.build_topology().start(None, config, [Telling()]).await_termination()

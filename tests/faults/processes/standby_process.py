@@ -1,10 +1,11 @@
 """Process the messages of a folder at least once, in a process that leads or stands by.
 
-The folder is the source. Its messages are the numbers below ``--messages``; it forgets one that is
-in its file ``acked``, and delivers the others to who opens it next. The bolt appends a line for
-each message to the file ``processed``: process, seconds since 1970, number. Both files are only
-appended to, each time by one write, so what a killed process has written stays, and a frozen one
-holds no lock.
+The folder is the source. Its messages are numbers, and there is always a next one until the file
+``last`` is there; so whoever is killed has work left. Each number that was ever emitted is in the
+file ``emitted``. The source forgets one that is in its file ``acked``, and delivers the others to
+who opens it next. The bolt appends a line for each message to the file ``processed``: process,
+seconds since 1970, number. These files are only appended to, each time by one write, so what a
+killed process has written stays, and a frozen one holds no lock.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ from txtopo.spouts.spout import Spout
 from txtopo.transactional_state import store
 
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-# How long a bolt takes for a message until the file "fast" is there, so that there are some left
-# whenever somebody is killed.
+# How long a bolt takes for a message until the file "last" is there: the files stay small.
 WORK_S = 0.01
 
 
@@ -46,19 +46,34 @@ class FromFolder(Spout):
 
     output_fields = Fields("number long")
 
-    def __init__(self, folder: str, messages: int) -> None:
-        self._folder, self._messages = Path(folder), messages
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         self._collector = collector
         self._acked = os.open(self._folder / "acked", APPEND)
-        acked = {int(line) for line in (self._folder / "acked").read_text().split()}
-        self._left = deque(n for n in range(self._messages) if n not in acked)
+        self._emitted = os.open(self._folder / "emitted", APPEND)
+        acked = set(numbers_in(self._folder / "acked"))
+        self._next = len(set(numbers_in(self._folder / "emitted")))
+        self._left = deque(n for n in range(self._next) if n not in acked)
 
     def next_tuple(self) -> None:
+        if not self._left:
+            self._add_to_left()
         if self._left:
             number = self._left.popleft()
             self._collector.emit([number], number)
+
+    def _add_to_left(self) -> None:
+        end = self._next + 1
+        if (
+            self._folder / "last"
+        ).exists():  # a leader that is deposed by now may have emitted more
+            end = len(set(numbers_in(self._folder / "emitted")))
+        else:
+            os.write(self._emitted, b"%d\n" % self._next)
+        self._left.extend(range(self._next, end))
+        self._next = max(self._next, end)
 
     def ack(self, message_id: Any) -> None:
         os.write(self._acked, b"%d\n" % message_id)
@@ -68,6 +83,12 @@ class FromFolder(Spout):
 
     def close(self) -> None:
         os.close(self._acked)
+        os.close(self._emitted)
+
+
+def numbers_in(path: Path) -> list[int]:
+    """Return the numbers in a file, one a line."""
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
 class Append(BasicBolt):
@@ -78,10 +99,10 @@ class Append(BasicBolt):
 
     def prepare(self, config: Config, context: TaskContext) -> None:
         self._file = os.open(self._path / "processed", APPEND)
-        self._fast = self._path / "fast"
+        self._last = self._path / "last"
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
-        if not self._fast.exists():
+        if not self._last.exists():
             time.sleep(WORK_S)
         os.write(self._file, b"%d %.3f %d\n" % (self._driver, time.time(), tuple["number"]))
 
@@ -101,7 +122,7 @@ def main() -> None:
     if args.machine:
         store._machine = lambda: args.machine
     builder = TopologyBuilder("killed")
-    builder.set_spout("source", FromFolder(args.folder, args.messages))
+    builder.set_spout("source", FromFolder(args.folder))
     builder.set_bolt("append", Append(args.folder, os.getpid())).shuffle_grouping("source")
     config = Config(
         carrier=args.carrier,
@@ -128,7 +149,6 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", required=True)
-    parser.add_argument("--messages", type=int, required=True)
     parser.add_argument("--zookeeper", required=True)
     parser.add_argument("--session-s", type=float, default=6.0)
     parser.add_argument("--carrier", default="local")

@@ -112,7 +112,7 @@ def test_lost_data_is_noticed_and_nothing_is_counted_twice(
     counting = CountedFlights(
         flights_input, state, ["--zookeeper", server.hosts, "--pause-s", "0.05"]
     )
-    counting.batch_bytes = 600_000
+    counting.batch_bytes = 75_000
     early, late = tmp_path / "early", tmp_path / "late"
 
     with counting.watched():

@@ -120,7 +120,7 @@ def test_a_topology_goes_on_whatever_happens_to_part_of_the_ensemble(
     hosts = f"{ensemble.hosts}/{uuid4().hex}"
     arguments = ["--zookeeper", hosts, "--pause-s", "0.1", "--session-s", str(SESSION_TIMEOUT_S)]
     counting = CountedFlights(flights_input, state, arguments)
-    counting.batch_bytes = 900_000
+    counting.batch_bytes = 110_000
 
     with counting.watched():
         child = counting.start(held=True)

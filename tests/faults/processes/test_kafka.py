@@ -1,4 +1,6 @@
-"""Words are counted from Kafka into a database and a topic while driver and broker are killed."""
+"""Words are counted from Kafka into a database and a topic while driver and broker are killed,
+each at a moment that chance chooses.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 from examples.kafka_demo import run_demo
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 
-pytestmark = pytest.mark.service("kafka")
+pytestmark = [pytest.mark.service("kafka"), pytest.mark.slow]
 
 
 def demo(folder: Path, hosts: str, seed: int, records: int, kills: int) -> int:
@@ -34,7 +36,6 @@ def test_totals_are_equal_after_a_kill_of_driver_and_broker(
     assert demo(tmp_path, zookeeper.hosts, seed=1, records=20_000, kills=1) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.row(10, 22)
 def test_totals_are_equal_after_many_kills(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,20 +20,33 @@ POINTS = (
     "write.after:total.total",
     "advance.after",
 )
+BETWEEN = "write.after:by-carrier-hour.by-carrier-hour"
 
 
-@pytest.mark.parametrize("kind", ["opaque", pytest.param("transactional", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("kind", "points"),
+    [
+        ("opaque", [BETWEEN]),
+        pytest.param("opaque", POINTS, marks=pytest.mark.slow),
+        pytest.param("transactional", POINTS, marks=pytest.mark.slow),
+    ],
+    ids=["between the writes", "opaque", "transactional"],
+)
 @pytest.mark.row(7, 31, 42, 43, 46)
 def test_two_states_stay_exact_when_the_process_dies_between_their_writes(
-    kind: StateKind, flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess
+    kind: StateKind,
+    points: Sequence[str],
+    flights_input: Path,
+    tmp_path: Path,
+    zookeeper: ZooKeeperProcess,
 ) -> None:
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     dying = CountedFlights(flights_input, state, ["--kind", kind, "--zookeeper", hosts])
-    dying.batch_bytes = 600_000
+    dying.batch_bytes = 110_000
 
     with dying.watched():
-        for times, point in enumerate(POINTS, start=1):
+        for times, point in enumerate(points, start=1):
             dying.start("--die-at", f"{point}:{times}").die()
         # And in a takeover, between the claims of the two states.
         dying.start("--die-at", "claim.claimed:by-carrier-hour.by-carrier-hour:1").die()

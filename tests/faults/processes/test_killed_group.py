@@ -22,7 +22,7 @@ from txtopo.errors import InfrastructureError
 from txtopo.runtime.progress import ErrorReported
 
 READER = "tests.faults.processes.group_process"
-RECORDS = 40_000
+RECORDS, ENOUGH = 4_000, 1_000
 Place = tuple[int, int]
 
 
@@ -39,25 +39,26 @@ def assert_nothing_is_passed(group: Group, done: set[Place]) -> None:
 
 
 @pytest.mark.service("kafka")
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_killed_driver_has_passed_nothing_that_it_has_not_processed(
-    kafka: KafkaBroker, tmp_path: Path
+    kafka: KafkaBroker, tmp_path: Path, kills: int
 ) -> None:
     log, path = Log(kafka), tmp_path / "records"
     group = Group(log)
-    for start in range(0, RECORDS, 20_000):
-        log.write(range(start, start + 20_000))
-    every = {(partition, offset) for partition in range(2) for offset in range(RECORDS // 2)}
+    records = RECORDS * kills
+    log.write(range(records))
+    every = {(partition, offset) for partition in range(2) for offset in range(records // 2)}
     arguments = (kafka.servers, log.name, group.name, str(path))
 
-    for kill in range(2):
+    for kill in range(kills):
         before, committed = len(processed(path)), sum(group.committed().values())
-        with Child(READER, *arguments) as reader:
+        with Child(READER, *arguments, "", str(2 * ENOUGH)) as reader:
 
             def goes_on(
                 reader: Child = reader, before: int = before, committed: int = committed
             ) -> bool:
                 assert reader.runs, reader.story()
-                enough = len(processed(path)) >= before + 2_000
+                enough = len(processed(path)) >= before + ENOUGH
                 return enough and sum(group.committed().values()) > committed
 
             wait_until(goes_on, f"it has processed and committed, time {kill}")
@@ -68,7 +69,7 @@ def test_a_killed_driver_has_passed_nothing_that_it_has_not_processed(
 
         def is_over() -> bool:
             assert reader.runs, reader.story()
-            return sum(group.committed().values()) == RECORDS
+            return sum(group.committed().values()) == records
 
         wait_until(is_over, lambda: f"all is committed; got {group.committed()}")
     assert set(processed(path)) == every
@@ -121,7 +122,7 @@ class Note(BasicBolt):
         self._seen.notes.append(tuple["value"])
 
 
-@pytest.mark.slow
+@pytest.mark.kills
 @pytest.mark.service("kafka")
 def test_a_run_goes_on_when_its_broker_was_killed_and_started_again() -> None:
     seen, words = Seen(), [f"word {each}" for each in range(4_000)]

@@ -17,7 +17,12 @@ from tests.harness.servers.zookeeper import ZooKeeperProcess
 from txtopo import open_state
 from txtopo.errors import StateUsageError
 
-pytestmark = [pytest.mark.kills, pytest.mark.service("zookeeper"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.kills,
+    pytest.mark.slow,
+    pytest.mark.service("zookeeper"),
+    pytest.mark.timeout(900),
+]
 
 KILLS = 8
 COMMITS_MAX = 8

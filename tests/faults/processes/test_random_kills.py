@@ -80,7 +80,7 @@ def killed(case: Case, request: pytest.FixtureRequest, tmp_path: Path) -> Counte
     else:
         hosts = request.getfixturevalue("zookeeper").hosts
         zookeeper = ["--zookeeper", f"{hosts}/{uuid4().hex}"]
-        folder = request.getfixturevalue("flights_input")
+        folder = request.getfixturevalue("flights_all")
     if case.store in SERVERS:
         url = new_url(request.getfixturevalue(FIXTURES[case.store]))
     else:

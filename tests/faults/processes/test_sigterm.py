@@ -14,7 +14,7 @@ from tests.harness.servers.zookeeper import ZooKeeperProcess
 from txtopo.state import open_state
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
-# A few of the 26 commits, so that the process is not done when the signal comes.
+# A few of the 28 commits, so that the process is not done when the signal comes.
 FEW = 10
 
 
@@ -25,7 +25,7 @@ def test_sigterm_finishes_the_commit_in_hand_and_ends_with_status_0(
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
     asked = CountedFlights(flights_input, state, ["--zookeeper", hosts])
-    asked.batch_bytes = 1_200_000
+    asked.batch_bytes = 150_000
 
     with asked.watched():
         child = asked.start("--pause-s", "0.2", held=True)

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.faults.processes.standby_process import numbers_in
 from tests.harness.polling import wait_until
 from tests.harness.processes import Child
 from tests.harness.servers.tcp_proxy import TcpProxy
@@ -32,13 +33,12 @@ class Drivers:
 
     Args:
         folder: The source, and the file of what was processed.
-        messages: How many messages the source has.
         arguments: Of each driver's command line.
     """
 
-    def __init__(self, folder: Path, messages: int, *arguments: str) -> None:
-        self._folder, self._messages = folder, messages
-        self._arguments = ["--folder", str(folder), "--messages", str(messages), *arguments]
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._folder = folder
+        self._arguments = ["--folder", str(folder), *arguments]
         self._started = 0
         self._stack = ExitStack()
         self.running: list[Child] = []
@@ -83,10 +83,14 @@ class Drivers:
         return self.of(standby)[0] - killed_s
 
     def finish(self) -> None:
-        """Wait until each message was processed, and end the drivers."""
-        (self._folder / "fast").touch()
-        numbers = set(range(self._messages))
-        wait_until(lambda: {n for *_, n in self.processed()} == numbers, "nothing is lost")
+        """End the source, wait until each message was processed, and end the drivers."""
+        (self._folder / "last").touch()
+
+        def nothing_is_lost() -> bool:
+            done = {number for *_, number in self.processed()}
+            return done == set(numbers_in(self._folder / "emitted"))
+
+        wait_until(nothing_is_lost, "nothing is lost")
         for child in self.running:
             child.end()
 
@@ -124,15 +128,16 @@ def kill_again_and_again(drivers: Drivers, kills: int, what: str, *, apart: bool
     print(f"\n{what}: {median(seconds):.2f} s, {min(seconds):.2f} to {max(seconds):.2f} s")
 
 
+@pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_standby_takes_over_from_a_killed_leader_and_the_source_replays(
-    tmp_path: Path, zookeeper: ZooKeeperProcess
+    tmp_path: Path, zookeeper: ZooKeeperProcess, kills: int
 ) -> None:
     """On one machine: it sees that the process is gone, and waits for no session."""
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
 
-    drivers = Drivers(tmp_path, 4000, "--zookeeper", hosts, "--session-s", "60")
+    drivers = Drivers(tmp_path, "--zookeeper", hosts, "--session-s", "60")
 
-    kill_again_and_again(drivers, 5, "killed, one machine")
+    kill_again_and_again(drivers, kills, "killed, one machine")
 
 
 @pytest.mark.slow
@@ -142,7 +147,7 @@ def test_a_standby_on_another_machine_takes_over_when_the_session_ends(
 ) -> None:
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
 
-    drivers = Drivers(tmp_path, 4000, "--zookeeper", hosts, "--session-s", str(session_s))
+    drivers = Drivers(tmp_path, "--zookeeper", hosts, "--session-s", str(session_s))
 
     what = f"killed, two machines, session_timeout_s={session_s}"
     kill_again_and_again(drivers, 7, what, apart=True)
@@ -156,18 +161,20 @@ def test_a_standby_on_spark_starts_slots_when_the_leader_was_killed(
     """Each driver has a Spark application of its own."""
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
 
-    drivers = Drivers(tmp_path, 20_000, "--zookeeper", hosts, "--carrier", "resident")
+    drivers = Drivers(tmp_path, "--zookeeper", hosts, "--carrier", "resident")
 
     kill_again_and_again(drivers, 5, "killed, one machine, resident slots")
 
 
-@pytest.mark.parametrize("restart", [(), ("--restart",)], ids=["", "restart"])
+@pytest.mark.parametrize(
+    "restart", [pytest.param((), marks=pytest.mark.slow), ("--restart",)], ids=["", "restart"]
+)
 def test_a_frozen_leader_ends_deposed_when_it_wakes_up_and_nothing_is_lost(
     tmp_path: Path, zookeeper: ZooKeeperProcess, restart: tuple[str, ...]
 ) -> None:
     """Both may process a message meanwhile; a deposed driver is never restarted."""
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
-    with Drivers(tmp_path, 4000, "--zookeeper", hosts, "--session-s", "2", *restart) as drivers:
+    with Drivers(tmp_path, "--zookeeper", hosts, "--session-s", "2", *restart) as drivers:
         first = drivers.start()
         first.wait_for("leading")
         second = drivers.start()
@@ -194,7 +201,7 @@ def test_a_leader_that_is_cut_off_goes_on_until_it_is_back_and_nothing_is_lost(
     hosts = f"{zookeeper.hosts}/{chroot}"
     with (
         TcpProxy(zookeeper.port) as proxy,
-        Drivers(tmp_path, 4000, "--zookeeper", hosts, "--session-s", "2") as drivers,
+        Drivers(tmp_path, "--zookeeper", hosts, "--session-s", "2") as drivers,
     ):
         first = drivers.start("--zookeeper", f"127.0.0.1:{proxy.port}/{chroot}")
         first.wait_for("leading")

@@ -14,12 +14,15 @@ from tests.harness.servers.zookeeper import ZooKeeperProcess
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
 # The first process waits after each commit, so that the second one comes while it is at work.
 ONE_BY_ONE = ("--max-spout-pending", "1")
+BATCH_BYTES = 110_000
+"""With which they have 35 txids, of which the test allows the first few one by one."""
 EXPIRES_S = 10.0
 """The timeout of the session that is to expire; longer than any pause of a busy machine."""
 
 
 def kill_the_leader(both: CountedFlights) -> None:
     """Kill the one that leads; the other one, a standby, has to finish its work."""
+    both.batch_bytes = BATCH_BYTES
     with both.watched():
         first = both.start(*ONE_BY_ONE, held=True)
         first.wait_for("leading")
@@ -33,6 +36,7 @@ def kill_the_leader(both: CountedFlights) -> None:
         second.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.row(5, 22)
 def test_a_standby_takes_over_when_the_leader_is_killed(
     flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess
@@ -68,6 +72,7 @@ def test_a_leader_that_wakes_up_deposed_changes_nothing_and_names_its_successor(
     session = ["--session-s", str(EXPIRES_S)]
     both = CountedFlights(flights_input, state, ["--zookeeper", hosts, *session])
 
+    both.batch_bytes = BATCH_BYTES
     with both.watched():
         first = both.start(*ONE_BY_ONE, held=True)
         first.wait_for("leading")

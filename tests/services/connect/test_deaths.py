@@ -21,11 +21,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.service("spark-connect")]
 PROCESS = "tests.services.connect.counting_process"
 
 
+@pytest.mark.slow
 @pytest.mark.service("zookeeper")
 @pytest.mark.parametrize(
     ("carrier", "step"),
     [
-        pytest.param("dataframe", "write.after:counts.counts", marks=pytest.mark.slow),
+        ("dataframe", "write.after:counts.counts"),
         ("auto", "write.before:counts.counts"),
     ],
 )

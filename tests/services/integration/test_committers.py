@@ -37,7 +37,9 @@ from txtopo.state.backend import StateKind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-on_spark = pytest.mark.parametrize("carrier", ["rdd", "dataframe"])
+on_spark = pytest.mark.parametrize(
+    "carrier", [pytest.param("rdd", marks=pytest.mark.slow), "dataframe"]
+)
 
 
 class FlakySum(SumByKey):

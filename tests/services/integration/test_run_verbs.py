@@ -1,4 +1,8 @@
-"""txtopo run in a process of its own, and the verbs that look at it and command it."""
+"""txtopo run, and the verbs that look at a run and command it.
+
+What has to do with signals, with a terminal and with exit codes has processes of its own. The other
+runs and all other verbs are in the process of the test, since a start takes a second.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +26,7 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.unit.command.documents import document
 from txtopo import Config
+from txtopo.command.loading import load_transactional
 from txtopo.command.program import REFUSED, UNREACHABLE, WRONG_CALL, run
 from txtopo.errors import StateUsageError
 from txtopo.operations.ensemble import Ensemble, TopologyStatus
@@ -115,14 +121,30 @@ class Words:
             finally:
                 process.kill()
 
+    @contextmanager
+    def started(self, **settings: Any) -> Iterator[None]:
+        """Run the topology in this process until the end of the block."""
+        config = Config(carrier="local", zookeeper=self.hosts, **settings)
+        with load_transactional(self.place).start(config=config):
+            yield
+
+    def run_to_end(self) -> int:
+        """Call ``txtopo run`` in this process until all is processed; return its exit code."""
+        self.let_go()
+        arguments = [self.place, "--set", "carrier=local", "--zookeeper", self.hosts]
+        return run(["run", *arguments, "--available-now"])
+
     def begun(self) -> bool:
         """Return whether the first commit is under way."""
         return (self.folder / "begun").exists()
 
 
 @pytest.fixture
-def words(tmp_path: Path, zookeeper: ZooKeeperProcess) -> Words:
-    return Words(tmp_path, zookeeper.hosts)
+def words(tmp_path: Path, zookeeper: ZooKeeperProcess) -> Iterator[Words]:
+    words, path = Words(tmp_path, zookeeper.hosts), [*sys.path]
+    yield words
+    sys.path[:] = path
+    sys.modules.pop(Path(words.place).stem, None)
 
 
 Call = Callable[..., tuple[int, str, str]]
@@ -152,7 +174,10 @@ def test_the_end_of_all_that_is_available_ends_a_run(words: Words) -> None:
     assert "\x1b" not in errors
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 0), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
+)
 def test_a_signal_finishes_the_commit_in_hand(
     words: Words, number: signal.Signals, code: int
 ) -> None:
@@ -245,7 +270,9 @@ def test_a_signal_closes_the_bolts_of_an_at_least_once_topology(
         assert "cleaned up" in out
 
 
-def test_a_killed_topology_ends_with_3_until_it_is_activated(words: Words, call: Call) -> None:
+def test_a_killed_topology_ends_with_3_until_it_is_activated(
+    words: Words, call: Call, capsys: pytest.CaptureFixture[str]
+) -> None:
     words.let_go()
     with words.running() as process:
         words.wait_for(3)
@@ -256,26 +283,25 @@ def test_a_killed_topology_ends_with_3_until_it_is_activated(words: Words, call:
     assert process.returncode == REFUSED
     assert "to revive it, txtopo activate" in errors
 
-    with words.running("--available-now") as process:
-        _, errors = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == REFUSED
+    capsys.readouterr()
+    assert words.run_to_end() == REFUSED
+    errors = capsys.readouterr().err
     assert errors.count("was killed by") == 1
     assert errors.splitlines()[-1].startswith(f"txtopo: topology {words.id!r} was killed by")
 
     code, out, _ = call("activate", words.id, "--json")
     assert document("command", out)["status"] == "running"
-    with words.running("--available-now") as process:
-        process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0
+    assert words.run_to_end() == 0
 
 
 def test_a_deactivated_topology_stays(words: Words, call: Call) -> None:
     words.let_go()
-    with words.running() as process:
+    config = Config(carrier="local", zookeeper=words.hosts)
+    with load_transactional(words.place).start(config=config) as started:
         words.wait_for(3)
         assert call("deactivate", words.id)[0] == 0
         wait_until(lambda: words.status().status == "deactivated", "the status", pause_s=0.1)
-        assert process.poll() is None
+        assert started.status == "deactivated"
         assert call("activate", words.id)[0] == 0
         wait_until(lambda: words.status().status == "running", "the status", pause_s=0.1)
 
@@ -289,11 +315,11 @@ def test_the_ensemble_and_the_page_tell_of_a_run(
     words: Words, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words.let_go()
-    with words.running("--set", "ui_port=0", TXTOPO_UI_TOKEN=TOKEN) as process:
+    with words.started(ui_port=0, ui_token=TOKEN):
         words.wait_for(3)
         _, out, _ = call("list", "--json")
         (row,) = [t for t in document("list", out)["topologies"] if t["topology"] == words.id]
-        assert row["summary"]["process"]["pid"] == process.pid
+        assert row["summary"]["process"]["pid"] == os.getpid()
 
         monkeypatch.setenv("TXTOPO_UI_TOKEN", TOKEN)
         shown = document("show", call("show", words.id, "--json")[1])
@@ -321,8 +347,8 @@ def test_what_limits_batches_is_shown(
     words: Words, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TXTOPO_UI_TOKEN", TOKEN)
-    paced = ("--set", "ui_port=0", "--set", "max_rows_per_second=5", "--set", "max_spout_pending=1")
-    with words.running(*paced, TXTOPO_UI_TOKEN=TOKEN):
+    paced = {"max_rows_per_second": 5, "max_spout_pending": 1}
+    with words.started(ui_port=0, ui_token=TOKEN, **paced):
         wait_until(words.begun, "a commit")  # it goes on until it may end
 
         def shown() -> str:
@@ -330,18 +356,22 @@ def test_what_limits_batches_is_shown(
             return out if "full for" in out else ""
 
         out = wait_until(shown, "the window is shown", pause_s=0.2)
+        words.let_go()
     assert re.search(
         "limited by +max_rows_per_second 5; rows of the last batch: [1-5] at most", out
     )
     assert re.search(r"window +max_spout_pending 1, full for [1-9]", out)
 
 
-@pytest.mark.parametrize("given", [(), ("--token", "another-token-of-a-test")])
-def test_a_wrong_token_is_refused(words: Words, call: Call, given: tuple[str, ...]) -> None:
+def test_a_wrong_token_is_refused(words: Words, call: Call) -> None:
+    """Or none."""
     words.let_go()
-    with words.running("--set", "ui_port=0", TXTOPO_UI_TOKEN=TOKEN):
+    with words.started(ui_port=0, ui_token=TOKEN):
         words.wait_for(3)
-        for verb in ("show", "lag", "errors", "watch"):
+        given: tuple[str, ...]
+        for verb, given in product(
+            ("show", "lag", "errors", "watch"), ((), ("--token", "another-token-of-a-test"))
+        ):
             code, _, errors = call(verb, words.id, *given)
             assert code == REFUSED
             assert "needs its token" in errors
@@ -350,7 +380,7 @@ def test_a_wrong_token_is_refused(words: Words, call: Call, given: tuple[str, ..
 
 def test_without_a_page_the_summary_is_shown_and_that_is_said(words: Words, call: Call) -> None:
     words.let_go()
-    with words.running():
+    with words.started():
         words.wait_for(3)
         code, out, errors = call("lag", words.id)
         assert (code, out) == (0, "lag: 0 records\n")
@@ -361,9 +391,7 @@ def test_without_a_page_the_summary_is_shown_and_that_is_said(words: Words, call
 
 
 def test_a_stopped_topology_is_listed_and_shown(words: Words, call: Call) -> None:
-    words.let_go()
-    with words.running("--available-now") as process:
-        process.communicate(timeout=LIMIT_S)
+    assert words.run_to_end() == 0
 
     line = next(each for each in call("list")[1].splitlines() if each.startswith(words.id))
     assert line.split()[1:5] == ["stopped", "-", "0", "3"]
@@ -385,9 +413,7 @@ def test_a_stopped_topology_is_listed_and_shown(words: Words, call: Call) -> Non
 
 
 def test_an_unknown_topology_names_the_similar_one(words: Words, call: Call) -> None:
-    words.let_go()
-    with words.running("--available-now") as process:
-        process.communicate(timeout=LIMIT_S)
+    assert words.run_to_end() == 0
 
     for verb in ("show", "kill", "activate", "deactivate", "lag", "errors", "watch"):
         code, _, errors = call(verb, words.id[:-1])
@@ -412,7 +438,7 @@ def test_an_ensemble_that_is_away_cannot_be_reached(capsys: pytest.CaptureFixtur
 
 def test_a_watch_goes_on_until_it_is_interrupted(words: Words) -> None:
     words.let_go()
-    with words.running(), watching(words, "--json", stdout=subprocess.PIPE) as watch:
+    with words.started(), watching(words, "--json", stdout=subprocess.PIPE) as watch:
         assert watch.stdout is not None
         for _ in range(2):
             document("watch", watch.stdout.readline())
@@ -424,7 +450,7 @@ def test_a_watch_goes_on_until_it_is_interrupted(words: Words) -> None:
 def test_a_watch_on_a_terminal_ends_with_q(words: Words) -> None:
     words.let_go()
     ours, theirs = pty.openpty()
-    with words.running(), watching(words, stdin=theirs, stdout=theirs, stderr=theirs) as watch:
+    with words.started(), watching(words, stdin=theirs, stdout=theirs, stderr=theirs) as watch:
         os.close(theirs)
         shown = ""
         while "q ends it" not in shown:
@@ -454,9 +480,7 @@ def watching(words: Words, *more: str, **streams: Any) -> Iterator[subprocess.Po
 
 
 def test_ids_are_completed_from_the_ensemble(words: Words) -> None:
-    words.let_go()
-    with words.running("--available-now") as process:
-        process.communicate(timeout=LIMIT_S)
+    assert words.run_to_end() == 0
 
     assert completed(f"txtopo --zookeeper {words.hosts} show {words.id[:-3]}") == [words.id]
     assert completed("txtopo --zookeeper 127.0.0.1:1 show ") == []

@@ -51,6 +51,8 @@ SALES = [(customer, float(at)) for at, customer in enumerate("abcabcabcabc")]
 TOTALS = {"a": 18.0, "b": 22.0, "c": 26.0}
 QUICK = {"retries.wait.ms": 1}
 BOTH = pytest.mark.parametrize("kind", ["avro", "protobuf"])
+AVRO = pytest.mark.parametrize("kind", ["avro", pytest.param("protobuf", marks=pytest.mark.slow)])
+"""The protocol is the same for both; ``make test-all`` has both."""
 
 
 @pytest.fixture
@@ -125,7 +127,7 @@ def values_of(log: Log, format: Any) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in read(format, *(value for _, value in seen(log)))]
 
 
-@BOTH
+@AVRO
 @pytest.mark.parametrize(
     "step", ["store-metadata.after", "write.before:out.out", "write.after:out.out", "advance.after"]
 )
@@ -259,7 +261,7 @@ def test_a_group_reads_them_record_by_record_when_the_registry_is_there(
 
 
 @pytest.mark.spark
-@BOTH
+@AVRO
 def test_tasks_of_spark_decode_and_ask_once_each(
     kafka: KafkaBroker, registry: SchemaRegistry, spark: SparkSession, kind: str
 ) -> None:

@@ -229,6 +229,7 @@ def running(
             started.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.kills
 def test_the_commands_that_look_at_a_topology_print_what_the_tutorial_shows(
     shop: dict[str, str], tmp_path: Path
@@ -264,6 +265,7 @@ def labels_of(shown: str) -> set[str]:
     return {re.split(r"  +", line)[0] for line in shown.splitlines() if line and line != "…"}
 
 
+@pytest.mark.slow
 @pytest.mark.kills
 def test_the_standby_of_the_tutorial_takes_over_when_the_leader_is_killed(
     shop: dict[str, str], tmp_path: Path

@@ -115,6 +115,7 @@ def test_windows_have_the_rows_of_both_tables_of_ours(
     }
 
 
+@pytest.mark.slow
 def test_duplicates_are_dropped(run: Callable[[str, str], list[Row]]) -> None:
     rows = run("dropDuplicatesWithinWatermark", "upsert_sales")
 
@@ -129,6 +130,7 @@ def test_an_order_without_a_payment_leaves_the_join_and_a_young_one_waits(
     assert {row.order_id: row.amount for row in rows} == {"o1": 12, "o2": None}
 
 
+@pytest.mark.slow
 def test_shops_are_joined(run: Callable[[str, str], list[Row]]) -> None:
     rows = run("Stream-static join", "upsert_countries")
 

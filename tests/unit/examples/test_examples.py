@@ -55,6 +55,8 @@ EXAMPLES: list[tuple[str, Main, str]] = [
 each_example = pytest.mark.parametrize(
     ("main", "printed"), [pytest.param(*rest, id=name) for name, *rest in EXAMPLES]
 )
+# Those that ``make test`` runs on Spark, too.
+ON_SPARK = ("transactional_words",)
 
 
 @each_example
@@ -66,7 +68,13 @@ def test_an_example_prints_what_it_says(
     assert capsys.readouterr().out == printed
 
 
-@each_example
+@pytest.mark.parametrize(
+    ("main", "printed"),
+    [
+        pytest.param(*rest, id=name, marks=[] if name in ON_SPARK else pytest.mark.slow)
+        for name, *rest in EXAMPLES
+    ],
+)
 def test_an_example_prints_the_same_on_spark(
     spark: SparkSession,
     main: Main,
@@ -210,6 +218,7 @@ def test_a_word_that_moves_on_leaves_its_bucket(
     assert capsys.readouterr().out.endswith("0 to 4 times: 3 words\n5 to 9 times: 2 words\n")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_an_example_runs_as_a_script_and_goes_on_where_it_was(tmp_path: Path) -> None:
     """Embedded ZooKeeper and SQLite in the current folder: the second run has nothing to do."""
@@ -224,6 +233,7 @@ def test_an_example_runs_as_a_script_and_goes_on_where_it_was(tmp_path: Path) ->
     assert second == TOTALS.splitlines(keepends=True)[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.kills
 def test_upserts_by_hand_count_wrongly_where_txtopo_counts_right_under_the_same_kill(

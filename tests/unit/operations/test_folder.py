@@ -15,6 +15,7 @@ import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.processes import Child
+from tests.harness.servers.private import free_port
 from tests.unit.operations.deployment import Deployment
 from txtopo import Config, open_state
 from txtopo.errors import ConfigError
@@ -46,9 +47,9 @@ def is_free(folder: Path) -> bool:
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a topology ``t`` has run, to be copied."""
-    folder = tmp_path_factory.mktemp("stored") / "zookeeper"
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that a topology ``t`` has left; each test has a copy."""
+    folder = tmp_path_factory.mktemp("left") / "zookeeper"
     (folder / "data").mkdir(parents=True)
     server = EmbeddedFolder(folder)
     state = ZooKeeperTransactionalState(server.locate(), "t", connect_timeout_s=LIMIT_S)
@@ -59,9 +60,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(stored: Path, tmp_path: Path) -> Path:
-    """A folder of its own in which a topology ``t`` has run, and nobody hosts it."""
-    return shutil.copytree(stored, tmp_path / "zookeeper")
+def folder(left: Path, tmp_path: Path) -> Path:
+    """A folder in which a topology ``t`` has run, and nobody hosts it.
+
+    Its port is a free one: that of the first folder may be another test's by now.
+    """
+    folder = shutil.copytree(left, tmp_path / "zookeeper")
+    (folder / "port").write_text(str(free_port()))
+    return folder
 
 
 def test_offline_a_jvm_hosts_it_under_the_same_lock_and_ends(folder: Path) -> None:
@@ -108,8 +114,10 @@ def test_a_run_that_starts_while_a_command_has_the_folder_gets_in(folder: Path) 
         assert not is_free(folder)
 
 
-def test_a_port_that_another_program_has_is_no_ensemble(folder: Path) -> None:
-    (folder / "lock").unlink()  # a copy of the folder may lack it
+@pytest.mark.parametrize("lock", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_a_port_that_another_program_has_is_no_ensemble(folder: Path, lock: bool) -> None:
+    if not lock:
+        (folder / "lock").unlink()  # a copy of the folder may lack it
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

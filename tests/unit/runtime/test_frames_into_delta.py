@@ -54,12 +54,19 @@ def totals(folder: Path, name: str = "totals") -> State:
     )
 
 
-def test_committers_and_aggregates_take_frames(spark: SparkSession, tmp_path: Path) -> None:
-    """4 rows of each word with the amount 1, and 4 with 2; the commit fails once."""
+@pytest.mark.parametrize(
+    ("adds", "attempt"),
+    [(AddWords, 0), pytest.param(FailsOnce, 1, marks=pytest.mark.slow)],
+    ids=["", "the commit fails once"],
+)
+def test_committers_and_aggregates_take_frames(
+    spark: SparkSession, tmp_path: Path, adds: type[AddWords], attempt: int
+) -> None:
+    """4 rows of each word with the amount 1, and 4 with 2. Each merge of Spark's takes seconds."""
     summed, shown = totals(tmp_path), totals(tmp_path, "shown")
     builder = TransactionalTopologyBuilder("frames", "spout", spout(batches=1))
     builder.set_bolt("double", Doubled()).shuffle_grouping("spout")
-    add = builder.set_bolt("add", FailsOnce()).shuffle_grouping("double")
+    add = builder.set_bolt("add", adds()).shuffle_grouping("double")
     add.none_grouping("spout").with_state("totals", summed)
     aggregates = {"rows": Count(), "top": Max("amount"), "mean": Mean("amount")}
     aggregate = PersistentAggregate(shown, "word", aggregates)
@@ -74,7 +81,7 @@ def test_committers_and_aggregates_take_frames(spark: SparkSession, tmp_path: Pa
     }
     with summed.reader() as reader:
         assert reader.ledger is not None
-        assert (reader.ledger.txid, reader.ledger.attempt) == (1, 1)
+        assert (reader.ledger.txid, reader.ledger.attempt) == (1, attempt)
 
 
 def test_a_state_is_not_open_in_transform(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from state_backends.memory import MemoryBackend, MemoryStore
 from tests.harness.polling import LIMIT_S, wait_until
-from tests.harness.processes import run_child
 from tests.harness.runs import LOCAL, Changes
 from tests.unit.runtime.loop_world import Total, expected, memory_state, stored, topology_of
 from tests.unit.runtime.reliable.bolts import WORD, Seen, rows
@@ -442,13 +441,3 @@ def test_a_run_on_spark_is_started_again_on_its_session(
         assert (run.last_progress.attempt.epoch, run.last_progress.rows_total) == (3, 3)
     with words.named("count").reader() as reader:
         assert dict(reader.items()) == {"a": 2, "b": 1}
-
-
-@pytest.mark.spark
-def test_a_run_whose_spark_session_was_stopped_cannot_be_started_again() -> None:
-    child = run_child("tests.unit.runtime.lost_session")
-
-    (ended,) = child.events("ended")
-    assert ended["restarts"] == 1
-    assert "ConfigError" in ended["error"]
-    assert "the Spark session has been stopped" in ended["error"]

@@ -90,9 +90,16 @@ def test_the_first_collection_freezes_what_is_left() -> None:
 
 @pytest.mark.spark
 def test_a_run_whose_session_is_stopped_ends_and_says_so(tmp_path: Path) -> None:
-    """No job runs on a stopped session, so the run would fail and retry for ever."""
+    """No job runs on a stopped session, so the run would fail and retry for ever.
+
+    A run that was to be started again is not.
+    """
     child = run_child("tests.unit.runtime.stopped_session", str(tmp_path))
 
     (ended,) = child.events("ended")
     assert "the Spark session was stopped while the topology ran on it" in ended["error"]
     assert ended["failures"] <= 1
+    (restarted,) = child.events("restarted")
+    assert restarted["restarts"] == 1
+    assert "ConfigError" in restarted["error"]
+    assert "the Spark session has been stopped" in restarted["error"]

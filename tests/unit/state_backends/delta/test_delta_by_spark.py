@@ -69,6 +69,7 @@ class TestBySpark(StoreFixtures):
         store.merge(3, [("a", 2), ("c", 1)])
         assert store.contents() == {"a": 6, "b": 1, "c": 1}
 
+    @pytest.mark.slow
     def test_a_claim_fences_spark_and_spark_fences_older_attempts(
         self, counts: State, drive: Drive
     ) -> None:
