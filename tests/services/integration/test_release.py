@@ -30,6 +30,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return build(tmp_path_factory.mktemp("dist"))
 
 
+@pytest.mark.slow
 def test_two_builds_are_equal_byte_by_byte(
     built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ def own_environment() -> dict[str, str]:
     return {name: value for name, value in environment().items() if name != "PYTHONPATH"}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_wheel_and_the_first_program_of_the_readme_are_enough(
     installed: Path, tmp_path: Path

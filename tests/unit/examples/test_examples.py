@@ -174,6 +174,7 @@ def judge_reliable(printed: str) -> None:
     assert timed_out > 0
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.kills
 @pytest.mark.timeout(900)

@@ -72,6 +72,7 @@ def test_the_known_totals_of_2013(spark: SparkSession, tmp_path: Path) -> None:
     assert flights_check.compare(state, "flights", Console(quiet=True))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.kills
 def test_the_demo_is_killed_three_times_and_agrees_with_pandas(tmp_path: Path) -> None:
