@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 LOCAL = Config(carrier="local", zookeeper="memory", slots=2)
-SEEDS = 20
+SEEDS = 4
 
 EXAMPLES: list[tuple[Any, str]] = [
     (streams_word_count, "apple: 2\nbanana: 1\ncat: 8\nchicken: 1\ndog: 7\n"),
