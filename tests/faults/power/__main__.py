@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.faults.mutants.patches import load_patches
+from tests.faults.mutants.patches import FOLDER, load_patches
 from tests.faults.mutants.trial import ROOT, Cores
 from tests.faults.power.measured import Case, read_measured
 from tests.faults.power.probes import add_probes
@@ -51,13 +51,16 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     steps = ("all", "measure", "trials", "report")
     parser.add_argument("step", nargs="?", default="all", choices=steps, help="do this alone")
     parser.add_argument("--marks", default="not slow", help="the tests that are measured")
-    parser.add_argument("--only", metavar="NAME", help="plant this bug, also if it was tried")
+    parser.add_argument("--only", metavar="NAME", nargs="+", help="plant these, also if tried")
     parser.add_argument("--shard", type=shard, default=(1, 1), metavar="K/N", help="a part")
     parser.add_argument("--processes", type=int, default=2, help="trials at a time (2)")
     parser.add_argument(
         "--sparing",
         action="store_true",
         help="ask the cheapest tests first, and no others about a bug that they catch",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="about the most for the tests of a bug"
     )
     parser.add_argument(
         "--prices", type=Path, nargs="*", default=[], help="JSONL with prices of before"
@@ -93,14 +96,15 @@ def make_trials(options: argparse.Namespace, cases: list[Case]) -> None:
     names = share(list(patches), options.shard)
     names = [name for name in names if name not in done]
     if options.only is not None:
-        names = [options.only] if options.only in patches else []
-    if not names:
-        print("no bug is left to plant" if options.only is None else "no such bug")
+        names = options.only
+        unknown = sorted(set(names) - patches.keys())
+        if unknown:
+            raise SystemExit(f"no bug is named {', '.join(unknown)}; look into {FOLDER}")
     cores = Cores(options.processes)
 
     def one(name: str) -> None:
         with cores.one() as core:
-            trial = try_bug(patches[name], cases, options.sparing, core)
+            trial = try_bug(patches[name], cases, options.sparing, core, options.seconds)
         append_trial(TRIALS, trial)
         caught = f"{len(trial.caught)} of {len(trial.asked)} functions"
         print(f"{name:<50} {caught}  {trial.note}", flush=True)

@@ -1,4 +1,4 @@
-"""The processor seconds of this process and of all that it has started, alive or not."""
+"""The processor seconds of a run and of all processes that it starts, alive or not; Linux only."""
 
 from __future__ import annotations
 

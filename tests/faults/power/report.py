@@ -39,6 +39,10 @@ at a failure. A function catches a bug if one of its cases passes without it and
 of three with it. Seconds are those of a processor, with children and servers, for all cases of a
 function together; fixtures that tests share have a price of their own.
 
+A line that is executed at import, such as a constant, counts as executed by what executes a
+function of its class or module. What a test finds in a cache that another one has filled counts for
+the other one, and code in a wheel or in an environment of its own for none.
+
 Made by `make power`, which continues where it was; a part of it by
 `make power ARGS="--shard 2/6"`, one bug by `make power ARGS="--only NAME"`.
 """
@@ -209,5 +213,6 @@ def _verdict(trial: Trial, prices: Mapping[str, float]) -> tuple[int, int, str, 
     cheapest = sorted(trial.caught, key=lambda name: prices.get(function_of(name), 0.0))
     shown = "<br>".join(f"`{name}`" for name in cheapest[:SHOWN_OF_A_BUG])
     notes = [trial.note] if trial.note else []
+    notes += [f"{len(trial.left)} functions were not asked"] if trial.left else []
     notes += [f"fails now and then: `{name}`" for name in trial.unsure]
     return len(trial.asked), len(trial.caught), shown or "**nothing**", "; ".join(notes)

@@ -14,6 +14,7 @@ from tests.faults.mutants.patches import Hunk, Patch, load_patches
 from tests.faults.power import trials
 from tests.faults.power.hits import HITS
 from tests.faults.power.measured import Case, cases_for, read_measured
+from tests.faults.power.meter import MARK, Meter
 from tests.faults.power.only_test_all import ONLY_TEST_ALL
 from tests.faults.power.plugin import TESTS
 from tests.faults.power.probes import touched, with_probes
@@ -213,6 +214,33 @@ def test_a_child_counts_for_the_test_that_runs(tmp_path: Path) -> None:
     )
 
     assert (tmp_path / HITS).read_text() == "7 a\n7 b\n"
+
+
+BURN = """
+import sys, time
+while time.process_time() < 0.2:
+    pass
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_time_of_a_process_counts_while_it_lives_and_after_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(MARK, "of this test")
+    meter = Meter()
+    before = meter.seconds()
+    with subprocess.Popen(
+        [sys.executable, "-c", BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"done\n"
+        alive = meter.seconds()
+        child.kill()
+
+    assert alive - before >= 0.15
+    assert meter.seconds() >= alive
 
 
 def test_bugs_that_only_all_tests_catch_are_planted_and_have_a_reason() -> None:

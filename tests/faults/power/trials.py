@@ -54,7 +54,13 @@ class Trial:
     seconds: float = 0.0
 
 
-def try_bug(patch: Patch, cases: Collection[Case], sparing: bool, core: int | None) -> Trial:
+def try_bug(
+    patch: Patch,
+    cases: Collection[Case],
+    sparing: bool,
+    core: int | None,
+    seconds_max: float = float("inf"),
+) -> Trial:
     """Plant a bug in a copy of the tree, and ask the cheap functions before the dear ones.
 
     Args:
@@ -62,6 +68,7 @@ def try_bug(patch: Patch, cases: Collection[Case], sparing: bool, core: int | No
         cases: All cases that were measured.
         sparing: Whether it ends with the first round that catches it.
         core: The core to stay on.
+        seconds_max: No round begins after tests that cost so much without the bug.
 
     Raises:
         PatchError: The patch does not apply.
@@ -73,7 +80,7 @@ def try_bug(patch: Patch, cases: Collection[Case], sparing: bool, core: int | No
     with copied_tree(patch.name) as copy:
         patch.apply(copy)
         for some in asked:
-            if trial.note or (sparing and trial.caught):
+            if trial.note or (sparing and trial.caught) or trial.seconds >= seconds_max:
                 trial.left += sorted({case.function for case in some})
             else:
                 ask(copy, some, core, trial)
