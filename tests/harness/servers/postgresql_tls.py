@@ -27,7 +27,7 @@ class TlsPostgresServer(PostgresServer):
             target.chmod(0o600)
             if self._account:
                 os.chown(target, self._account.pw_uid, self._account.pw_gid)
-        (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 scram-sha-256\n")
+        (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 md5\n")
 
     def url_of(self, database: str, password: str | None = None) -> str:
         """Return the URL of a database of this server."""

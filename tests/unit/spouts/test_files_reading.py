@@ -153,7 +153,7 @@ def test_a_filesystem_that_fails_is_an_infrastructure_fault(tmp_path: Path) -> N
         emit(made, metadata)
 
 
-@pytest.mark.parametrize("before", [0, 3, 700_000])
+@pytest.mark.parametrize("before", [0, 3, pytest.param(700_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("format", "good", "bad", "field"),
     [
@@ -175,7 +175,13 @@ def test_a_filesystem_that_fails_is_an_infrastructure_fault(tmp_path: Path) -> N
 def test_a_line_that_cannot_be_read_is_named(
     tmp_path: Path, format: str, good: bytes, bad: bytes, field: str | None, before: int
 ) -> None:
-    """Also behind the first block and in a range that begins in the middle of the file."""
+    """Also in a range that begins in the middle of the file."""
+    check_its_name(tmp_path, format, good, bad, field, before)
+
+
+def check_its_name(
+    tmp_path: Path, format: str, good: bytes, bad: bytes, field: str | None, before: int
+) -> None:
     (tmp_path / "a").write_bytes(b"\n" * (format == "json") + good * before + bad + good)
     options = {"header": False} if format == "csv" else {}
     made = spout(tmp_path, format, partitions=3, **options)
@@ -185,6 +191,21 @@ def test_a_line_that_cannot_be_read_is_named(
         emit(made, Planner(made).plan())
     assert caught.value.line == line
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("format", "good", "bad"),
+    [
+        ("json", b'{"name":"a"}\n', b"null\n"),
+        ("csv", b"a,1\n", b"a,b\n"),
+        ("text", b"a\n", b"\xff\n"),
+    ],
+)
+def test_a_bad_line_behind_the_first_block_is_named(
+    tmp_path: Path, format: str, good: bytes, bad: bytes
+) -> None:
+    field = "amount" if format == "csv" else None
+    check_its_name(tmp_path, format, good, bad, field, 700_000)
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet"])

@@ -349,7 +349,8 @@ class TestThingsOfUsers:
             for name, kind in zip(added, kinds, strict=True):
                 store.ask(f"ALTER TABLE counts ADD COLUMN {name} {kind}")
         for end in store.taken:
-            for made, dropped in self.things(store, f"counts{end}"):
+            things = itertools.islice(self.things(store, f"counts{end}"), 1 if options else None)
+            for made, dropped in things:
                 store.ask(made)
                 before = store.kept() | {LEDGER, f"{LEDGER}_pkey"}
                 with pytest.raises(SchemaDrift, match=f"'counts{end}', which is to be made"):
