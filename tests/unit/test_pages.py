@@ -10,8 +10,10 @@ folder. Marks in the page, each a comment on the line before a block:
 
 A ``text`` block after a program, with nothing between but blank lines or a line that has the word
 "print", is the output of the program, or its log if it prints nothing; ``…`` stands for anything.
-The tests in a page (a class or function of the name that pytest expects) run as well; they may take
-seconds, so a page that has some gets the mark ``integration``.
+The programs run in a process of their own, which is forked from one that has imported txtopo.
+
+The tests in a page (a class or function of the name that pytest expects) run as well; those that
+are suites of txtopo, which its own stores run in ``make test``, do so in ``make test-all``.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import pytest
 from sybil import Document
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
+from tests.harness.forked import ForkedPython
 from tests.harness.polling import wait_until
 from tests.harness.spark_session import SHORT_LIVED
 from tests.unit.test_layout import ROOT
@@ -88,6 +91,7 @@ FENCES = FencedCodeBlockLexer(r"[^\n`]*")
 NEEDS = re.compile(r"<!-- needs: ([\w, -]+) -->")
 TESTED_BY = re.compile(r"<!-- tested by: (test_\w+\.py) -->")
 CODE = re.compile(r"^ *```(?!python).*\n(?:.*\n)*?^ *```$|`[^`\n]+`", re.MULTILINE)
+SUITES = "txtopo.testing.conformance"
 TESTS = re.compile(r"^ *(class Test|def test_)", re.MULTILINE)
 END_OF_BLOCK = "\0end of the block in line "
 
@@ -164,15 +168,18 @@ def matches(printed: str, shown: str) -> bool:
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
 
 
-def run_page(name: str, text: str, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def python() -> Iterator[ForkedPython]:
+    with ForkedPython(environment(), LIMIT_S) as python:
+        yield python
+
+
+def run_page(python: ForkedPython, name: str, text: str, folder: Path) -> None:
     """Run the programs of a page, and compare what they print with what it shows.
 
     Fails the test if a program fails, or prints something else.
     """
-    stem = Path(name).stem.replace("-", "_").lower()
-    script = folder / f"{stem}_page.py"
-    script.write_text(script_of(text))
-    done = run_python([script.name], folder)
+    done = python.run(write_script(name, text, folder), folder)
     if done.returncode:
         pytest.fail(f"a program of {name} fails: {done.stderr[-4000:]}", pytrace=False)
     printed, logged = parts_of(done.stdout), parts_of(done.stderr)
@@ -180,10 +187,21 @@ def run_page(name: str, text: str, folder: Path) -> None:
         if not matches(printed[line] or logged[line], shown):
             differs = f"{name}:{line} prints\n{printed[line]}{logged[line]}\nand the page shows\n"
             pytest.fail(differs + shown, pytrace=False)
-    if TESTS.search(text):
-        tests = run_python(["-m", "pytest", "-q", "-p", "no:cacheprovider", script.name], folder)
-        if tests.returncode:
-            pytest.fail(f"a test of {name} fails: {tests.stdout[-4000:]}", pytrace=False)
+
+
+def run_tests(name: str, text: str, folder: Path) -> None:
+    """Run the tests of a page. Fails the test if one fails."""
+    script = write_script(name, text, folder)
+    tests = run_python(["-m", "pytest", "-q", "-p", "no:cacheprovider", script], folder)
+    if tests.returncode:
+        pytest.fail(f"a test of {name} fails: {tests.stdout[-4000:]}", pytrace=False)
+
+
+def write_script(name: str, text: str, folder: Path) -> str:
+    """Write the programs of a page into a folder, and return the name of the file."""
+    script = f"{Path(name).stem.replace('-', '_').lower()}_page.py"
+    (folder / script).write_text(script_of(text))
+    return script
 
 
 def parts_of(output: str) -> dict[int, str]:
@@ -226,8 +244,6 @@ def pages_with_programs() -> list[Any]:
         marks = [
             pytest.mark.spark if need == "spark" else pytest.mark.service(need) for need in needs
         ]
-        if any(TESTS.search(program.text) for program in programs):
-            marks.append(pytest.mark.integration)
         if page.stem in NIGHTLY:
             marks.append(pytest.mark.slow)
         if programs:
@@ -235,9 +251,23 @@ def pages_with_programs() -> list[Any]:
     return pages
 
 
+def pages_with_tests() -> list[Any]:
+    """Return each page that has tests of its own."""
+    texts = {page: script_of(page.read_text()) for page in PAGES}
+    return [
+        pytest.param(page, marks=[pytest.mark.slow] if SUITES in text else [], id=page.stem)
+        for page, text in texts.items()
+        if TESTS.search(text)
+    ]
+
+
 @pytest.mark.parametrize(("page", "needs"), pages_with_programs())
 def test_the_programs_of_a_page_run_and_print_what_it_shows(
-    page: Path, needs: list[str], tmp_path: Path, request: pytest.FixtureRequest
+    page: Path,
+    needs: list[str],
+    python: ForkedPython,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     text = page.read_text()
     for here, address in ON_THIS_MACHINE.items():
@@ -249,39 +279,49 @@ def test_the_programs_of_a_page_run_and_print_what_it_shows(
             assert address in text, f"{page.name} needs {need}, but does not name {address}"
             text = text.replace(address, real(request.getfixturevalue(fixture)))
 
-    run_page(page.name, text, tmp_path)
+    run_page(python, page.name, text, tmp_path)
 
 
-def test_a_program_that_fails_is_named_with_its_page_and_line(tmp_path: Path) -> None:
+@pytest.mark.integration
+@pytest.mark.parametrize("page", pages_with_tests())
+def test_the_tests_of_a_page_pass(page: Path, tmp_path: Path) -> None:
+    run_tests(page.name, page.read_text(), tmp_path)
+
+
+def test_a_program_that_fails_is_named_with_its_page_and_line(
+    python: ForkedPython, tmp_path: Path
+) -> None:
     text = "# A page\n\n```python\na = 1\n```\n\nText.\n\n```python\n\na.b\n```\n"
 
     with pytest.raises(
         pytest.fail.Exception, match=r"(?s)of a-page\.md .*line 11, .*no attribute 'b'"
     ):
-        run_page("a-page.md", text, tmp_path)
+        run_page(python, "a-page.md", text, tmp_path)
 
 
-def test_a_program_with_a_gap_in_it_fails(tmp_path: Path) -> None:
+def test_a_program_with_a_gap_in_it_fails(python: ForkedPython, tmp_path: Path) -> None:
     with pytest.raises(pytest.fail.Exception, match="SyntaxError"):
-        run_page("a-page.md", "```python\nprint(…)\n```\n", tmp_path)
+        run_page(python, "a-page.md", "```python\nprint(…)\n```\n", tmp_path)
 
 
-def test_an_output_that_is_not_what_the_page_shows_is_noticed(tmp_path: Path) -> None:
+def test_an_output_that_is_not_what_the_page_shows_is_noticed(
+    python: ForkedPython, tmp_path: Path
+) -> None:
     text = "```python\nprint(1)\n```\n\nIt prints:\n\n```text\n2\n```\n"
 
     with pytest.raises(pytest.fail.Exception, match=r"(?s)a-page\.md:1 prints\n1\n.*shows\n2"):
-        run_page("a-page.md", text, tmp_path)
+        run_page(python, "a-page.md", text, tmp_path)
 
 
-def test_dots_in_an_output_stand_for_anything(tmp_path: Path) -> None:
+def test_dots_in_an_output_stand_for_anything(python: ForkedPython, tmp_path: Path) -> None:
     text = "```python\nprint(1, 2, 3)\n```\n\n```text\n1 … 3\n```\n"
 
-    run_page("a-page.md", text, tmp_path)
+    run_page(python, "a-page.md", text, tmp_path)
 
 
 def test_a_failing_test_in_a_page_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(pytest.fail.Exception, match=r"a test of a-page\.md fails"):
-        run_page("a-page.md", "```python\ndef test_one():\n    assert False\n```\n", tmp_path)
+        run_tests("a-page.md", "```python\ndef test_one():\n    assert False\n```\n", tmp_path)
 
 
 def test_what_a_page_needs_is_known() -> None:
