@@ -44,7 +44,7 @@ from tests.unit.test_references import PAGES
 from txtopo import open_state
 from txtopo.errors import TxtopoError
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 LIMIT_S = 560
 README_BYTES_MAX = 8_000
 FIRST_PROGRAM_LINES_MAX = 25
