@@ -44,7 +44,7 @@ def test_a_zombie_changes_nothing_wherever_it_hung_and_whenever_it_wakes(
     refused: Counter[str] = Counter()
     count = 0
     with handoff_on_one_core() as handoff:
-        for order, outcome in outcomes(kind, handoff, groups=groups, **sample):
+        for order, outcome in outcomes(kind, handoff, apart=False, groups=groups, **sample):
             refused += outcome.refused
             count += 1
             assert bool(outcome.groups) == groups
