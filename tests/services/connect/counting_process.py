@@ -14,8 +14,9 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from tests.harness.dying import DyingScheduler
 from tests.harness.polling import LIMIT_S, wait_until
-from tests.harness.processes import say
+from tests.harness.processes import SILENCE_S_MAX, say
 from tests.harness.runs import Changes
+from tests.harness.servers.zookeeper import LONG_SESSION_S
 from tests.services.connect.programs import WORD, counting
 from txtopo import BasicBolt, BatchCommitted, BatchFailed, Config, TopologyEvent, Tuple
 from txtopo.collector import BatchOutputCollector
@@ -70,7 +71,7 @@ def main(url: str, state: str, zookeeper: str, carrier: str, folder: str, die_at
     config = Config(
         carrier=carrier,  # type: ignore[arg-type]
         zookeeper=zookeeper,
-        session_timeout_s=4.0,
+        session_timeout_s=LONG_SESSION_S,
         connect_timeout_s=LIMIT_S,
         run_txids_max=1,
         group_txids_max=1,
@@ -79,7 +80,7 @@ def main(url: str, state: str, zookeeper: str, carrier: str, folder: str, die_at
     topology = counting(state, spout, HeldOnce(Path(folder)))
     run = start_topology(topology, spark, config, [Changes(tell)], scheduler=scheduler)
     try:
-        run.process_all_available(LIMIT_S)
+        run.process_all_available(SILENCE_S_MAX)
     except Exception as error:  # noqa: BLE001 - the test judges it
         say("ended", kind=type(error).__name__, text=str(error))
     else:

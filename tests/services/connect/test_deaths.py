@@ -16,7 +16,11 @@ from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.services.connect.counting_process import ROWS
 from tests.services.connect.programs import read
 
-pytestmark = [pytest.mark.spark, pytest.mark.service("spark-connect")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.service("spark-connect"),
+    pytest.mark.timeout(900),
+]
 
 PROCESS = "tests.services.connect.counting_process"
 
