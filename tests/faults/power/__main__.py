@@ -38,10 +38,10 @@ def main(arguments: Sequence[str]) -> int:
     cases = list(read_measured(MEASURED).values())
     if options.step in ("all", "trials"):
         make_trials(options, cases)
-    if options.prices:
-        write_before(options.prices)
     if options.step in ("all", "report") and options.only is None:
         print(write_report(load_patches(), cases, MEASURED, read_trials(TRIALS)))
+    if options.prices:
+        write_before(options.prices)
     return 0
 
 

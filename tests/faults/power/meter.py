@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-MARK = "TXTOPO_POWER"
-"""The variable that all processes of a run have in their environment."""
+MARK = "POWER_OF_TESTS"
+"""What all processes of a run have in their environment; txtopo refuses an unknown ``TXTOPO_…``."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 # A process: its id, and when it began, since ids are used again.

@@ -1,8 +1,8 @@
 """A plug-in of pytest: what each test costs, what it came to, and which number its hits have.
 
-``TXTOPO_POWER`` is the folder of the run. If it has a file ``chosen.txt``, only the tests run whose
-ids are in it. For each test ``tests.jsonl`` gets a line, and another for each fixture that tests
-share: its price is not in that of the test that happened to be the first.
+``POWER_OF_TESTS`` is the folder of the run. If it has a file ``chosen.txt``, only the tests run
+whose ids are in it. For each test ``tests.jsonl`` gets a line, and another for each fixture that
+tests share: its price is not in that of the test that happened to be the first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.faults.power.meter import MARK, Meter
 
 CHOSEN = "chosen.txt"
 TESTS = "tests.jsonl"
-CORE = "TXTOPO_POWER_CORE"
+CORE = "POWER_OF_TESTS_CORE"
 """The variable with the core to stay on; the simulator's threads take turns."""
 RUNNING = "running.txt"
 """The id of the test that runs, or that ran when the run was killed."""

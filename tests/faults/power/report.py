@@ -134,9 +134,10 @@ def summary(
     left = sum(bool(trial.left) for trial in caught)
     yield f"{len(patches)} bugs, of which {len(tried)} were tried: {len(caught)} are caught,"
     yield f"{by_cheap} by a function under a second, {by_one} by a single function of those asked."
-    yield f"About {left} bugs dearer functions were not asked, since a cheaper one had caught them."
-    yield f"A whole run takes {hours:.1f} hours of a processor, an estimate: what the tests of each"
-    yield f"bug cost without it, and {START_S:.0f} seconds to start them."
+    yield f"Dearer functions were not asked about {left} bugs, since a cheaper one had caught them."
+    yield f"A whole run takes {hours:.1f} hours of a processor, an estimate: for each bug, what the"
+    yield f"cases that execute a line of it cost without it, and {START_S:.0f} seconds to start."
+    yield f"Measured were {len(cases):,} cases."
 
 
 def prices_section(
@@ -188,7 +189,7 @@ def dear_section(cases: Collection[Case], dear: Mapping[str, Dear]) -> Iterator[
         )
         for function in sorted(dear, key=rank)
     )
-    columns = ("function", "cases", "seconds", "executes bugs", "catches", "alone", "open")
+    columns = ("function", "cases", "seconds", "executes bugs", "seen to catch", "alone", "open")
     yield from table(columns, rows)
 
 
@@ -215,4 +216,4 @@ def _verdict(trial: Trial, prices: Mapping[str, float]) -> tuple[int, int, str, 
     notes = [trial.note] if trial.note else []
     notes += [f"{len(trial.left)} functions were not asked"] if trial.left else []
     notes += [f"fails now and then: `{name}`" for name in trial.unsure]
-    return len(trial.asked), len(trial.caught), shown or "**nothing**", "; ".join(notes)
+    return len(trial.asked), len(trial.caught), shown or "none of those asked", "; ".join(notes)

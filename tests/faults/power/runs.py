@@ -23,7 +23,7 @@ ENDED = "ended.txt"
 
 @contextmanager
 def copied_tree(name: str) -> Iterator[Path]:
-    """Lend a copy of all that git tracks: tests of pages need the pages."""
+    """Lend a copy of all that git tracks, since tests of pages need the pages, and a ``.venv``."""
     with TemporaryDirectory(prefix=f"{name}-") as folder:
         copy = Path(folder)
         copy_tree(copy)
@@ -33,6 +33,8 @@ def copied_tree(name: str) -> Iterator[Path]:
             if path.partition("/")[0] not in TREE and (ROOT / path).is_file():
                 (copy / path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / path, copy / path)
+        if (ROOT / ".venv").exists():
+            (copy / ".venv").symlink_to((ROOT / ".venv").resolve())
         yield copy
 
 

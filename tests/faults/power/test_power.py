@@ -147,7 +147,11 @@ def test_only_what_fails_three_times_of_three_catches(
 
 @pytest.mark.parametrize(
     ("seconds", "expected"),
-    [(0.5, ["named b", "ca", "dear"]), (float("inf"), ["named b ca", "dear"])],
+    [
+        (0.2, ["named", "b", "ca", "dear"]),
+        (9.0, ["named", "b ca", "dear"]),
+        (float("inf"), ["named b ca", "dear"]),
+    ],
 )
 def test_cheap_tests_are_asked_before_dear_ones_and_the_named_ones_first(
     seconds: float, expected: list[str]

@@ -10,6 +10,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -90,8 +91,8 @@ def try_bug(
 def rounds(patch: Patch, cases: Collection[Case], seconds: float) -> list[list[Case]]:
     """Return the cases to ask about a bug, in rounds, of which each may take longer.
 
-    The first take about *seconds*. Cheap functions come before dear ones, with which a round
-    begins, and of the cheap ones those first that the patch names.
+    Cheap functions come before dear ones. If *seconds* are finite, those that the patch names come
+    first, and the round after them takes about so long.
     """
     prices, named = prices_of(cases), patch.test.split()
 
@@ -103,13 +104,14 @@ def rounds(patch: Patch, cases: Collection[Case], seconds: float) -> list[list[C
     for case in cases_for(patch, cases):
         by_function[case.function].append(case)
     result: list[list[Case]] = []
-    spent, dear = seconds, False
+    spent, kind = 0.0, None
     for function in sorted(by_function, key=rank):
-        if spent >= seconds or dear != (prices[function] >= DEAR_S):
-            seconds *= 2 if result else 1
+        before = kind
+        kind = rank(function)[:2] if isfinite(seconds) else rank(function)[:1]
+        if kind != before or spent >= seconds:
+            seconds *= 1 if kind != before else 2
             result.append([])
-        spent = 0.0 if not result[-1] else spent
-        dear = prices[function] >= DEAR_S
+            spent = 0.0
         result[-1] += by_function[function]
         spent += prices[function]
     return result
