@@ -1,7 +1,7 @@
 """A plug-in of pytest: what each test costs, what it came to, and which number its hits have.
 
 ``POWER_OF_TESTS`` is the folder of the run. If it has a file ``chosen.txt``, only the tests run
-whose ids are in it. For each test ``tests.jsonl`` gets a line, and another for each fixture that
+whose ids are in it. For each test a line of JSON is written, and another for each fixture that
 tests share: its price is not in that of the test that happened to be the first.
 """
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from tests.faults.mutants.patches import Hunk, Patch
 from tests.faults.power import hits
 
-PROBE = "txtopo.hits_of_tests"
-"""The module of the copy that has :func:`tests.faults.power.hits.hit`."""
+PLACE = Path("txtopo", "hits_of_tests.py")
+"""Where the copy has :func:`tests.faults.power.hits.hit`."""
+IMPORT = f"from {'.'.join(PLACE.with_suffix('').parts)} import hit as _hit"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Body = list[ast.stmt]
@@ -28,7 +29,7 @@ def add_probes(root: Path, patches: Iterable[Patch], run: Path) -> None:
     """Put probes for all *patches* into the tree in *root*; they write into the folder *run*."""
     source = Path(hits.__file__).read_text()
     text = source.replace('FOLDER = ""\n', f"FOLDER = {str(run)!r}\n", 1)
-    (root / f"{PROBE.replace('.', '/')}.py").write_text(text)
+    (root / PLACE).write_text(text)
     lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     for patch in patches:
         for hunk in patch.hunks:
@@ -60,7 +61,7 @@ def with_probes(text: str, bugs: Mapping[int, set[str]]) -> str:
     # The last ones first, so that the others keep their places.
     for body, index, names in sorted(places.values(), key=lambda each: -each[1]):
         body[index:index] = ast.parse(f"_hit({', '.join(map(repr, sorted(names)))})").body
-    imported = ast.parse(f"from {PROBE} import hit as _hit").body
+    imported = ast.parse(IMPORT).body
     after = [i for i, each in enumerate(tree.body) if _is_first(each)]
     at = max(after, default=-1) + 1
     tree.body[at:at] = imported

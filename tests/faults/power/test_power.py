@@ -17,7 +17,7 @@ from tests.faults.power.measured import Case, cases_for, read_measured
 from tests.faults.power.meter import MARK, Meter
 from tests.faults.power.only_test_all import ONLY_TEST_ALL
 from tests.faults.power.plugin import TESTS
-from tests.faults.power.probes import touched, with_probes
+from tests.faults.power.probes import IMPORT, touched, with_probes
 from tests.faults.power.report import judge_dear
 from tests.faults.power.trials import Trial, append_trial, ask, read_trials, share
 
@@ -53,7 +53,7 @@ def called_at(line: int, call: str) -> bool:
     text = with_probes(MODULE, {line: {"bug"}})
     assert text.startswith('"""A module."""')
     names: dict[str, object] = {"_hit": passed.append}
-    exec(text.replace("from txtopo.hits_of_tests import hit as _hit", ""), names)
+    exec(text.replace(IMPORT, ""), names)
     eval(call, names)
     return bool(passed)
 
