@@ -206,6 +206,7 @@ def test_a_dear_test_is_needed_for_what_it_catches_alone_and_open_where_it_was_n
     assert known.open == {"untried", "cut", "named too"}
 
 
+@pytest.mark.integration
 def test_a_child_counts_for_the_test_that_runs(tmp_path: Path) -> None:
     """In a process that has nothing of the environment of the run."""
     text = Path(trials.__file__).with_name("hits.py").read_text()
@@ -229,6 +230,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.integration
 def test_the_time_of_a_process_counts_while_it_lives_and_after_it_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -33,6 +33,8 @@ LARGE = "x" * 500_000
 
 
 class TestMemoryEnsemble(TransactionalStateSuite):
+    forks = False  # it is in the memory of a process
+
     @pytest.fixture
     def open_client(self) -> OpenClient:
         ensemble = MemoryEnsemble()

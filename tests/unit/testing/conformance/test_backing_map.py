@@ -14,6 +14,7 @@ from txtopo.testing.conformance.map_fixtures import OpenMap
 from txtopo.testing.conformance.rules import PROVED
 
 
+@pytest.mark.integration
 class TestTwoMethods(BackingMapSuite):
     """It is in the memory of this process, so no process dies in it."""
 
@@ -23,6 +24,7 @@ class TestTwoMethods(BackingMapSuite):
         return lambda: DictMap(texts)
 
 
+@pytest.mark.integration
 class TestThreeMethods(BackingMapSuite):
     @pytest.fixture
     def open_map(self) -> OpenMap:
