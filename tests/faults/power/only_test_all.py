@@ -1,6 +1,6 @@
 """The planted bugs that ``make test`` does not catch and ``make test-all`` does, each with why."""
 
-_UPGRADE = "the upgrade of a table between formats that were never released"
+_UPGRADE = "It is in the upgrade of a table between formats that were never released."
 
 ONLY_TEST_ALL: dict[str, str] = {
     "sqlite-brings-up-no-previous-values": _UPGRADE,
