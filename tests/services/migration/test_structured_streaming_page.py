@@ -122,6 +122,7 @@ def test_duplicates_are_dropped(run: Callable[[str, str], list[Row]]) -> None:
     assert dict(rows) == {"north": 4, "south": 2 + 1, "west": 1}
 
 
+@pytest.mark.slow
 def test_an_order_without_a_payment_leaves_the_join_and_a_young_one_waits(
     run: Callable[[str, str], list[Row]],
 ) -> None:
@@ -137,6 +138,7 @@ def test_shops_are_joined(run: Callable[[str, str], list[Row]]) -> None:
     assert dict(rows) == {"NO": 46, "ZA": 107, None: 0}
 
 
+@pytest.mark.slow
 def test_sessions_are_those_of_the_page(run: Callable[[str, str], list[Row]]) -> None:
     rows = run("session_window", "append_sessions")
 

@@ -40,6 +40,7 @@ def url(mariadb: MariaServer) -> str:
     return mariadb.create_database(f"logs{next(_numbers)}")
 
 
+@pytest.mark.slow  # what is written is built as for PostgreSQL
 class TestLog(OwnExtent, AggregateStateSuite):
     mode = "log"
     deaths = DEATHS_MIN
