@@ -35,7 +35,7 @@ check: $(READY)  ## format, lint, types, layers and layout
 	$(PYTHON) -m pytest -q tests/unit/test_layout.py tests/unit/test_exports.py
 
 fast: $(READY)  ## the tests that need no Java, no server and no other process, a minute
-	$(PYTHON) -m pytest -q -m "$(FAST)" $(ARGS)
+	$(PYTHON) -m pytest -q --hypothesis-seed=0 -m "$(FAST)" $(ARGS)
 
 bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side
 	$(PYTHON) -m benchmarks $(ARGS)

@@ -245,13 +245,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # What a script runs in its background ignores ^C, and so would the programs of tests.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    from tests.harness.chance import be_patient, take_fewer, take_the_same
+    from tests.harness.chance import be_patient, take_fewer
 
     be_patient()
     if left_out("slow", config):
         take_fewer()
     if all(left_out(rank, config) for rank in RANKS):
-        take_the_same()
         sys.addaudithook(refuse_processes)
 
 

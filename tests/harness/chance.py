@@ -50,9 +50,3 @@ def take_fewer() -> None:
     _whole = False
     settings.register_profile("fewer", max_examples=SHARE)
     settings.load_profile("fewer")
-
-
-def take_the_same() -> None:
-    """Take the same examples each time. To be called before the tests are imported."""
-    settings.register_profile("the same", derandomize=True, database=None)
-    settings.load_profile("the same")
