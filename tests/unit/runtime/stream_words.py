@@ -6,6 +6,7 @@ durable step POINT is reached for the TIMES-th time.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -78,7 +79,9 @@ def write(folder: Path, *files: Mapping[str, int]) -> None:
     start = len(list((folder / "in").iterdir()))
     for at, file in enumerate(files, start):
         lines = "".join(f"{word},{n}\n" for word, n in file.items())
-        (folder / "in" / f"{at:03}.csv").write_text(lines)
+        path = folder / "in" / f"{at:03}.csv"
+        path.write_text(lines)
+        os.utime(path, (at + 1, at + 1))  # Spark reads the older file first
 
 
 def expected(*files: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
