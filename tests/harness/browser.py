@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.harness.polling import wait_until
+from tests.harness.polling import LIMIT_S, wait_until
 
 CHROMIUM = "chromium"
 DRIVER = "chromedriver"
@@ -89,7 +89,7 @@ class Browser:
         script = "const e = document.querySelector(arguments[0]); return e ? e.innerText : ''"
         return str(self.run(script, selector))
 
-    def wait(self, script: str, what: str, limit_s: float = 60.0) -> Any:
+    def wait(self, script: str, what: str, limit_s: float = LIMIT_S) -> Any:
         """Wait until an expression of the page is true, and return it."""
 
         def told() -> str:

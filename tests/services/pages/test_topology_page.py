@@ -12,7 +12,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from tests.harness.browser import Browser
-from tests.harness.polling import wait_until
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import LOCAL, Storage, running
 from tests.harness.web import TOKEN
 from tests.services.pages.payments import Pace, payments
@@ -62,35 +62,41 @@ def test_the_timeline_moves_and_the_console_says_nothing(chromium: Browser) -> N
         assert chromium.console() == []
 
 
+def is_told(text: str, *words: str) -> bool:
+    return all(word in text for word in words)
+
+
 def test_a_failure_shows_with_its_cause_and_those_that_it_took_along(chromium: Browser) -> None:
     failing = Pace(convert_s=0.05, failures={9: "no rate for XAF"}, last=60)
     with paid(failing) as run:
-        run.process_all_available(60)
+        run.process_all_available(LIMIT_S)
         opened(chromium, run, f"{PAGE}#9")
-        cell = chromium.text("#failures tbody tr")
-        assert "no rate for XAF" in cell
-        assert "convert" in cell
-        assert "counted" in cell
-        chromium.wait("page.timeline.chosen?.txid === 9", "the txid of the address is chosen")
-        top, bottom = chromium.run(
-            "const a = document.querySelector('.timeline-labels a[aria-current]')"
-            ".getBoundingClientRect(), t = document.querySelector('#timeline')"
-            ".getBoundingClientRect(); return [a.top - t.top, t.bottom - a.bottom]"
+        wait_until(
+            lambda: is_told(chromium.text("#failures"), "no rate for XAF", "convert", "counted"),
+            "the failure is listed with its bolt and its end",
         )
-        assert top >= 0
-        assert bottom >= 0
+        chromium.wait("page.timeline.chosen?.txid === 9", "the txid of the address is chosen")
+        chromium.wait(
+            "(label => { const t = document.querySelector('#timeline').getBoundingClientRect(),"
+            " a = label?.getBoundingClientRect();"
+            " return a && a.top >= t.top && a.bottom <= t.bottom })"
+            "(document.querySelector('.timeline-labels a[aria-current]'))",
+            "the chosen txid is in view",
+        )
         press(chromium, Keys.ARROW_LEFT)
         chromium.wait("document.querySelector('.cause')", "the failed attempt has its cause")
-        facts = chromium.text("#timeline-facts")
-        assert "no rate for XAF" in facts
-        assert "1 failure in a row" in facts
+        wait_until(
+            lambda: is_told(
+                chromium.text("#timeline-facts"), "no rate for XAF", "1 failure in a row"
+            ),
+            "the facts tell of the failure",
+        )
+        chromium.wait("page.timeline.stats.taken >= 1", "a txid was taken along")
         taken = chromium.run(
             "return [...page.timeline.ring.rows.values()]"
             ".filter(r => r.attempts.some(a => a.abandoned_with === 9)).map(r => r.txid)"
         )
-        assert taken
         assert min(taken) > 9
-        assert chromium.run("return page.timeline.stats.taken") >= 1
         chromium.run("location.hash = arguments[0]", f"#{taken[0]}")
         chromium.wait(f"page.timeline.chosen?.txid === {taken[0]}", "it is chosen")
         press(chromium, Keys.ARROW_LEFT)
@@ -103,7 +109,7 @@ def test_a_failure_shows_with_its_cause_and_those_that_it_took_along(chromium: B
 
 def test_a_txid_says_with_which_others_it_was_written(chromium: Browser) -> None:
     with paid(Pace(last=3)) as run:
-        run.process_all_available(60)
+        run.process_all_available(LIMIT_S)
         opened(chromium, run, PAGE)
         committed = "phase: 'committed', planned_at_s: 1, processing_at_s: 2, processed_at_s: 3"
         rows = [
@@ -132,7 +138,7 @@ def test_text_of_a_run_stays_text(chromium: Browser, tmp_path: Path) -> None:
     evil = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
     storage = Storage.in_sqlite(tmp_path)
     with paid(Pace(failures={2: evil}, last=5, country=evil), storage=storage) as run:
-        run.process_all_available(60)
+        run.process_all_available(LIMIT_S)
         opened(chromium, run, f"{PAGE}#2")
         press(chromium, Keys.ARROW_LEFT)
         chromium.wait("document.querySelector('.cause')", "the failed attempt has its cause")
@@ -218,7 +224,7 @@ def test_a_paused_timeline_stands_still_and_follows_again(chromium: Browser) -> 
 
 def test_the_arrow_keys_choose_a_txid_and_the_focus_is_seen(chromium: Browser) -> None:
     with paid(Pace(last=60)) as run:
-        run.process_all_available(60)
+        run.process_all_available(LIMIT_S)
         opened(chromium, run)
         reached = []
         for _ in range(40):
@@ -253,7 +259,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(
 ) -> None:
     long = "a cause without any space " + "x" * 300
     with paid(Pace(failures={3: long}, last=20), storage=Storage.in_sqlite(tmp_path)) as run:
-        run.process_all_available(60)
+        run.process_all_available(LIMIT_S)
         chromium.size(375, 800)
         chromium.open(f"{run.page_url}{path}")
         chromium.wait("document.querySelector('main').innerText.length > 10", "it is there")
@@ -266,7 +272,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(
 
 def test_ten_thousand_partitions_are_counted_and_a_hundred_are_shown(chromium: Browser) -> None:
     with paid(Pace(last=3, partitions=10_000)) as run:
-        run.process_all_available(60)
+        run.process_all_available(LIMIT_S)
         opened(chromium, run)
         chromium.wait("document.querySelector('#partitions tbody tr')", "they are shown")
         assert (
@@ -277,7 +283,7 @@ def test_ten_thousand_partitions_are_counted_and_a_hundred_are_shown(chromium: B
 
 def test_facts_that_are_missing_or_strange_leave_a_page_that_works(chromium: Browser) -> None:
     with paid(Pace(last=3)) as run:
-        run.process_all_available(60)
+        run.process_all_available(LIMIT_S)
         opened(chromium, run)
         chromium.console()
         chromium.run(STRANGE)
@@ -375,6 +381,6 @@ def sign_in(chromium: Browser, token: str) -> None:
 
 def test_without_a_token_there_are_no_commands(chromium: Browser) -> None:
     with paid(Pace(last=3)) as run:
-        run.process_all_available(60)
+        run.process_all_available(LIMIT_S)
         opened(chromium, run)
         assert chromium.run("return document.querySelectorAll('[data-verb]').length") == 0
