@@ -66,6 +66,9 @@ def is_told(text: str, *words: str) -> bool:
     return all(word in text for word in words)
 
 
+# The second press of a key has no effect in one run of twenty, on a busy machine. Until it is known
+# whether the page or the test is wrong, the night runs it.
+@pytest.mark.slow
 def test_a_failure_shows_with_its_cause_and_those_that_it_took_along(chromium: Browser) -> None:
     failing = Pace(convert_s=0.05, failures={9: "no rate for XAF"}, last=60)
     with paid(failing) as run:
