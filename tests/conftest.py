@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import sys
-from argparse import ArgumentTypeError
 from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.harness.browser import missing_browser
+from tests.harness.shards import read_shard, share
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -228,15 +228,9 @@ def _java() -> bool:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let several machines share the tests."""
-    parser.addoption("--shard", metavar="K/N", type=shard, help="every Nth test, from the Kth on")
-
-
-def shard(text: str) -> tuple[int, int]:
-    """Read which part of how many is wanted."""
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise ArgumentTypeError(f"no part of a whole: {text!r}; expected for instance 2/6")
-    return int(found[1]), int(found[2])
+    parser.addoption(
+        "--shard", metavar="K/N", type=read_shard, help="every Nth test, from the Kth on"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -257,7 +251,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
     """Let no fast test start a process: one that does is marked as what it needs."""
     # psycopg looks for its library with ldconfig when it is imported.
-    if event in STARTS and not str(arguments[:1]).endswith("ldconfig',)"):
+    if event in STARTS and not (arguments and str(arguments[0]).endswith("ldconfig")):
         raise AssertionError(f"a fast test starts a process: {event} {arguments[:2]}")
 
 
@@ -303,10 +297,10 @@ def pytest_collection_modifyitems(
     items.sort(key=lambda item: max((RANKS.index(m) + 1 for m in marks(item)), default=0))
     yield  # here -m leaves tests out
     if config.option.shard is not None:
-        first, shards = config.option.shard
-        others = [item for at, item in enumerate(items, 1) if (at - first) % shards]
-        config.hook.pytest_deselected(items=others)
-        items[:] = items[first - 1 :: shards]
+        kept = share(items, config.option.shard)
+        others = set(items).difference(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item in others])
+        items[:] = kept
 
 
 def marks(item: pytest.Item) -> list[str]:

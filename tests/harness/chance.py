@@ -8,14 +8,10 @@ from hypothesis import HealthCheck, settings
 _WHOLE = 100
 SHARE = 40
 
-_whole = True
-
 
 def times(number: int) -> int:
     """Return how often to try in this run: *number* times, or fewer without the slow tests."""
-    default = settings.default
-    assert default is not None
-    return max(1, number * default.max_examples // _WHOLE)
+    return max(1, number * _examples() // _WHOLE)
 
 
 def examples(number: int) -> settings:
@@ -23,12 +19,17 @@ def examples(number: int) -> settings:
     return settings(max_examples=times(number))
 
 
+def has_slow_tests() -> bool:
+    """Return whether this run has the slow tests. To be called when the tests are imported."""
+    return _examples() >= _WHOLE
+
+
 def most(number: int, *, otherwise: int) -> int:
     """Return *number* in a run that has the slow tests, and another number in one without them.
 
     To be called when the tests are imported, as by the attributes of their classes.
     """
-    return number if _whole else otherwise
+    return number if has_slow_tests() else otherwise
 
 
 def be_patient() -> None:
@@ -46,7 +47,11 @@ def take_fewer() -> None:
 
     To be called before the tests are imported.
     """
-    global _whole
-    _whole = False
     settings.register_profile("fewer", max_examples=SHARE)
     settings.load_profile("fewer")
+
+
+def _examples() -> int:
+    default = settings.default
+    assert default is not None
+    return default.max_examples

@@ -18,8 +18,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType, TracebackType
-from typing import Self
+from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 IMPORTED = (
@@ -65,20 +64,9 @@ class ForkedPython:
             printed, logged = (Path(outputs, name).read_text() for name in ("1", "2"))
         return subprocess.CompletedProcess([script], int(answer), printed, logged)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._server.stdin
-        assert self._server.stdout
-        self._server.stdin.close()
-        self._server.wait()
-        self._server.stdout.close()
+    def close(self) -> None:
+        """Let the process that forks end."""
+        self._server.communicate()
 
 
 def serve() -> None:

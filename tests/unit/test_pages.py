@@ -25,6 +25,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from configparser import ConfigParser
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -170,7 +171,7 @@ def matches(printed: str, shown: str) -> bool:
 
 @pytest.fixture(scope="module")
 def python() -> Iterator[ForkedPython]:
-    with ForkedPython(environment(), LIMIT_S) as python:
+    with closing(ForkedPython(environment(), LIMIT_S)) as python:
         yield python
 
 
@@ -282,7 +283,6 @@ def test_the_programs_of_a_page_run_and_print_what_it_shows(
     run_page(python, page.name, text, tmp_path)
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("page", pages_with_tests())
 def test_the_tests_of_a_page_pass(page: Path, tmp_path: Path) -> None:
     run_tests(page.name, page.read_text(), tmp_path)

@@ -1,8 +1,8 @@
 """What each test costs and which planted bugs it catches: ``python -m tests.faults.power``.
 
-It measures all tests once in a tree with probes, plants one bug after the other, and writes the
-page. What was done is in ``build/power`` and is not done again; remove that to begin from the
-start. ``measure`` alone adds a run of the tests that are given after ``--``.
+It measures the tests of ``make test`` once in a tree with probes, plants one bug after the other,
+and writes the page. What was done is in ``build/power`` and is not done again; remove that to begin
+from the start. ``measure`` alone adds a run of the tests that are given after ``--``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from tests.faults.power.measured import Case, read_measured
 from tests.faults.power.probes import add_probes
 from tests.faults.power.report import write_before, write_report
 from tests.faults.power.runs import copied_tree, run_tests
-from tests.faults.power.trials import append_trial, read_trials, share, try_bug
+from tests.faults.power.trials import append_trial, read_trials, try_bug
+from tests.harness.shards import read_shard, share
 
 BUILD = ROOT / "build" / "power"
 MEASURED = BUILD / "measured"
@@ -52,7 +53,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("step", nargs="?", default="all", choices=steps, help="do this alone")
     parser.add_argument("--marks", default="not slow", help="the tests that are measured")
     parser.add_argument("--only", metavar="NAME", nargs="+", help="plant these, also if tried")
-    parser.add_argument("--shard", type=shard, default=(1, 1), metavar="K/N", help="a part")
+    parser.add_argument("--shard", type=read_shard, default=(1, 1), metavar="K/N", help="a part")
     parser.add_argument("--processes", type=int, default=2, help="trials at a time (2)")
     parser.add_argument(
         "--sparing",
@@ -71,14 +72,6 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def shard(text: str) -> tuple[int, int]:
-    """Read K/N."""
-    number, shards = (int(part) for part in text.split("/"))
-    if not 1 <= number <= shards:
-        raise ValueError(text)
-    return number, shards
-
-
 def measure(arguments: Sequence[str]) -> int:
     """Run tests in a tree with probes; return pytest's exit status."""
     run = MEASURED / str(1 + max((int(each.name) for each in MEASURED.glob("*/")), default=0))
@@ -90,10 +83,10 @@ def measure(arguments: Sequence[str]) -> int:
 
 
 def make_trials(options: argparse.Namespace, cases: list[Case]) -> None:
-    """Plant the bugs that were not tried yet, or the one that is named."""
+    """Plant the bugs that were not tried yet, or those that are named."""
     patches = {patch.name: patch for patch in load_patches()}
     done = read_trials(TRIALS)
-    names = share(list(patches), options.shard)
+    names = list(share(list(patches), options.shard))
     names = [name for name in names if name not in done]
     if options.only is not None:
         names = options.only

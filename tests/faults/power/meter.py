@@ -22,6 +22,11 @@ class Reading:
     ticks: int
 
 
+def has_mark(process: Path, mark: bytes) -> bool:
+    """Return whether a folder of ``/proc`` is of a process with a variable, ``NAME=value``."""
+    return mark in (process / "environ").read_bytes().split(b"\0")
+
+
 class Meter:
     """Reads the processor seconds of all processes that have the mark of this run.
 
@@ -55,12 +60,9 @@ class Meter:
             process = (int(folder.name), fields[19])
             if process in self._strangers:
                 return
-            if process not in self._last and not self._is_ours(folder):
+            if process not in self._last and not has_mark(folder, self._mark):
                 self._strangers.add(process)
                 return
         except OSError:  # it has ended meanwhile, or is another user's
             return
         now[process] = Reading(int(fields[1]), sum(map(int, fields[11:15])))
-
-    def _is_ours(self, folder: Path) -> bool:
-        return self._mark in (folder / "environ").read_bytes().split(b"\0")

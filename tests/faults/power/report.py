@@ -162,8 +162,8 @@ def prices_section(
     shown = [name for name in sorted(spent, key=lambda name: -spent[name]) if spent[name] >= DEAR_S]
     if shown:
         yield ""
-        rows_ = ((f"`{name}`", len(fixtures[name]), f"{spent[name]:.0f}") for name in shown)
-        yield from table(("fixture that tests share", "set up", "seconds"), rows_)
+        set_ups = ((f"`{name}`", len(fixtures[name]), f"{spent[name]:.0f}") for name in shown)
+        yield from table(("fixture that tests share", "set up", "seconds"), set_ups)
 
 
 def dear_section(cases: Collection[Case], dear: Mapping[str, Dear]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from tests.faults.mutants.trial import ROOT, TREE, copy_tree
 from tests.faults.power.hits import NOW, NUMBER_BYTES
-from tests.faults.power.meter import MARK
+from tests.faults.power.meter import MARK, has_mark
 from tests.faults.power.plugin import CHOSEN, CORE
 
 ENDED = "ended.txt"
@@ -84,5 +84,5 @@ def kill_marked(folder: Path) -> None:
     mark = f"{MARK}={folder}".encode()
     for process in (each for each in Path("/proc").iterdir() if each.name.isdigit()):
         with suppress(OSError):
-            if mark in (process / "environ").read_bytes().split(b"\0"):
+            if has_mark(process, mark):
                 os.kill(int(process.name), signal.SIGKILL)

@@ -19,7 +19,8 @@ from tests.faults.power.only_test_all import ONLY_TEST_ALL
 from tests.faults.power.plugin import TESTS
 from tests.faults.power.probes import IMPORT, touched, with_probes
 from tests.faults.power.report import judge_dear
-from tests.faults.power.trials import Trial, append_trial, ask, read_trials, share
+from tests.faults.power.trials import Trial, append_trial, ask, read_trials
+from tests.harness.shards import share
 
 MODULE = '''\
 """A module."""

@@ -174,9 +174,3 @@ def append_trial(path: Path, trial: Trial) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(asdict(trial)) + "\n")
-
-
-def share(names: Sequence[str], shard: tuple[int, int]) -> list[str]:
-    """Return the names that shard K of N takes; together the shards take each name once."""
-    number, shards = shard
-    return [name for index, name in enumerate(sorted(names)) if index % shards == number - 1]

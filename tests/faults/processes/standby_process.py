@@ -66,9 +66,8 @@ class FromFolder(Spout):
 
     def _add_to_left(self) -> None:
         end = self._next + 1
-        if (
-            self._folder / "last"
-        ).exists():  # a leader that is deposed by now may have emitted more
+        if (self._folder / "last").exists():
+            # A leader that is deposed by now may have emitted more.
             end = len(set(numbers_in(self._folder / "emitted")))
         else:
             os.write(self._emitted, b"%d\n" % self._next)

@@ -23,10 +23,9 @@ FIXTURES = {"postgresql": "postgresql", "mariadb": "mariadb", "redis": "redis_se
 """The fixtures of the servers that all tests share."""
 
 
-def marks_of(store: str, *, slow: bool = False) -> list[pytest.MarkDecorator]:
+def marks_of(store: str) -> list[pytest.MarkDecorator]:
     """Return the marks of a test that needs a store."""
-    marks = [pytest.mark.service(store)] if store in SERVERS else []
-    return [*marks, pytest.mark.slow] if slow else marks
+    return [pytest.mark.service(store)] if store in SERVERS else []
 
 
 def new_url(server: Server) -> str:

@@ -30,6 +30,7 @@ from txtopo.command.loading import load_transactional
 from txtopo.command.program import REFUSED, UNREACHABLE, WRONG_CALL, run
 from txtopo.errors import StateUsageError
 from txtopo.operations.ensemble import Ensemble, TopologyStatus
+from txtopo.runtime.start import TopologyRun
 
 TOKEN = "a-token-of-this-test"
 WORDS = """
@@ -122,11 +123,11 @@ class Words:
                 process.kill()
 
     @contextmanager
-    def started(self, **settings: Any) -> Iterator[None]:
+    def started(self, **settings: Any) -> Iterator[TopologyRun]:
         """Run the topology in this process until the end of the block."""
         config = Config(carrier="local", zookeeper=self.hosts, **settings)
-        with load_transactional(self.place).start(config=config):
-            yield
+        with load_transactional(self.place).start(config=config) as started:
+            yield started
 
     def run_to_end(self) -> int:
         """Call ``txtopo run`` in this process until all is processed; return its exit code."""
@@ -296,8 +297,7 @@ def test_a_killed_topology_ends_with_3_until_it_is_activated(
 
 def test_a_deactivated_topology_stays(words: Words, call: Call) -> None:
     words.let_go()
-    config = Config(carrier="local", zookeeper=words.hosts)
-    with load_transactional(words.place).start(config=config) as started:
+    with words.started() as started:
         words.wait_for(3)
         assert call("deactivate", words.id)[0] == 0
         wait_until(lambda: words.status().status == "deactivated", "the status", pause_s=0.1)

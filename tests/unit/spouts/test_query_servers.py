@@ -364,7 +364,7 @@ def test_a_server_that_is_down_is_tried_again_and_a_lost_table_is_not(
     assert "hidden" not in str(caught.value)
 
 
-def hold_a_moment(engine: Engine, kind: str, value: str) -> None:
+def store_a_moment(engine: Engine, kind: str, value: str) -> None:
     with engine.begin() as connection:
         connection.execute(text(f"CREATE TABLE words (id BIGINT, at {kind})"))
         connection.execute(text(f"INSERT INTO words VALUES (1, '{value}')"))
@@ -378,7 +378,7 @@ def hold_a_moment(engine: Engine, kind: str, value: str) -> None:
 def test_a_moment_is_not_read_as_the_clock_of_some_zone(
     postgres: Engine, declared: str, why: str
 ) -> None:
-    hold_a_moment(postgres, "TIMESTAMPTZ", "2026-01-01 00:00+00")
+    store_a_moment(postgres, "TIMESTAMPTZ", "2026-01-01 00:00+00")
     made = spout(postgres, fields=Fields(f"id long, at {declared}"))
     metadata = Planner(made).plan()
 
@@ -389,7 +389,7 @@ def test_a_moment_is_not_read_as_the_clock_of_some_zone(
 @pytest.mark.service("mariadb")
 def test_nor_is_a_timestamp_of_mariadb(maria: Engine) -> None:
     """The driver gives it without a zone, as a DATETIME."""
-    hold_a_moment(maria, "TIMESTAMP", "2026-01-01 00:00")
+    store_a_moment(maria, "TIMESTAMP", "2026-01-01 00:00")
     made = spout(maria, fields=Fields("id long, at timestamp_ntz"))
     metadata = Planner(made).plan()
 
@@ -401,7 +401,7 @@ def test_nor_is_a_timestamp_of_mariadb(maria: Engine) -> None:
 
 @pytest.mark.service("postgresql")
 def test_nor_is_a_key_that_is_a_moment(postgres: Engine) -> None:
-    hold_a_moment(postgres, "TIMESTAMPTZ", "2026-01-01 00:00+00")
+    store_a_moment(postgres, "TIMESTAMPTZ", "2026-01-01 00:00+00")
     made = spout(postgres, key="at", fields=Fields("id long, at timestamp_ntz"))
     metadata = Planner(made).plan()
 

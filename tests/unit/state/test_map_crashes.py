@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.chance import most, times
+from tests.harness.chance import most
 from tests.unit.state.backing_maps import ComparingMap, DictMap, MortalComparingMap, MortalMap
 from txtopo import Fields, TransactionAttempt
 from txtopo.errors import InfrastructureError
@@ -143,7 +143,7 @@ def test_two_crashes_after_any_two_keys_are_taken_back(
 
 @each_map
 @pytest.mark.integration
-@pytest.mark.parametrize("seed", range(times(most(60, otherwise=8))))
+@pytest.mark.parametrize("seed", range(most(60, otherwise=8)))
 @pytest.mark.rule("txtopo.state.map_backend", "Rules", 4)
 def test_random_histories_of_crashes_end_as_the_oracle_says(
     kind: StateKind, compares: bool, seed: int

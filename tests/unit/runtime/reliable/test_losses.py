@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness.chance import most, times
+from tests.harness.chance import most
 from tests.unit.runtime.reliable.losing import (
     Fault,
     all_at_once,
@@ -47,7 +47,7 @@ def test_nothing_is_lost_and_some_come_twice(case: str) -> None:
 
 
 def test_without_a_fault_each_message_is_processed_once() -> None:
-    for seed in range(times(SEEDS // 3)):
+    for seed in range(SEEDS // 3):
         result = run(seed, None)
 
         assert (result.lost, result.doubled, result.unacked, result.failed) == ([], 0, [], 0)

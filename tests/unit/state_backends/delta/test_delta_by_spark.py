@@ -265,6 +265,9 @@ def test_spark_reads_a_state_by_itself_at_the_version_of_the_reader(
     found = frame.toArrow().sort_by("key")
     assert found.select(["key", "n"]).to_pydict() == {"key": ["a", "b"], "n": [1, 2]}
     assert found.to_pylist() == table.sort_by("key").to_pylist()
+    with state.reader(2) as reader:
+        assert reader.to_spark(spark).where("key = 'a'").collect()[0]["n"] == 1
     with open_state(f"delta://{tmp_path}/states", table="kept").reader() as reader:
         through_here = reader.to_spark(spark)
     assert not through_here.inputFiles()
+    assert through_here.where("key = 'a'").collect()[0]["n"] == 9

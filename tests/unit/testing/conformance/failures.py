@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.harness.chance import most
+from tests.harness.chance import has_slow_tests
 
 Failures = Mapping[str, Mapping[str, str]]
 
@@ -23,7 +23,7 @@ def failures_of(suites: Sequence[Path], folder: Path) -> Failures:
     """
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", *map(str, suites), "-q", "-p", "no:cacheprovider"]
-    if not most(1, otherwise=0):
+    if not has_slow_tests():
         command += ["-m", "not slow"]
     done = subprocess.run(
         [*command, f"--junitxml={report}"], capture_output=True, text=True, check=False
