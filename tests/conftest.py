@@ -242,9 +242,10 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests.harness.chance import be_patient, take_fewer
 
     be_patient()
-    if left_out("slow", config):
+    expression: str = config.option.markexpr
+    if left_out("slow", expression):
         take_fewer()
-    if all(left_out(rank, config) for rank in RANKS):
+    if all(left_out(rank, expression) for rank in RANKS):
         sys.addaudithook(refuse_processes)
 
 
@@ -260,13 +261,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     marks = [mark for folder, mark in MARKED_FOLDERS.items() if folder == collection_path.name]
     if collection_path.suffix == ".py":
         marks = MARKS_OF_FILE.findall(collection_path.read_text())
-    return any(left_out(mark, config) for mark in marks) or None
+    return any(left_out(mark, config.option.markexpr) for mark in marks) or None
 
 
-def left_out(mark: str, config: pytest.Config) -> bool:
-    """Return whether the marker expression leaves out every test with *mark*."""
-    expression: str = config.option.markexpr
-    return " or " not in expression and f"not {mark}" in expression.split(" and ")
+def left_out(mark: str, expression: str) -> bool:
+    """Return whether a marker expression leaves out every test with *mark*."""
+    outside = re.sub(r"\([^()]*\)", "in_brackets", expression)
+    return " or " not in outside and f"not {mark}" in outside.split(" and ")
 
 
 def pytest_collection_finish() -> None:
@@ -294,6 +295,8 @@ def pytest_collection_modifyitems(
         for service in SERVICES:
             if {service.replace("-", "_"), f"{service}_server"} & names:
                 item.add_marker(pytest.mark.service(service))
+        if any(mark.args[0] == "kafka" for mark in item.iter_markers("service")):
+            item.add_marker("kafka")
     items.sort(key=lambda item: max((RANKS.index(m) + 1 for m in marks(item)), default=0))
     yield  # here -m leaves tests out
     if config.option.shard is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import left_out
 from tests.harness.dying import Died, dies_at, raise_died
 from tests.harness.polling import NeverHappenedError, retry, wait_until
 from tests.harness.processes import Child
@@ -68,3 +69,20 @@ def test_a_command_replaces_its_own_section(tmp_path: Path, title: str) -> None:
         write_section(page, each, [f"of {each}"], "# Page\n")
 
     assert page.read_text() == "# Page\n\n## One\n\nof One\n\n## Two\n\nof Two\n"
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("not slow", True),
+        ("not slow and (service or kills) and not spark", True),
+        ("(service or not slow) and spark", False),
+        ("not slow or spark", False),
+        ("", False),
+    ],
+)
+def test_a_run_without_slow_tests_is_known_by_its_expression(
+    expression: str, expected: bool
+) -> None:
+    """Else it takes all the examples of one that has them."""
+    assert left_out("slow", expression) is expected
