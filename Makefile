@@ -3,7 +3,6 @@
 PYTHON := .venv/bin/python
 READY := .venv/.ready
 SOURCES := txtopo state_backends tests examples benchmarks docker/topologies docs/conf.py
-FAST := not integration and not spark and not service and not kills and not slow
 
 SEEDS := 10000
 PROGRAMS := 2000
@@ -24,7 +23,7 @@ demo: java $(READY)  ## NYC flights of 2013, killed at random moments, against p
 demo-kafka: java kafka $(READY)  ## words of Kafka, with driver and broker killed, against plain Python
 	$(PYTHON) -m examples.kafka_demo $(ARGS)
 
-test: java services jars-try $(READY)  ## each wing with its sharpest tests and the servers that are there, twenty minutes
+test: java services jars-try $(READY)  ## each wing with its sharpest tests and the servers that are there, a quarter of an hour
 	@.ci/test $(ARGS)
 
 check: $(READY)  ## format, lint, types, layers and layout
@@ -34,8 +33,8 @@ check: $(READY)  ## format, lint, types, layers and layout
 	.venv/bin/lint-imports
 	$(PYTHON) -m pytest -q tests/unit/test_layout.py tests/unit/test_exports.py
 
-fast: $(READY)  ## the tests that need no Java, no server and no other process, four minutes
-	$(PYTHON) -m pytest -q --hypothesis-seed=0 -m "$(FAST)" $(ARGS)
+fast: $(READY)  ## the tests that need no Java, no server and no other process, two minutes
+	@.ci/test --fast $(ARGS)
 
 bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side
 	$(PYTHON) -m benchmarks $(ARGS)

@@ -64,6 +64,12 @@ class Gate(Total):
                 raise self.error
 
 
+@pytest.fixture(autouse=True)
+def hears_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader looks for commands when its heart beats."""
+    monkeypatch.setattr("txtopo.runtime.term.BEAT_S", 0.05)
+
+
 @contextmanager
 def gate(name: str) -> Iterator[threading.Event]:
     """Give a bolt that stops at txid 3 its two events, and open the gate at the end."""
