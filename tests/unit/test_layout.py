@@ -9,6 +9,8 @@ from configparser import ConfigParser
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("txtopo", "state_backends")
 FOLDERS = (*PACKAGES, "tests", "examples", "benchmarks")
@@ -34,6 +36,7 @@ def test_a_file_is_named_for_its_idea() -> None:
         assert path.parent.name not in NO_NAMES, name_of(path)
 
 
+@pytest.mark.integration
 def test_a_function_fits_a_screen() -> None:
     for path in SOURCES:
         for function in functions(ast.parse(text_of(path))):
@@ -85,6 +88,7 @@ def exports(node: ast.stmt) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom)
 
 
+@pytest.mark.integration
 def test_no_two_classes_share_a_name() -> None:
     """Also private ones: a traceback, a log record and a search name the class only."""
     homes: dict[str, str] = {}

@@ -8,6 +8,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 from tests.unit.test_layout import ROOT, name_of, text_of
 from tests.unit.test_references import PAGES
 
@@ -68,6 +70,7 @@ def keys_of(path: Path) -> set[str]:
     return {key for key in settings if not f"{key}.".startswith(OPEN)}
 
 
+@pytest.mark.integration
 def test_each_setting_of_spark_that_is_named_exists() -> None:
     unknown = {
         name_of(path): unknown

@@ -53,6 +53,7 @@ def test_a_package_that_txtopo_needs_on_the_workers_is_to_be_installed_there(mod
     assert "--py-files" not in str(error)
 
 
+@pytest.mark.slow
 @bad_input(25)
 def test_spark_really_says_so_and_nothing_is_written(spark: SparkSession, tmp_path: Path) -> None:
     """The driver pretends to be older, since one machine may have one Python."""

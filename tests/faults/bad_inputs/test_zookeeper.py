@@ -87,6 +87,7 @@ def test_hosts_that_lead_nowhere_are_told_apart(host: str, found: str) -> None:
     assert error.hosts == host
 
 
+@pytest.mark.integration
 @bad_input(36)
 def test_a_web_server_is_not_taken_for_a_slow_zookeeper(web: str) -> None:
     refused_to_start(

@@ -64,6 +64,7 @@ def test_a_run_goes_on_after_a_fault_of_its_network(
     assert done.txids > 0
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.service("zookeeper")
 @pytest.mark.service("postgresql")

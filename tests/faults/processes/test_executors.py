@@ -14,6 +14,7 @@ from txtopo.state import open_state
 pytestmark = [pytest.mark.kills, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
+@pytest.mark.slow
 @pytest.mark.row(18, 20, 35)
 def test_no_attempt_has_two_cuts_when_executors_are_killed(tmp_path: Path) -> None:
     assert failures("rdd", "executor", tmp_path, deaths=1)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from txtopo.testing.simulation.campaign import Simulator, verdict
 from txtopo.testing.simulation.scenario import Scenario
 
 WANTED = 3
 
 
+@pytest.mark.integration
 def test_what_was_set_back_is_rebuilt_and_every_record_counts_once() -> None:
     """The checkers judge what was committed before and after it as one history."""
     simulator, found = Simulator(), Counter[str]()

@@ -2,15 +2,18 @@
 about eight thousand.
 
 ``make test`` stops the first one at each of its points, with a few points of the second one at each
-of them. ``make faults`` and ``make test-all`` try all.
+of them: groups with opaque states, and batches alone with transactional ones. ``make faults`` and
+``make test-all`` try all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.faults.matrix.results import TIMES
 from tests.faults.simulated.crash_cells import KINDS
@@ -21,18 +24,22 @@ from txtopo.state.backend import StateKind
 pytestmark = pytest.mark.integration
 PARTS = 7
 QUICK = {"every": 17}
-SAMPLES = [
-    pytest.param(QUICK, id="quick"),
-    *(
-        pytest.param({"part": part, "parts": PARTS}, id=str(part), marks=pytest.mark.slow)
-        for part in range(PARTS)
-    ),
-]
+WORLDS = [("opaque", True), ("transactional", False)]
+"""The kinds of states, and whether there are groups, of ``make test``."""
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
-@pytest.mark.parametrize("groups", [False, True], ids=["alone", "groups"])
-@pytest.mark.parametrize("kind", KINDS)
+def samples() -> Iterator[ParameterSet]:
+    """Yield a quick sample of each world, and all parts."""
+    for kind, groups in product(KINDS, (False, True)):
+        name = f"{kind}-{'groups' if groups else 'alone'}"
+        more = () if (kind, groups) in WORLDS else (pytest.mark.slow,)
+        yield pytest.param(kind, groups, QUICK, id=f"{name}-quick", marks=more)
+        for part in range(PARTS):
+            sample = {"part": part, "parts": PARTS}
+            yield pytest.param(kind, groups, sample, id=f"{name}-{part}", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("kind", "groups", "sample"), list(samples()))
 @pytest.mark.row(5, 26, 29, 47, 53)
 def test_a_zombie_changes_nothing_wherever_it_hung_and_whenever_it_wakes(
     kind: StateKind,
@@ -60,9 +67,7 @@ def test_a_zombie_changes_nothing_wherever_it_hung_and_whenever_it_wakes(
     assert refused["begin.before"], "no store ever refused a write of a zombie: nothing was tested"
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
-@pytest.mark.parametrize("groups", [False, True], ids=["alone", "groups"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "groups", "sample"), list(samples()))
 @pytest.mark.row(5, 51)
 def test_of_two_with_a_zookeeper_each_one_is_refused_and_nothing_is_lost(
     kind: StateKind,

@@ -53,6 +53,7 @@ def test_words_are_counted_and_spark_reads_the_state(
     assert rows == f"[Row(word='the', count={COUNTS['the']})]"
 
 
+@pytest.mark.slow
 def test_a_topology_has_as_many_slots_as_the_server_has_cores(
     client: ConnectClient, url: str
 ) -> None:
@@ -69,6 +70,7 @@ def test_data_frames_are_added_up_in_delta(client: ConnectClient, url: str, tmp_
     assert totals == sorted(expected.items())
 
 
+@pytest.mark.slow
 def test_a_delta_table_is_read_by_the_server(
     client: ConnectClient, url: str, store: str, tmp_path: Path
 ) -> None:
@@ -81,6 +83,7 @@ def test_a_delta_table_is_read_by_the_server(
     assert read(store) == COUNTS
 
 
+@pytest.mark.slow
 def test_a_stream_reader_of_python_is_read(
     client: ConnectClient, url: str, store: str, tmp_path: Path
 ) -> None:
@@ -94,6 +97,7 @@ def test_a_stream_reader_of_python_is_read(
     assert read(store) == {1: 3, 2: 2}
 
 
+@pytest.mark.slow
 def test_a_program_of_streams_runs(client: ConnectClient, url: str, store: str) -> None:
     client.call(programs.run_streams, url, store)
 
@@ -120,6 +124,7 @@ def test_a_module_that_the_server_lacks_is_named(
         client.call(programs.count_shipped, url, store, [], module=str(module))
 
 
+@pytest.mark.slow
 def test_a_module_is_shipped_to_the_server(
     client: ConnectClient, url: str, store: str, tmp_path: Path
 ) -> None:
@@ -131,6 +136,7 @@ def test_a_module_is_shipped_to_the_server(
     assert read(store) == {word.upper(): count for word, count in COUNTS.items()}
 
 
+@pytest.mark.slow
 def test_a_server_without_txtopo_is_refused_and_can_be_sent_it(
     client: ConnectClient, url: str, store: str, tmp_path: Path
 ) -> None:

@@ -285,6 +285,7 @@ def test_a_topology_that_runs_is_left_alone(pages: Path, hosts: str, call: Call)
     assert "leads" in err
 
 
+@pytest.mark.slow
 @pytest.mark.service("zookeeper")
 def test_an_embedded_ensemble_is_found_by_its_folder(
     pages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -129,7 +129,14 @@ def values_of(log: Log, format: Any) -> list[tuple[Any, ...]]:
 
 @AVRO
 @pytest.mark.parametrize(
-    "step", ["store-metadata.after", "write.before:out.out", "write.after:out.out", "advance.after"]
+    "step",
+    [
+        "write.after:out.out",
+        *(
+            pytest.param(step, marks=pytest.mark.slow)
+            for step in ("store-metadata.after", "write.before:out.out", "advance.after")
+        ),
+    ],
 )
 def test_each_record_is_read_and_written_once_wherever_the_driver_dies(
     kafka: KafkaBroker,
@@ -260,6 +267,7 @@ def test_a_group_reads_them_record_by_record_when_the_registry_is_there(
     assert sum(group.committed().values()) == len(SALES) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @AVRO
 def test_tasks_of_spark_decode_and_ask_once_each(

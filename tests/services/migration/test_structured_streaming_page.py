@@ -98,6 +98,7 @@ def clock(time: datetime) -> str:
     return f"{time.astimezone(UTC):%H:%M}"
 
 
+@pytest.mark.slow
 def test_windows_have_the_rows_of_both_tables_of_ours(
     run: Callable[[str, str], list[Row]],
 ) -> None:

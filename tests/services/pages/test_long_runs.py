@@ -72,6 +72,7 @@ def drawn_ms(chromium: Browser) -> list[float]:
     return [float(each) for each in chromium.run(script)]
 
 
+@pytest.mark.slow
 def test_the_page_keeps_a_thousand_txids_and_draws_those_that_are_seen(chromium: Browser) -> None:
     storage = Storage.in_memory()
     with running(payments(storage, Pace(last=0)), storage, PAGED) as run:

@@ -143,6 +143,7 @@ def trees(draw: st.DrawFn) -> list[Tree]:
     return grown
 
 
+@pytest.mark.integration
 @pytest.mark.rule("txtopo.acking", "Rules", 2)
 @examples(200)
 @given(trees(), st.randoms(use_true_random=False), st.data())

@@ -152,6 +152,7 @@ def test_equal_topologies_have_equal_pictures() -> None:
     assert topologies.tangle(40).explain().svg() == topologies.tangle(40).explain().svg()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("topology", [topologies.tangle, topologies.fan])
 def test_a_thousand_components_are_drawn(topology: Callable[[int], Topology]) -> None:
     told = topology(1_000).explain()

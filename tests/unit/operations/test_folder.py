@@ -90,6 +90,7 @@ def test_while_a_run_lives_its_server_is_used(folder: Path) -> None:
             assert dict(ensemble.topology("t").leader)["pid"] == run.pid  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_when_the_run_ends_meanwhile_the_server_is_hosted_here(folder: Path) -> None:
     config = Config(connect_timeout_s=LIMIT_S, session_timeout_s=10)
     with Child(RUN, str(folder)) as run:

@@ -36,6 +36,7 @@ VERBS: dict[str, Call] = {
 }
 
 
+@pytest.mark.integration
 def test_every_verb_but_show_refuses_while_a_coordinator_leads(memory: Make) -> None:
     deployment = memory()
     with deployment.running(deployment.topology()) as run:

@@ -313,6 +313,7 @@ class HangingEmitter(TellingEmitter):
         assert event is None or event.wait(LIMIT_S)
 
 
+@pytest.mark.integration
 def test_an_emitter_that_hangs_ends_the_run_and_what_is_before_it_is_committed() -> None:
     """It cannot be told that txid 2 is committed, but nothing waits for that."""
     state, numbers = memory_state(), {"processed": 0, "failed": 0}

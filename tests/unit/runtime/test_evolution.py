@@ -80,6 +80,7 @@ def dies_while_it_adds(world: Evolving, step: str) -> None:
     world.die(world.topology("old", "new"), step, allow_change=True)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("opaque", [False, True])
 @pytest.mark.parametrize("step", [*TAKEOVER, *FIRST_BATCH])
 def test_a_state_that_is_added_misses_and_doubles_nothing_wherever_the_driver_dies(
@@ -315,6 +316,7 @@ def test_each_aggregate_can_be_added_and_is_read_before_its_first_row(url: str) 
     assert list(world.held("old")["k0"]) == [8, 19.5, 21, 2, [21, 18], 18, 21]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("step", CHANGE)
 @pytest.mark.parametrize("died", ["begin.before:old.old", "write.after:old.old"])
 def test_a_column_is_added_wherever_the_driver_dies(sqlite: str, died: str, step: str) -> None:
@@ -388,6 +390,7 @@ def test_a_reader_of_the_old_columns_reads_the_new_table(sqlite: str) -> None:
 # ------------------------------------------------------------ a column less
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("step", CHANGE)
 @pytest.mark.parametrize("died", ["begin.before:old.old", "write.after:old.old"])
 def test_a_column_is_taken_away_wherever_the_driver_dies(sqlite: str, died: str, step: str) -> None:

@@ -54,10 +54,9 @@ def totals(folder: Path, name: str = "totals") -> State:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("adds", "attempt"),
-    [(AddWords, 0), pytest.param(FailsOnce, 1, marks=pytest.mark.slow)],
-    ids=["", "the commit fails once"],
+    ("adds", "attempt"), [(AddWords, 0), (FailsOnce, 1)], ids=["", "the commit fails once"]
 )
 def test_committers_and_aggregates_take_frames(
     spark: SparkSession, tmp_path: Path, adds: type[AddWords], attempt: int

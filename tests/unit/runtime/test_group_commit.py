@@ -332,6 +332,7 @@ class Hanging(Total):
         super().finish_batch()
 
 
+@pytest.mark.integration
 def test_a_group_that_is_written_again_has_the_time_of_all_its_batches(watched: State) -> None:
     """It cannot be made smaller. With the time of one batch it might be late for ever."""
     told = [threading.Event(), threading.Event()]

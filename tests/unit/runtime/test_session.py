@@ -76,6 +76,7 @@ def unfrozen() -> Iterator[None]:
     gc.freeze()
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("unfrozen")
 def test_the_first_collection_freezes_what_is_left() -> None:
     collector = FreezingCollector()

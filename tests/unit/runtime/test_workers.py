@@ -207,6 +207,7 @@ def test_the_log_of_spark_is_as_it_was_after_the_question(
     assert (quiet, found and found.getLevel().toString()) == ("OFF", level)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_local_session_of_an_environment_that_is_not_activated_runs(
     bare: Path, tmp_path: Path

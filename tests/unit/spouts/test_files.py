@@ -150,6 +150,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=6))
 
 
+@pytest.mark.integration
 @examples(30)
 @given(
     files=st.lists(st.tuples(LINES, st.booleans()), max_size=3),

@@ -106,6 +106,7 @@ def test_the_queue_is_empty_when_all_that_is_available_is_processed(
     assert (found, queue.ready()) == (words, 0)
 
 
+@pytest.mark.slow
 def test_a_message_that_takes_longer_than_the_patience_of_the_server_is_processed_once(
     rabbitmq: RabbitServer,
 ) -> None:

@@ -81,6 +81,7 @@ class Folded:
         return Merges(table.select(self.aggregation.stored))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("aggregate", "retracted"),
     [*((each, None) for each in (*TAKE_BACK, *OTHERS)), *((each, "gone") for each in TAKE_BACK)],

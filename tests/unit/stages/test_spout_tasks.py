@@ -232,6 +232,7 @@ def test_a_run_of_replays_and_a_new_batch_chains_through() -> None:
     assert cuts(outcome) == [{"0": [0, 5]}, {"0": [5, 7]}]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("whole", [(), (0, 3), (2, 4)])
 @pytest.mark.parametrize(
     "sizes", [[0, 0], [1, 0, 3, 2, 0], [5, 5, 5, 5, 5], [0, 7, 25_000, 1, 990]]

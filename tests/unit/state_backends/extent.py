@@ -45,17 +45,22 @@ same.
 REDO_OF_MERGES = "test_a_redo_whose_writer_dies_leaves_one_of_both_attempts"
 """The same of a store whose redo of final values is tried."""
 
-LIKE_POSTGRESQL = "mariadb"
-"""A module with this in its name is of a store that writes rows as PostgreSQL does. A change
-of a table is another matter: there MariaDB has no transaction.
+SLOW_DEATHS_OF = {
+    "postgresql": ("_expiry_whose_", "_redo_whose_", "_redo_of_puts_whose_"),
+    "delta": ("_expiry_whose_",),
+    "mariadb": ("_expiry_whose_", "_redo_whose_", "_redo_of_puts_whose_", "_merge_whose_"),
+}
+"""More of them by what is in the name of a module: SQLite shares their code, or another death the
+same commit, and each death is a process. A change of a table is another matter: there MariaDB has
+no transaction.
 """
-OF_ROWS = ("_expiry_whose_", "_redo_whose_", "_redo_of_puts_whose_")
 
 
 def is_slow(suite: type, test: str) -> bool:
     """Return whether a test of one of our stores runs in ``make test-all`` alone."""
     if not issubclass(suite, OwnExtent):
         return False
-    if LIKE_POSTGRESQL in suite.__module__ and any(each in test for each in OF_ROWS):
-        return True
+    for store, slow in SLOW_DEATHS_OF.items():
+        if store in suite.__module__ and any(each in test for each in slow):
+            return True
     return test in SLOW_DEATHS or (test == REDO_OF_MERGES and issubclass(suite, DyingPutsSuite))

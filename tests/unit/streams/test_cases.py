@@ -35,6 +35,8 @@ CASES = [
 MARKS = [*spark.MARKS, *storm.MARKS]
 # How many have been carried over; a table that is not run would not be missed otherwise.
 COUNT = 83
+# Of so many cases ``make test`` runs one.
+EVERY = 3
 
 
 def named(case: Case | Chain | Marks) -> str:
@@ -53,7 +55,13 @@ def scripted(txids: Sequence[Sequence[tuple[str, float]]]) -> ScriptedSpout:
     return ScriptedSpout([[[key, at(second)] for key, second in rows] for rows in txids], ROW)
 
 
-@pytest.mark.parametrize("case", CASES, ids=named)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if at % EVERY else (), id=named(case))
+        for at, case in enumerate(CASES)
+    ],
+)
 def test_windows_are_those_of_the_other_engine(case: Case, tmp_path: Path) -> None:
     check(case, 1, tmp_path)
 

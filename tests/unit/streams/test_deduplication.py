@@ -115,6 +115,7 @@ def test_a_key_expires_when_no_row_on_time_can_repeat_it() -> None:
     assert set(unique.txids.held("seen")) == {("b",)}
 
 
+@pytest.mark.integration
 def test_many_keys_leave_a_bounded_state() -> None:
     """30,000 rows with ids of their own; the state has those of the horizon."""
     unique, most = Unique(1000), 0
@@ -161,6 +162,7 @@ def passed(rows: list[list[Any]]) -> set[str]:
     return {row[0] for _, row in told.emitted}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("config", [LOCAL, GROUPS], ids=["one by one", "groups"])
 @pytest.mark.parametrize("by", ["n", ()], ids=["parts", "one part"])
 @pytest.mark.parametrize("take", TAKES)
@@ -176,6 +178,7 @@ def test_how_rows_on_time_are_cut_into_batches_makes_no_difference(
         assert (set(out), late) == (passed(rows), {}), seed
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("tasks", [1, 2])
 @pytest.mark.parametrize("take", TAKES)
 def test_copies_count_once_in_every_order_and_cut(take: int, tasks: int, tmp_path: Path) -> None:

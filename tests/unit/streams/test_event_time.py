@@ -243,6 +243,7 @@ def test_a_program_whose_event_time_nobody_uses_keeps_no_marks() -> None:
     ]
 
 
+@pytest.mark.integration
 def test_a_clock_closes_windows_while_nothing_comes(url: str) -> None:
     """The last window would stay open for ever: no row comes after it."""
     now = datetime.datetime.now(datetime.UTC)

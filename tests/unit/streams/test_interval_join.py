@@ -144,6 +144,7 @@ def test_the_order_of_matches_depends_on_nothing_but_the_rows() -> None:
     assert [row[:2] for row in first] == sorted(row[:2] for row in first)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_how_streams_are_cut_makes_no_difference_without_late_rows(how: Any) -> None:
     chance = random.Random(3)

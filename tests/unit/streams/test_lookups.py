@@ -183,6 +183,7 @@ def test_a_newer_version_meets_later_txids_alone(tmp_path: Path, url: str) -> No
     }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("opaque", [False, True])
 @pytest.mark.parametrize("step", ["store-metadata.after", "turn.after", "advance.before"])
 def test_a_batch_that_is_done_again_reads_the_version_that_it_was_planned_with(
@@ -678,6 +679,7 @@ def test_a_process_reads_a_version_once_and_forgets_old_ones(url: str) -> None:
     assert len(held) == lookups.VERSIONS_KEPT
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("seed", range(12))
 def test_each_row_has_the_version_of_its_txid_whatever_crashes(seed: int) -> None:
     """The version is another one in each plan, and batches are cut anew in each attempt."""

@@ -58,12 +58,14 @@ def totalling(builder: Any, sales: Any, state: Any) -> None:
     by_shop.changes().store(state("view"), key="shop")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("program", [counting, totalling])
 def test_an_aggregate_of_changes_is_one_of_the_rows_of_the_table(program: Any) -> None:
     """The plain program keeps all rows, and takes each row of before out of them."""
     assert_right(program, range(6))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("program", [counting, totalling])
 def test_it_is_right_in_groups_of_txids(program: Any) -> None:
     judged = assert_right(program, range(5, 16, 5), config=GROUPS)

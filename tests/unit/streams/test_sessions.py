@@ -150,6 +150,7 @@ def test_a_session_closes_once_the_watermark_has_passed_its_end(url: str) -> Non
     assert in_minutes(kept)["b", 9, 19] == 12
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("delay", "touching"), [(0, 5), (3, 8)])
 def test_a_row_exactly_a_gap_later_is_in_the_session_in_every_cut(
     delay: int, touching: float, url: str
@@ -247,6 +248,7 @@ def test_late_rows_of_what_may_have_expired_are_dropped(window: Any, kept: int, 
     assert [row["n"] for row in late.values()] == [kept]
 
 
+@pytest.mark.integration
 def test_sessions_are_the_same_however_rows_that_are_not_late_are_cut(url: str) -> None:
     rows = events(*((f"k{n % 3}", (n * 37 % 100) + n / 3) for n in range(60)))
     found = []

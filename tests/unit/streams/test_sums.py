@@ -36,6 +36,7 @@ def rows_of(seed: int, source: str = "e") -> list[list[Any]]:
     return [*rows, [f"{source}last", "last", COUNT, at(10 * COUNT)]]
 
 
+@pytest.mark.integration
 @TAKES
 @pytest.mark.parametrize(
     "window", [tumbling("5 minutes"), sliding("6 minutes", every="2 minutes"), session("1 minute")]
@@ -90,6 +91,7 @@ def test_each_row_is_let_through_or_late_or_a_duplicate_of_one_let_through(
         assert any(one["key"] == key and abs(one["ts"] - time) < within for one in out.values())
 
 
+@pytest.mark.integration
 @TAKES
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_each_pair_leaves_or_has_a_late_row_and_each_left_row_leaves_or_is_late(

@@ -160,6 +160,7 @@ def with_odd_ones(seed: int) -> dict[str, list[list[Any]]]:
     return {"e": rows}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("config", [None, GROUPS])
 def test_each_row_is_in_the_stream_or_kept_apart_whatever_crashes(config: Any) -> None:
     """The source cuts its batches anew in each attempt, so what was kept is undone."""

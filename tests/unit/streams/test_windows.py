@@ -57,6 +57,7 @@ def test_a_tumbling_window_begins_at_a_multiple_of_its_size() -> None:
     ]
 
 
+@pytest.mark.integration
 def test_rows_in_very_many_windows_are_made_a_few_at_a_time() -> None:
     times = [at(second / 60) for second in range(50)]
 

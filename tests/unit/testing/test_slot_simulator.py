@@ -56,6 +56,7 @@ OFTEN = {"core_away": 0.1, "core_gone": 0.05, "stop": 0.1, "broken": 0.2}
 NEEDS = {"straggler": {"worker_dies": 0.2}, "spark_slow": {"core_gone": 0.5}}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", SlotFaults.kinds())
 def test_each_kind_of_fault_happens_and_is_survived(kind: str) -> None:
     """Alone, so that what is not survived has a name."""
@@ -174,6 +175,7 @@ def closed_late(facts: Facts) -> Facts:
     return changed(facts, at, at_s=facts[at].at_s + 100)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("checker", "tamper"),
     [

@@ -183,6 +183,7 @@ def test_a_directory_with_damaged_data_is_refused_and_let_go(jvm: Any, tmp_path:
     assert not is_served(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.row(50)
 def test_a_standby_takes_over_server_and_leadership_after_a_kill(tmp_path: Path) -> None:
     with Child(PROGRAM, str(tmp_path)) as first:

@@ -212,6 +212,7 @@ def acks(part: Outcome) -> Xors:
     return joined([each.acked for each in told if isinstance(each, TreeAnswers)])
 
 
+@pytest.mark.integration
 @pytest.mark.rule("txtopo.stages.anchoring.slot", "Rules", 2, 3)
 def test_every_tuple_is_in_one_part() -> None:
     _, parts, others = worked(50)
@@ -226,6 +227,7 @@ def test_every_tuple_is_in_one_part() -> None:
     assert counts["executed", "count"] == counts["acked", "count"] == 100
 
 
+@pytest.mark.integration
 @pytest.mark.rule("txtopo.stages.anchoring.slot", "Rules", 1)
 @pytest.mark.parametrize("pulse", [Always, BetweenTuples])
 @pytest.mark.parametrize("seed", range(10))
@@ -340,6 +342,7 @@ def test_a_tick_of_a_bolt_that_is_always_due_is_no_input(monkeypatch: pytest.Mon
     assert (len(seen.notes), progress.executed) == (10, {})
 
 
+@pytest.mark.integration
 def test_nothing_is_lost_when_something_leaves_at_every_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

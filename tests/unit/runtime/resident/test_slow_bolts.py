@@ -74,6 +74,7 @@ def test_what_takes_three_timeouts_together_is_acked(spark: SparkSession, tmp_pa
     assert sum(begun(tmp_path).values()) < 200
 
 
+@pytest.mark.slow
 def test_with_defaults_what_takes_longer_than_the_timeout_is_not_replayed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_with_defaults_what_takes_longer_than_the_timeout_is_not_replayed(
     assert sum(begun(tmp_path).values()) < 4_000
 
 
+@pytest.mark.slow
 def test_a_number_that_takes_long_and_asks_for_more_time_is_begun_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -237,6 +237,7 @@ class TestByBoth(Whole, FenceSuite, UndoSuite, RestartSuite, OutcomeSuite, Histo
 register()
 
 
+@pytest.mark.slow
 def test_spark_reads_a_state_by_itself_at_the_version_of_the_reader(
     spark: SparkSession, tmp_path: Path
 ) -> None:

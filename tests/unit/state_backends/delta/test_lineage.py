@@ -131,6 +131,7 @@ def test_who_takes_an_optimize_back_does_no_harm(tmp_path: Path, state: State) -
         StateDriver(state, epoch=3)
 
 
+@pytest.mark.integration
 def test_folds_and_upkeep_of_many_txids_do_no_harm(tmp_path: Path, state: State) -> None:
     store = written(state, 60)
     store.close()

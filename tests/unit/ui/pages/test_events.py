@@ -102,6 +102,7 @@ def listens(page: str) -> bool:
         return False
 
 
+@pytest.mark.integration
 def test_a_client_that_does_not_read_takes_no_memory_and_is_dropped(
     page: str,
     source: Counting,

@@ -266,6 +266,7 @@ def test_clients_that_listen_do_not_hold_up_the_end(tmp_path: Path) -> None:
     assert is_free(page)
 
 
+@pytest.mark.integration
 def test_the_end_of_a_run_that_fails_is_told(tmp_path: Path) -> None:
     Failing.left = 10**9
     topology = words(tmp_path, failures=10**9)
