@@ -84,5 +84,5 @@ def test_a_command_replaces_its_own_section(tmp_path: Path, title: str) -> None:
 def test_a_run_without_slow_tests_is_known_by_its_expression(
     expression: str, expected: bool
 ) -> None:
-    """Else it takes all the examples of one that has them."""
+    """One that is not known to leave them out takes as many examples as ``make test-all``."""
     assert left_out("slow", expression) is expected

@@ -37,7 +37,7 @@ STORES = {
 QUICK = (("opaque", 2), ("transactional", 1))
 """The kinds and numbers of states at which ``make test`` dies: two can differ, and one cannot.
 
-What comes before the death is told with two: all stories there, and none with one.
+Stories come before the death with the two alone.
 """
 TURNS = {1: 3, GROUP_TXIDS: 2}
 """By the size of groups, the how manieth commit it dies in: others were before, and more follow."""

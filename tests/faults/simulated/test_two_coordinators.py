@@ -24,22 +24,25 @@ from txtopo.state.backend import StateKind
 pytestmark = pytest.mark.integration
 PARTS = 7
 QUICK = {"every": 17}
-WORLDS = [("opaque", True), ("transactional", False)]
-"""The kinds of states, and whether there are groups, of ``make test``."""
+IN_MAKE_TEST = [("opaque", True), ("transactional", False)]
+"""A kind of state, and whether txids are committed in groups."""
 
 
 def samples() -> Iterator[ParameterSet]:
-    """Yield a quick sample of each world, and all parts."""
+    """Yield a quick sample of each kind with and without groups, and all parts of both."""
     for kind, groups in product(KINDS, (False, True)):
         name = f"{kind}-{'groups' if groups else 'alone'}"
-        more = () if (kind, groups) in WORLDS else (pytest.mark.slow,)
+        more = () if (kind, groups) in IN_MAKE_TEST else (pytest.mark.slow,)
         yield pytest.param(kind, groups, QUICK, id=f"{name}-quick", marks=more)
         for part in range(PARTS):
             sample = {"part": part, "parts": PARTS}
             yield pytest.param(kind, groups, sample, id=f"{name}-{part}", marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("kind", "groups", "sample"), list(samples()))
+each_sample = pytest.mark.parametrize(("kind", "groups", "sample"), list(samples()))
+
+
+@each_sample
 @pytest.mark.row(5, 26, 29, 47, 53)
 def test_a_zombie_changes_nothing_wherever_it_hung_and_whenever_it_wakes(
     kind: StateKind,
@@ -67,7 +70,7 @@ def test_a_zombie_changes_nothing_wherever_it_hung_and_whenever_it_wakes(
     assert refused["begin.before"], "no store ever refused a write of a zombie: nothing was tested"
 
 
-@pytest.mark.parametrize(("kind", "groups", "sample"), list(samples()))
+@each_sample
 @pytest.mark.row(5, 51)
 def test_of_two_with_a_zookeeper_each_one_is_refused_and_nothing_is_lost(
     kind: StateKind,

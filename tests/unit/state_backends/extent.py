@@ -45,14 +45,17 @@ same.
 REDO_OF_MERGES = "test_a_redo_whose_writer_dies_leaves_one_of_both_attempts"
 """The same of a store whose redo of final values is tried."""
 
+_OF_ROWS = ("_expiry_whose_", "_redo_whose_", "_redo_of_puts_whose_")
 SLOW_DEATHS_OF = {
-    "postgresql": ("_expiry_whose_", "_redo_whose_", "_redo_of_puts_whose_"),
+    "postgresql": _OF_ROWS,
+    "mariadb": (*_OF_ROWS, "_merge_whose_"),
     "delta": ("_expiry_whose_",),
-    "mariadb": ("_expiry_whose_", "_redo_whose_", "_redo_of_puts_whose_", "_merge_whose_"),
 }
-"""More of them by what is in the name of a module: SQLite shares their code, or another death the
-same commit, and each death is a process. A change of a table is another matter: there MariaDB has
-no transaction.
+"""Parts of the names of more such tests, by a part of the name of their module.
+
+PostgreSQL and MariaDB write rows by the code of SQLite, whose writers die in a merge, a redo and an
+expiry. An expiry of Delta is one commit to its log, as a merge is.
+A change of a table is another matter: there MariaDB has no transaction.
 """
 
 

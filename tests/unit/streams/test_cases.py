@@ -58,9 +58,10 @@ def scripted(txids: Sequence[Sequence[tuple[str, float]]]) -> ScriptedSpout:
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.slow if at % EVERY else (), id=named(case))
+        pytest.param(case, marks=pytest.mark.slow if at % EVERY else ())
         for at, case in enumerate(CASES)
     ],
+    ids=named,
 )
 def test_windows_are_those_of_the_other_engine(case: Case, tmp_path: Path) -> None:
     check(case, 1, tmp_path)
