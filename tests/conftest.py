@@ -14,7 +14,8 @@ from functools import cache
 from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -45,8 +46,6 @@ SERVICES = (
     *("postgresql", "mariadb", "redis", "rabbitmq", "zookeeper", "kafka", "chromium"),
     "schema-registry",
 )
-# What Python says to an audit hook when a process is started.
-STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn")
 # The mark that all tests of a folder get.
 MARKED_FOLDERS = {"integration": "integration", "processes": "kills"}
 # The first mark of all tests of a file.
@@ -115,6 +114,15 @@ def kafka() -> Iterator[KafkaBroker]:
 
     with KafkaBroker() as broker:
         yield broker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_idle_clients() -> Iterator[None]:
+    """Close the clients of Kafka that a module leaves: idle ones ask their broker all the time."""
+    yield
+    for module, close in (("reading", "close_idle"), ("offsets", "forget_clients")):
+        if loaded := sys.modules.get(f"txtopo.spouts.kafka.{module}"):
+            getattr(loaded, close)()
 
 
 @pytest.fixture(scope="session")
@@ -227,10 +235,11 @@ def _java() -> bool:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let several machines share the tests."""
+    """Let several machines share the tests, and show that none needs another one before it."""
     parser.addoption(
         "--shard", metavar="K/N", type=read_shard, help="every Nth test, from the Kth on"
     )
+    parser.addoption("--shuffle", metavar="SEED", help="files, and the tests of each, in any order")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -242,18 +251,8 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests.harness.chance import be_patient, take_fewer
 
     be_patient()
-    expression: str = config.option.markexpr
-    if left_out("slow", expression):
+    if left_out("slow", config.option.markexpr):
         take_fewer()
-    if all(left_out(rank, expression) for rank in RANKS):
-        sys.addaudithook(refuse_processes)
-
-
-def refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
-    """Let no fast test start a process: one that does is marked as what it needs."""
-    # psycopg looks for its library with ldconfig when it is imported.
-    if event in STARTS and not (arguments and str(arguments[0]).endswith("ldconfig")):
-        raise AssertionError(f"a fast test starts a process: {event} {arguments[:2]}")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -295,9 +294,11 @@ def pytest_collection_modifyitems(
         for service in SERVICES:
             if {service.replace("-", "_"), f"{service}_server"} & names:
                 item.add_marker(pytest.mark.service(service))
-        if any(mark.args[0] == "kafka" for mark in item.iter_markers("service")):
-            item.add_marker("kafka")
     items.sort(key=lambda item: max((RANKS.index(m) + 1 for m in marks(item)), default=0))
+    if config.option.shuffle is not None:
+        chance = Random(config.option.shuffle)
+        places = {path: chance.random() for path in dict.fromkeys(item.path for item in items)}
+        items.sort(key=lambda item: (places[item.path], chance.random()))
     yield  # here -m leaves tests out
     if config.option.shard is not None:
         kept = share(items, config.option.shard)

@@ -28,6 +28,7 @@ IMPORTED = (
 ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "_RJEM_MALLOC_CONF": "background_thread:false",
 }
 """A process that forks has no other threads: a child would have what they hold, and not them."""
 
@@ -73,8 +74,7 @@ def serve() -> None:
     """Fork for each request, and print the exit status of the child; return in the child."""
     for name in IMPORTED:
         importlib.import_module(name)
-    threads = len(os.listdir("/proc/self/task")) if Path("/proc/self/task").exists() else 1
-    assert threads == 1, f"{threads} threads; expected one, since this process forks"
+    assert_one_thread()
     gc.freeze()
     for request in sys.stdin:
         pid = os.fork()
@@ -83,6 +83,12 @@ def serve() -> None:
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
     return None
+
+
+def assert_one_thread() -> None:
+    """Fail if this process, which will fork, has threads. Only Linux lists them."""
+    threads = len(os.listdir("/proc/self/task")) if Path("/proc/self/task").exists() else 1
+    assert threads == 1, f"{threads} threads; expected one, since this process forks"
 
 
 def become(script: str, folder: str, limit_s: int, outputs: str) -> None:

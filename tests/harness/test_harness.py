@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import left_out
 from tests.harness.dying import Died, dies_at, raise_died
+from tests.harness.forked import ROOT
 from tests.harness.polling import NeverHappenedError, retry, wait_until
 from tests.harness.processes import Child
 from tests.harness.report_page import write_section
@@ -86,3 +89,21 @@ def test_a_run_without_slow_tests_is_known_by_its_expression(
 ) -> None:
     """One that is not known to leave them out takes as many examples as ``make test-all``."""
     assert left_out("slow", expression) is expected
+
+
+@pytest.mark.integration
+def test_a_part_of_the_tests_that_dies_fails_the_run_and_the_others_are_reported(
+    tmp_path: Path,
+) -> None:
+    """Otherwise the tests that it had not run yet would be missed by nobody."""
+    marks = "import os, pytest\n@pytest.mark.integration\n"
+    (tmp_path / "test_dies.py").write_text(f"{marks}def test_a(): os._exit(0)\n")
+    (tmp_path / "test_others.py").write_text("def test_b(): pass\ndef test_c(): assert 0\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = integration: has a part of its own\n")
+
+    command = [sys.executable, "-m", "pytest", "-p", "tests.harness.parts", "-q", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "The part 'whole' ended with status 0 and 1 tests to run." in done.stdout
+    assert "1 failed, 1 passed" in done.stdout

@@ -122,6 +122,7 @@ class Note(BasicBolt):
         self._seen.notes.append(tuple["value"])
 
 
+@pytest.mark.slow
 @pytest.mark.kills
 @pytest.mark.service("kafka")
 def test_a_run_goes_on_when_its_broker_was_killed_and_started_again() -> None:

@@ -85,10 +85,10 @@ INSIDE = ("rows.after:by-carrier-hour.by-carrier-hour:7", "rows.after:total.tota
 @pytest.mark.parametrize(
     ("server", "faults"),
     [
-        pytest.param(store, faults, marks=marks_of(store), id=store)
-        for store, faults in (
+        pytest.param(store, faults, marks=[*marks_of(store), *more], id=store)
+        for store, faults, *more in (
             ("postgresql", (kill, stop)),
-            ("mariadb", (kill,)),
+            ("mariadb", (kill,), pytest.mark.slow),
             ("redis", (kill,)),
         )
     ],

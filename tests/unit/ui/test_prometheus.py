@@ -64,6 +64,7 @@ def test_each_alert_fires_when_it_should_and_not_otherwise() -> None:
 RULES = re.split(r"(?=^      - alert: )", ALERTS.read_text(), flags=re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number", range(1, len(RULES)), ids=re.findall(r"alert: (\w+)", ALERTS.read_text())
 )

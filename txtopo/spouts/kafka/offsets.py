@@ -440,7 +440,7 @@ def admin_client(connection: Connection) -> tuple[AdminClient, Heard]:
 
 
 @atexit.register
-def _forget_clients() -> None:
+def forget_clients() -> None:
     """Release the clients before the interpreter ends: their threads call into it."""
     for key in [key for key in _clients if key[0] == os.getpid()]:
         del _clients[key]

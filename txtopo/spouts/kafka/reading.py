@@ -662,7 +662,7 @@ def lent_consumer(connection: Connection, topics: Set[str]) -> Iterator[LentCons
 
 
 @atexit.register
-def _close_idle() -> None:
+def close_idle() -> None:
     """Close the consumers before the interpreter ends: their threads call into it."""
     for (process, *_), idle in _idle.items():
         while process == os.getpid() and idle:

@@ -1,0 +1,186 @@
+"""Runs tests in several processes at the same time, forked from one that has collected them.
+
+A plug-in of pytest: ``pytest -p tests.harness.parts``. Tests that share a server or
+a Spark session are in one part. The process that has collected them reports what the parts say, as
+pytest does with one process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+import pytest
+
+from tests.harness.forked import ONE_THREAD, assert_one_thread
+
+QUICK = "quick"
+QUICK_PARTS = 3
+NICE = 5
+"""How far those that only compute stand behind those that wait for servers and end last."""
+STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn")
+"""What Python says to an audit hook when a process is started."""
+EXPECTED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+
+
+def divide(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
+    """Return the tests of each part by its name. Each test is in one part."""
+    parts: dict[str, list[pytest.Item]] = {}
+    files: dict[Path, int] = {}
+    for item in items:
+        number = files.setdefault(item.path, len(files))
+        parts.setdefault(part_of(item, number), []).append(item)
+    return parts
+
+
+def part_of(item: pytest.Item, file: int) -> str:
+    """Return the name of the part of a test of the *file*-th of all files."""
+    folder = "unit" if "unit" in item.path.parts else "whole"
+    services = [mark.args[0] for mark in item.iter_markers("service")]
+    if item.get_closest_marker("spark"):
+        return "spark"
+    if "kafka" in services:
+        return "kafka"
+    if services or item.get_closest_marker("kills"):
+        stores = "stores" if "state_backends" in item.path.parts else folder
+        return f"{stores} with servers"
+    if item.get_closest_marker("integration"):
+        return folder
+    # These share no server, and there are thousands of them; some wait for seconds.
+    return f"{QUICK} {file % QUICK_PARTS}"
+
+
+def pytest_configure() -> None:
+    """Let no library that the tests import make threads, which a fork would lose."""
+    os.environ.update(ONE_THREAD)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Fork a process for each part and report what it says; in a part, run its tests."""
+    if session.config.option.collectonly or session.testsfailed:
+        return None  # pytest shows the tests, or what could not be collected
+    assert_one_thread()
+    running: dict[Connection, Part] = {}
+    for name, items in divide(session.items).items():
+        part = Part(name, len(items))
+        if part.pid == 0:
+            for others in running:
+                others.close()
+            part.become(session, items)
+            return None
+        running[part.reports] = part
+    try:
+        for part, data in messages(running):
+            if data is None:
+                session.testsfailed += part.has_broken()
+            else:
+                part.left -= data["when"] == "teardown"
+                report_one(session, data)
+    finally:
+        # Without the one that reads, a part that still runs ends with its next report.
+        for connection, part in running.items():
+            connection.close()
+            part.finish()
+    return True
+
+
+def messages(running: dict[Connection, Part]) -> Iterator[tuple[Part, dict[str, Any] | None]]:
+    """Take each report out of the pipes, and None of a part that has ended."""
+    while running:
+        for connection in wait(list(running)):
+            assert isinstance(connection, Connection)
+            try:
+                yield running[connection], connection.recv()
+            except EOFError:
+                yield running.pop(connection), None
+
+
+def report_one(session: pytest.Session, data: dict[str, Any]) -> None:
+    """Let pytest report a test of a part as one of this process."""
+    hook = session.config.hook
+    report = hook.pytest_report_from_serializable(config=session.config, data=data)
+    hook.pytest_runtest_logreport(report=report)
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+
+
+class Part:
+    """A process that runs a part of the tests. It is forked when this object is made.
+
+    Attributes:
+        pid: Its number; 0 in that process itself.
+        reports: Where it sends what pytest reports of its tests.
+        left: How many tests have not ended yet.
+    """
+
+    def __init__(self, name: str, tests: int) -> None:
+        self.name, self.left = name, tests
+        self._printed: IO[bytes] = TemporaryFile()  # noqa: SIM115 - the parent reads it later
+        sys.stdout.flush()
+        sys.stderr.flush()
+        receiving, sending = Pipe(duplex=False)
+        self.pid = os.fork()
+        self.reports = receiving if self.pid else sending
+        (sending if self.pid else receiving).close()
+
+    def become(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        """Make this process that of the part: what pytest itself prints goes into a file."""
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        assert capture is not None
+        # What is captured is in files, whose positions the processes would share.
+        capture.stop_global_capturing()
+        for stream in (1, 2):
+            os.dup2(self._printed.fileno(), stream)
+        capture.start_global_capturing()
+        capture.suspend_global_capture()
+        for name in ONE_THREAD:
+            del os.environ[name]
+        session.items = items
+        session.testscollected = len(items)
+        session.config.pluginmanager.register(Reporter(session.config, self.reports))
+        if self.name.startswith((QUICK, "unit", "whole")) and not self.name.endswith("servers"):
+            os.nice(NICE)
+        if self.name.startswith(QUICK):
+            sys.addaudithook(refuse_processes)
+
+    def has_broken(self) -> bool:
+        """Wait until it has ended; print what it printed, if it did not run all its tests."""
+        status = self.finish()
+        if status in EXPECTED and not self.left:
+            return False
+        self._printed.seek(0)
+        print(f"\nThe part {self.name!r} ended with status {status} and {self.left} tests to run.")
+        print(self._printed.read().decode(errors="replace"))
+        return True
+
+    def finish(self) -> int:
+        """Wait until it has ended, and return its exit status."""
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+
+class Reporter:
+    """Sends the reports of a part to the process that forked it."""
+
+    def __init__(self, config: pytest.Config, reports: Connection) -> None:
+        self._config = config
+        self._reports = reports
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Send one report."""
+        hook = self._config.hook
+        self._reports.send(hook.pytest_report_to_serializable(config=self._config, report=report))
+
+
+def refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
+    """Let no fast test start a process: one that does is marked as what it needs."""
+    # psycopg looks for its library with ldconfig when it is imported.
+    if event in STARTS and not (arguments and str(arguments[0]).endswith("ldconfig")):
+        raise AssertionError(f"a fast test starts a process: {event} {arguments[:2]}")
