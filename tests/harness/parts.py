@@ -22,7 +22,8 @@ from tests.harness.forked import ONE_THREAD, assert_one_thread
 
 QUICK = "quick"
 QUICK_PARTS = 3
-NICE = 5
+WITH_SERVERS = " with servers"
+NICE = 2
 """How far those that only compute stand behind those that wait for servers and end last."""
 STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn")
 """What Python says to an audit hook when a process is started."""
@@ -42,14 +43,15 @@ def divide(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
 def part_of(item: pytest.Item, file: int) -> str:
     """Return the name of the part of a test of the *file*-th of all files."""
     folder = "unit" if "unit" in item.path.parts else "whole"
+    if "state_backends" in item.path.parts:
+        folder = "stores"
     services = [mark.args[0] for mark in item.iter_markers("service")]
     if item.get_closest_marker("spark"):
         return "spark"
     if "kafka" in services:
         return "kafka"
     if services or item.get_closest_marker("kills"):
-        stores = "stores" if "state_backends" in item.path.parts else folder
-        return f"{stores} with servers"
+        return f"{folder}{WITH_SERVERS}"
     if item.get_closest_marker("integration"):
         return folder
     # These share no server, and there are thousands of them; some wait for seconds.
@@ -145,7 +147,7 @@ class Part:
         session.items = items
         session.testscollected = len(items)
         session.config.pluginmanager.register(Reporter(session.config, self.reports))
-        if self.name.startswith((QUICK, "unit", "whole")) and not self.name.endswith("servers"):
+        if self.name not in ("spark", "kafka") and not self.name.endswith(WITH_SERVERS):
             os.nice(NICE)
         if self.name.startswith(QUICK):
             sys.addaudithook(refuse_processes)
