@@ -6,7 +6,6 @@ import base64
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tests.harness.polling import LIMIT_S, wait_until
@@ -54,12 +53,7 @@ class Browser:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.driver.quit()
 
     def size(self, width: int, height: int, *, dark: bool = False) -> None:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from random import Random
-from types import TracebackType
 
 from tests.harness.servers.tcp_proxy import Flow, TcpProxy
 
@@ -136,10 +135,5 @@ class Link:
     def __enter__(self) -> Link:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from tests.harness.polling import wait_until
@@ -78,19 +77,14 @@ class ZooKeeperEnsemble:
     def __enter__(self) -> Self:
         try:
             self.heal()
-        except BaseException as error:
-            self.__exit__(type(error), error, error.__traceback__)
+        except BaseException:
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for member in self.members:
-            member.__exit__(kind, error, traceback)
+            member.end()
 
     def _first(self, mode: str) -> Member:
         def found() -> Member | None:

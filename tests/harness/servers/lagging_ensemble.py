@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from types import TracebackType
 
 from tests.harness.servers.ensemble import SERVERS, Member, ZooKeeperEnsemble
 from tests.harness.servers.private import free_port
@@ -47,13 +46,8 @@ class LaggingEnsemble(ZooKeeperEnsemble):
         for network in self.networks:
             network.release()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, traceback)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         for network in self.networks:
             network.close()
 

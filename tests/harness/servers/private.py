@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, Signals
-from types import TracebackType
 from typing import Any, Self
 
 from tests.harness.polling import LIMIT_S, wait_until
@@ -39,12 +38,7 @@ class PrivateServer(ABC):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Literal
 
 _AT_ONCE = 65_536
@@ -176,12 +175,7 @@ class TcpProxy:
     def __enter__(self) -> TcpProxy:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with contextlib.suppress(OSError):  # so that nobody waits at it any more
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

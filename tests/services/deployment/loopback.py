@@ -22,7 +22,6 @@ from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
 from signal import Signals
-from types import TracebackType
 from typing import Any, Self
 
 from tests.harness import compose
@@ -274,12 +273,7 @@ class Loopback:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with ExitStack() as stack:
             stack.callback(self._volumes.cleanup)
             for server in self.servers.values():

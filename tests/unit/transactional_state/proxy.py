@@ -6,7 +6,6 @@ import contextlib
 import socket
 import struct
 import threading
-from types import TracebackType
 
 MULTI = 14
 LOGIN = 102
@@ -62,12 +61,7 @@ class Proxy:
     def __enter__(self) -> Proxy:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._listener.close()
         self.cut()
 
