@@ -21,6 +21,7 @@ from tests.faults.mutants.report import (
     seeds_of,
     summary,
     verdict_of,
+    with_seeds,
 )
 from tests.faults.mutants.trial import SIMULATOR, Cores, Outcome, try_patch
 from tests.harness.report_page import DOCS, write_page
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status."""
     options = parsed(arguments)
     if options.simulator:
-        return compare_seeds(options.seeds)
+        return find_seeds(options.seeds)
     patches = [patch for patch in load_patches() if options.only in (None, patch.name)]
     if not patches:
         print(f"no patch is named {options.only!r}; look into {Path(__file__).parent}")
@@ -59,14 +60,14 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--simulator",
         action="store_true",
-        help="plant what the simulator catches, says the page; run no test, and compare the seeds",
+        help="plant what the simulator catches, says the page; run no test, and write its seeds",
     )
     parser.add_argument("--seeds", type=int, default=1000, help="most seeds for each (1000)")
     return parser.parse_args(arguments)
 
 
-def compare_seeds(seeds: int) -> int:
-    """Have the simulator catch again what it has caught, and say how soon it does."""
+def find_seeds(seeds: int) -> int:
+    """Have the simulator catch again what it has caught, and put its seeds on the page."""
     known = seeds_of(PAGE.read_text())
     patches = [replace(each, test=SIMULATOR) for each in load_patches() if each.name in known]
     outcomes = try_all([nothing(patches), *patches], seeds)
@@ -77,6 +78,7 @@ def compare_seeds(seeds: int) -> int:
     for name, seed in sorted(known.items()):
         if found.get(name) != seed:
             print(f"{name}: seed {seed} on the page, now {found.get(name, 'none')}")
+    PAGE.write_text(with_seeds(PAGE.read_text(), outcomes))
     return int(found.keys() != known.keys())
 
 

@@ -13,6 +13,8 @@ from tests.harness.report_page import table
 SIMULATOR_ALONE_MIN = 15
 """The simulator must catch at least so many bugs without another test."""
 
+HOW_SOON = "It found them within "
+
 INTRODUCTION = """\
 # Planted bugs
 
@@ -28,8 +30,8 @@ asked for, C12 limits of batches, C13 what the outside said when a batch was pla
 judge the slots of the carrier `resident`, which have a simulation of their own, in
 `txtopo/testing/checkers/slots.py`; S0 is an assertion there, S10 sums of tuples between bolts.
 
-Made by `make mutants`; one line again: `make mutants ARGS="--only NAME"`. The bugs are in
-`tests/faults/mutants/`.
+Made by `make mutants`; the seeds again: `make mutants ARGS=--simulator`. One bug alone:
+`make mutants ARGS="--only NAME"`. The bugs are in `tests/faults/mutants/`.
 """
 
 
@@ -57,7 +59,7 @@ def how_soon(seeds: Collection[int]) -> str:
     needed = sorted(seed + 1 for seed in seeds)
     nine_tenths = needed[math.ceil(0.9 * len(needed)) - 1]
     return (
-        f"It found them within {sum(needed) / len(needed):.0f} seeds on average: half of them "
+        f"{HOW_SOON}{sum(needed) / len(needed):.0f} seeds on average: half of them "
         f"within {median_high(needed)}, nine tenths within {nine_tenths}, all within {needed[-1]}."
     )
 
@@ -83,3 +85,18 @@ def page(outcomes: Sequence[Outcome], seeds: int) -> Iterator[str]:
     ordered = sorted(outcomes, key=lambda each: each.patch.name)
     rows = ((f"`{each.patch.name}`", each.patch.rule, verdict_of(each)) for each in ordered)
     yield from table(("bug", "rule that it breaks", "caught by"), rows)
+
+
+def with_seeds(page: str, outcomes: Sequence[Outcome]) -> str:
+    """Return the page with the seeds that have caught bugs now; the other lines stay."""
+    caught = {each.patch.name: each for each in outcomes if each.seed is not None}
+    lines = page.splitlines()
+    for number, line in enumerate(lines):
+        row = re.match(r"\| `(.+?)` \| (.+) \| simulator, ", line)
+        if row and row[1] in caught:
+            lines[number] = f"| `{row[1]}` | {row[2]} | {verdict_of(caught[row[1]])} |"
+        elif line.startswith(HOW_SOON):
+            lines[number] = how_soon(
+                [each.seed for each in caught.values() if each.seed is not None]
+            )
+    return "\n".join([*lines, ""])
