@@ -23,7 +23,7 @@ demo: java $(READY)  ## NYC flights of 2013, killed at random moments, against p
 demo-kafka: java kafka $(READY)  ## words of Kafka, with driver and broker killed, against plain Python
 	$(PYTHON) -m examples.kafka_demo $(ARGS)
 
-test: java services jars-try $(READY)  ## each wing with its sharpest tests and the servers that are there, eighteen minutes
+test: java services jars-try $(READY)  ## each wing with its sharpest tests and the servers that are there, fourteen minutes
 	@.ci/test $(ARGS)
 
 check: $(READY)  ## format, lint, types, layers and layout
@@ -33,7 +33,7 @@ check: $(READY)  ## format, lint, types, layers and layout
 	.venv/bin/lint-imports
 	$(PYTHON) -m pytest -q tests/unit/test_layout.py tests/unit/test_exports.py
 
-fast: $(READY)  ## the tests that need no Java, no server and no other process, two minutes
+fast: $(READY)  ## the tests that need no Java, no server and no other process, 90 seconds
 	@.ci/test --fast $(ARGS)
 
 bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side

@@ -2,13 +2,17 @@
 
 Some once found a bug of txtopo and are named for it; the others find bugs that are planted. What a
 seed draws changes when a kind of fault or a setting is added. Then the bug is planted once more and
-the entry gets the seed that finds it now: ``make mutants`` does that for those that it plants.
+gets the seed that finds it now: ``make mutants ARGS=--simulator`` writes those of planted bugs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from tests.faults.mutants.patches import load_patches
+from tests.faults.mutants.report import seeds_of
+from tests.harness.report_page import DOCS
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,13 @@ class NamedSeed:
     without: tuple[str, ...] = ()
 
 
+def seeds_of_planted(*, of_slots: bool = False) -> list[int]:
+    """Return seeds of which one fails with each planted bug that the simulator catches alone."""
+    found = seeds_of((DOCS / "reference" / "mutants.md").read_text())
+    slots = {patch.name for patch in load_patches() if patch.of_slots}
+    return sorted({seed for name, seed in found.items() if (name in slots) is of_slots})
+
+
 GROUPS = {
     "group_txids_max": "10",
     "shape.kind": "opaque",
@@ -37,13 +48,6 @@ GROUPS = {
     "max_spout_pending": "None",
 }
 """Settings with which most seeds commit groups."""
-
-SEEDS_OF_PLANTED = (
-    *(0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 17, 19, 20, 24, 27, 28, 29, 31),
-    *(34, 37, 39, 40, 43, 47, 51, 61, 69, 70, 76, 83, 84, 88, 101, 131, 133, 135, 136, 165),
-    *(174, 211, 220, 338, 405, 527, 911),
-)
-"""With each planted bug that the simulator catches alone, one of these fails."""
 
 SEEDS_OF_GROUPS = (7, 10, 15, 17, 63, 72)
 """With :data:`GROUPS` they write groups, do some of them again, and adopt one at a takeover."""
@@ -64,11 +68,8 @@ NAMED_SEEDS = (
     ),
 )
 
-SLOT_SEEDS_OF_PLANTED = (0, 1, 3, 4, 5, 53, 522)
-"""With each planted bug of resident slots, one of these fails."""
-
 SLOT_SEEDS_OF_TABLES = (31, 67, 137, 215, 225, 238, 294)
-"""With the others they pass every entry of both tables, and have each kind of fault and of end."""
+"""With those of planted bugs they pass both tables, and have each kind of fault and of end."""
 
 NAMED_SLOT_SEEDS = (
     NamedSeed(

@@ -11,19 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import pytest
 
 from tests.faults.matrix.results import TIMES
-from tests.faults.mutants.patches import load_patches
-from tests.faults.mutants.report import seeds_of
 from tests.faults.simulated.fresh_seeds import fresh_seeds
 from tests.faults.simulated.named_seeds import (
     GROUPS,
     NAMED_SEEDS,
     SEEDS_OF_GROUPS,
-    SEEDS_OF_PLANTED,
-    SLOT_SEEDS_OF_PLANTED,
     NamedSeed,
+    seeds_of_planted,
 )
 from tests.faults.simulated.one_core import handoff_on_one_core
-from tests.harness.report_page import DOCS
 from txtopo.testing.simulation.campaign import CampaignReport, Simulator, run_seeds
 from txtopo.testing.simulation.scenario import Scenario
 
@@ -53,7 +49,7 @@ def judged(seeds: Iterable[int], changes: Mapping[str, str] | None = None) -> Ca
 def test_no_seed_that_finds_a_planted_bug_breaks_a_promise(
     record_property: Callable[[str, object], None],
 ) -> None:
-    report = judged(SEEDS_OF_PLANTED)
+    report = judged(seeds_of_planted())
 
     record_property(TIMES, report.seeds)
     assert report.fenced, "no coordinator was ever deposed: the seeds test too little"
@@ -71,14 +67,6 @@ def test_no_seed_with_groups_breaks_a_promise() -> None:
     assert report.groups["written"] > 5 * len(SEEDS_OF_GROUPS)
     assert report.groups["redone"] > 3
     assert report.groups["adopted"]
-
-
-def test_the_seed_of_each_planted_bug_is_run() -> None:
-    found = seeds_of((DOCS / "reference" / "mutants.md").read_text())
-    of_slots = {patch.name for patch in load_patches() if patch.of_slots}
-
-    assert {found[name] for name in found.keys() & of_slots} <= set(SLOT_SEEDS_OF_PLANTED)
-    assert {found[name] for name in found.keys() - of_slots} <= set(SEEDS_OF_PLANTED)
 
 
 @pytest.mark.slow

@@ -15,9 +15,9 @@ import pytest
 from tests.faults.simulated.fresh_seeds import fresh_seeds
 from tests.faults.simulated.named_seeds import (
     NAMED_SLOT_SEEDS,
-    SLOT_SEEDS_OF_PLANTED,
     SLOT_SEEDS_OF_TABLES,
     NamedSeed,
+    seeds_of_planted,
 )
 from txtopo.runtime.resident import orders, supervisor
 from txtopo.testing.simulation.faults import SlotFaults
@@ -51,7 +51,8 @@ def test_the_seeds_break_no_promise_and_pass_every_entry_of_both_tables(
         tables.append(Passed(machine.AFTER))
         monkeypatch.setattr(machine, "AFTER", tables[-1])
 
-    verdicts = [judged((), seed) for seed in (*SLOT_SEEDS_OF_PLANTED, *SLOT_SEEDS_OF_TABLES)]
+    seeds = (*seeds_of_planted(of_slots=True), *SLOT_SEEDS_OF_TABLES)
+    verdicts = [judged((), seed) for seed in seeds]
 
     judge(verdicts)
     wanted = {entry for table in tables for entry in table if entry[1] not in LAST}
