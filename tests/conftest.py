@@ -120,9 +120,12 @@ def kafka() -> Iterator[KafkaBroker]:
 def no_idle_clients() -> Iterator[None]:
     """Close the clients of Kafka that a module leaves: idle ones ask their broker all the time."""
     yield
-    for module, close in (("reading", "close_idle"), ("offsets", "forget_clients")):
-        if loaded := sys.modules.get(f"txtopo.spouts.kafka.{module}"):
-            getattr(loaded, close)()
+    if "txtopo.spouts.kafka.offsets" in sys.modules:
+        from txtopo.spouts.kafka.offsets import forget_clients
+        from txtopo.spouts.kafka.reading import close_idle
+
+        close_idle()
+        forget_clients()
 
 
 @pytest.fixture(scope="session")
@@ -239,7 +242,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--shard", metavar="K/N", type=read_shard, help="every Nth test, from the Kth on"
     )
-    parser.addoption("--shuffle", metavar="SEED", help="files, and the tests of each, in any order")
+    parser.addoption(
+        "--shuffle", metavar="SEED", help="the files, and the tests of each, in another order"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

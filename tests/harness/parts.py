@@ -20,9 +20,9 @@ import pytest
 
 from tests.harness.forked import ONE_THREAD, assert_one_thread
 
-QUICK = "quick"
 QUICK_PARTS = 3
-WITH_SERVERS = " with servers"
+WAITING = frozenset({"service", "spark", "kills"})
+"""The marks of tests that wait for other processes."""
 NICE = 2
 """How far those that only compute stand behind those that wait for servers and end last."""
 STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn")
@@ -51,11 +51,11 @@ def part_of(item: pytest.Item, file: int) -> str:
     if "kafka" in services:
         return "kafka"
     if services or item.get_closest_marker("kills"):
-        return f"{folder}{WITH_SERVERS}"
+        return f"{folder} with servers"
     if item.get_closest_marker("integration"):
         return folder
     # These share no server, and there are thousands of them; some wait for seconds.
-    return f"{QUICK} {file % QUICK_PARTS}"
+    return f"quick {file % QUICK_PARTS}"
 
 
 def pytest_configure() -> None:
@@ -81,7 +81,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     try:
         for part, data in messages(running):
             if data is None:
-                session.testsfailed += part.has_broken()
+                session.testsfailed += part.ended_early()
             else:
                 part.left -= data["when"] == "teardown"
                 report_one(session, data)
@@ -147,18 +147,19 @@ class Part:
         session.items = items
         session.testscollected = len(items)
         session.config.pluginmanager.register(Reporter(session.config, self.reports))
-        if self.name not in ("spark", "kafka") and not self.name.endswith(WITH_SERVERS):
+        marks = {mark.name for item in items for mark in item.iter_markers()}
+        if not marks & WAITING:
             os.nice(NICE)
-        if self.name.startswith(QUICK):
+        if not marks & {"integration", "slow", *WAITING}:
             sys.addaudithook(refuse_processes)
 
-    def has_broken(self) -> bool:
-        """Wait until it has ended; print what it printed, if it did not run all its tests."""
+    def ended_early(self) -> bool:
+        """Wait for its end; if that came before its last test, print all it said, return True."""
         status = self.finish()
         if status in EXPECTED and not self.left:
             return False
         self._printed.seek(0)
-        print(f"\nThe part {self.name!r} ended with status {status} and {self.left} tests to run.")
+        print(f"\nThe part {self.name!r} ended with status {status}; tests not run: {self.left}")
         print(self._printed.read().decode(errors="replace"))
         return True
 

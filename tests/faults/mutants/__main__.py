@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.faults.mutants.patches import Patch, PatchError, load_patches
 from tests.faults.mutants.report import (
+    PAGE,
     SIMULATOR_ALONE_MIN,
     how_soon,
     page,
@@ -24,10 +25,9 @@ from tests.faults.mutants.report import (
     with_seeds,
 )
 from tests.faults.mutants.trial import SIMULATOR, Cores, Outcome, try_patch
-from tests.harness.report_page import DOCS, write_page
+from tests.harness.report_page import write_page
 
 PROCESSES = 2
-PAGE = DOCS / "reference" / "mutants.md"
 
 
 def main(arguments: Sequence[str]) -> int:

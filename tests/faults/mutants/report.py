@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterator, Sequence
 from statistics import median_high
 
 from tests.faults.mutants.trial import Outcome
-from tests.harness.report_page import table
+from tests.harness.report_page import DOCS, table
 
+PAGE = DOCS / "reference" / "mutants.md"
 SIMULATOR_ALONE_MIN = 15
 """The simulator must catch at least so many bugs without another test."""
 
@@ -95,8 +96,5 @@ def with_seeds(page: str, outcomes: Sequence[Outcome]) -> str:
         row = re.match(r"\| `(.+?)` \| (.+) \| simulator, ", line)
         if row and row[1] in caught:
             lines[number] = f"| `{row[1]}` | {row[2]} | {verdict_of(caught[row[1]])} |"
-        elif line.startswith(HOW_SOON):
-            lines[number] = how_soon(
-                [each.seed for each in caught.values() if each.seed is not None]
-            )
-    return "\n".join([*lines, ""])
+    text = "\n".join([*lines, ""])
+    return re.sub(f"^{HOW_SOON}.*$", how_soon(seeds_of(text).values()), text, flags=re.MULTILINE)

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.mutants.patches import FOLDER, Hunk, Patch, PatchError, load_patches, read_patch
-from tests.faults.mutants.report import how_soon, seeds_of
+from tests.faults.mutants.report import PAGE, how_soon, seeds_of
 from tests.faults.mutants.trial import ROOT, SIMULATOR
-from tests.harness.report_page import DOCS
 
 PATCHES = load_patches()
 BUGS_MIN = 24
@@ -79,7 +78,7 @@ def test_every_file_in_the_folder_is_a_patch_or_python() -> None:
 
 
 def test_the_page_has_a_row_for_each_patch_and_counts_them() -> None:
-    page = (DOCS / "reference" / "mutants.md").read_text()
+    page = PAGE.read_text()
     rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \|$", page, re.MULTILINE)
     alone = sum(caught_by.startswith("simulator, seed ") for *_, caught_by in rows)
 

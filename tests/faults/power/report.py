@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults.mutants.patches import Patch
+from tests.faults.mutants.report import PAGE as MUTANTS
 from tests.faults.mutants.report import tests_of
 from tests.faults.power.measured import (
     Case,
@@ -25,7 +26,6 @@ from tests.faults.power.trials import DEAR_S, Trial
 from tests.harness.report_page import DOCS, table, write_section
 
 PAGE = DOCS / "reference" / "power.md"
-MUTANTS = DOCS / "reference" / "mutants.md"
 START_S = 12.0
 """What a copy and the imports of pytest cost each bug."""
 SHOWN_OF_A_BUG = 3

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tests.faults.mutants.patches import load_patches
-from tests.faults.mutants.report import seeds_of
-from tests.harness.report_page import DOCS
+from tests.faults.mutants.report import PAGE, seeds_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class NamedSeed:
 
 def seeds_of_planted(*, of_slots: bool = False) -> list[int]:
     """Return seeds of which one fails with each planted bug that the simulator catches alone."""
-    found = seeds_of((DOCS / "reference" / "mutants.md").read_text())
+    found = seeds_of(PAGE.read_text())
     slots = {patch.name for patch in load_patches() if patch.of_slots}
     return sorted({seed for name, seed in found.items() if (name in slots) is of_slots})
 

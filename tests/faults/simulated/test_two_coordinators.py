@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from tests.faults.matrix.results import TIMES
 from tests.faults.simulated.crash_cells import KINDS
@@ -28,7 +27,7 @@ IN_MAKE_TEST = [("opaque", True), ("transactional", False)]
 """A kind of state, and whether txids are committed in groups."""
 
 
-def samples() -> Iterator[ParameterSet]:
+def samples() -> Iterator[object]:
     """Yield a quick sample of each kind with and without groups, and all parts of both."""
     for kind, groups in product(KINDS, (False, True)):
         name = f"{kind}-{'groups' if groups else 'alone'}"
