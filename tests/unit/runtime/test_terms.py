@@ -124,8 +124,11 @@ def test_a_standby_says_once_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_term_that_is_over_is_not_at_rest() -> None:
-    """Else who waits for all that is available would be told so when a batch ends the run."""
-    with running(topology_of(memory_state()), MemoryEnsemble()) as run:
+    """Else who waits for all that is available would be told so when a batch ends the run.
+
+    The pause is long, so that the spout is not asked again before the test looks.
+    """
+    with running(topology_of(memory_state()), MemoryEnsemble(), poll_interval_s=3600.0) as run:
         run.process_all_available(LIMIT_S)
         driver: Any = run._driver
         term = driver._term
