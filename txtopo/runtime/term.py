@@ -176,6 +176,9 @@ class LeaderTerm:
         )
         self._actions: deque[Action] = deque()
         self._writing = self._stopping = self._gathers = False
+        self._asks_again = False
+        """Whether the spout is asked once more at once if the answer that is due is that it has
+        nothing: it may have looked before somebody began to wait, or before a commit."""
         self._committing: _Commit | None = None
         self._asked_s = 0.0
         self._writes_s: deque[float] = deque(maxlen=WRITES_MAX)
@@ -224,7 +227,9 @@ class LeaderTerm:
 
     def ask_soon(self) -> None:
         """Ask a spout that was not ready again now. One that is being asked is not slow yet."""
-        if self.coordinator.unplanned.phase is not Phase.PLANNING:
+        if self.coordinator.unplanned.phase is Phase.PLANNING:
+            self._asks_again = True
+        else:
             self.handle(Tick())
 
     def close(self) -> None:
@@ -436,6 +441,7 @@ class LeaderTerm:
     def _plan(self, action: PlanBatch) -> None:
         self.asks += 1
         ask, pending = self.asks, len(self.coordinator.transactions)
+        self._asks_again = False
         self._asked_s = self._scheduler.now()
         slow = self._tick_later(self._context.config.poll_interval_s)
 
@@ -448,7 +454,10 @@ class LeaderTerm:
                 idle = isinstance(event, Planned) and event.idle
                 self.dry_ask = ask if (dry or idle) and not (pending or held) else self.dry_ask
                 self._gathers = dry and pending > 0
+                again = self._asks_again and dry and not held
                 self.handle(event)
+                if again:
+                    self.ask_soon()
             else:
                 spout = self._context.program.only_spout
                 self.handle(Failed(action.attempt, failure_of(error, spout)))
@@ -565,8 +574,9 @@ class LeaderTerm:
         self._writes_s.clear()
         self._expiry.committed(attempts[0].txid, attempts[-1].txid, report.expires)
         self.handle(Committed(tuple(attempts)))
-        if self._gathers:  # the spout may have waited for this commit
-            self.handle(Tick())
+        planning = self.coordinator.unplanned.phase is Phase.PLANNING
+        if self._gathers or planning:  # the spout may wait, or have waited, for this commit
+            self.ask_soon()
         for result, each in zip(results, report.committed, strict=True):
             last = result is results[-1]
             self._reporter.committed(

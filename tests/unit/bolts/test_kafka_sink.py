@@ -177,7 +177,7 @@ def test_what_a_dead_coordinator_left_open_of_a_group_is_written_once(kafka: Kaf
 def test_the_records_of_the_txids_of_a_group_are_all_written_in_order(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first commit waits until the other batches are processed."""
+    """The first commit waits until others are processed: two may wait for a third one of theirs."""
     log, ensemble, changes = Log(kafka, partitions=1), MemoryEnsemble(), Changes()
     words = [[f"w{at}"] for at in range(18)]
     commit, processed = PublishedRecords.commit, threading.Event()
@@ -191,11 +191,11 @@ def test_the_records_of_the_txids_of_a_group_are_all_written_in_order(
     config = Config(carrier="local", zookeeper="memory", **settings)
     with started(topology(log, words), config, ensemble, (changes,)) as run:
 
-        def all_processed() -> bool:
+        def enough_processed() -> bool:
             told = changes.of(BatchesProcessed)
-            return sum(len(each.attempts) for each in told) >= 9
+            return sum(len(each.attempts) for each in told) >= 7
 
-        wait_until(all_processed, "every batch is processed")
+        wait_until(enough_processed, "seven of nine batches are processed")
         processed.set()
         run.process_all_available(LIMIT_S)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ from txtopo.transactional_state.memory import MemoryEnsemble
 # In the module, since a spout is pickled, and a function of a module goes by its name.
 committed = threading.Event()
 asked, waited_for = threading.Event(), threading.Event()
+looked, waits = threading.Event(), threading.Event()
+commits = threading.Semaphore(0)
 answers: list[bool] = []
 
 
@@ -53,6 +56,21 @@ def is_alone(last: LastBatch) -> bool:
     return last.pending == 0
 
 
+def was_alone(last: LastBatch) -> bool:
+    """Look for records first, and answer when the batch of before is committed."""
+    return last.pending == 0 or not commits.acquire(timeout=LIMIT_S)
+
+
+def count(change: TopologyEvent) -> None:
+    if isinstance(change, BatchCommitted):
+        commits.release()
+
+
+def has_nothing(last: LastBatch) -> bool:
+    looked.set()
+    return not waits.wait(LIMIT_S)
+
+
 def test_planned_batches_are_committed_while_the_spout_thinks_about_the_next() -> None:
     state = memory_state()
     topology = ranges(state, initialize_transaction=think)
@@ -74,6 +92,33 @@ def test_a_spout_that_lets_records_gather_is_asked_again_after_each_commit() -> 
 
     assert stored(state) == (12, expected())
     assert [len(each.progress.pending) for each in changes.of(BatchCommitted)] == [0] * 12
+
+
+def test_a_spout_that_was_asked_before_a_commit_is_asked_again_after_it() -> None:
+    state = memory_state()
+    topology = ranges(state, is_ready=was_alone)
+
+    settings = {"poll_interval_s": 3600, "run_txids_max": 1}
+    with running(topology, MemoryEnsemble(), Changes(count), **settings) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert stored(state) == (12, expected())
+
+
+def test_a_spout_that_was_asked_before_somebody_waits_is_asked_again() -> None:
+    """It may have looked before there was what they wait for."""
+    topology = ranges(memory_state(), is_ready=has_nothing)
+
+    with (
+        running(topology, MemoryEnsemble(), poll_interval_s=3600) as run,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        assert looked.wait(LIMIT_S)
+        waiting = thread.submit(run.process_all_available, LIMIT_S)
+        driver: Any = run._driver
+        wait_until(lambda: driver._waiters.waiting, "somebody waits")
+        waits.set()
+        waiting.result(LIMIT_S)
 
 
 def test_who_waits_for_the_end_does_not_make_a_run_smaller() -> None:
