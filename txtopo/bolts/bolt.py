@@ -24,6 +24,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import ArrowOutputCollector, BatchOutputCollector, OutputCollector
 from txtopo.config import Config
 from txtopo.context import FrameContext, TaskContext
+from txtopo.traits import HasTraits
 from txtopo.tuples import Fields, Stream, Tuple
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class Bolt(ABC):
+class Bolt(HasTraits, ABC):
     """A bolt of an at-least-once topology (Storm ``IRichBolt``).
 
     Delivery: at least once. When a tree fails or times out, its tuples are processed again, also
@@ -72,11 +73,11 @@ class Bolt(ABC):
             FailedException: To fail this tuple. Any other exception ends the run.
         """
 
-    def cleanup(self) -> None:  # noqa: B027 - optional hook
+    def cleanup(self) -> None:
         """Release what ``prepare`` opened."""
 
 
-class BasicBolt(ABC):
+class BasicBolt(HasTraits, ABC):
     """A bolt that turns each tuple into tuples and keeps nothing (Storm ``IBasicBolt``).
 
     Delivery: its output counts in exactly one committed txid, but it may process a tuple several
@@ -104,10 +105,9 @@ class BasicBolt(ABC):
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
     tick_interval_s: float | None = None
-    needs_planned_time: bool = False
     writes_nowhere_else: bool = False
 
-    def prepare(self, config: Config, context: TaskContext) -> None:  # noqa: B027 - optional hook
+    def prepare(self, config: Config, context: TaskContext) -> None:
         """Get ready; called once for each copy."""
 
     @abstractmethod
@@ -119,11 +119,11 @@ class BasicBolt(ABC):
                 run.
         """
 
-    def cleanup(self) -> None:  # noqa: B027 - optional hook
+    def cleanup(self) -> None:
         """Release what ``prepare`` opened."""
 
 
-class BatchBolt(ABC):
+class BatchBolt(HasTraits, ABC):
     """A bolt that sees a whole batch (Storm ``IBatchBolt``).
 
     Delivery: its output counts in exactly one committed txid, but it may process a batch several
@@ -148,7 +148,6 @@ class BatchBolt(ABC):
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
-    needs_planned_time: bool = False
     writes_nowhere_else: bool = False
 
     @abstractmethod
@@ -174,7 +173,7 @@ class BatchBolt(ABC):
         """Finish the batch: all of its tuples have come; this is the last chance to emit."""
 
 
-class ArrowBolt(ABC):
+class ArrowBolt(HasTraits, ABC):
     """A :class:`~txtopo.bolts.bolt.BatchBolt` whose tuples come and go as record batches.
 
     Delivery and calls: as ``BatchBolt``. Not guaranteed: how the tuples are divided into record
@@ -192,7 +191,6 @@ class ArrowBolt(ABC):
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
-    needs_planned_time: bool = False
     writes_nowhere_else: bool = False
 
     @abstractmethod
@@ -239,7 +237,7 @@ class Committer:
     """
 
 
-class DataFrameBolt:
+class DataFrameBolt(HasTraits):
     """A bolt that transforms the rows of a batch with a plan of Spark's; no row leaves the JVM.
 
     Delivery: its output counts in exactly one committed txid, but it may be computed several times

@@ -68,6 +68,7 @@ from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.plain_values import json_of
 from txtopo.state.registry import State
 from txtopo.state.values import Row
+from txtopo.traits import Traits
 from txtopo.tuples import Fields, Tuple
 
 if TYPE_CHECKING:
@@ -182,6 +183,27 @@ class KafkaSink(BatchBolt, Committer):
             Fields("position long"),
             Fields("record_key binary, record_value binary"),
             _factory=PublishedFactory(connection, topic, self._formats),
+        )
+
+    @property
+    def traits(self) -> Traits:
+        """Its state, and what follows from it that Kafka can take back nothing."""
+        return dataclasses.replace(
+            super().traits,
+            state=self.state,
+            reads_states=False,
+            one_task=(
+                "the records of a txid are one transaction of one producer; do the work in bolts "
+                "above it"
+            ),
+            refuses_opaque=(
+                "records that consumers have seen cannot be taken back; use a transactional "
+                "spout, or keep the results in a state"
+            ),
+            check_input=self.check_input,
+            with_dead_letters=self.with_default_value,
+            holds="records of a topic, one Kafka transaction a txid",
+            delivery="in Kafka for consumers that read committed records only",
         )
 
     def with_default_value(self, fields: Sequence[str]) -> KafkaSink:

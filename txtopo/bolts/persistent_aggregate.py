@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from txtopo.bolts.bolt import Committer
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.registry import State, redacted_url
+from txtopo.traits import HasTraits, Meaning, Traits
 from txtopo.tuples import Field, Fields
 
 GLOBAL_KEY = "global"
 """The key of the only row of an aggregate without key fields; its column is called ``key``."""
 
 
-class PersistentAggregate(Committer):
+class PersistentAggregate(HasTraits, Committer):
     """Keeps aggregates by key in a state, exactly once (Trident ``persistentAggregate``).
 
     The tasks combine rows in the processing phase. In the commit phase the driver combines the
@@ -42,10 +44,8 @@ class PersistentAggregate(Committer):
     output_fields = None
     output_streams: Mapping[str, Fields] = {}
 
-    # What its rows mean, where no change of a program may alter it, and why not; see
-    # txtopo.topology.graph. A program of streams sets them where rows of a table are taken back.
-    meaning: str
-    meaning_stays: str
+    # A program of streams sets it where rows of a table are taken back.
+    meaning: Meaning | None = None
 
     def __init__(
         self,
@@ -86,6 +86,11 @@ class PersistentAggregate(Committer):
                 f"rows cannot be taken back from {self.aggregates[fixed[0]]!r}; got retracted="
                 f"{retracted!r}; expected Count, Sum, Mean, or an OwnAggregate with remove()"
             )
+
+    @property
+    def traits(self) -> Traits:
+        """What its rows mean. Nobody's code reads them in the topology."""
+        return replace(super().traits, rows=self.meaning, reads_states=False)
 
     def key_fields(self, inputs: Fields) -> Fields:
         """Return the key columns for inputs of these fields."""

@@ -211,8 +211,7 @@ class TopologyBuilder:
 def _check_sources(spouts: Iterable[Component]) -> None:
     takers: dict[str, str] = {}
     for spout in spouts:
-        assert isinstance(spout.prototype, Spout)
-        for source in spout.prototype.takes_from:
+        for source in spout.traits.takes_from:
             if source in takers:
                 raise TopologyError(
                     f"spouts {takers[source]!r} and {spout.id!r} take from the same source, so "

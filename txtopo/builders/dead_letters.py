@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from txtopo.bolts.bolt import Committer
 from txtopo.bolts.dead_letters import KEY, CollectDeadLetters, DeadLetters
-from txtopo.bolts.kafka import KafkaSink
 from txtopo.dead_letters import FIELDS, STREAM, DeadLetterRule
 from txtopo.errors import TopologyError
 from txtopo.groupings import GlobalGrouping
 from txtopo.state.registry import State
 from txtopo.topology.component import Component, Role, Subscription, bolt_role, checked_streams
+from txtopo.traits import traits_of
 from txtopo.tuples import DEFAULT_STREAM, Stream
 
 SINK = "dead_letters_sink"
@@ -128,14 +128,14 @@ def _takers(letters: DeadLetters, sources: Sequence[str]) -> list[Component]:
     )
     if isinstance(destination, State):
         return [collected]
-    if isinstance(destination, KafkaSink):
-        destination = destination.with_default_value([*KEY.names, *FIELDS.names])
+    taking = traits_of(destination).with_dead_letters
+    bolt = destination if taking is None else taking([*KEY.names, *FIELDS.names])
     sink = Component(
         SINK,
-        bolt_role(SINK, destination),
-        destination,
+        bolt_role(SINK, bolt),
+        bolt,
         1,
-        checked_streams(SINK, destination),
+        checked_streams(SINK, bolt),
         (Subscription(STREAM, DEFAULT_STREAM, GlobalGrouping()),),
         committer=True,
     )

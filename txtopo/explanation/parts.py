@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from txtopo.bolts.kafka import KafkaSink
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.errors import escaped
 from txtopo.groupings import CustomGrouping, Grouping
@@ -181,7 +180,7 @@ def explained_components(
             aggregates=tuple(_aggregates(one, program.frames)),
             key=one.prototype.key if isinstance(one.prototype, PersistentAggregate) else (),
             dead_letters=one.dead_letters is not None,
-            operators=_operators(one.prototype),
+            operators=one.traits.operators,
         )
         for id, one in graph.components.items()
     )
@@ -275,12 +274,6 @@ def _columns_of(fields: Fields) -> tuple[tuple[str, str], ...]:
     return tuple((each.name, each.type) for each in fields)
 
 
-def _operators(prototype: object) -> tuple[str, ...]:
-    # What makes bolts of them stands above this layer.
-    told = getattr(prototype, "stream_operators", ())
-    return tuple(each for each in told if isinstance(each, str)) if type(told) is tuple else ()
-
-
 def _class_name(prototype: object) -> str:
     kind = type(prototype)
     return escaped(f"{kind.__module__}.{kind.__qualname__}".replace(".<locals>", ""))
@@ -301,8 +294,9 @@ def _state(component: Component, name: str, state: State) -> ExplainedState:
 
 
 def _holds(component: Component, state: State) -> str:
-    if isinstance(component.prototype, KafkaSink):
-        return "records of a topic, one Kafka transaction a txid"
+    told = component.traits.holds
+    if told is not None:
+        return told
     if state.mode == "log":
         return "partial aggregates of each txid, which are folded later"
     if state.kind == "opaque":

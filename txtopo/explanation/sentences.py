@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from txtopo.bolts.kafka import KafkaSink
 from txtopo.config import Config
 from txtopo.coordinator import CoordinatorSettings
 from txtopo.dead_letters import STREAM
@@ -60,15 +59,13 @@ def delivery(graph: Graph, config: Config) -> str:
             "at least once: a tuple whose tree fails or times out is failed at its spout, which "
             "emits it again"
         )
-    prototypes = [one.prototype for one in graph.components.values()]
     if not graph.committing:
         return "at least once: batches are processed, and nothing of them is kept"
     told = "exactly once: each batch counts once in each state, whatever crashes and is replayed"
     if graph.spout.role is Role.STREAM_SPOUT:
         told += ", as long as the query keeps its checkpoint"
-    if any(isinstance(each, KafkaSink) for each in prototypes):
-        told += "; in Kafka for consumers that read committed records only"
-    return told
+    limits = dict.fromkeys(one.traits.delivery for one in graph.components.values())
+    return "; ".join([told, *(each for each in limits if each is not None)])
 
 
 def work(graph: Graph, config: Config, choice: CarrierChoice) -> str:

@@ -57,7 +57,7 @@ class BatchPlanner:
     ) -> None:
         self.spout_id = spout.id
         self._generic = spout.role.plans_batches
-        self.time_only = bool(getattr(spout.prototype, "brings_time_only", False))
+        self.time_only = spout.traits.brings_time_only
         context = TaskContext(
             topology_id, spout.id, 0, spout.parallelism, parallelism=parallelism or {}
         )

@@ -337,9 +337,7 @@ def _session_and_carrier(
     config = with_carrier(config, session, frames=frames, slots_max=slots_max)
     if is_classic(session):
         zmq = ("zmq",) if config.carrier == "resident" else ()
-        prototypes = (each.prototype for each in graph.components.values())
-        client = [name for each in prototypes for name in getattr(each, "client_modules", ())]
-        check_workers(session.sparkContext, (*zmq, *client))
+        check_workers(session.sparkContext, (*zmq, *graph.client_modules))
     return session, config
 
 

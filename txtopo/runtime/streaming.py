@@ -229,8 +229,7 @@ class StreamRun:
         if config.carrier == "local":
             carrier = LocalCarrier(config.slots)
         else:
-            client = getattr(graph.spout.prototype, "client_modules", ())
-            check_workers(frame.sparkSession.sparkContext, client)
+            check_workers(frame.sparkSession.sparkContext, graph.client_modules)
             carrier = DataFrameCarrier(frame.sparkSession, NoLabels())
         slots = config.slots or carrier.default_slots()
         program = compile_program(_with_tasks(graph, slots), config, slots)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
@@ -18,6 +19,7 @@ from txtopo.spouts.spout import (
     TransactionalSpout,
     other_position,
 )
+from txtopo.traits import Traits
 from txtopo.tuples import Fields
 
 SHORTEST = datetime.timedelta(seconds=1)
@@ -50,7 +52,6 @@ class ClockTransactionalSpout(TransactionalSpout):
 
     output_fields = Fields("planned_time timestamp")
     needs_planned_time = True
-    brings_time_only = True
 
     def __init__(self, every: Duration) -> None:
         self.every = duration("the pause of a clock", every)
@@ -59,6 +60,11 @@ class ClockTransactionalSpout(TransactionalSpout):
                 f"the pause of a clock is too short; got {every!r}; expected {shown(SHORTEST)} at "
                 "the least, since each of its txids is committed in every state"
             )
+
+    @property
+    def traits(self) -> Traits:
+        """Nobody waits for what only time brings."""
+        return replace(super().traits, brings_time_only=True)
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Make the planning part."""

@@ -12,7 +12,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import TopologyError
 from txtopo.metadata import Json
-from txtopo.spouts.spout import TransactionalCoordinator
+from txtopo.spouts.spout import HasReplays, TransactionalCoordinator
 from txtopo.tuples import Fields, Stream
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Read = Callable[["SparkSession", TransactionAttempt, Json], "DataFrame"]
 """(session, attempt, metadata) -> the rows of the batch."""
 
 
-class DataFrameTransactionalSpout:
+class DataFrameTransactionalSpout(HasReplays):
     """Reads each batch with Spark, from the range that its metadata names.
 
     Delivery: transactional, as ``TransactionalSpout``. The same metadata must always bring the same
@@ -56,7 +56,6 @@ class DataFrameTransactionalSpout:
         >>> spout = DataFrameTransactionalSpout(Days(), read, Fields("word string"))
     """
 
-    repeatable: bool = True
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
 

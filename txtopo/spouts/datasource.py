@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -29,6 +30,7 @@ from txtopo.spouts.spout import (
     other_position,
 )
 from txtopo.spouts.values import first_bad, fitted_column, readable, row_values
+from txtopo.traits import Traits
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -102,6 +104,11 @@ class DataSourceSpout(TransactionalSpout):
         self.client_modules = ("pyspark.sql.datasource", *modules_of(source))
         self._rows_max = batch_rows_max
         self.writes_nowhere_else = writes_nowhere_else
+
+    @property
+    def traits(self) -> Traits:
+        """What is declared of the reader, which has a ``commit`` of the user's, or none."""
+        return replace(super().traits, emitter_writes_nowhere_else=self.writes_nowhere_else)
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Make the planning part, which has the reader of the driver."""

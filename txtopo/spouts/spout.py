@@ -19,7 +19,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
@@ -28,6 +28,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, TopologyChanged, TopologyError
 from txtopo.metadata import Json, shown
+from txtopo.traits import HasTraits, Traits
 from txtopo.tuples import Fields, Stream
 
 
@@ -319,7 +320,23 @@ class TransactionalEmitter(Emitter, ABC):
         """
 
 
-class TransactionalSpout(ABC):
+class HasReplays(HasTraits):
+    """What the spouts of transactional topologies have in common.
+
+    Attributes:
+        repeatable: False for a spout whose metadata may stand for other tuples on a replay. It is
+            opaque then, and transactional states are refused.
+    """
+
+    repeatable: bool = True
+
+    @property
+    def traits(self) -> Traits:
+        """What the framework must know of it. A class of yours sets the attributes instead."""
+        return replace(super().traits, repeatable=self.repeatable)
+
+
+class TransactionalSpout(HasReplays, ABC):
     """A source that can bring the same batch again (Storm ``ITransactionalSpout``).
 
     Delivery: transactional. Every attempt of a txid has the same tuples, so states of both kinds
@@ -339,10 +356,9 @@ class TransactionalSpout(ABC):
             opaque then, and transactional states are refused.
         client_modules: The modules that its tasks import, such as the source's client. Before
             anything runs, each executor of a cluster is asked whether it has them.
+        needs_planned_time: Whether each batch keeps the time at which it was planned, for
+            ``context.planned_time``.
     """
-
-    repeatable: bool = True
-    client_modules: Sequence[str] = ()
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
@@ -470,7 +486,7 @@ class PartitionedTransactionalEmitter(Emitter, ABC):
         """
 
 
-class PartitionedTransactionalSpout(ABC):
+class PartitionedTransactionalSpout(HasReplays, ABC):
     """A partitioned source that can bring the same batch again.
 
     It is Storm's ``IPartitionedTransactionalSpout``. Delivery, calls, picklability and proof: as
@@ -483,9 +499,6 @@ class PartitionedTransactionalSpout(ABC):
         repeatable: As for ``TransactionalSpout``.
         client_modules: The modules that its tasks import; see ``TransactionalSpout``.
     """
-
-    repeatable: bool = True
-    client_modules: Sequence[str] = ()
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
@@ -539,7 +552,7 @@ class OpaquePartitionedTransactionalEmitter(Emitter, ABC):
         """
 
 
-class OpaquePartitionedTransactionalSpout(ABC):
+class OpaquePartitionedTransactionalSpout(HasReplays, ABC):
     """A partitioned source that loses nothing but may cut its batches anew on replay.
 
     Delivery: opaque. Each record counts in exactly one committed txid, but a failed attempt may be
@@ -554,7 +567,6 @@ class OpaquePartitionedTransactionalSpout(ABC):
     """
 
     repeatable: bool = False
-    client_modules: Sequence[str] = ()
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
@@ -570,7 +582,7 @@ class OpaquePartitionedTransactionalSpout(ABC):
         """Make an emitting part; called in each task of each job."""
 
 
-class Spout(ABC):
+class Spout(HasTraits, ABC):
     """A source of an at-least-once topology (Storm ``IRichSpout``).
 
     Delivery: at least once, if the spout replays. For each tuple that it emits with a message id,
@@ -603,11 +615,15 @@ class Spout(ABC):
             a topology that take from the same one are refused, since each would get a part.
     """
 
-    client_modules: Sequence[str] = ()
     takes_from: Sequence[str] = ()
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
+
+    @property
+    def traits(self) -> Traits:
+        """What the framework must know of it. A class of yours sets the attributes instead."""
+        return replace(super().traits, takes_from=self.takes_from)
 
     @abstractmethod
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
@@ -634,24 +650,24 @@ class Spout(ABC):
         """
         return False
 
-    def tend(self) -> None:  # noqa: B027 - optional hook
+    def tend(self) -> None:
         """Show the source that this task is alive; called about once a second while it waits.
 
         A spout that may not emit more, or is deactivated, gets no ``next_tuple``, for as long as
         its tuples take.
         """
 
-    def activate(self) -> None:  # noqa: B027 - optional hook
+    def activate(self) -> None:
         """Get ready to emit: the run is activated; ``next_tuple`` will be called."""
 
-    def deactivate(self) -> None:  # noqa: B027 - optional hook
+    def deactivate(self) -> None:
         """Get ready to pause: ``next_tuple`` will not be called until the next ``activate``."""
 
-    def close(self) -> None:  # noqa: B027 - optional hook
+    def close(self) -> None:
         """Release what ``open`` opened."""
 
 
-class StreamSpout:
+class StreamSpout(HasReplays):
     """The spout of a topology that a Structured Streaming query drives; it reads nothing itself.
 
     Delivery: that of the query. Spark writes to its checkpoint what a micro-batch consists of
@@ -677,7 +693,6 @@ class StreamSpout:
         >>> # query = words.writeStream.foreachBatch(write).option("checkpointLocation", …).start()
     """
 
-    repeatable: bool = True
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from txtopo.bolts.kafka import KafkaSink
 from txtopo.topology.elsewhere import DECLARATION, may_write_elsewhere
 
 if TYPE_CHECKING:
@@ -57,8 +56,8 @@ def _reasons(
         if aggregation.by_txid:
             yield f"aggregate {id!r} has a First or Last, for which the txid of a row counts"
     for id, component in graph.components.items():
-        if id in program.aggregations or isinstance(component.prototype, KafkaSink):
-            continue  # nobody's code reads its state
+        if not component.traits.reads_states:
+            continue
         for name, state in component.states.items():
             if state.kind == "transactional":
                 # In a redo it would be read as it is after the last txid of the group.

@@ -315,7 +315,7 @@ def _aggregate(component: Component) -> bool:
 def _repeatable(component: Component) -> bool:
     """Return whether a component is a spout that promises to replay the same batch."""
     if component.role is Role.TRANSACTIONAL_SPOUT:
-        return bool(getattr(component.prototype, "repeatable", True))
+        return component.traits.repeatable
     return component.role is Role.PARTITIONED_SPOUT
 
 

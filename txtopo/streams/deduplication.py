@@ -58,6 +58,7 @@ from txtopo.streams.late_rows import (
     moment,
     on_time,
 )
+from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Fields
 
 ENTRY = Fields("time timestamp, earlier json")
@@ -93,9 +94,13 @@ class DropDuplicates(ArrowBolt, Committer):
         self._id, self._key, self._time, self._within = id, key, time, within
         self._late = late
         self.output_fields = fields
-        self.meaning = f"{', '.join(key)} within {shown(within)}"
-        apart = f"late rows in state {LATE}" if late else "late rows dropped"
-        self.stream_operators = (f"first of {self.meaning}", apart)
+
+    @property
+    def traits(self) -> Traits:
+        """Which rows it drops."""
+        rows = f"{', '.join(self._key)} within {shown(self._within)}"
+        apart = f"late rows in state {LATE}" if self._late else "late rows dropped"
+        return Traits(operators=(f"first of {rows}", apart), rows=Meaning(rows))
 
     def prepare(
         self,

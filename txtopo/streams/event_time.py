@@ -47,6 +47,7 @@ from txtopo.context import TaskContext
 from txtopo.durations import MICROSECOND, shown
 from txtopo.errors import EmitError, RecordFailed
 from txtopo.state.transaction import StateTransaction
+from txtopo.traits import Meaning, Traits
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream, Tuple
 
 MARKS, REFUSED = "marks", "refused"
@@ -139,14 +140,22 @@ class MeasureTimes(ArrowBolt):
     def __init__(self, time: SourceTime, fields: Fields) -> None:
         self._time = time
         self.needs_planned_time = time.max_ahead is not None
-        by = f"by {', '.join(time.by)}" if time.by else "the source as one part"
-        self.meaning = f"event time {time.column!r} by {list(time.by)}"
-        self.stream_operators = (f"event time {time.column}", f"delay {shown(time.delay)}", by)
         self.output_streams: Mapping[str, Stream | Fields] = {
             DEFAULT_STREAM: fields,
             MARKS: MARK,
             REFUSED: fields,
         }
+
+    @property
+    def traits(self) -> Traits:
+        """Which event time it measures, and by which parts."""
+        time = self._time
+        by = f"by {', '.join(time.by)}" if time.by else "the source as one part"
+        return replace(
+            super().traits,
+            operators=(f"event time {time.column}", f"delay {shown(time.delay)}", by),
+            rows=Meaning(f"event time {time.column!r} by {list(time.by)}"),
+        )
 
     def prepare(
         self,
@@ -259,11 +268,6 @@ class Watermarks(BatchBolt, Committer):
     """
 
     writes_nowhere_else = True
-    state_stays = (
-        "a table whose watermark begins anew would close again what has closed; give "
-        "StreamBuilder(marks=open_state(url, table='…')) the table of before, or give another "
-        "table to each state that has a watermark"
-    )
 
     def __init__(
         self,
@@ -275,8 +279,20 @@ class Watermarks(BatchBolt, Committer):
         self._sources = {time.source: time for time in sources.values()}
         self.needs_planned_time = any(time.planned for time in sources.values())
         self.output_streams: Mapping[str, Stream | Fields] = dict.fromkeys(wanted, WATERMARK)
-        of = {", ".join(sorted(time.sources)): None for time in wanted.values()}
-        self.stream_operators = tuple(f"watermark of {sources}" for sources in of)
+
+    @property
+    def traits(self) -> Traits:
+        """The watermarks that it keeps, without which no table below it may go on."""
+        of = {", ".join(sorted(time.sources)): None for time in self._wanted.values()}
+        return replace(
+            super().traits,
+            operators=tuple(f"watermark of {sources}" for sources in of),
+            begins_with_below=(
+                "a table whose watermark begins anew would close again what has closed; give "
+                "StreamBuilder(marks=open_state(url, table='…')) the table of before, or give "
+                "another table to each state that has a watermark"
+            ),
+        )
 
     def prepare(
         self,

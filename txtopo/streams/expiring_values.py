@@ -14,7 +14,7 @@ Rules
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
@@ -26,6 +26,7 @@ from txtopo.state.columns import Columns
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.event_time import TimeColumn
 from txtopo.streams.tables import Output, RunningValues
+from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Fields, Tuple
 
 SEEN = Fields("seen timestamp")
@@ -59,16 +60,21 @@ class ExpiringValues(RunningValues):
         arguments: Those of ``RunningValues``.
     """
 
-    meaning_stays = (
-        "the stored times are of the other kind, so values would expire at once, or never; keep "
-        "the event time of the stream as before, or give the state another table"
-    )
-
     def __init__(self, expiry: TimeToLive, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._expiry = expiry
         self.needs_planned_time = expiry.time is None
-        self.meaning = f"values that expire by {'event' if expiry.time else 'planned'} time"
+
+    @property
+    def traits(self) -> Traits:
+        """By which time its values expire."""
+        by = "planned" if self.needs_planned_time else "event"
+        meaning = Meaning(
+            f"values that expire by {by} time",
+            "the stored times are of the other kind, so values would expire at once, or never; "
+            "keep the event time of the stream as before, or give the state another table",
+        )
+        return replace(super().traits, rows=meaning)
 
     def prepare(
         self,

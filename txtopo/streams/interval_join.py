@@ -64,6 +64,7 @@ from txtopo.streams.late_rows import (
     on_time,
 )
 from txtopo.streams.operators import Operator
+from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Fields
 
 How = Literal["inner", "left"]
@@ -190,19 +191,26 @@ class IntervalJoin(ArrowBolt, Committer):
     """
 
     writes_nowhere_else = True
-    buffered_stays = (
-        "the rows that are buffered have values without names, which would be taken for other "
-        "columns; join the same columns in the same order, or give the state another table"
-    )
 
     def __init__(self, id: str, joined: Joined, *, late: bool) -> None:
         self._id, self._joined, self._late = id, joined, late
         self.output_fields = joined.fields
+
+    @property
+    def traits(self) -> Traits:
+        """What it joins, and what it has buffered."""
+        joined = self._joined
         ends = f"{signed(joined.lower)} to {signed(joined.upper)}"
-        self.meaning = f"{joined.how} join on {', '.join(joined.key.names)}, {ends}"
-        self.buffered = f"left {_declared(joined.left)}, right {_declared(joined.right)}"
-        apart = f"late rows in state {LATE}" if late else "late rows dropped"
-        self.stream_operators = (self.meaning, apart)
+        rows = f"{joined.how} join on {', '.join(joined.key.names)}, {ends}"
+        buffered = f"left {_declared(joined.left)}, right {_declared(joined.right)}"
+        fixed = (
+            "the rows that are buffered have values without names, which would be taken for other "
+            "columns; join the same columns in the same order, or give the state another table"
+        )
+        apart = f"late rows in state {LATE}" if self._late else "late rows dropped"
+        return Traits(
+            operators=(rows, apart), rows=Meaning(rows), buffered=Meaning(buffered, fixed)
+        )
 
     def prepare(
         self,

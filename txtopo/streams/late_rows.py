@@ -17,6 +17,7 @@ from txtopo.durations import MICROSECOND
 from txtopo.log_records import logger_of
 from txtopo.state.transaction import StateHandle
 from txtopo.streams.event_time import WATERMARK
+from txtopo.traits import Traits
 from txtopo.tuples import Fields, Stream
 
 _logger = logger_of("txtopo.streams")
@@ -79,11 +80,15 @@ class UnusableRows(ArrowBolt, Committer):
 
     writes_nowhere_else = True
     output_streams: Mapping[str, Stream | Fields] = {}
-    stream_operators = (f"rows without a usable time in state {UNUSABLE}",)
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
         self.output_fields = None
+
+    @property
+    def traits(self) -> Traits:
+        """Where the rows are kept."""
+        return Traits(operators=(f"rows without a usable time in state {UNUSABLE}",))
 
     def prepare(
         self,

@@ -37,6 +37,7 @@ from txtopo.streams.tables import (
     Upserting,
 )
 from txtopo.streams.windows import Closing, Session, Window, WindowCommitter
+from txtopo.traits import Meaning
 from txtopo.tuples import DEFAULT_STREAM, Fields
 
 TOLD_CHARACTERS_MAX = 300
@@ -422,10 +423,10 @@ class TableNode(ProgramNode):
         if self.aggregate is not None and self.aggregate.retracted is not None and self.taken_back:
             assert not isinstance(bolt, StoredRows), "it has no aggregate"
             columns = ", ".join(self.aggregate.aggregates)
-            bolt.meaning = f"{columns} of the rows of {self.taken_back}"
-            bolt.meaning_stays = (
+            bolt.meaning = Meaning(
+                f"{columns} of the rows of {self.taken_back}",
                 "a row would be taken back otherwise than it counted; declare it as before, or "
-                "give another table to it and to the table whose rows it takes back"
+                "give another table to it and to the table whose rows it takes back",
             )
         return bolt
 

@@ -25,7 +25,7 @@ from txtopo.context import TaskContext
 from txtopo.errors import EmitError
 from txtopo.stages.columns import conform, to_batches
 from txtopo.stages.tasks import rows_of
-from txtopo.topology.component import VersionedTable
+from txtopo.traits import Traits, VersionedTable
 from txtopo.tuples import DEFAULT_STREAM, Fields, Origin, Stream, Tuple
 
 MATCHING, OTHERS = "matching", "others"
@@ -302,9 +302,6 @@ class FusedOperators(ArrowBolt):
     """Runs operators that follow each other; only the last one may be a branch.
 
     Delivery: that of an ``ArrowBolt``. It keeps nothing.
-
-    Attributes:
-        stream_operators: The names of the operators, for ``explain()``.
     """
 
     writes_nowhere_else = True
@@ -314,11 +311,18 @@ class FusedOperators(ArrowBolt):
         fields = Stream(chain[-1].fields)
         names = (MATCHING, OTHERS) if chain[-1].divides else (DEFAULT_STREAM,)
         self.output_streams: Mapping[str, Stream | Fields] = dict.fromkeys(names, fields)
-        self.stream_operators = tuple(each.told for each in chain)
-        self.needs_planned_time = any(each.needs_planned_time for each in chain)
-        self.lookups = {id: table for each in chain for id, table in each.lookups.items()}
-        tables = self.lookups.values()
-        self.client_modules = sorted({name for each in tables for name in each.client_modules})
+
+    @property
+    def traits(self) -> Traits:
+        """The operators, and the lookups that they read."""
+        lookups = {id: table for each in self._chain for id, table in each.lookups.items()}
+        clients = {name for each in lookups.values() for name in each.client_modules}
+        return Traits(
+            needs_planned_time=any(each.needs_planned_time for each in self._chain),
+            lookups=lookups,
+            client_modules=sorted(clients),
+            operators=tuple(each.told for each in self._chain),
+        )
 
     def prepare(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
@@ -29,6 +29,7 @@ from txtopo.state.columns import Columns, values_of
 from txtopo.state.reader import ReaderView
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.batch_aggregate import stream_fields
+from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Field, Fields, Stream, Tuple
 
 Output = tuple[str, str]
@@ -289,12 +290,10 @@ class TableCommitter(BatchBolt, Committer):
 
     Attributes:
         meaning: What its rows mean, if no change of a program may alter it.
-        meaning_stays: Why not.
     """
 
     writes_nowhere_else = True
-    meaning: str
-    meaning_stays: str
+    meaning: Meaning | None = None
 
     def __init__(
         self,
@@ -313,7 +312,16 @@ class TableCommitter(BatchBolt, Committer):
         }
         streams |= {name: changed_fields(table, name) for name in sorted(changes)}
         self.output_streams = streams
-        self.takes_back = CHANGES_RETRACTED if CHANGES_RETRACTED in changes else None
+
+    @property
+    def traits(self) -> Traits:
+        """What its rows mean, and whether they are taken back below."""
+        taken_back = CHANGES_RETRACTED in self._changes
+        return replace(
+            super().traits,
+            rows=self.meaning,
+            retractions=CHANGES_RETRACTED if taken_back else None,
+        )
 
     def prepare(
         self,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from txtopo.state.transaction import StateTransaction
 from txtopo.streams.event_time import TimeColumn, event_times
 from txtopo.streams.operators import Operator
 from txtopo.streams.tables import Output, TableCommitter
+from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Fields, Tuple
 
 START, END = "window_start", "window_end"
@@ -242,21 +243,26 @@ class WindowCommitter(TableCommitter):
         arguments: Those of a ``TableCommitter``.
     """
 
-    meaning_stays = (
-        "other windows have other ends, so what has closed would close again; declare them as "
-        "before, or give the state another table"
-    )
-
     def __init__(self, closing: Closing, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._closing = closing
-        apart = "dropped" if closing.late is None else f"in state {closing.late}"
-        keep = () if closing.keep is None else (f"kept {shown(closing.keep)} after its end",)
-        self.meaning = closing.window.meaning
-        self.stream_operators = (str(closing.window), f"late rows {apart}", *keep)
+        self.meaning = Meaning(
+            closing.window.meaning,
+            "other windows have other ends, so what has closed would close again; declare them as "
+            "before, or give the state another table",
+        )
         if closing.final:
             closed = Fields.of([*self._table.key, *self._shown_fields])
             self.output_streams = {**self.output_streams, FINAL: closed}
+
+    @property
+    def traits(self) -> Traits:
+        """Those of a table, and what is done with windows and late rows."""
+        late, keep = self._closing.late, self._closing.keep
+        apart = "dropped" if late is None else f"in state {late}"
+        kept = () if keep is None else (f"kept {shown(keep)} after its end",)
+        operators = (str(self._closing.window), f"late rows {apart}", *kept)
+        return replace(super().traits, operators=operators)
 
     def prepare(
         self,

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from txtopo.bolts.bolt import DataFrameBolt
-from txtopo.bolts.kafka import KafkaSink
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.errors import FieldsError, TopologyError, nearest
 from txtopo.groupings import (
@@ -25,8 +24,6 @@ from txtopo.topology.component import (
     Subscription,
     check_calls,
     check_id,
-    lookups_of,
-    needs_planned_time,
 )
 from txtopo.tuples import Fields, Stream
 
@@ -78,7 +75,8 @@ def check_inputs(component: Component, components: Mapping[str, Component]) -> N
     """Check the inputs of a component.
 
     Raises:
-        TopologyError: A source, stream or field does not exist, or a grouping does not fit.
+        TopologyError: A source, stream or field does not exist, a grouping does not fit, or the
+            bolt cannot use the fields of an input.
     """
     if not component.subscriptions and not component.role.spout:
         raise TopologyError(
@@ -100,20 +98,20 @@ def check_inputs(component: Component, components: Mapping[str, Component]) -> N
             )
         seen.add(pair)
         _check_grouping(component, subscription, source)
+    _check_fields(component, components)
 
 
-def with_aggregate_state(component: Component, components: Mapping[str, Component]) -> Component:
-    """Return a PersistentAggregate or a KafkaSink with its state, and others unchanged.
+def with_own_state(component: Component, components: Mapping[str, Component]) -> Component:
+    """Return a bolt that keeps a state of its own accord with that, and others unchanged.
 
     The columns of the state of a PersistentAggregate follow from the fields of its inputs.
 
     Raises:
         TopologyError: An input lacks a field, or two inputs have it with different types.
     """
-    bolt = component.prototype
-    if isinstance(bolt, KafkaSink):
-        _check_written(bolt, component, components)
-        return replace(component, states={**component.states, component.id: bolt.state})
+    bolt, own = component.prototype, component.traits.state
+    if own is not None:
+        return replace(component, states={**component.states, component.id: own})
     if not isinstance(bolt, PersistentAggregate):
         return component
     columns: dict[tuple[Fields, Fields], str] = {}
@@ -150,13 +148,14 @@ def check_states(components: Mapping[str, Component]) -> None:
 
     Raises:
         TopologyError: A bolt that is not a committer has a state, two states share a table, a
-            transactional state is below an opaque spout or may feed another state, or a store
-            cannot keep its state.
+            transactional state is below an opaque spout or may feed another state, a store cannot
+            keep its state, or a bolt has another parallelism or spout than it needs.
     """
     opaque = _opaque_above(components)
     owners: dict[tuple[str, str], str] = {}
     labels: dict[str, str] = {}
     for component in components.values():
+        _check_demands(opaque[component.id], component)
         for name, state in component.states.items():
             _check_committer(component, name)
             _check_kind(opaque[component.id], component, name, state)
@@ -204,10 +203,14 @@ def check_facts(components: Mapping[str, Component]) -> None:
     Raises:
         TopologyError: The spout has none.
     """
-    asking = [each for each in components.values() if needs_planned_time(each) or lookups_of(each)]
+    asking = [
+        each
+        for each in components.values()
+        if each.traits.needs_planned_time or each.traits.lookups
+    ]
     unplanned = [each for each in components.values() if each.role in UNPLANNED]
     if asking and unplanned:
-        asks = "planned time" if needs_planned_time(asking[0]) else "a lookup"
+        asks = "planned time" if asking[0].traits.needs_planned_time else "a lookup"
         spout = unplanned[0]
         raise TopologyError(
             f"{asking[0].id!r} asks for {asks}, which {spout.role.value} {spout.id!r} cannot give: "
@@ -370,33 +373,30 @@ def _opaque_above(components: Mapping[str, Component]) -> dict[str, str | None]:
     above: dict[str, str | None] = {}
     for component in components.values():
         if component.role.spout:
-            # A spout of an at-least-once topology promises nothing, and nothing there asks.
-            repeatable: bool = getattr(component.prototype, "repeatable", True)
-            above[component.id] = None if repeatable else component.id
+            above[component.id] = None if component.traits.repeatable else component.id
         else:
             found = (above[each.source] for each in component.subscriptions)
             above[component.id] = next((spout for spout in found if spout is not None), None)
     return above
 
 
-def _check_written(
-    sink: KafkaSink, component: Component, components: Mapping[str, Component]
-) -> None:
-    """Check that the inputs of a sink have the fields of its schemas."""
+def _check_fields(component: Component, components: Mapping[str, Component]) -> None:
+    """Check that a bolt can use the fields of its inputs, as far as it says which it needs."""
+    check = component.traits.check_input
+    if check is None:
+        return
     for subscription in component.subscriptions:
         try:
-            sink.check_input(components[subscription.source].streams[subscription.stream].fields)
+            check(components[subscription.source].streams[subscription.stream].fields)
         except FieldsError as error:
             raise TopologyError(
-                f"KafkaSink {component.id!r} cannot write stream {subscription.stream!r} of "
-                f"{subscription.source!r}: {error}",
+                f"{type(component.prototype).__name__} {component.id!r} cannot write stream "
+                f"{subscription.stream!r} of {subscription.source!r}: {error}",
                 component=component.id,
             ) from error
 
 
 def _check_kind(opaque: str | None, component: Component, name: str, state: State) -> None:
-    if isinstance(component.prototype, KafkaSink):
-        _check_sink(opaque, component)
     if opaque is None or state.kind != "transactional":
         return
     raise TopologyError(
@@ -409,19 +409,18 @@ def _check_kind(opaque: str | None, component: Component, name: str, state: Stat
     )
 
 
-def _check_sink(opaque: str | None, component: Component) -> None:
-    if component.parallelism != 1:
+def _check_demands(opaque: str | None, component: Component) -> None:
+    """Check that a bolt which needs one task, or no opaque spout above it, has that."""
+    traits, what = component.traits, f"{type(component.prototype).__name__} {component.id!r}"
+    if traits.one_task is not None and component.parallelism != 1:
         raise TopologyError(
-            f"KafkaSink {component.id!r} has parallelism {component.parallelism}; expected 1: the "
-            "records of a txid are one transaction of one producer; do the work in bolts above it",
+            f"{what} has parallelism {component.parallelism}; expected 1: {traits.one_task}",
             component=component.id,
         )
-    if opaque is not None:
+    if traits.refuses_opaque is not None and opaque is not None:
         raise TopologyError(
-            f"KafkaSink {component.id!r} hangs on the opaque spout {opaque!r}; a replay of an "
-            "opaque spout may bring another batch under the same txid, and records that consumers "
-            "have seen cannot be taken back; use a transactional spout, or keep the results in a "
-            "state",
+            f"{what} hangs on the opaque spout {opaque!r}; a replay of an opaque spout may bring "
+            f"another batch under the same txid, and {traits.refuses_opaque}",
             component=component.id,
         )
 

@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Bolt, Committer, DataFrameBolt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.dead_letters import DeadLetterRule
 from txtopo.errors import TopologyError
 from txtopo.groupings import Grouping
-from txtopo.metadata import BatchMetadata, Json
+from txtopo.metadata import BatchMetadata
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.spout import (
     OpaquePartitionedTransactionalSpout,
@@ -23,6 +23,7 @@ from txtopo.spouts.spout import (
     TransactionalSpout,
 )
 from txtopo.state.registry import State
+from txtopo.traits import Traits, traits_of
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 
 
@@ -52,6 +53,11 @@ class Component:
     states: Mapping[str, State] = field(default_factory=dict)
     dead_letters: DeadLetterRule | None = None
 
+    @property
+    def traits(self) -> Traits:
+        """What its prototype says of itself."""
+        return traits_of(self.prototype)
+
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
@@ -66,48 +72,6 @@ class Subscription:
     source: str
     stream: str
     grouping: Grouping
-
-
-class VersionedTable(Protocol):
-    """A table whose newest version is planned with a batch, as the planner uses it."""
-
-    @property
-    def refresh_s(self) -> float:
-        """How long a version is used before a newer one is looked for."""
-        ...
-
-    @property
-    def client_modules(self) -> Sequence[str]:
-        """The modules that tasks import to read it."""
-        ...
-
-    def check(self) -> None:
-        """Check that it can be read, in the driver, before anything runs.
-
-        Raises:
-            ConfigError: It cannot.
-            InfrastructureError: The table is out of reach.
-        """
-        ...
-
-    def knows(self, version: Json) -> bool:
-        """Return whether a stored version is of this table, not of another with its id."""
-        ...
-
-    def newest(self, held: Json, time_ms: int) -> Json:
-        """Return the newest version, in the driver, which has read it if it is not *held*.
-
-        Args:
-            held: The version of the txid before, which it knows, or None.
-            time_ms: The planned time of the txid, in milliseconds since 1970.
-
-        Raises:
-            ConfigError: The table, or its newest version, cannot be used.
-            EmitError: A row of it cannot be read.
-            SourceDataLost: It was changed while it was read.
-            InfrastructureError: The table is out of reach.
-        """
-        ...
 
 
 def lacks_end(spouts: Sequence[Component], metadata: BatchMetadata, *, adopted: bool) -> bool:
@@ -128,17 +92,6 @@ def lacks_end(spouts: Sequence[Component], metadata: BatchMetadata, *, adopted: 
         if decides and kept and cut is None:
             return True
     return False
-
-
-def needs_planned_time(component: Component) -> bool:
-    """Return whether a component asks for the time at which a batch was planned."""
-    return bool(getattr(component.prototype, "needs_planned_time", False))
-
-
-def lookups_of(component: Component) -> Mapping[str, VersionedTable]:
-    """Return the tables whose versions a component asks for, by id."""
-    lookups: Mapping[str, VersionedTable] = getattr(component.prototype, "lookups", {})
-    return lookups
 
 
 class Role(Enum):

@@ -60,10 +60,12 @@ def emitters_to_ask(graph: Graph) -> tuple[str, ...]:
 
     The emitters of txtopo's own spouts write nowhere else, but for a reader of a user's in one.
     """
-    spouts = {each.id: each.prototype for each in graph.spouts}
-    return tuple(
-        id for id, spout in spouts.items() if not getattr(spout, DECLARATION, _is_ours(type(spout)))
-    )
+    return tuple(each.id for each in graph.spouts if not _emitter_is_known(each))
+
+
+def _emitter_is_known(spout: Component) -> bool:
+    declared = spout.traits.emitter_writes_nowhere_else
+    return _is_ours(type(spout.prototype)) if declared is None else declared
 
 
 def _may_write(component: Component) -> bool:

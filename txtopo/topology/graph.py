@@ -22,16 +22,10 @@ from txtopo.topology.checks import (
     check_frames,
     check_inputs,
     check_states,
-    with_aggregate_state,
+    with_own_state,
 )
-from txtopo.topology.component import (
-    Component,
-    Role,
-    VersionedTable,
-    check_id,
-    lookups_of,
-    needs_planned_time,
-)
+from txtopo.topology.component import Component, Role, check_id
+from txtopo.traits import Meaning, VersionedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +60,7 @@ class Graph:
         for component in listed:
             check_inputs(component, by_id)
         ordered = _sources_first(by_id)
-        ordered = {id: with_aggregate_state(one, ordered) for id, one in ordered.items()}
+        ordered = {id: with_own_state(one, ordered) for id, one in ordered.items()}
         check_states(ordered)
         check_frames(ordered)
         check_facts(ordered)
@@ -80,7 +74,7 @@ class Graph:
     @property
     def needs_planned_time(self) -> bool:
         """Whether a component asks for the time at which a batch was planned."""
-        return any(needs_planned_time(each) for each in self.components.values())
+        return any(each.traits.needs_planned_time for each in self.components.values())
 
     @property
     def asks(self) -> bool:
@@ -92,8 +86,14 @@ class Graph:
         """The tables whose versions are planned with each batch, by id."""
         every: dict[str, VersionedTable] = {}
         for each in self.components.values():
-            every |= lookups_of(each)
+            every |= each.traits.lookups
         return every
+
+    @property
+    def client_modules(self) -> tuple[str, ...]:
+        """The modules that the tasks import, such as the clients of sources."""
+        every = (each.traits.client_modules for each in self.components.values())
+        return tuple(name for names in every for name in names)
 
     @property
     def parallelism(self) -> dict[str, int]:
@@ -148,18 +148,21 @@ def fingerprint(graph: Graph) -> dict[str, Json]:
     parts: dict[str, Json] = {}
     for component in graph.components.values():
         parts[f"component {component.id!r}"] = _component(component)
-        for what, attribute in _MEANINGS.items():
-            meaning = getattr(component.prototype, attribute, None)
-            if isinstance(meaning, str):
-                parts[f"{what} of {component.id!r}"] = meaning
+        for what, meaning in _meanings(component).items():
+            parts[f"{what} of {component.id!r}"] = meaning.text
         for name, state in component.states.items():
             parts[state_part(component.id, name)] = _state(state.layout(name))
     return parts
 
 
-_MEANINGS = {"rows": "meaning", "buffered rows": "buffered"}
-"""The attributes in which a bolt says what the rows of its states mean, where their columns do not:
-windows, joins; and what a join has packed into a column of its first state."""
+_BUFFERED = "buffered rows"
+"""What has a place of its own in a fingerprint beside the rows."""
+
+
+def _meanings(component: Component) -> dict[str, Meaning]:
+    """Return what a component says of its rows, by what a fingerprint calls them."""
+    said = {"rows": component.traits.rows, _BUFFERED: component.traits.buffered}
+    return {what: meaning for what, meaning in said.items() if meaning is not None}
 
 
 def added_states(graph: Graph, known: Mapping[str, Json]) -> tuple[str, ...]:
@@ -185,10 +188,9 @@ def added_states(graph: Graph, known: Mapping[str, Json]) -> tuple[str, ...]:
 def refused_change(graph: Graph, known: Mapping[str, Json], added: Sequence[str]) -> str | None:
     """Return why a topology cannot be right after a change, even if that is meant; None if it can.
 
-    A bolt may say why: ``meaning_stays`` and ``buffered_stays``, of its ``meaning`` and of what it
-    has ``buffered``, while it keeps its states, and ``state_stays``, of its states while one below
-    it keeps its own. One with ``takes_back`` names its stream of which rows are taken back below:
-    the states there begin together with its own.
+    The traits of a bolt say why: ``fixed`` of its ``rows`` and of what it has ``buffered``, while
+    it keeps its states; ``begins_with_below``, while a bolt below it keeps its own. The states that
+    its ``retractions`` come to begin together with its own.
 
     Args:
         graph: The topology.
@@ -202,7 +204,7 @@ def refused_change(graph: Graph, known: Mapping[str, Json], added: Sequence[str]
         if (why := _other_meaning(component, known, now, added)) is not None:
             return why
         own = [state_part(component.id, name) for name in component.states]
-        why = getattr(component.prototype, "state_stays", None)
+        why = component.traits.begins_with_below
         if why and own[0] in added and (kept := _kept_below(graph, component, added)):
             return (
                 f"{own[0]} would begin anew, and {kept[0]} would not; got {now[own[0]]}; "
@@ -243,14 +245,17 @@ def _other_meaning(
     if before is None:
         return None
     own = state_part(component.id, next(iter(component.states)))
-    for what, attribute in _MEANINGS.items():
+    for what, meaning in _meanings(component).items():
         part = f"{what} of {component.id!r}"
-        why = getattr(component.prototype, f"{attribute}_stays", None)
         was = known.get(f"{what} of {before}")
-        if why is None or was == now[part] or (attribute == "buffered" and own in added):
+        kept = meaning.fixed is None or was == now[part]
+        if kept or (what == _BUFFERED and own in added):
             continue
         expected = "a new table" if was is None else was
-        return f"{part} would mean something else; got {now[part]}; expected {expected}; {why}"
+        return (
+            f"{part} would mean something else; got {now[part]}; expected {expected}; "
+            f"{meaning.fixed}"
+        )
     return None
 
 
@@ -286,7 +291,7 @@ def _kept_below(graph: Graph, above: Component, added: Sequence[str]) -> list[st
 
 def _other_beginning(graph: Graph, above: Component, added: Sequence[str]) -> str | None:
     """Return why a state cannot take back the rows of a table; None if both begin together."""
-    stream = getattr(above.prototype, "takes_back", None)
+    stream = above.traits.retractions
     if stream is None:
         return None
     own = state_part(above.id, next(iter(above.states)))

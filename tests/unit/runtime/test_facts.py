@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,7 @@ from txtopo.spouts import (
     StreamSpout,
 )
 from txtopo.state import open_state
+from txtopo.traits import Traits
 from txtopo.transactional_state import nodes
 from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.transactional_state.nodes import metadata_from_json, metadata_to_json
@@ -173,10 +175,20 @@ class Table:
         return self.version
 
 
+class Joining(Stamp):
+    """A bolt that joins a table."""
+
+    table = Table()
+
+    @property
+    def traits(self) -> Traits:
+        return replace(super().traits, lookups={"shops": self.table})
+
+
 def looking(table: Table) -> Topology:
     """Return a topology with a bolt that joins a table."""
-    stamp = Stamp()
-    stamp.lookups = {"shops": table}  # type: ignore[attr-defined]
+    stamp = Joining()
+    stamp.table = table
     spout = MemoryTransactionalSpout({0: [[1]]}, Fields("number long"), 1)
     builder = TransactionalTopologyBuilder("looks", "numbers", spout)
     builder.set_bolt("stamp", stamp).shuffle_grouping("numbers")
@@ -186,7 +198,7 @@ def looking(table: Table) -> Topology:
 
 def planner(table: Table, clocks: Clocks) -> FactsPlanner:
     graph = looking(table).graph
-    graph.components["stamp"].prototype.lookups = {"shops": table}  # type: ignore[attr-defined]
+    graph.components["stamp"].prototype.table = table  # type: ignore[attr-defined]
     return FactsPlanner(graph, clocks)
 
 

@@ -161,9 +161,7 @@ def _open(
 
         keys = Keys.make()
         jobs = SlotJobs(session, "bolts")
-        prototypes = (each.prototype for each in graph.components.values())
-        client = [name for each in prototypes for name in getattr(each, "client_modules", ())]
-        check_workers(session.sparkContext, ("zmq", *client))
+        check_workers(session.sparkContext, ("zmq", *graph.client_modules))
         program = compile_program(graph, config, jobs.fit(config.slots))
         slots = BoltSlots(jobs, keys, config, scheduler)
     context = ReliableContext(program, config, slots, scheduler)

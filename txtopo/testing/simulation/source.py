@@ -35,6 +35,7 @@ from txtopo.spouts.spout import (
 )
 from txtopo.testing.simulation.faults import AWAY_S
 from txtopo.testing.simulation.history import EmittedShare
+from txtopo.traits import traits_of
 from txtopo.tuples import DEFAULT_STREAM, Fields
 
 if TYPE_CHECKING:
@@ -214,7 +215,6 @@ class RangesSpout(TransactionalSpout):
     """Plans ranges of offsets in the driver; each task reads its partitions."""
 
     output_fields = FIELDS
-    needs_planned_time = False
 
     def __init__(self, world_number: int, source: int = 0) -> None:
         self._world_number, self._number = world_number, source
@@ -306,7 +306,6 @@ class PartitionedSpout(PartitionedTransactionalSpout):
     """Cuts a batch in the task that emits it first; replays repeat it."""
 
     output_fields = FIELDS
-    needs_planned_time = False
 
     def __init__(self, world_number: int, source: int = 0) -> None:
         self._world_number, self._number = world_number, source
@@ -366,7 +365,6 @@ class OpaqueSpout(OpaquePartitionedTransactionalSpout):
     """Cuts each attempt again; a partition that is away keeps its position."""
 
     output_fields = FIELDS
-    needs_planned_time = False
 
     def __init__(self, world_number: int, source: int = 0) -> None:
         self._world_number, self._number = world_number, source
@@ -441,8 +439,7 @@ class RecordingSpout:
         self._spout, self._number = spout, number
         self.output_fields = spout.output_fields
         self.output_streams = spout.output_streams
-        self.needs_planned_time = getattr(spout, "needs_planned_time", False)
-        self.brings_time_only = getattr(spout, "brings_time_only", False)
+        self.traits = traits_of(spout)
 
     def coordinator(self, config: Config, context: TaskContext) -> Any:
         """Make the planning part."""
