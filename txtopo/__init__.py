@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from txtopo import wings as wings  # registers who watches runs and shows values
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts import (
     ArrowBolt,

@@ -24,8 +24,8 @@ from txtopo.coordinator.protocol import (
     StopRequested,
 )
 from txtopo.metadata import Json
-from txtopo.runtime.figures import Histogram
-from txtopo.runtime.notebook import progress_html, reliable_progress_html
+from txtopo.notebook import html_of
+from txtopo.runtime.histogram import Histogram
 
 if TYPE_CHECKING:
     from txtopo.runtime.commit_phase import CommitReport
@@ -91,7 +91,7 @@ class Progress:
         return self.attempt.txid
 
     def _repr_html_(self) -> str:
-        return progress_html(self)
+        return html_of(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +386,7 @@ class ReliableProgress:
     ackers: Sequence[AckerProgress] = ()
 
     def _repr_html_(self) -> str:
-        return reliable_progress_html(self)
+        return html_of(self)
 
 
 # Enough commits for a steady rate, few enough to follow a change within seconds.

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 from txtopo.clock import wall_clock
 from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError, SchemaDrift, TopologyChanged, TopologyError
-from txtopo.runtime.board import Board
 from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.carrier_choice import useful_slots, with_carrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.leader_beat import Summary
-from txtopo.runtime.page import RunPage
 from txtopo.runtime.plan_clock import PlanClock
 from txtopo.runtime.progress import BatchCommitted, ProgressMeter, TopologyListener
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
@@ -40,6 +38,7 @@ from txtopo.runtime.session import (
 )
 from txtopo.runtime.spouts_planner import planner_of
 from txtopo.runtime.succession import StartableDriver
+from txtopo.runtime.watching import watcher_of
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import Program, compile_program, frame_plan
 from txtopo.state.backend import StateBackend
@@ -90,14 +89,14 @@ def start_topology(
     check_restart(restart)
     _check_settings(graph, config)
     clock = scheduler.wall_clock if scheduler is not None else wall_clock
-    board = Board(graph.id, "transactional", graph, clock)
     recent = RecentProgress(BatchCommitted)
     if config.zookeeper == "memory":
         ensemble = ensemble or own_ensemble(graph.id)
-    with RunPage(config) as page:
+    with watcher_of(graph, "transactional", clock, config) as watcher:
         session, config = _session_and_carrier(spark, graph, config)
-        told = [board, recent, *listeners, page]
-        opening = partial(_open, graph, config, session, ensemble=ensemble, summary=board.summary)
+        told = watcher.around([recent, *listeners])
+        summary = watcher.figures.summary
+        opening = partial(_open, graph, config, session, ensemble=ensemble, summary=summary)
         driver: StartableDriver
         if restart is None:
             driver = opening(told, scheduler=scheduler)
@@ -105,8 +104,8 @@ def start_topology(
             restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
             opening = partial(opening, meter=ProgressMeter(restarts.now()))
             driver = RestartingDriver(graph.id, opening, restart, told, restarts)
-        run = TopologyRun(graph.id, driver, recent, board)
-        page.start(board, graph, run, ensemble)
+        run = TopologyRun(graph.id, driver, recent, watcher)
+        watcher.begin(run, ensemble)
         driver.start()
     return run
 
