@@ -16,7 +16,8 @@ from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.leader_beat import Summary
 from txtopo.runtime.plan_clock import PlanClock
-from txtopo.runtime.progress import BatchCommitted, ProgressMeter, TopologyListener
+from txtopo.runtime.progress import BatchCommitted, TopologyListener
+from txtopo.runtime.reporting import ProgressMeter
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.run_context import (
