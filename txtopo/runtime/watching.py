@@ -111,8 +111,9 @@ class WatchedRun(Protocol):
 class Watcher(Protocol):
     """Watches one run, across its restarts.
 
-    The start of the run calls the methods in this order, in the driver: ``__enter__``,
-    :meth:`around`, :meth:`attach`, :meth:`begin`, ``__exit__``. Then the run begins.
+    Who calls it: the start of the run, in the driver: ``__enter__``, :meth:`around`, :meth:`attach`
+    and :meth:`begin`. Then the run begins, and ``__exit__`` is called. A simulated run, which has
+    no page, calls :meth:`around` and :meth:`attach` only.
     """
 
     @property

@@ -21,7 +21,6 @@ def html(value: object) -> str:
             return reliable_progress_html(value)
         case StateReader():
             return reader_html(value)
-        case State():
-            return state_html(value)
         case _:
-            raise TypeError(f"a notebook does not show a {type(value).__name__}")
+            assert isinstance(value, State), f"nothing shows a {type(value).__name__}"
+            return state_html(value)
