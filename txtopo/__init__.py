@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from txtopo import wings as wings  # registers who watches runs and shows values
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts import (
     ArrowBolt,
@@ -15,13 +16,7 @@ from txtopo.bolts import (
     DeadLetters,
     PersistentAggregate,
 )
-from txtopo.builders import (
-    ReliableTopology,
-    Topology,
-    TopologyBuilder,
-    TransactionalTopologyBuilder,
-    topology_from_yaml,
-)
+from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
 from txtopo.collector import (
     ArrowOutputCollector,
     BatchOutputCollector,
@@ -46,33 +41,8 @@ from txtopo.errors import (
     TopologyWarning,
     TxtopoError,
 )
-from txtopo.formats import Avro, Protobuf
 from txtopo.groupings import CustomStreamGrouping
-from txtopo.runtime.handle import ReliableRun, TopologyRun
-from txtopo.runtime.progress import (
-    AckerProgress,
-    BatchCommitted,
-    BatchesAbandoned,
-    BatchesProcessed,
-    BatchFailed,
-    BatchPlanned,
-    CommitStarted,
-    ErrorReported,
-    Leading,
-    ProcessingStarted,
-    Progress,
-    Progressed,
-    ReliableProgress,
-    Restarting,
-    SlotLost,
-    Standby,
-    Started,
-    Stopped,
-    TopologyEvent,
-    TopologyListener,
-    TreesFailed,
-)
-from txtopo.runtime.restart import Restart
+from txtopo.lazy_names import lazy_names
 from txtopo.spouts.spout import Spout
 from txtopo.state.aggregates import Count, Max, Mean, Min, OwnAggregate, Sum
 from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
@@ -80,17 +50,74 @@ from txtopo.state.registry import open_state
 from txtopo.tuples import Fields, Stream, Tuple, is_tick
 
 if TYPE_CHECKING:
+    from txtopo.builders.at_least_once import ReliableTopology, TopologyBuilder
+    from txtopo.builders.from_yaml import topology_from_yaml
+    from txtopo.formats import Avro, Protobuf
+    from txtopo.runtime.handle import ReliableRun, TopologyRun
+    from txtopo.runtime.progress import (
+        AckerProgress,
+        BatchCommitted,
+        BatchesAbandoned,
+        BatchesProcessed,
+        BatchFailed,
+        BatchPlanned,
+        CommitStarted,
+        ErrorReported,
+        Leading,
+        ProcessingStarted,
+        Progress,
+        Progressed,
+        ReliableProgress,
+        Restarting,
+        SlotLost,
+        Standby,
+        Started,
+        Stopped,
+        TopologyEvent,
+        TopologyListener,
+        TreesFailed,
+    )
+    from txtopo.runtime.restart import Restart
     from txtopo.runtime.session import open_session
     from txtopo.streams import StreamBuilder
     from txtopo.ui.progress_bar import ProgressBar
 
 __version__ = "0.1.0"
 
-# What needs a third-party package, and the module that has it; imported when it is first used.
+# What a first program does without, and the module of each; imported when it is first used.
 _LAZY = {
+    "AckerProgress": "txtopo.runtime.progress",
+    "Avro": "txtopo.formats",
+    "BatchCommitted": "txtopo.runtime.progress",
+    "BatchFailed": "txtopo.runtime.progress",
+    "BatchPlanned": "txtopo.runtime.progress",
+    "BatchesAbandoned": "txtopo.runtime.progress",
+    "BatchesProcessed": "txtopo.runtime.progress",
+    "CommitStarted": "txtopo.runtime.progress",
+    "ErrorReported": "txtopo.runtime.progress",
+    "Leading": "txtopo.runtime.progress",
+    "ProcessingStarted": "txtopo.runtime.progress",
+    "Progress": "txtopo.runtime.progress",
     "ProgressBar": "txtopo.ui.progress_bar",
+    "Progressed": "txtopo.runtime.progress",
+    "Protobuf": "txtopo.formats",
+    "ReliableProgress": "txtopo.runtime.progress",
+    "ReliableRun": "txtopo.runtime.handle",
+    "ReliableTopology": "txtopo.builders.at_least_once",
+    "Restart": "txtopo.runtime.restart",
+    "Restarting": "txtopo.runtime.progress",
+    "SlotLost": "txtopo.runtime.progress",
+    "Standby": "txtopo.runtime.progress",
+    "Started": "txtopo.runtime.progress",
+    "Stopped": "txtopo.runtime.progress",
     "StreamBuilder": "txtopo.streams",
+    "TopologyBuilder": "txtopo.builders.at_least_once",
+    "TopologyEvent": "txtopo.runtime.progress",
+    "TopologyListener": "txtopo.runtime.progress",
+    "TopologyRun": "txtopo.runtime.handle",
+    "TreesFailed": "txtopo.runtime.progress",
     "open_session": "txtopo.runtime.session",
+    "topology_from_yaml": "txtopo.builders.from_yaml",
 }
 
 __all__ = [
@@ -178,11 +205,4 @@ __all__ = [
     "topology_from_yaml",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import a name of ``_LAZY``."""
-    from importlib import import_module
-
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

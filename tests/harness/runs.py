@@ -42,7 +42,7 @@ def started(
         listeners: Listeners of the run.
         spark: The session, for a carrier of Spark.
     """
-    run = start_topology(topology, spark, config, listeners, ensemble=ensemble)
+    run = start_topology(topology.graph, spark, config, listeners, ensemble=ensemble)
     try:
         yield run
     finally:

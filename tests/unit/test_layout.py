@@ -77,8 +77,6 @@ def test_an_init_only_exports_and_its_names_are_sorted() -> None:
 
 def exports(node: ast.stmt) -> bool:
     """A docstring, an import, the version, or what imports a name when it is first used."""
-    if isinstance(node, ast.FunctionDef):
-        return node.name in ("__getattr__", "__dir__")
     if isinstance(node, ast.If):
         return ast.unparse(node.test) == "TYPE_CHECKING"
     if isinstance(node, ast.Expr):

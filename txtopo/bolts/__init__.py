@@ -1,9 +1,18 @@
 """Bolts: the classes that users subclass, and ready-made ones."""
 
+from typing import TYPE_CHECKING
+
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Bolt, Committer, DataFrameBolt
 from txtopo.bolts.dead_letters import DeadLetters
-from txtopo.bolts.kafka import KafkaSink
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
+from txtopo.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from txtopo.bolts.kafka import KafkaSink
+
+_LAZY = {
+    "KafkaSink": "txtopo.bolts.kafka",
+}
 
 __all__ = [
     "ArrowBolt",
@@ -16,3 +25,5 @@ __all__ = [
     "KafkaSink",
     "PersistentAggregate",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

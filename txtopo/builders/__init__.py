@@ -1,9 +1,20 @@
 """Builders: where users put topologies together, and the topologies that result."""
 
-from txtopo.builders.at_least_once import ReliableTopology, TopologyBuilder
+from typing import TYPE_CHECKING
+
 from txtopo.builders.declarer import BoltDeclarer, InputDeclarer
-from txtopo.builders.from_yaml import topology_from_yaml
 from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
+from txtopo.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from txtopo.builders.at_least_once import ReliableTopology, TopologyBuilder
+    from txtopo.builders.from_yaml import topology_from_yaml
+
+_LAZY = {
+    "ReliableTopology": "txtopo.builders.at_least_once",
+    "TopologyBuilder": "txtopo.builders.at_least_once",
+    "topology_from_yaml": "txtopo.builders.from_yaml",
+}
 
 __all__ = [
     "BoltDeclarer",
@@ -14,3 +25,5 @@ __all__ = [
     "TransactionalTopologyBuilder",
     "topology_from_yaml",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

@@ -86,7 +86,7 @@ class Topology:
         """
         from txtopo.runtime.start import start_topology
 
-        return start_topology(self, spark, config or Config(), listeners, restart=restart)
+        return start_topology(self.graph, spark, config or Config(), listeners, restart=restart)
 
     def foreach_batch(
         self,

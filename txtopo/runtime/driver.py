@@ -26,7 +26,8 @@ from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.leader_beat import LeaderBeat, Summary
 from txtopo.runtime.listeners import Listeners
-from txtopo.runtime.progress import Leading, ProgressMeter, Stopped, TopologyListener
+from txtopo.runtime.progress import Leading, Stopped, TopologyListener
+from txtopo.runtime.reporting import ProgressMeter
 from txtopo.runtime.run_context import RunContext, close_context, close_prepared, close_spout
 from txtopo.runtime.succession import as_exception
 from txtopo.runtime.takeover import Takeover, take_over

@@ -17,9 +17,9 @@ from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from txtopo.errors import StateUsageError
 from txtopo.metadata import Json
-from txtopo.runtime.board import Board
-from txtopo.runtime.notebook import run_html, watch
+from txtopo.notebook import html_of
 from txtopo.runtime.progress import Progress, ReliableProgress, TopologyEvent, TopologyListener
+from txtopo.runtime.watching import Figures, Watcher
 
 RECENT_PROGRESS_MAX = 100
 
@@ -39,14 +39,16 @@ class RunHandle(Generic[P]):
     hangs: ClassVar[str]
     callers: ClassVar[str]
 
-    def __init__(self, id: str, driver: RunDriver, recent: RecentProgress[P], board: Board) -> None:
+    def __init__(
+        self, id: str, driver: RunDriver, recent: RecentProgress[P], watcher: Watcher
+    ) -> None:
         self._id = id
         self._driver = driver
         self._recent = recent
-        self._board = board
+        self._watcher = watcher
         # Whether a method has raised, returned or shown the error that ended the run.
         self._told = False
-        board.attach(lambda: driver.status, lambda: driver.pace)
+        watcher.attach(driver)
 
     @property
     def id(self) -> str:
@@ -59,14 +61,14 @@ class RunHandle(Generic[P]):
         return self._driver.status
 
     @property
-    def board(self) -> Board:
+    def board(self) -> Figures:
         """The figures of the run: txids, failures, rates and latencies."""
-        return self._board
+        return self._watcher.figures
 
     @property
     def page_url(self) -> str | None:
         """The address of the run's page; None without ``Config(ui_port=…)``."""
-        return self._board.page
+        return self.board.page
 
     @property
     def is_active(self) -> bool:
@@ -204,11 +206,11 @@ class RunHandle(Generic[P]):
             StateUsageError: Called on a thread of the topology, which it would hold up.
         """
         self._refuse_on_loop("watch")
-        watch(self._board, self._driver.ended, seconds)
+        self._watcher.show(self._driver.ended, seconds)
         self._told = self._told or self._driver.ended.done()
 
     def _repr_html_(self) -> str:
-        return run_html(self._board)
+        return html_of(self)
 
     def deactivate(self) -> None:
         """Let the spouts emit nothing new; the rest is processed (Storm ``deactivate``)."""

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 from txtopo.clock import wall_clock
 from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError, SchemaDrift, TopologyChanged, TopologyError
-from txtopo.runtime.board import Board
 from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.carrier_choice import useful_slots, with_carrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.leader_beat import Summary
-from txtopo.runtime.page import RunPage
 from txtopo.runtime.plan_clock import PlanClock
-from txtopo.runtime.progress import BatchCommitted, ProgressMeter, TopologyListener
+from txtopo.runtime.progress import BatchCommitted, TopologyListener
+from txtopo.runtime.reporting import ProgressMeter
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.run_context import (
@@ -40,6 +39,7 @@ from txtopo.runtime.session import (
 )
 from txtopo.runtime.spouts_planner import planner_of
 from txtopo.runtime.succession import StartableDriver
+from txtopo.runtime.watching import watcher_of
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import Program, compile_program, frame_plan
 from txtopo.state.backend import StateBackend
@@ -53,7 +53,6 @@ from txtopo.transactional_state.store import this_process
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txtopo.builders.transactional import Topology
     from txtopo.metadata import Json
     from txtopo.state.frames import FrameFactory
     from txtopo.topology.graph import Graph
@@ -63,7 +62,7 @@ __all__ = ["TopologyRun", "start_topology"]
 
 
 def start_topology(
-    topology: Topology,
+    graph: Graph,
     spark: SparkSession | None,
     config: Config,
     listeners: Sequence[TopologyListener] = (),
@@ -74,7 +73,7 @@ def start_topology(
     """Start a topology and return its handle.
 
     Args:
-        topology: The topology.
+        graph: The topology.
         spark: The session. By default the active session, or a new one.
         config: The settings.
         listeners: They are told of each change.
@@ -89,40 +88,38 @@ def start_topology(
     """
     check_arguments(spark, listeners)
     check_restart(restart)
-    _check_settings(topology, config)
+    _check_settings(graph, config)
     clock = scheduler.wall_clock if scheduler is not None else wall_clock
-    board = Board(topology.id, "transactional", topology.graph, clock)
     recent = RecentProgress(BatchCommitted)
     if config.zookeeper == "memory":
-        ensemble = ensemble or own_ensemble(topology.id)
-    with RunPage(config) as page:
-        session, config = _session_and_carrier(spark, topology, config)
-        told = [board, recent, *listeners, page]
-        opening = partial(
-            _open, topology, config, session, ensemble=ensemble, summary=board.summary
-        )
+        ensemble = ensemble or own_ensemble(graph.id)
+    with watcher_of(graph, "transactional", clock, config) as watcher:
+        session, config = _session_and_carrier(spark, graph, config)
+        told = watcher.around([recent, *listeners])
+        summary = watcher.figures.summary
+        opening = partial(_open, graph, config, session, ensemble=ensemble, summary=summary)
         driver: StartableDriver
         if restart is None:
             driver = opening(told, scheduler=scheduler)
         else:
-            restarts = ThreadScheduler(f"txtopo-{topology.id}-restarts")
+            restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
             opening = partial(opening, meter=ProgressMeter(restarts.now()))
-            driver = RestartingDriver(topology.id, opening, restart, told, restarts)
-        run = TopologyRun(topology.id, driver, recent, board)
-        page.start(board, topology.graph, run, ensemble)
+            driver = RestartingDriver(graph.id, opening, restart, told, restarts)
+        run = TopologyRun(graph.id, driver, recent, watcher)
+        watcher.begin(run, ensemble)
         driver.start()
     return run
 
 
-def _check_settings(topology: Topology, config: Config) -> None:
+def _check_settings(graph: Graph, config: Config) -> None:
     check_config(config)
     resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
-    config.check_used(topology.id, Kind.TRANSACTIONAL, *resident)
-    check_frame_carrier(topology.graph, config.carrier)
+    config.check_used(graph.id, Kind.TRANSACTIONAL, *resident)
+    check_frame_carrier(graph, config.carrier)
 
 
 def _open(
-    topology: Topology,
+    graph: Graph,
     config: Config,
     session: SparkSession | None,
     listeners: Sequence[TopologyListener],
@@ -134,7 +131,6 @@ def _open(
     summary: Summary | None = None,
 ) -> TopologyDriver:
     check_session(session)
-    graph = topology.graph
     carrier = open_carrier(
         config,
         session,
@@ -142,10 +138,10 @@ def _open(
         frames=graph.spout.role.frame,
         slots_max=graph.slots_max,
     )
-    opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
-    scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")
+    opened = partial(open_transactional_state, config, graph.id, _jvm(session), ensemble)
+    scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")
     driver = open_driver(
-        topology, config, listeners, carrier, opened, scheduler, this_process(), meter, summary
+        graph, config, listeners, carrier, opened, scheduler, this_process(), meter, summary
     )
     if not active:
         driver.set_active(False)
@@ -153,7 +149,7 @@ def _open(
 
 
 def open_driver(
-    topology: Topology,
+    graph: Graph,
     config: Config,
     listeners: Sequence[TopologyListener],
     carrier: Carrier,
@@ -167,7 +163,7 @@ def open_driver(
     """Return a driver that is ready to start. A simulator calls it with its own carrier and time.
 
     Args:
-        topology: The topology.
+        graph: The topology.
         config: The settings.
         listeners: They are told of each change.
         carrier: Moves envelopes.
@@ -178,7 +174,6 @@ def open_driver(
         summary: Returns what others shall see of the run while it leads.
         program: The topology, if it is compiled already, for these settings and as many slots.
     """
-    graph = topology.graph
     _refuse_stream_spout(graph)
     slots = config.slots or useful_slots(carrier.default_slots(), graph.slots_max)
     if graph.spout.role.frame and not carrier.carries_frames:
@@ -325,14 +320,14 @@ def _resident(config: Config, session: SparkSession, name: str, slots_max: int |
 
 
 def _session_and_carrier(
-    spark: SparkSession | None, topology: Topology, config: Config
+    spark: SparkSession | None, graph: Graph, config: Config
 ) -> tuple[SparkSession | None, Config]:
     """Return the session, whose workers can run the topology, and the settings with its carrier."""
     if config.carrier == "local":
         return None, config
     if config.carrier == "resident":
         check_zeromq()
-    graph, session = topology.graph, _session(spark, topology)
+    session = _session(spark, graph)
     frames, slots_max = graph.spout.role.frame, graph.slots_max
     config = with_carrier(config, session, frames=frames, slots_max=slots_max)
     if is_classic(session):
@@ -341,14 +336,14 @@ def _session_and_carrier(
     return session, config
 
 
-def _session(spark: SparkSession | None, topology: Topology) -> SparkSession:
+def _session(spark: SparkSession | None, graph: Graph) -> SparkSession:
     given = spark if spark is not None else active_session()
-    conf = {} if given is not None else frame_session_conf(topology.graph)
+    conf = {} if given is not None else frame_session_conf(graph)
     session, opened = open_session(given, conf=conf)
     check_session(session)
     if opened:
         mark_own(session)
-    check_frame_session(topology.graph, session)
+    check_frame_session(graph, session)
     return session
 
 

@@ -50,10 +50,10 @@ from txtopo.runtime.progress import (
     BatchFailed,
     Leading,
     ProcessingStarted,
-    ProgressMeter,
     Started,
     Stopped,
 )
+from txtopo.runtime.reporting import ProgressMeter
 from txtopo.runtime.run_context import StateName, close_backends, open_states
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import is_classic

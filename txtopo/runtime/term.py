@@ -62,9 +62,9 @@ from txtopo.runtime.leader_beat import BEAT_S, LeaderBeat
 from txtopo.runtime.progress import (
     CommitStarted,
     ProcessingStarted,
-    ProgressReporter,
     TopologyEvent,
 )
+from txtopo.runtime.reporting import ProgressReporter
 from txtopo.runtime.run_context import RunContext
 from txtopo.runtime.succession import as_exception
 from txtopo.transactional_state.nodes import StoredBatch, metadata_to_json
@@ -72,7 +72,7 @@ from txtopo.transactional_state.nodes import StoredBatch, metadata_to_json
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from txtopo.runtime.progress import ProgressMeter
+    from txtopo.runtime.reporting import ProgressMeter
     from txtopo.runtime.scheduler import Timer
     from txtopo.transactional_state.commands import Desired
     from txtopo.transactional_state.journal import Journal

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError, StateUsageError, ValueRefusedError, similar
+from txtopo.notebook import html_of
 from txtopo.state.aggregates import MeanCount, MeanSum
 from txtopo.state.backend import Snapshot, StateBackend, StateSize, StateTable, Values
 from txtopo.state.columns import Columns
@@ -214,9 +215,7 @@ class StateReader:
         return spark.createDataFrame(self.to_arrow(), declared)
 
     def _repr_html_(self) -> str:
-        from txtopo.state.notebook import reader_html
-
-        return reader_html(self)
+        return html_of(self)
 
     def __enter__(self) -> StateReader:
         with ExitStack() as stack:

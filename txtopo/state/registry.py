@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from txtopo.config import unusable_character
 from txtopo.errors import StoreUnavailable, TopologyError, TxtopoError, similar
+from txtopo.notebook import html_of
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
     BackendFactory,
@@ -299,9 +300,7 @@ class State:
         return self._factory or _find_factory(self.url)
 
     def _repr_html_(self) -> str:
-        from txtopo.state.notebook import state_html
-
-        return state_html(self)
+        return html_of(self)
 
     def __repr__(self) -> str:
         return f"State({self.shown_url!r}, {self.kind}, table={self.table!r})"

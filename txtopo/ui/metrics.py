@@ -20,8 +20,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from txtopo.runtime.board import PARTITIONS_MAX, Board
-from txtopo.runtime.figures import Histogram
+from txtopo.runtime.histogram import Histogram
+from txtopo.runtime.watching import Figures
+from txtopo.ui.board import PARTITIONS_MAX
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of :func:`text`."""
@@ -129,7 +130,7 @@ Sample = tuple[str, tuple[str, ...], float | Histogram]
 """The value of a metric, with those of its labels besides ``topology``."""
 
 
-def text(board: Board) -> bytes:
+def text(board: Figures) -> bytes:
     """Return all metrics of a run, and those of its process, in the format of Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(BoardCollector(board))
@@ -144,7 +145,7 @@ class BoardCollector(Collector):
         board: The board.
     """
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Figures) -> None:
         self._board = board
 
     def collect(self) -> Iterator[Metric]:
@@ -163,7 +164,7 @@ class BoardCollector(Collector):
         yield from families.values()
 
 
-def samples(board: Board) -> Iterator[Sample]:
+def samples(board: Figures) -> Iterator[Sample]:
     """Return the values of all metrics that a run has."""
     facts, counters, histograms = board.facts(), board.counters, board.histograms
     for status in STATUSES:

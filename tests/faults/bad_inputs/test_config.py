@@ -101,5 +101,5 @@ def test_something_else_than_a_config_is_refused_before_anything_is_opened() -> 
         untouched(storage),
         pytest.raises(ConfigError, match=r"got dict; expected a Config\(…\)") as caught,
     ):
-        start_topology(keeping(storage, [["a", 1]]), None, wrong, ensemble=storage.ensemble)
+        start_topology(keeping(storage, [["a", 1]]).graph, None, wrong, ensemble=storage.ensemble)
     assert "secret" not in str(caught.value)

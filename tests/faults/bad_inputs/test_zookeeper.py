@@ -64,7 +64,7 @@ def refused_to_start(
         carrier="local", zookeeper=hosts, session_timeout_s=10, connect_timeout_s=connect_timeout_s
     )
     with untouched(storage), pytest.raises(error, match=match) as caught:
-        start_topology(keeping(storage, [["a", 1]]), None, config)
+        start_topology(keeping(storage, [["a", 1]]).graph, None, config)
     return caught.value
 
 
@@ -104,7 +104,7 @@ def test_a_chroot_that_is_not_there_is_made(
     storage, chroot = Storage.in_sqlite(tmp_path), f"/{uuid.uuid4().hex}/below"
     config = Config(carrier="local", zookeeper=f"{zookeeper.hosts}{chroot}")
 
-    with start_topology(keeping(storage, [["a", 1]]), None, config) as run:
+    with start_topology(keeping(storage, [["a", 1]]).graph, None, config) as run:
         run.process_all_available(LIMIT_S)
 
     assert kazoo.get_children(chroot) == ["keeping"]

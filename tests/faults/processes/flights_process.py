@@ -72,7 +72,7 @@ def main() -> None:
         group_txids_max=1,
     )
     spark = None if args.carrier == "local" else open_test_session()
-    run = start_topology(topology, spark, config, [telling], scheduler=scheduler_of(args))
+    run = start_topology(topology.graph, spark, config, [telling], scheduler=scheduler_of(args))
     run.stop_on(signal.SIGTERM)
     try:
         run.process_all_available()

@@ -157,7 +157,7 @@ def test_odd_ids_do_not_leave_their_place_in_zookeeper(
             topology = topology_of(name, name, name, storage)
         except TopologyError:
             continue
-        with start_topology(topology, None, config) as run:
+        with start_topology(topology.graph, None, config) as run:
             run.process_all_available(LIMIT_S)
         assert storage.read("kept") == {"a": 1}, what
         ran.add(name)

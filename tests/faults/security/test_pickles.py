@@ -265,7 +265,7 @@ def use(storage: Storage) -> None:
 
 def start_until_it_ends(storage: Storage, config: Config) -> None:
     topology = keeping(storage, [["a", 1], ["b", 2]])
-    with start_topology(topology, None, config) as run:
+    with start_topology(topology.graph, None, config) as run:
         run.process_all_available(LIMIT_S)
 
 

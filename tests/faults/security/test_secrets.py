@@ -110,7 +110,7 @@ def run(topology: Topology, config: Config, ear: Ear, *others: TopologyListener)
     """Run a topology to its end, and hear all there is."""
     ear.hear(config, topology)
     try:
-        with start_topology(topology, None, config, [ear, *others]) as handle:
+        with start_topology(topology.graph, None, config, [ear, *others]) as handle:
             handle.process_all_available(LIMIT_S)
             ear.hear(handle, handle.status, handle.last_progress, *handle.recent_progress)
     except Exception as error:

@@ -76,7 +76,7 @@ def run(topology: Topology, ensemble: MemoryEnsemble, changes: Changes | None = 
 def run_until_it_dies(
     topology: Topology, ensemble: MemoryEnsemble, scheduler: Scheduler | None = None
 ) -> None:
-    running = start_topology(topology, None, LOCAL, scheduler=scheduler, ensemble=ensemble)
+    running = start_topology(topology.graph, None, LOCAL, scheduler=scheduler, ensemble=ensemble)
     with pytest.raises((TxtopoError, RuntimeError), match="Died"):
         running.await_termination(LIMIT_S)
 

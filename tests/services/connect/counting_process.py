@@ -78,7 +78,7 @@ def main(url: str, state: str, zookeeper: str, carrier: str, folder: str, die_at
     )
     scheduler = DyingScheduler(die_at, 2) if die_at else None
     topology = counting(state, spout, HeldOnce(Path(folder)))
-    run = start_topology(topology, spark, config, [Changes(tell)], scheduler=scheduler)
+    run = start_topology(topology.graph, spark, config, [Changes(tell)], scheduler=scheduler)
     try:
         run.process_all_available(SILENCE_S_MAX)
     except Exception as error:  # noqa: BLE001 - the test judges it

@@ -273,7 +273,12 @@ def test_a_replay_with_other_records_leaves_no_dead_letter_of_the_dropped_attemp
     config = replace(LOCAL, max_spout_pending=1)
 
     run = start_topology(
-        parsing(storage, spout), None, config, (), scheduler=scheduler, ensemble=storage.ensemble
+        parsing(storage, spout).graph,
+        None,
+        config,
+        (),
+        scheduler=scheduler,
+        ensemble=storage.ensemble,
     )
     run.process_all_available(60)
     run.stop(60)

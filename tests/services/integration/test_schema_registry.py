@@ -150,7 +150,7 @@ def test_each_record_is_read_and_written_once_wherever_the_driver_dies(
     sink = KafkaSink(kafka.servers, out.name, key="customer", value=format)
     topology = summing(log, format, storage, sink)
     dying = RaisingScheduler(step, 2)
-    run = start_topology(topology, None, LOCAL, scheduler=dying, ensemble=storage.ensemble)
+    run = start_topology(topology.graph, None, LOCAL, scheduler=dying, ensemble=storage.ensemble)
     with pytest.raises((TxtopoError, RuntimeError), match="Died"):
         run.await_termination(LIMIT_S)
 
@@ -326,7 +326,7 @@ def test_a_schema_that_is_incompatible_is_refused_at_the_start(
     )
 
     with pytest.raises(ConfigError, match="incompatible with an earlier schema for subject"):
-        start_topology(topology, None, LOCAL, ensemble=Storage.in_memory().ensemble)
+        start_topology(topology.graph, None, LOCAL, ensemble=Storage.in_memory().ensemble)
 
 
 def test_a_registry_that_is_away_fails_the_start_of_a_sink(
@@ -340,7 +340,7 @@ def test_a_registry_that_is_away_fails_the_start_of_a_sink(
     registry.kill()
 
     with pytest.raises(InfrastructureError, match="cannot register a schema of"):
-        start_topology(topology, None, LOCAL, ensemble=Storage.in_memory().ensemble)
+        start_topology(topology.graph, None, LOCAL, ensemble=Storage.in_memory().ensemble)
 
 
 def test_tuples_that_do_not_fit_the_schema_are_refused_when_the_topology_is_built(

@@ -11,8 +11,7 @@ from tests.harness.browser import Browser
 from tests.harness.runs import Storage, running
 from tests.services.pages.payments import Pace, payments
 from tests.services.pages.test_topology_page import NEWEST, PAGED, opened
-from txtopo import FailedException, TransactionAttempt
-from txtopo.runtime.board import Board
+from txtopo import FailedException, TopologyRun, TransactionAttempt
 from txtopo.runtime.progress import (
     BatchCommitted,
     BatchesAbandoned,
@@ -23,6 +22,7 @@ from txtopo.runtime.progress import (
     ProcessingStarted,
     Progress,
 )
+from txtopo.ui.board import Board
 
 pytestmark = pytest.mark.service("chromium")
 
@@ -59,6 +59,12 @@ def passed(chromium: Browser, board: Board, first: int, last: int, each: int) ->
         chromium.wait(f"{NEWEST} >= {min(start + each, last) - 1}", "the page has them")
 
 
+def board_of(run: TopologyRun) -> Board:
+    """Return the board of a run, which a test tells of changes."""
+    assert isinstance(run.board, Board)
+    return run.board
+
+
 def drawn_ms(chromium: Browser) -> list[float]:
     """Return how long each of a hundred frames took, sorted."""
     script = """
@@ -76,11 +82,11 @@ def drawn_ms(chromium: Browser) -> list[float]:
 def test_the_page_keeps_a_thousand_txids_and_draws_those_that_are_seen(chromium: Browser) -> None:
     storage = Storage.in_memory()
     with running(payments(storage, Pace(last=0)), storage, PAGED) as run:
-        feed(run.board, iter(range(1, 1500)))
+        feed(board_of(run), iter(range(1, 1500)))
         opened(chromium, run)
-        passed(chromium, run.board, 1500, 2500, 500)
+        passed(chromium, board_of(run), 1500, 2500, 500)
         shapes, before = chromium.run("return page.timeline.stats.shapes"), chromium.memory()
-        passed(chromium, run.board, 2500, 8500, 1000)
+        passed(chromium, board_of(run), 2500, 8500, 1000)
         ring = chromium.run(
             "const r = page.timeline.ring; return [r.order.length, r.rows.size, r.order.at(-1)]"
         )
@@ -102,12 +108,12 @@ def test_after_100_000_txids_a_frame_takes_less_than_50_ms_in_the_same_memory(
 ) -> None:
     storage = Storage.in_memory()
     with running(payments(storage, Pace(last=0)), storage, PAGED) as run:
-        feed(run.board, iter(range(1, 12_000)))  # a hundred failures, as many as are kept
+        feed(board_of(run), iter(range(1, 12_000)))  # a hundred failures, as many as are kept
         opened(chromium, run)
-        passed(chromium, run.board, 12_000, 15_000, 500)
+        passed(chromium, board_of(run), 12_000, 15_000, 500)
         chromium.wait("document.querySelector('.chart')", "there are samples of the last hour")
         first_ms, first = drawn_ms(chromium), chromium.memory()
-        passed(chromium, run.board, 15_000, 115_000, 500)
+        passed(chromium, board_of(run), 15_000, 115_000, 500)
         last_ms, last = drawn_ms(chromium), chromium.memory()
         for when, taken, memory in (("first", first_ms, first), ("last", last_ms, last)):
             print(

@@ -93,7 +93,7 @@ def test_consumers_see_each_txid_once_and_in_order(kafka: KafkaBroker) -> None:
     config = Config(carrier="local", zookeeper="memory", poll_interval_s=0.01)
     words = [[f"w{at}"] for at in range(9)]
     for rows in (words[:5], words):
-        run = start_topology(topology(log, rows), None, config, ensemble=ensemble)
+        run = start_topology(topology(log, rows).graph, None, config, ensemble=ensemble)
         run.process_all_available(60)
         run.stop()
 

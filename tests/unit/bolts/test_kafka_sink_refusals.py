@@ -29,7 +29,7 @@ def test_a_record_that_the_topic_takes_never_ends_the_run(
 ) -> None:
     """Not even what came before it in its batch is seen."""
     log = Log(kafka, partitions=1, **settings)
-    run = start_topology(topology(log, [["first"], [second]]), None, CONFIG)
+    run = start_topology(topology(log, [["first"], [second]]).graph, None, CONFIG)
 
     with pytest.raises(ValueRefusedError, match=told):
         run.await_termination(LIMIT_S)

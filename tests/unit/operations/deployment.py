@@ -109,7 +109,9 @@ class Deployment:
         topology, config = self.topology(), self.config
         if self.group > 1:  # it dies before it would have to ask the spout again
             config = replace(config, poll_interval_s=LIMIT_S)
-        run = start_topology(topology, None, config, scheduler=scheduler, ensemble=self.ensemble)
+        run = start_topology(
+            topology.graph, None, config, scheduler=scheduler, ensemble=self.ensemble
+        )
         with pytest.raises(TxtopoError, match="Died"):
             run.await_termination(LIMIT_S)
 

@@ -35,7 +35,7 @@ class Stamped:
     def die(self, step: str, times: int) -> None:
         scheduler = RaisingScheduler(step, times)
         run = start_topology(
-            self.topology, None, ONE_BY_ONE, scheduler=scheduler, ensemble=self.ensemble
+            self.topology.graph, None, ONE_BY_ONE, scheduler=scheduler, ensemble=self.ensemble
         )
         with pytest.raises((TxtopoError, RuntimeError), match="Died"):
             run.await_termination(LIMIT_S)

@@ -58,7 +58,7 @@ class Three:
     def die(self, step: str, times: int) -> None:
         scheduler = RaisingScheduler(step, times)
         run = start_topology(
-            self.topology, None, CONFIG, scheduler=scheduler, ensemble=self.ensemble
+            self.topology.graph, None, CONFIG, scheduler=scheduler, ensemble=self.ensemble
         )
         with pytest.raises((TxtopoError, RuntimeError), match="Died"):
             run.await_termination(20)

@@ -125,7 +125,7 @@ class Evolving:
     def die(self, topology: Topology, step: str, times: int = 1, **settings: Any) -> None:
         """Run until the driver dies at a durable step, reached for the n-th time."""
         run = start_topology(
-            topology,
+            topology.graph,
             None,
             Config(**SETTINGS | settings),
             scheduler=RaisingScheduler(step, times),

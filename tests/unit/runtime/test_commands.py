@@ -143,7 +143,7 @@ def test_a_run_that_is_killed_or_finds_itself_killed_is_not_started_again() -> N
 
     def start() -> TopologyRun:
         return start_topology(
-            topology_of(state), None, config, [leading], ensemble=ensemble, restart=Restart()
+            topology_of(state).graph, None, config, [leading], ensemble=ensemble, restart=Restart()
         )
 
     run = start()
@@ -192,7 +192,9 @@ def test_a_kill_that_is_answered_just_before_the_claim_of_another_is_obeyed() ->
     scheduler = KilledBeforeTheClaim(ensemble)
 
     topology = topology_of(state)
-    with start_topology(topology, None, MEMORY, scheduler=scheduler, ensemble=ensemble) as run:
+    with start_topology(
+        topology.graph, None, MEMORY, scheduler=scheduler, ensemble=ensemble
+    ) as run:
         wait_until(lambda: run.last_progress or not run.is_active, "it has ended, or committed")
 
         assert isinstance(run.exception(), TopologyKilled)
@@ -209,7 +211,9 @@ def test_a_run_that_fails_and_is_restarted_while_it_is_killed_ends_as_killed() -
     seen = Changes(lambda change: None)
     with (
         gate("fails") as opened,
-        start_topology(topology, None, config, [seen], ensemble=ensemble, restart=again) as run,
+        start_topology(
+            topology.graph, None, config, [seen], ensemble=ensemble, restart=again
+        ) as run,
     ):
         assert GATES["fails reached"].wait(LIMIT_S)
         ask(ensemble, "kill", wait_s=LIMIT_S)

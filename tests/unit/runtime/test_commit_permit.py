@@ -285,7 +285,7 @@ def test_a_leader_that_was_deposed_during_a_commit_calls_nothing_more(database: 
     changes = Changes()
     with running(topology, ensemble) as deposed:
         wait_until(Held.inside.is_set, "txid 15 is being committed")
-        successor = start_topology(topology, None, LOCAL, [changes], ensemble=ensemble)
+        successor = start_topology(topology.graph, None, LOCAL, [changes], ensemble=ensemble)
         wait_until(lambda: len(ensemble.candidates(topology.id)) == 2, "another one waits")
         ensemble.expire_leader(topology.id)
         changes.wait_for(Leading)

@@ -236,7 +236,7 @@ def die_and_go_on(seen: Seen, step: str, txid: int) -> list[Leading]:
     ensemble, state = MemoryEnsemble(), memory_state()
     topology = topology_of(Telling(seen), state)
     alone, dying = replace(LOCAL, group_txids_max=1), RaisingScheduler(step, txid)
-    run = start_topology(topology, None, alone, scheduler=dying, ensemble=ensemble)
+    run = start_topology(topology.graph, None, alone, scheduler=dying, ensemble=ensemble)
     with pytest.raises(TxtopoError, match="Died"):
         run.await_termination(LIMIT_S)
     changes = Changes()

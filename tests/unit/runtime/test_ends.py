@@ -125,7 +125,7 @@ class Broken(Total):
 def failed() -> TopologyRun:
     """Return a run that has ended with an error of which its handle has told nothing."""
     topology, config = topology_of(memory_state(), Broken()), replace(LOCAL, attempts_max=1)
-    run = start_topology(topology, None, config, ensemble=MemoryEnsemble())
+    run = start_topology(topology.graph, None, config, ensemble=MemoryEnsemble())
     wait_until(lambda: not run.is_active, "the run has ended")
     return run
 

@@ -103,7 +103,7 @@ def test_a_batch_that_is_done_again_after_a_crash_has_the_time_of_its_plan(
     state, ensemble, source = open_state("memory:"), MemoryEnsemble(), Source("numbers", 6)
     scheduler = RaisingScheduler(step, 2)
     topology = stamped(state, source, kind=kind)
-    run = start_topology(topology, None, ONE_BY_ONE, scheduler=scheduler, ensemble=ensemble)
+    run = start_topology(topology.graph, None, ONE_BY_ONE, scheduler=scheduler, ensemble=ensemble)
     with pytest.raises((TxtopoError, RuntimeError), match="Died"):
         run.await_termination(LIMIT_S)
     planned = facts_in(ensemble)
@@ -237,7 +237,7 @@ def test_a_run_whose_clock_jumps_plans_without_it_and_says_so() -> None:
     source, ensemble, scheduler = Source("numbers", 8), MemoryEnsemble(), Jumping("never")
     begun = datetime.now(UTC) - timedelta(milliseconds=1)
     run = start_topology(
-        stamped(open_state("memory:"), source),
+        stamped(open_state("memory:"), source).graph,
         None,
         ONE_BY_ONE,
         scheduler=scheduler,
@@ -270,7 +270,7 @@ def test_a_driver_that_begins_with_a_clock_ahead_plans_by_that_of_the_ensemble(
     monkeypatch.setattr(MemoryTransactionalState, "written_s", lambda *_: time.time())
     ensemble, topology = MemoryEnsemble(), stamped(open_state("memory:"), Source("numbers", 8))
     with start_topology(
-        topology, None, ONE_BY_ONE, scheduler=Ahead("never"), ensemble=ensemble
+        topology.graph, None, ONE_BY_ONE, scheduler=Ahead("never"), ensemble=ensemble
     ) as run:
         run.process_all_available(LIMIT_S)
 

@@ -49,9 +49,9 @@ from txtopo.runtime.progress import (
     BatchesProcessed,
     BatchFailed,
     Leading,
-    ProgressMeter,
     TopologyEvent,
 )
+from txtopo.runtime.reporting import ProgressMeter
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.stages.outcome import BatchOutcome

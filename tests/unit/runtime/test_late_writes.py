@@ -53,7 +53,7 @@ def test_a_write_of_a_term_that_is_over_is_refused_though_the_same_process_leads
     """It had begun, so nobody could call it back; it must not go on under the new epoch."""
     state, ensemble, slow = memory_state(), MemoryEnsemble(), SlowThread("advance.before")
     config = Config(carrier="local", zookeeper="memory", backoff_s=0.01, poll_interval_s=0.005)
-    run = start_topology(topology_of(state), None, config, scheduler=slow, ensemble=ensemble)
+    run = start_topology(topology_of(state).graph, None, config, scheduler=slow, ensemble=ensemble)
     try:
         assert slow.reached.wait(LIMIT_S)
         ensemble.expire_leader("totals")

@@ -40,7 +40,9 @@ def topology_of(url: str, spout: Any = MemoryTransactionalSpout) -> Topology:
 
 def die(topology: Topology, ensemble: MemoryEnsemble, step: str) -> None:
     scheduler = RaisingScheduler(step, 1)
-    handle = start_topology(topology, None, ONE_BY_ONE, scheduler=scheduler, ensemble=ensemble)
+    handle = start_topology(
+        topology.graph, None, ONE_BY_ONE, scheduler=scheduler, ensemble=ensemble
+    )
     with pytest.raises((TxtopoError, RuntimeError), match="Died"):
         handle.await_termination(LIMIT_S)
 

@@ -37,7 +37,6 @@ from txtopo.plugins.spouts import (
     TransactionalSpout,
 )
 from txtopo.runtime.batch_planner import BatchPlanner
-from txtopo.runtime.board import Board
 from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
 from txtopo.spouts import (
     DataSourceSpout,
@@ -47,6 +46,7 @@ from txtopo.spouts import (
     OpaqueMemoryTransactionalSpout,
     QueryTransactionalSpout,
 )
+from txtopo.ui.board import Board
 
 NUMBER = Fields("n long")
 LOCAL = Config(carrier="local", zookeeper="memory", poll_interval_s=0.01)

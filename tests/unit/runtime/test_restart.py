@@ -200,7 +200,7 @@ def test_a_deposed_leader_is_not_started_again() -> None:
             Journal(other).claim_epoch({"host": "elsewhere", "pid": 4711}, token="ensemble")
 
     topology = topology_of(memory_state())
-    run = start_topology(topology, None, LOCAL, [changes], ensemble=ensemble, restart=QUICK)
+    run = start_topology(topology.graph, None, LOCAL, [changes], ensemble=ensemble, restart=QUICK)
 
     with pytest.raises(FencedError):
         run.await_termination(LIMIT_S)

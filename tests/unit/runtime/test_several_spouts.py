@@ -203,7 +203,7 @@ def test_a_driver_that_dies_anywhere_loses_and_doubles_nothing(step: str, times:
         run_txids_max=1,
     )
     run = start_topology(
-        built(state, *sources),
+        built(state, *sources).graph,
         None,
         config,
         scheduler=RaisingScheduler(step, times),
@@ -224,7 +224,7 @@ def test_several_spouts_are_not_paced() -> None:
     topology = built(memory_state(), Source("ranges"), Source("opaque"))
 
     with pytest.raises(ConfigError, match=r"several spouts cannot be paced; got max_rows_per_se"):
-        start_topology(topology, None, Config(**_settings(LOCAL), max_rows_per_second=5.0))
+        start_topology(topology.graph, None, Config(**_settings(LOCAL), max_rows_per_second=5.0))
 
 
 def _settings(config: Config) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def test_a_spout_that_is_added_begins_at_its_beginning_wherever_the_driver_dies(
         (RaisingScheduler(step), (old, new)),
     ):
         run = start_topology(
-            built(state, *sources), None, config, scheduler=scheduler, ensemble=ensemble
+            built(state, *sources).graph, None, config, scheduler=scheduler, ensemble=ensemble
         )
         with pytest.raises((TxtopoError, RuntimeError), match="Died"):
             run.await_termination(20)
@@ -314,7 +314,7 @@ def test_a_spout_cannot_stay_alone_while_a_batch_without_it_is_to_be_replayed() 
     one, other = Source("ranges", 2), Source("opaque", 9, 1)
     config = Config(carrier="local", zookeeper="memory", run_txids_max=1, group_txids_max=1)
     run = start_topology(
-        built(state, one, other),
+        built(state, one, other).graph,
         None,
         config,
         scheduler=RaisingScheduler("write.before:count.count", 3),
@@ -366,7 +366,7 @@ def test_metadata_of_a_spout_that_is_gone_is_not_taken_for_that_of_the_one_left(
     config = Config(carrier="local", zookeeper="memory", allow_change=True)
     scheduler = RaisingScheduler("claim.after-epoch")
     run = start_topology(
-        built(state, old, new), None, config, scheduler=scheduler, ensemble=ensemble
+        built(state, old, new).graph, None, config, scheduler=scheduler, ensemble=ensemble
     )
     with pytest.raises((TxtopoError, RuntimeError), match="Died"):
         run.await_termination(20)

@@ -153,7 +153,7 @@ class Delays(ThreadScheduler):
 def test_a_spout_that_stays_dry_is_asked_less_and_less_often() -> None:
     delays, state = Delays(), memory_state()
     config = Config(carrier="local", zookeeper="memory", poll_interval_s=0.08)
-    run = start_topology(ranges(state), None, config, scheduler=delays)
+    run = start_topology(ranges(state).graph, None, config, scheduler=delays)
     try:
         run.process_all_available(LIMIT_S)
         wait_until(lambda: 0.064 in delays.seen_s, "pauses have doubled three times")
@@ -175,7 +175,7 @@ def test_a_spout_that_its_pace_holds_back_is_asked_after_the_whole_pause() -> No
     config = Config(
         carrier="local", zookeeper="memory", poll_interval_s=0.08, max_rows_per_second=10.0
     )
-    run = start_topology(builder.build_topology(), None, config, [changes], scheduler=delays)
+    run = start_topology(builder.build_topology().graph, None, config, [changes], scheduler=delays)
     try:
         wait_until(lambda: len(changes.of(BatchCommitted)) > 12, "batches that were held back")
         assert not [each for each in delays.seen_s if 0 < each < 0.08]

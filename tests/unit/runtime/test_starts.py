@@ -202,7 +202,7 @@ def test_a_part_that_cannot_be_opened_is_told_and_the_others_are_closed(
     scheduler = ThreadScheduler("txtopo-starts")
 
     with pytest.raises(type(error), match=str(error)):
-        open_driver(topology, config, [], carrier, open_ensemble, scheduler, {})
+        open_driver(topology.graph, config, [], carrier, open_ensemble, scheduler, {})
 
     assert ("create" in NotingBackend.calls) == (part == "create")
     assert all(each.ended.done() for each in ensembles)
@@ -229,7 +229,7 @@ def test_an_end_does_not_keep_the_ensemble_waiting_for_the_carrier(state: State)
     ensemble, scheduler = MemoryEnsemble(), ThreadScheduler("txtopo-ends")
     config = Config(carrier="local", zookeeper="memory")
     driver = open_driver(
-        topology_of(state),
+        topology_of(state).graph,
         config,
         [],
         WaitingCarrier(1),

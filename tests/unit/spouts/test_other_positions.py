@@ -145,7 +145,7 @@ def test_a_run_with_another_source_under_the_same_id_ends_before_anything_is_emi
             run.process_all_available(LIMIT_S)
     else:
         scheduler = RaisingScheduler("begin.before:count.count")
-        run = start_topology(old, None, LOCAL, scheduler=scheduler, ensemble=ensemble)
+        run = start_topology(old.graph, None, LOCAL, scheduler=scheduler, ensemble=ensemble)
         with pytest.raises((TxtopoError, RuntimeError), match="Died"):
             run.await_termination(LIMIT_S)
 

@@ -118,7 +118,9 @@ def run(topology: Topology, ensemble: MemoryEnsemble | None = None) -> MemoryEns
 
 def die(topology: Topology, ensemble: MemoryEnsemble, step: str, times: int = 1) -> None:
     scheduler = RaisingScheduler(step, times)
-    handle = start_topology(topology, None, ONE_BY_ONE, scheduler=scheduler, ensemble=ensemble)
+    handle = start_topology(
+        topology.graph, None, ONE_BY_ONE, scheduler=scheduler, ensemble=ensemble
+    )
     with pytest.raises((TxtopoError, RuntimeError), match="Died"):
         handle.await_termination(LIMIT_S)
 

@@ -86,7 +86,7 @@ def config(hosts: str, **settings: Any) -> Config:
 def run_through(hosts: str, folder: Path, **settings: Any) -> dict[Any, Any]:
     """Run a whole topology and return what it kept."""
     storage = Storage.in_sqlite(folder)
-    with start_topology(keeping(storage, ROWS), None, config(hosts, **settings)) as run:
+    with start_topology(keeping(storage, ROWS).graph, None, config(hosts, **settings)) as run:
         run.process_all_available(LIMIT_S)
     return storage.read("kept")
 

@@ -17,9 +17,8 @@ from tests.unit.runtime.loop_world import memory_state, running, topology_of
 from tests.unit.test_layout import ROOT
 from txtopo import Config, Fields, TopologyBuilder
 from txtopo.attempt import TransactionAttempt
-from txtopo.runtime.board import Board
-from txtopo.runtime.figures import Histogram
 from txtopo.runtime.handle import ReliableRun, TopologyRun
+from txtopo.runtime.histogram import Histogram
 from txtopo.runtime.progress import (
     AckerProgress,
     BatchCommitted,
@@ -34,9 +33,11 @@ from txtopo.runtime.progress import (
     Stopped,
 )
 from txtopo.runtime.reliable.start import start_reliable
+from txtopo.runtime.watching import Figures
 from txtopo.spouts import MemorySpout
 from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.ui import metrics
+from txtopo.ui.board import Board
 from txtopo.ui.metrics import METRICS
 
 ROW = re.compile(r"^\| `(txtopo_\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$", re.MULTILINE)
@@ -96,7 +97,7 @@ def trees_board() -> Board:
     return board
 
 
-def read(board: Board) -> dict[str, Metric]:
+def read(board: Figures) -> dict[str, Metric]:
     """Return the metrics of txtopo, as Prometheus understands them."""
     families = text_string_to_metric_families(metrics.text(board).decode())
     return {each.name: each for each in families if each.name.startswith("txtopo_")}

@@ -14,8 +14,8 @@ from tests.harness.polling import wait_until
 from tests.harness.web import TOKEN, ask
 from tests.unit.ui.pages.test_server import on_page, words
 from tests.unit.ui.test_metrics import ALERTS, DASHBOARD, board_of, trees_board
-from txtopo.runtime.board import Board
 from txtopo.ui import metrics
+from txtopo.ui.board import Board
 
 pytestmark = pytest.mark.service("promtool")
 

@@ -41,8 +41,8 @@ import numpy.typing as npt
 
 from txtopo.config import Config
 from txtopo.metadata import Json
-from txtopo.runtime.figures import BUCKETS_S, Histogram
 from txtopo.runtime.handle import IdleWaiters
+from txtopo.runtime.histogram import BUCKETS_S, Histogram
 from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import (
     AckerProgress,

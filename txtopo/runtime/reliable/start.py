@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from txtopo.clock import now, wall_clock
 from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError, TopologyError
-from txtopo.runtime.board import Board
 from txtopo.runtime.handle import RecentProgress, ReliableRun
-from txtopo.runtime.page import RunPage
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
 from txtopo.runtime.reliable.driver import Meter, ReliableContext, ReliableDriver
@@ -22,6 +20,7 @@ from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, check_arguments, check_session, open_session
 from txtopo.runtime.succession import Open, StartableDriver
+from txtopo.runtime.watching import Watcher, watcher_of
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program
 from txtopo.topology.component import DEFAULT_ID
@@ -82,16 +81,15 @@ def start_reliable(
         check_zeromq()
         session = open_session()[0]
     recent = RecentProgress(Progressed)
-    board = Board(graph.id, "at-least-once", graph)
     if config.names_zookeeper and config.zookeeper == "memory":
         ensemble = ensemble or own_ensemble(graph.id)
-    with RunPage(config) as page:
-        told = [board, recent, *listeners, page]
+    with watcher_of(graph, "at-least-once", wall_clock, config) as watcher:
+        told = watcher.around([recent, *listeners])
         driver = _driver(
-            _opening(graph, config, session, ensemble, board), graph.id, told, active, restart
+            _opening(graph, config, session, ensemble, watcher), graph.id, told, active, restart
         )
-        run = ReliableRun(graph.id, driver, recent, board)
-        page.start(board, graph, run, ensemble)
+        run = ReliableRun(graph.id, driver, recent, watcher)
+        watcher.begin(run, ensemble)
         driver.start()
     return run
 
@@ -110,13 +108,14 @@ def _opening(
     config: Config,
     session: SparkSession | None,
     ensemble: MemoryEnsemble | None,
-    board: Board,
+    watcher: Watcher,
 ) -> Open:
     """Return what opens the driver of a run, or each of its drivers: they have one meter."""
     opening = partial(_open, graph, config, session, meter=Meter(now, wall_clock))
     if not config.names_zookeeper:
         return opening
-    return partial(open_standby, graph.id, config, session, ensemble, board.summary, opening)
+    summary = watcher.figures.summary
+    return partial(open_standby, graph.id, config, session, ensemble, summary, opening)
 
 
 def _driver(
@@ -196,10 +195,10 @@ def start_local(
     program = compile_program(graph, config, config.slots or LOCAL_SLOTS)
     slots = LocalSlots(scheduler)
     recent = RecentProgress(Progressed)
-    board = Board(graph.id, "at-least-once", graph, scheduler.wall_clock)
+    watcher = watcher_of(graph, "at-least-once", scheduler.wall_clock)
     context = ReliableContext(program, config, slots, scheduler)
-    driver = ReliableDriver(context, [board, recent, *listeners], active=active)
-    run = ReliableRun(graph.id, driver, recent, board)
+    driver = ReliableDriver(context, watcher.around([recent, *listeners]), active=active)
+    run = ReliableRun(graph.id, driver, recent, watcher)
     driver.start()
     return Opened(run, driver, slots)
 

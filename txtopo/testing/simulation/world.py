@@ -171,7 +171,7 @@ class World:
             program = compile_program(self.topology.graph, self._config, slots)
             self._compiled = (self.topology, program)
         return open_driver(
-            self.topology,
+            self.topology.graph,
             self._config,
             [process],
             SimulatedCarrier(process, slots),

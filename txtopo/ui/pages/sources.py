@@ -19,8 +19,8 @@ from txtopo.transactional_state.commands import STATUS_AFTER
 from txtopo.transactional_state.nodes import check_topology_id
 
 if TYPE_CHECKING:
-    from txtopo.runtime.board import Board
     from txtopo.runtime.handle import RunHandle
+    from txtopo.runtime.watching import Figures
     from txtopo.state.registry import State
     from txtopo.topology.graph import Graph
     from txtopo.transactional_state.memory import MemoryEnsemble
@@ -112,7 +112,7 @@ class RunSource:
 
     def __init__(
         self,
-        board: Board,
+        board: Figures,
         graph: Graph,
         run: RunHandle[Any],
         config: Config = Config(),

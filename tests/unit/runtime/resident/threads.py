@@ -10,8 +10,8 @@ from functools import partial
 
 from tests.harness.polling import LIMIT_S
 from txtopo import Config, ReliableTopology
+from txtopo.clock import wall_clock
 from txtopo.errors import RunLostError
-from txtopo.runtime.board import Board
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.driver import ReliableContext, ReliableDriver
@@ -22,6 +22,7 @@ from txtopo.runtime.resident.slot_runner import LIMITS, SlotLimits
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.transport import TaskSocket
 from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.runtime.watching import watcher_of
 from txtopo.stages.program import Program, compile_program
 from txtopo.testing import Shared
 
@@ -138,8 +139,8 @@ class Resident:
         context = ReliableContext(program, config, self.slots, scheduler)
         self.driver = ReliableDriver(context, [recent, *listeners], active=True)
         self.driver.start()
-        board = Board(topology.id, "at-least-once", topology.graph)
-        self.run = ReliableRun(topology.id, self.driver, recent, board)
+        watcher = watcher_of(topology.graph, "at-least-once", wall_clock)
+        self.run = ReliableRun(topology.id, self.driver, recent, watcher)
 
     def host(self, slot: int) -> BoltHost:
         """Return the newest task of a slot."""

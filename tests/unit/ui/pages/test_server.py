@@ -28,8 +28,8 @@ from txtopo import (
 )
 from txtopo.clock import wall_clock
 from txtopo.errors import ConfigError, StoreUnavailable
-from txtopo.runtime.board import Board
 from txtopo.spouts import MemorySpout, MemoryTransactionalSpout
+from txtopo.ui.board import Board
 from txtopo.ui.pages.server import PageServer, listen, url_of
 from txtopo.ui.pages.sources import RunSource
 

@@ -1,4 +1,4 @@
-"""Notebook: what a notebook shows of a state: its ledger and its first rows."""
+"""States: what a notebook shows of a state: its ledger and its first rows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """TxidTimeline: the last txids of a run, and when each of their attempts passed each phase.
 
-It is part of the :class:`~txtopo.runtime.board.Board`, which holds a lock around each call.
+It is part of the :class:`~txtopo.ui.board.Board`, which holds a lock around each call.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AttemptRecord:
         self.abandoned_with: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the attempt as :meth:`~txtopo.runtime.board.Board.txids` shows it."""
+        """Return the attempt as :meth:`~txtopo.ui.board.Board.txids` shows it."""
         return {
             "attempt": self.attempt.attempt,
             "epoch": self.attempt.epoch,
@@ -86,7 +86,7 @@ class TxidRecord:
         self.version = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the txid as :meth:`~txtopo.runtime.board.Board.txids` shows it."""
+        """Return the txid as :meth:`~txtopo.ui.board.Board.txids` shows it."""
         return {
             "txid": self.txid,
             "rows": self.rows,

@@ -1,4 +1,4 @@
-"""Notebook: what a notebook shows of a run, and :func:`watch`, which shows it live."""
+"""Runs: what a notebook shows of a run, and :func:`watch`, which shows it live."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from txtopo.clock import now
 from txtopo.errors import escaped
 
 if TYPE_CHECKING:
-    from txtopo.runtime.board import Board
     from txtopo.runtime.progress import Progress, ReliableProgress
+    from txtopo.runtime.watching import Figures
 
 # The next txids to commit stand above the last ones that are committed.
 TXIDS_LOOKED_AT = 200
@@ -29,7 +29,7 @@ _STEPS = ("processing", "processed", "committing", "ended")
 LINE_EVERY_S = 2.0
 
 
-def watch(board: Board, ended: Future[Any], seconds: float | None) -> None:
+def watch(board: Figures, ended: Future[Any], seconds: float | None) -> None:
     """Show a run until it ends or the time is up: live in a notebook, else as lines.
 
     In a notebook, an interrupt of the kernel ends the watching, not the run.
@@ -49,7 +49,7 @@ def watch(board: Board, ended: Future[Any], seconds: float | None) -> None:
         update()
 
 
-def run_html(board: Board) -> str:
+def run_html(board: Figures) -> str:
     """Return a run as HTML, as it is now."""
     facts = board.facts()
     shown = list(_batches(facts, board) if facts["trees"] is None else _trees(facts["trees"]))
@@ -119,7 +119,7 @@ def _head(facts: dict[str, Any]) -> str:
     )
 
 
-def _batches(facts: dict[str, Any], board: Board) -> Iterator[str]:
+def _batches(facts: dict[str, Any], board: Figures) -> Iterator[str]:
     txids = board.txids(TXIDS_LOOKED_AT)
     if not txids:
         return
@@ -153,7 +153,7 @@ def _trees(trees: dict[str, Any]) -> Iterator[str]:
     yield markup.table(columns, [[each[name] for name in columns] for each in trees["bolts"]])
 
 
-def _display(board: Board) -> Callable[[], None] | None:
+def _display(board: Figures) -> Callable[[], None] | None:
     """Return what shows the run anew in the output of this cell; None outside of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
@@ -164,7 +164,7 @@ def _display(board: Board) -> Callable[[], None] | None:
     return lambda: handle.update(notebook.HTML(run_html(board)))
 
 
-def _lines(board: Board) -> Callable[[], None]:
+def _lines(board: Figures) -> Callable[[], None]:
     """Return what prints a line if there is something new."""
     last = ""
 

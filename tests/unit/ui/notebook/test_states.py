@@ -20,8 +20,8 @@ from txtopo import (
 )
 from txtopo.plugins.stores import backing_map_factory, register_backend
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.state import notebook
 from txtopo.state.registry import State
+from txtopo.ui.notebook import states
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -103,7 +103,7 @@ def test_a_store_that_hangs_does_not_hang_the_notebook(monkeypatch: pytest.Monke
         raise ConnectionError("too late")
 
     register_backend("hanging", hanging)
-    monkeypatch.setattr(notebook, "LIMIT_S", 0.05)
+    monkeypatch.setattr(states, "LIMIT_S", 0.05)
     try:
         shown = open_state("hanging:store")._repr_html_()
     finally:

@@ -18,7 +18,6 @@ from tests.unit.runtime.test_log import SAMPLES
 from txtopo import BasicBolt, Config, FailedException, Fields, Restart, TopologyBuilder, Tuple
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
-from txtopo.runtime.board import Board
 from txtopo.runtime.progress import (
     AckerProgress,
     BatchCommitted,
@@ -42,6 +41,7 @@ from txtopo.spouts import MemorySpout
 from txtopo.state import open_state
 from txtopo.testing import Shared
 from txtopo.transactional_state.memory import MemoryEnsemble
+from txtopo.ui.board import Board
 
 
 class Clock:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from txtopo import clock as real_clock
 from txtopo.log_records import one_line, printable
 from txtopo.metadata import Json
-from txtopo.runtime.figures import PHASES, Histogram, Rates, Samples, percentiles, recent
+from txtopo.runtime.histogram import Histogram
 from txtopo.runtime.progress import (
     BatchCommitted,
     BatchesAbandoned,
@@ -43,11 +43,13 @@ from txtopo.runtime.progress import (
     TopologyListener,
     TreesFailed,
 )
-from txtopo.runtime.timeline import TXIDS_MAX, TxidTimeline
 from txtopo.state.registry import redacted_url
 from txtopo.transactional_state.store import this_process
+from txtopo.ui.figures import PHASES, Rates, Samples, percentiles, recent
+from txtopo.ui.timeline import TXIDS_MAX, TxidTimeline
 
 if TYPE_CHECKING:
+    from txtopo.runtime.watching import RunKind
     from txtopo.topology.graph import Graph
 
 FAILURES_MAX = 100
@@ -85,7 +87,7 @@ class Board(TopologyListener):
     def __init__(
         self,
         topology_id: str,
-        kind: str,
+        kind: RunKind,
         graph: Graph,
         clock: Callable[[], float] = real_clock.wall_clock,
     ) -> None:
@@ -139,7 +141,7 @@ class Board(TopologyListener):
         return self._id
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> RunKind:
         """``transactional`` or ``at-least-once``."""
         return self._kind
 

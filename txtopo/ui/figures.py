@@ -1,21 +1,13 @@
-"""Figures: the histograms, rates and samples of a :class:`~txtopo.runtime.board.Board`.
+"""Figures: the rates and samples of a :class:`~txtopo.ui.board.Board`.
 
 The board holds a lock around each call.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
-
-BUCKETS_S = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
-    *(0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
-)
-"""Upper bounds of the buckets of a histogram, in seconds."""
 
 PHASES = ("plan", "process", "wait", "commit")
 QUANTILES = {"p50_s": 50, "p99_s": 99}
@@ -34,30 +26,6 @@ _REST_S = 10.0
 
 Latency = tuple[float, float | None, float | None, float | None, float | None]
 """When a txid was committed, and how long each of :data:`PHASES` took."""
-
-
-@dataclass(slots=True)
-class Histogram:
-    """How often durations fell into each bucket.
-
-    Attributes:
-        buckets: Upper bounds of the buckets, in seconds; one more bucket has all longer ones.
-        counts: Number of durations in each bucket, not cumulative.
-        sum_s: Sum of all durations.
-    """
-
-    buckets: tuple[float, ...] = BUCKETS_S
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
-    sum_s: float = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Count a duration."""
-        self.counts[bisect_left(self.buckets, seconds)] += 1
-        self.sum_s += seconds
-
-    def copy(self) -> Histogram:
-        """Return a copy."""
-        return Histogram(self.buckets, list(self.counts), self.sum_s)
 
 
 class Rates:

@@ -1,0 +1,201 @@
+"""Watching: who watches a run. The runtime knows nobody; a watcher is registered.
+
+The runtime tells its listeners of each change (:mod:`txtopo.runtime.progress`), and keeps no
+figures. A :class:`Watcher` keeps them, and shows them to people: on a page, in a notebook, in the
+command line. :func:`watch_with` registers what makes a watcher, :func:`watcher_of` makes one for
+each run.
+
+A watcher is made before the run opens anything. So a watcher that cannot work, because its port is
+in use, is an error of the start, and nothing has run. If the start fails later, the watcher is
+closed. Then it is a listener like all others: what fails in it is logged and never ends the run.
+
+A listener that a user hands to ``start``, such as a progress bar, needs none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from txtopo.config import Config
+    from txtopo.metadata import Json
+    from txtopo.runtime.handle import RunHandle
+    from txtopo.runtime.histogram import Histogram
+    from txtopo.runtime.progress import TopologyListener
+    from txtopo.topology.graph import Graph
+    from txtopo.transactional_state.memory import MemoryEnsemble
+
+RunKind = Literal["transactional", "at-least-once"]
+
+
+class Figures(Protocol):
+    """The figures of one run, across its restarts: ``run.board``.
+
+    All methods may be called from any thread. They return plain JSON values. Units are in the
+    names: times (``…_at_s``) are seconds since 1970, durations (``…_s``) seconds. What is not known
+    is None.
+    """
+
+    @property
+    def topology(self) -> str:
+        """Id of the topology."""
+        ...
+
+    @property
+    def kind(self) -> RunKind:
+        """``transactional`` or ``at-least-once``."""
+        ...
+
+    @property
+    def page(self) -> str | None:
+        """Address of the run's own page, if it has one."""
+        ...
+
+    def summary(self) -> dict[str, Any]:
+        """Return the run in one row: status, last txid, rate, lag, last failure and so on."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return the summary and all other figures of now."""
+        ...
+
+    def txids(self, last: int = ...) -> list[dict[str, Any]]:
+        """Return the last txids with their attempts, the newest last: the timeline."""
+        ...
+
+    def failures(self, last: int = ...) -> list[dict[str, Any]]:
+        """Return the last failures, the newest last."""
+        ...
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return one sample for each ten seconds of the last hour, the newest last."""
+        ...
+
+    def changes(self, since: int) -> dict[str, Any]:
+        """Return what has changed since a version: facts, txids and failures.
+
+        Args:
+            since: The ``version`` of the last answer; 0 for all.
+        """
+        ...
+
+    @property
+    def histograms(self) -> dict[str, Histogram]:
+        """Durations of the phases, of the commit of each state, and of writes to ZooKeeper."""
+        ...
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """Totals since the start of the run, and what else only metrics show."""
+        ...
+
+
+class WatchedRun(Protocol):
+    """What a watcher reads of a run besides the changes; it may do so on any thread."""
+
+    @property
+    def status(self) -> str:
+        """The status in one word."""
+        ...
+
+    @property
+    def pace(self) -> dict[str, Json] | None:
+        """What limits batches now; None of an at-least-once topology."""
+        ...
+
+
+class Watcher(Protocol):
+    """Watches one run, across its restarts.
+
+    Who calls it: the start of the run, in the driver: ``__enter__``, :meth:`around`, :meth:`attach`
+    and :meth:`begin`. Then the run begins, and ``__exit__`` is called. A simulated run, which has
+    no page, calls :meth:`around` and :meth:`attach` only.
+    """
+
+    @property
+    def figures(self) -> Figures:
+        """The figures of the run."""
+        ...
+
+    def around(self, listeners: Sequence[TopologyListener]) -> list[TopologyListener]:
+        """Return all listeners of the run, in the order in which they are told of a change.
+
+        What keeps the figures comes before *listeners*, which may read them. What ends with the run
+        comes after *listeners*.
+        """
+        ...
+
+    def attach(self, run: WatchedRun) -> None:
+        """Take what the watcher reads of the run. Its handle exists from now on."""
+        ...
+
+    def begin(self, run: RunHandle[Any], ensemble: MemoryEnsemble | None) -> None:
+        """Show the run, which starts next.
+
+        Args:
+            run: Its handle.
+            ensemble: Its transactional state, if that is in memory.
+        """
+        ...
+
+    def show(self, ended: Future[Any], seconds: float | None) -> None:
+        """Show the run to the caller until it ends, or the time is up: ``run.watch()``.
+
+        Args:
+            ended: Done when the run has ended.
+            seconds: How long to show it at most; None for no limit.
+        """
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Free what the watcher has taken, if the start has failed."""
+        ...
+
+
+class WatcherFactory(Protocol):
+    """Makes the watcher of a run."""
+
+    def __call__(
+        self, graph: Graph, kind: RunKind, clock: Callable[[], float], config: Config | None
+    ) -> Watcher:
+        """Make it; see :func:`watcher_of`."""
+        ...
+
+
+# It belongs to the program, not to a run; txtopo/wings.py registers it.
+_factory: WatcherFactory | None = None
+
+
+def watch_with(factory: WatcherFactory) -> None:
+    """Register what makes the watchers of runs, in this process."""
+    global _factory
+    _factory = factory
+
+
+def watcher_of(
+    graph: Graph, kind: RunKind, clock: Callable[[], float], config: Config | None = None
+) -> Watcher:
+    """Return a watcher of a run that starts next.
+
+    Args:
+        graph: The topology.
+        kind: Its kind.
+        clock: Returns the seconds since 1970.
+        config: The settings, which say where to serve a page; None for a run without one.
+
+    Raises:
+        ConfigError: It cannot watch with these settings; nothing has run.
+    """
+    assert _factory is not None, "nothing is registered that watches runs"
+    return _factory(graph, kind, clock, config)

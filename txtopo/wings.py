@@ -1,0 +1,36 @@
+"""Wings: registers with the core who watches its runs, and who shows its values in a notebook.
+
+The core imports no wing. ``txtopo/__init__.py`` imports this module, in each process; it loads a
+wing when the core first asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from txtopo.notebook import show_with
+from txtopo.runtime.watching import watch_with
+
+if TYPE_CHECKING:
+    from txtopo.config import Config
+    from txtopo.runtime.watching import RunKind, Watcher
+    from txtopo.topology.graph import Graph
+
+
+def _watcher(
+    graph: Graph, kind: RunKind, clock: Callable[[], float], config: Config | None
+) -> Watcher:
+    from txtopo.ui.run_watcher import RunWatcher
+
+    return RunWatcher(graph, kind, clock, config)
+
+
+def _html(value: object) -> str:
+    from txtopo.ui.notebook.values import html
+
+    return html(value)
+
+
+watch_with(_watcher)
+show_with(_html)
