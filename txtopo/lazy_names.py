@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, str]
+    package: str, names: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package.
 
     Args:
         package: Name of the package.
-        homes: The module of each name.
+        names: The names that come from each module.
     """
+    homes = {name: module for module, those in names.items() for name in those}
 
     def getattr_of(name: str) -> object:
         if name not in homes:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from txtopo.bolts.kafka import KafkaSink
 
 _LAZY = {
-    "KafkaSink": "txtopo.bolts.kafka",
+    "txtopo.bolts.kafka": ("KafkaSink",),
 }
 
 __all__ = [

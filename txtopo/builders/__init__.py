@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from txtopo.builders.from_yaml import topology_from_yaml
 
 _LAZY = {
-    "ReliableTopology": "txtopo.builders.at_least_once",
-    "TopologyBuilder": "txtopo.builders.at_least_once",
-    "topology_from_yaml": "txtopo.builders.from_yaml",
+    "txtopo.builders.at_least_once": ("ReliableTopology", "TopologyBuilder"),
+    "txtopo.builders.from_yaml": ("topology_from_yaml",),
 }
 
 __all__ = [

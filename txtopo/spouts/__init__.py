@@ -24,24 +24,23 @@ if TYPE_CHECKING:
     from txtopo.spouts.spout import StreamSpout
 
 _LAZY = {
-    "ClockTransactionalSpout": "txtopo.spouts.clock",
-    "DataFrameTransactionalSpout": "txtopo.spouts.dataframe",
-    "DataSourceSpout": "txtopo.spouts.datasource",
-    "DeltaDataFrameSpout": "txtopo.spouts.delta",
-    "DeltaTransactionalSpout": "txtopo.spouts.delta",
-    "FileSpout": "txtopo.spouts.files.spout",
-    "FilesTransactionalSpout": "txtopo.spouts.files",
-    "KafkaOpaqueSpout": "txtopo.spouts.kafka",
-    "KafkaSpout": "txtopo.spouts.kafka",
-    "KafkaTransactionalSpout": "txtopo.spouts.kafka",
-    "MemorySpout": "txtopo.spouts.memory",
-    "MemoryTransactionalSpout": "txtopo.spouts.memory",
-    "OpaqueMemoryTransactionalSpout": "txtopo.spouts.memory",
-    "Outage": "txtopo.spouts.memory",
-    "QueryTransactionalSpout": "txtopo.spouts.query",
-    "QueueSpout": "txtopo.spouts.rabbitmq",
-    "Recut": "txtopo.spouts.memory",
-    "StreamSpout": "txtopo.spouts.spout",
+    "txtopo.spouts.clock": ("ClockTransactionalSpout",),
+    "txtopo.spouts.dataframe": ("DataFrameTransactionalSpout",),
+    "txtopo.spouts.datasource": ("DataSourceSpout",),
+    "txtopo.spouts.delta": ("DeltaDataFrameSpout", "DeltaTransactionalSpout"),
+    "txtopo.spouts.files": ("FilesTransactionalSpout",),
+    "txtopo.spouts.files.spout": ("FileSpout",),
+    "txtopo.spouts.kafka": ("KafkaOpaqueSpout", "KafkaSpout", "KafkaTransactionalSpout"),
+    "txtopo.spouts.memory": (
+        "MemorySpout",
+        "MemoryTransactionalSpout",
+        "OpaqueMemoryTransactionalSpout",
+        "Outage",
+        "Recut",
+    ),
+    "txtopo.spouts.query": ("QueryTransactionalSpout",),
+    "txtopo.spouts.rabbitmq": ("QueueSpout",),
+    "txtopo.spouts.spout": ("StreamSpout",),
 }
 
 __all__ = [
