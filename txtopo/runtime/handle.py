@@ -16,10 +16,9 @@ from types import FrameType
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from txtopo.errors import StateUsageError
-from txtopo.metadata import Json
 from txtopo.notebook import html_of
 from txtopo.runtime.progress import Progress, ReliableProgress, TopologyEvent, TopologyListener
-from txtopo.runtime.watching import Figures, Watcher
+from txtopo.runtime.watching import Figures, WatchedRun, Watcher
 
 RECENT_PROGRESS_MAX = 100
 
@@ -353,18 +352,8 @@ def resolve(future: Future[None], error: Exception | None) -> None:
             future.set_result(None)
 
 
-class RunDriver(Protocol):
+class RunDriver(WatchedRun, Protocol):
     """The methods of a driver that a handle calls."""
-
-    @property
-    def status(self) -> str:
-        """The status in one word."""
-        ...
-
-    @property
-    def pace(self) -> dict[str, Json] | None:
-        """What limits batches now; None of an at-least-once topology."""
-        ...
 
     @property
     def ended(self) -> Future[Exception | None]:

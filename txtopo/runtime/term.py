@@ -177,8 +177,8 @@ class LeaderTerm:
         self._actions: deque[Action] = deque()
         self._writing = self._stopping = self._gathers = False
         self._asks_again = False
-        """Whether the spout is asked once more at once if the answer that is due is that it has
-        nothing: it may have looked before somebody began to wait, or before a commit."""
+        """Whether to ask the spout again as soon as it answers that it has nothing: it may have
+        looked before somebody began to wait, or before a commit."""
         self._committing: _Commit | None = None
         self._asked_s = 0.0
         self._writes_s: deque[float] = deque(maxlen=WRITES_MAX)
@@ -192,9 +192,13 @@ class LeaderTerm:
 
         A term that is over is not at rest: what it has dropped is up to the next one.
         """
-        asked = self.coordinator.unplanned.phase is Phase.PLANNING
-        busy = self.coordinator.transactions or self._actions or self._writing or asked
+        busy = self.coordinator.transactions or self._actions or self._writing or self._is_asking
         return not (self.over or busy)
+
+    @property
+    def _is_asking(self) -> bool:
+        """Whether the spout has been asked for a batch and has not answered."""
+        return self.coordinator.unplanned.phase is Phase.PLANNING
 
     def start(self) -> None:
         """Do the first actions of the coordinator."""
@@ -227,7 +231,7 @@ class LeaderTerm:
 
     def ask_soon(self) -> None:
         """Ask a spout that was not ready again now. One that is being asked is not slow yet."""
-        if self.coordinator.unplanned.phase is Phase.PLANNING:
+        if self._is_asking:
             self._asks_again = True
         else:
             self.handle(Tick())
@@ -574,8 +578,7 @@ class LeaderTerm:
         self._writes_s.clear()
         self._expiry.committed(attempts[0].txid, attempts[-1].txid, report.expires)
         self.handle(Committed(tuple(attempts)))
-        planning = self.coordinator.unplanned.phase is Phase.PLANNING
-        if self._gathers or planning:  # the spout may wait, or have waited, for this commit
+        if self._gathers or self._is_asking:  # the spout may have looked before it
             self.ask_soon()
         for result, each in zip(results, report.committed, strict=True):
             last = result is results[-1]
