@@ -5,11 +5,11 @@ Every spout and bolt returns its :class:`Traits` from the property ``traits``, w
 neither the classes of spouts and bolts nor any of their attributes. So a new source or sink says
 what is special about it in its own file.
 
-A class of a user's does not make this record. It sets the attributes that its base class declares
+The class of a user does not make this record. It sets the attributes that its base class declares
 (``needs_planned_time``, ``client_modules``, ``repeatable`` and ``takes_from``), from which the
 base class makes it. A spout or bolt that is derived from none of our classes has the defaults.
 
-The record is made anew whenever it is asked for, and it follows from the prototype alone.
+The record is made again each time it is asked for, and it follows from the prototype alone.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Traits:
         emitter_writes_nowhere_else: Whether the ``commit`` of its emitters was declared to write
             nowhere else before an emitter is open; None if nothing was declared. Set by
             ``DataSourceSpout``; read by :mod:`txtopo.topology.elsewhere`.
-        state: The state that it keeps of its own accord, which is named after the component; None
-            for the states that are declared with ``with_state``. Set by a sink; read by the checks.
+        state: The state that it brings with it, which is named after the component; None if its
+            states are declared with ``with_state``. Set by a sink; read by the checks.
         reads_states: Whether the code in it may read its states. Where it does not, a
             transactional state does not stand against committing a group. Set to False by sinks
             and by ``PersistentAggregate``; read by :mod:`txtopo.stages.groups`.

@@ -95,7 +95,7 @@ def start_topology(
         ensemble = ensemble or own_ensemble(graph.id)
     with watcher_of(graph, "transactional", clock, config) as watcher:
         session, config = _session_and_carrier(spark, graph, config)
-        told = watcher.around([recent, *listeners])
+        told = watcher.all_listeners([recent, *listeners])
         summary = watcher.figures.summary
         opening = partial(_open, graph, config, session, ensemble=ensemble, summary=summary)
         driver: StartableDriver

@@ -1,4 +1,4 @@
-"""Watching: who watches a run. The runtime knows nobody; a watcher is registered.
+"""Watching: who watches a run. The runtime imports no watcher; one is registered with it.
 
 The runtime tells its listeners of each change (:mod:`txtopo.runtime.progress`), and keeps no
 figures. A :class:`Watcher` keeps them, and shows them to people: on a page, in a notebook, in the
@@ -111,9 +111,9 @@ class WatchedRun(Protocol):
 class Watcher(Protocol):
     """Watches one run, across its restarts.
 
-    Who calls it: the start of the run, in the driver: ``__enter__``, :meth:`around`, :meth:`attach`
-    and :meth:`begin`. Then the run begins, and ``__exit__`` is called. A simulated run, which has
-    no page, calls :meth:`around` and :meth:`attach` only.
+    The start of the run calls it, in the driver: ``__enter__``, :meth:`all_listeners`,
+    :meth:`attach` and :meth:`begin`. Then the run begins, and ``__exit__`` is called. A simulated
+    run, which has no page, calls :meth:`all_listeners` and :meth:`attach` only.
     """
 
     @property
@@ -121,7 +121,7 @@ class Watcher(Protocol):
         """The figures of the run."""
         ...
 
-    def around(self, listeners: Sequence[TopologyListener]) -> list[TopologyListener]:
+    def all_listeners(self, listeners: Sequence[TopologyListener]) -> list[TopologyListener]:
         """Return all listeners of the run, in the order in which they are told of a change.
 
         What keeps the figures comes before *listeners*, which may read them. What ends with the run

@@ -282,7 +282,7 @@ class Watermarks(BatchBolt, Committer):
 
     @property
     def traits(self) -> Traits:
-        """The watermarks that it keeps, without which no table below it may go on."""
+        """The watermarks that it keeps; no table below it may continue without them."""
         of = {", ".join(sorted(time.sources)): None for time in self._wanted.values()}
         return replace(
             super().traits,

@@ -102,7 +102,7 @@ def check_inputs(component: Component, components: Mapping[str, Component]) -> N
 
 
 def with_own_state(component: Component, components: Mapping[str, Component]) -> Component:
-    """Return a bolt that keeps a state of its own accord with that, and others unchanged.
+    """Return a component whose bolt brings a state with that state, and others unchanged.
 
     The columns of the state of a PersistentAggregate follow from the fields of its inputs.
 

@@ -156,7 +156,7 @@ def fingerprint(graph: Graph) -> dict[str, Json]:
 
 
 _BUFFERED = "buffered rows"
-"""What has a place of its own in a fingerprint beside the rows."""
+"""What a fingerprint calls the rows that a join has packed into a column of its first state."""
 
 
 def _meanings(component: Component) -> dict[str, Meaning]:

@@ -1,4 +1,4 @@
-"""RunWatcher: what each run has for people: its board, and its page if a port is given."""
+"""RunWatcher: shows a run to people by its board, and on its page if a port is given."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RunWatcher:
         """The board of the run."""
         return self._board
 
-    def around(self, listeners: Sequence[TopologyListener]) -> list[TopologyListener]:
+    def all_listeners(self, listeners: Sequence[TopologyListener]) -> list[TopologyListener]:
         """Return the board, then *listeners*, then the page, which ends with the run."""
         pages = [] if self._page is None else [self._page]
         return [self._board, *listeners, *pages]

@@ -177,7 +177,7 @@ def test_what_a_dead_coordinator_left_open_of_a_group_is_written_once(kafka: Kaf
 def test_the_records_of_the_txids_of_a_group_are_all_written_in_order(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first commit waits until others are processed: two may wait for a third one of theirs."""
+    """The first commit waits for seven batches: the last two may wait for a third of their run."""
     log, ensemble, changes = Log(kafka, partitions=1), MemoryEnsemble(), Changes()
     words = [[f"w{at}"] for at in range(18)]
     commit, processed = PublishedRecords.commit, threading.Event()

@@ -57,7 +57,7 @@ def is_alone(last: LastBatch) -> bool:
 
 
 def was_alone(last: LastBatch) -> bool:
-    """Look for records first, and answer when the batch of before is committed."""
+    """Look for records first, and answer when the previous batch is committed."""
     return last.pending == 0 or not commits.acquire(timeout=LIMIT_S)
 
 

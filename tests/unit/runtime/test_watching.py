@@ -40,9 +40,13 @@ class NotingWatcher(RunWatcher):
         self.calls: list[str] = []
         self.heard: list[tuple[str, str]] = []
 
-    def around(self, listeners: Sequence[TopologyListener]) -> list[TopologyListener]:
+    def all_listeners(self, listeners: Sequence[TopologyListener]) -> list[TopologyListener]:
         self.calls.append("around")
-        return [Ear("first", self.heard), *super().around(listeners), Ear("last", self.heard)]
+        return [
+            Ear("first", self.heard),
+            *super().all_listeners(listeners),
+            Ear("last", self.heard),
+        ]
 
     def attach(self, run: watching.WatchedRun) -> None:
         self.calls.append(f"attach to what is {run.status}")

@@ -84,7 +84,7 @@ def start_reliable(
     if config.names_zookeeper and config.zookeeper == "memory":
         ensemble = ensemble or own_ensemble(graph.id)
     with watcher_of(graph, "at-least-once", wall_clock, config) as watcher:
-        told = watcher.around([recent, *listeners])
+        told = watcher.all_listeners([recent, *listeners])
         driver = _driver(
             _opening(graph, config, session, ensemble, watcher), graph.id, told, active, restart
         )
@@ -197,7 +197,7 @@ def start_local(
     recent = RecentProgress(Progressed)
     watcher = watcher_of(graph, "at-least-once", scheduler.wall_clock)
     context = ReliableContext(program, config, slots, scheduler)
-    driver = ReliableDriver(context, watcher.around([recent, *listeners]), active=active)
+    driver = ReliableDriver(context, watcher.all_listeners([recent, *listeners]), active=active)
     run = ReliableRun(graph.id, driver, recent, watcher)
     driver.start()
     return Opened(run, driver, slots)
