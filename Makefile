@@ -135,7 +135,7 @@ faults: java services $(READY)  ## a crash at every point, two coordinators in e
 	$(PYTHON) -m tests.faults.simulated.crash_points
 	$(PYTHON) -m tests.faults.processes.campaign --kills $(KILLS) $(ARGS)
 
-rows: java services jars-try $(READY)  ## the tests of the 58 rows of the fault matrix; writes docs/reference/faults.md
+rows: java services jars-try $(READY)  ## the tests of the 57 rows of the fault matrix; writes docs/reference/faults.md
 	$(PYTHON) -m tests.faults.matrix $(ARGS)
 
 servers: java services kafka $(READY)  ## ZooKeeper, Kafka and PostgreSQL on their usual ports, for the tutorial

@@ -157,7 +157,7 @@ class SqlBackend(StateBackend):
             columns = self._dialect.columns
             txid = expiring(self._locked_ledger(connection), self.claimant, before_txid)
             # A row of a user's own table from before the first txid has none, and stays.
-            wanted = [self._dialect.in_range(connection, None, up_to), columns.txid < txid]
+            wanted = [self._dialect.in_range(None, up_to), columns.txid < txid]
             if columns.opaque:
                 wanted.append(sa.not_(columns.deleted))
             return self._dialect.expire(connection, sa.and_(*wanted), _EXPIRED_AT_ONCE)
@@ -401,7 +401,7 @@ class SqlSnapshot(Snapshot):
         self, table: StateTable, above: Any, up_to: Any, txid: int
     ) -> Iterator[tuple[Key, Row]]:
         """Yield the rows in a range, and what *txid* wrote, as ``Snapshot.between`` says."""
-        wanted = self._dialect.in_range(self._connection, above, up_to)
+        wanted = self._dialect.in_range(above, up_to)
         columns = self._dialect.columns
         if columns.opaque and self._ledger is not None and self._ledger.txid >= txid:
             # Only in a redo, for which a look at every row will do.
@@ -413,7 +413,7 @@ class SqlSnapshot(Snapshot):
         left = iter(prefixes)
         while given := list(islice(left, self._dialect.keys_at_once)):
             fields = list(self._dialect.state.key)[: len(given[0])]
-            encoded = self._dialect.encoded(self._connection, fields, given)
+            encoded = self._dialect.encoded(fields, given)
             yield from self._rows(self._fetched(self._run(self._dialect.starting(encoded))))
 
     def items(self) -> Iterator[tuple[Key, Row]]:

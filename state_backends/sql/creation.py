@@ -30,6 +30,7 @@ from state_backends.sql.name_clashes import check_ledger_name, check_objects, ch
 from state_backends.sql.names import LEDGER, RANGE_INDEX
 from txtopo.errors import SchemaDrift
 from txtopo.plugins.stores import (
+    LEDGER_SCHEMA,
     StateTable,
     declaration,
     listed_states,
@@ -61,14 +62,15 @@ def create_tables(
     dialect.check(dialect.state)
     with dialect.creating(connection):
         check_ledger_name(connection, dialect, label)
-        _make_ledger(connection, dialect)
+        if not sa.inspect(connection).has_table(LEDGER):
+            dialect.ledger.create(connection)
         ledger, state = dialect.ledger, dialect.state
         row = connection.execute(sa.select(ledger).where(ledger.c.state == state.name)).first()
         if row is not None and is_to_change(connection, row._mapping["declaration"]):
             return  # the next claim changes the table, if it may
         held = ledger_of(row)
         txid, known = 0 if held is None else held.txid, row is not None
-        check_other_states(connection, dialect, label, known=known)
+        check_other_states(connection, dialect, label)
         there, missing = True, []
         if state.origin == "made":
             retired = () if row is None else retired_of(row._mapping["declaration"])
@@ -81,17 +83,6 @@ def create_tables(
         if not there:
             dialect.columns.table.create(connection)
         _complete(connection, dialect, label, txid)
-
-
-def _make_ledger(connection: sa.Connection, dialect: SqlDialect) -> None:
-    """Make the ledger table, or add the columns of schema 2; its next claim fills each row."""
-    if not sa.inspect(connection).has_table(LEDGER):
-        dialect.ledger.create(connection)
-        return
-    there = {column["name"] for column in sa.inspect(connection).get_columns(LEDGER)}
-    lacking = [column for column in dialect.ledger.columns if column.name not in there]
-    for statement in added_columns(connection, dialect.ledger, lacking):
-        connection.exec_driver_sql(statement)
 
 
 def stored_states(connection: sa.Connection, dialect: SqlDialect) -> tuple[StateTable, ...]:
@@ -129,8 +120,6 @@ def _made(
         )
     if there:
         _check_flaw(connection, dialect, label)
-        if dialect.bring_up(connection, label):
-            replace_view(connection, dialect)
         check_columns(connection, dialect, label, retired)
     return there
 
@@ -182,7 +171,7 @@ def _register(connection: sa.Connection, dialect: SqlDialect, *, known: bool) ->
             "txid": 0,
             "writer_epoch": 0,
             "attempt": 0,
-            "schema_version": dialect.schema_version,
+            "schema_version": LEDGER_SCHEMA,
             "declaration": declaration(dialect.state),
         }
         connection.execute(sa.insert(dialect.ledger).values(row))

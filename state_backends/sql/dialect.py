@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -71,9 +71,6 @@ class SqlDialect(ABC):
 
     driver_errors: tuple[type[Exception], ...] = ()
     """The exceptions of the driver, where it is used without SQLAlchemy."""
-
-    schema_version: int = LEDGER_SCHEMA
-    """The schema of the row that the state has in the ledger's table."""
 
     @property
     def redone(self) -> bool:
@@ -150,10 +147,6 @@ class SqlDialect(ABC):
     def flaw(self, connection: sa.Connection) -> str | None:
         """Return why the existing table cannot be used, whatever its columns are, or None."""
 
-    def bring_up(self, connection: sa.Connection, label: str) -> bool:
-        """Bring the table of an earlier version up, and return whether it was of one."""
-        return False
-
     def shown(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         """Return what the view shows of a column, under the name of the column."""
         return column
@@ -211,9 +204,7 @@ class SqlDialect(ABC):
     def close(self) -> None:  # noqa: B027 - a hook
         """Wait for work beside the commits. The default does nothing."""
 
-    def encoded(
-        self, connection: sa.Connection, fields: Sequence[Field], rows: Sequence[Key]
-    ) -> Sequence[Key]:
+    def encoded(self, fields: Sequence[Field], rows: Sequence[Key]) -> Sequence[Key]:
         """Return rows of these fields, such as keys, as parameters of a query."""
         return rows
 
@@ -234,14 +225,14 @@ class SqlDialect(ABC):
         assert self.state.range_by is not None
         return self.columns.table.c[self.state.range_by]
 
-    def in_range(self, connection: sa.Connection, above: Any, up_to: Any) -> sa.ColumnElement[bool]:
+    def in_range(self, above: Any, up_to: Any) -> sa.ColumnElement[bool]:
         """Return the condition that the range column is above the one end and up to the other."""
         fields, column = (*self.state.key, *self.state.value), self.range_column
         ends = [each for each in fields if each.name == self.state.range_by]
         found: list[sa.ColumnElement[bool]] = [column.is_not(None)]
         for end, compare in ((above, column.__gt__), (up_to, column.__le__)):
             if end is not None:
-                ((value,),) = self.encoded(connection, ends, [(end,)])
+                ((value,),) = self.encoded(ends, [(end,)])
                 found.append(compare(value))
         return sa.and_(*found)
 
@@ -294,22 +285,6 @@ def undo_statements(
         sa.update(table).where(tagged, columns.prev_txid.is_not(None)).values(restored),
     ]
 
-
-SCALED_SCHEMA = 3
-"""Schema of a row in the ledger's table, if the state has decimals that are whole numbers of their
-last digit (SQLite). All other rows have the schema of their ledger, which the next claim raises."""
-
-LEDGER_COLUMNS_2 = (
-    "component",
-    "state_name",
-    "ensemble",
-    "first_txid",
-    "attempts",
-    "term",
-    "writer_term",
-    "witness",
-)
-"""Columns that schema 2 added; NULL in rows of schema 1."""
 
 _NO = sa.false()
 
@@ -428,21 +403,22 @@ def ledger_table(
         sa.Column("attempt", whole, nullable=False),
         sa.Column("schema_version", whole, nullable=False),
         sa.Column("declaration", text, nullable=False),
-        *(
-            sa.Column(column, whole if column == "first_txid" else text)
-            for column in LEDGER_COLUMNS_2
-        ),
+        # Like the topology, NULL until the first claim.
+        sa.Column("component", text),
+        sa.Column("state_name", text),
+        sa.Column("ensemble", text),
+        sa.Column("first_txid", whole),
+        sa.Column("attempts", text),
+        sa.Column("term", text),
+        sa.Column("writer_term", text),
+        sa.Column("witness", text),
         **options,
     )
 
 
 def ledger_row(table: sa.Table, state: str) -> sa.Select[Any]:
-    """Return the query for the row of a state.
-
-    It selects all existing columns: a table of schema 1 lacks some until ``create()`` adds them,
-    and is read before that.
-    """
-    return sa.select(sa.text("*")).select_from(table).where(table.c.state == state)
+    """Return the query for the row of a state."""
+    return sa.select(table).where(table.c.state == state)
 
 
 class LedgerRow:
@@ -453,7 +429,7 @@ class LedgerRow:
     """
 
     def __init__(self, dialect: SqlDialect) -> None:
-        table, self._schema_version = dialect.ledger, dialect.schema_version
+        table = dialect.ledger
         own = table.c.state == dialect.state.name
         self._locked = ledger_row(table, dialect.state.name).with_for_update()
         values = [column for column in table.c if column.name not in ("state", "declaration")]
@@ -476,8 +452,7 @@ class LedgerRow:
         return connection.execute(self._replace, values).rowcount == 1
 
     def _named(self, part: str, ledger: Ledger) -> dict[str, Any]:
-        values = ledger_values(ledger, self._schema_version)
-        return {f"{part}_{name}": value for name, value in values.items()}
+        return {f"{part}_{name}": value for name, value in ledger_values(ledger).items()}
 
 
 def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:
@@ -489,42 +464,40 @@ def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:
     if row is None:
         return None
     found = row._mapping
-    if found["schema_version"] > SCALED_SCHEMA:
+    if found["schema_version"] > LEDGER_SCHEMA:
         raise SchemaVersionError(
             f"the ledger of state {found['state']!r} has schema version {found['schema_version']}; "
-            f"expected at most {SCALED_SCHEMA}; a newer txtopo wrote it; upgrade this one",
+            f"expected at most {LEDGER_SCHEMA}; a newer txtopo wrote it; upgrade this one",
             state=found["state"],
         )
     if found["topology"] is None:
         return None
-    names = ("topology", "epoch", "txid", "writer_epoch", "attempt")
-    ledger = Ledger(*(found[name] for name in names))
-    # A ledger of schema 1, which a row of a later schema keeps until the next claim.
-    if found.get("attempts") is None:
-        return ledger
-    return replace(
-        ledger,
+    return Ledger(
+        found["topology"],
+        found["epoch"],
+        found["txid"],
+        found["writer_epoch"],
+        found["attempt"],
         component=found["component"],
         state=found["state_name"],
         ensemble=found["ensemble"],
         first_txid=found["first_txid"],
         attempts=json.loads(found["attempts"]),
-        term=found.get("term") or "",
-        writer_term=found.get("writer_term") or "",
-        witness=found.get("witness") or "",
-        schema=LEDGER_SCHEMA,
+        term=found["term"],
+        writer_term=found["writer_term"],
+        witness=found["witness"],
     )
 
 
-def ledger_values(ledger: Ledger, schema_version: int) -> dict[str, Any]:
-    """Return a ledger as values of the columns of its row, which has this schema."""
+def ledger_values(ledger: Ledger) -> dict[str, Any]:
+    """Return a ledger as values of the columns of its row."""
     return {
         "topology": ledger.topology,
         "epoch": ledger.epoch,
         "txid": ledger.txid,
         "writer_epoch": ledger.writer_epoch,
         "attempt": ledger.attempt,
-        "schema_version": schema_version,
+        "schema_version": ledger.schema,
         "component": ledger.component,
         "state_name": ledger.state,
         "ensemble": ledger.ensemble,

@@ -326,9 +326,7 @@ class MariadbDialect(SqlDialect):
             columns = [column.to_pylist() for column in partials.columns]
             self._write(connection, (statements.merge,), list(zip(*columns, strict=True)), txid)
 
-    def encoded(
-        self, connection: sa.Connection, fields: Sequence[Field], rows: Sequence[Key]
-    ) -> Sequence[Key]:
+    def encoded(self, fields: Sequence[Field], rows: Sequence[Key]) -> Sequence[Key]:
         """Return rows of these fields, such as keys, as parameters of a query."""
         return [tuple(parameter(*pair) for pair in zip(fields, row, strict=True)) for row in rows]
 

@@ -4,8 +4,8 @@ A table in the place of a state's bookkeeping would be overwritten, or would end
 error of the database. So both names are reported here, before anything is made, whichever came
 first. Other states are found in the ledger, other objects in the database itself.
 
-A state that the ledger lists goes on without its view: earlier versions made none if its name was
-taken, and nobody writes to a view.
+A state that the ledger lists continues without its view, and with whatever has been put in its
+place: nobody writes to a view.
 """
 
 from __future__ import annotations
@@ -36,16 +36,13 @@ def check_ledger_name(connection: sa.Connection, dialect: SqlDialect, label: str
             )
 
 
-def check_other_states(
-    connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool
-) -> None:
+def check_other_states(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
     """Check that no other state in the ledger uses a name of this one.
 
     Args:
         connection: In the transaction that makes the state.
         dialect: The dialect of the state.
         label: The state and its store, for messages.
-        known: Whether the ledger lists the state.
 
     Raises:
         SchemaDrift: One does; the message names both states and each one's use of the name.
@@ -60,8 +57,6 @@ def check_other_states(
             if fold(name) not in mine:
                 continue
             ours, our_use = mine[fold(name)]
-            if known and VIEW in (our_use, use):
-                continue
             raise SchemaDrift(
                 f"{label} clashes with state {other!r} of the same database: {ours!r} is {our_use} "
                 f"of the one, and {name!r} is {use} of the other; expected names that the database "

@@ -37,10 +37,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
 from state_backends.sql.dialect import (
-    SCALED_SCHEMA,
     SqlDialect,
     StateColumns,
-    decimal_text,
     encoded_column,
     ledger_table,
     state_columns,
@@ -59,12 +57,9 @@ from state_backends.sql.queries import BYTES_MAX
 from state_backends.sql.sqlite_decimals import (
     ScaledDecimal,
     add_checks,
-    bring_up,
     check_decimals,
     decimal_column,
     encoded_decimals,
-    keys_are_text,
-    made_earlier,
     shown_decimal,
     text_decimal,
 )
@@ -153,8 +148,6 @@ class SqliteDialect(SqlDialect):
         self.columns = state_columns(state, column_type, **options)
         if state.origin == "made":
             add_checks(self.columns)
-        if any(isinstance(column.type, ScaledDecimal) for column in self.columns.table.columns):
-            self.schema_version = SCALED_SCHEMA
         self.ledger = ledger_table(column_type, **options)
         self._put = put_statement(self.columns)
         self._delete = delete_statement(self.columns)
@@ -281,8 +274,8 @@ class SqliteDialect(SqlDialect):
         theirs = self.state.origin != "made"
         if theirs and (wrong := text_decimal(connection, self)) is not None:
             return (
-                f"its column {wrong!r} is TEXT, as decimals were in earlier versions; expected "
-                "INTEGER, whole numbers of the last digit: 9.10 in a decimal(10,2) is 910"
+                f"its column {wrong!r} is TEXT; expected INTEGER, whole numbers of the last digit: "
+                "9.10 in a decimal(10,2) is 910"
             )
         for column in self.columns.keys if theirs else ():
             first = sa.select(column.label("k")).where(sa.false())
@@ -291,13 +284,6 @@ class SqliteDialect(SqlDialect):
             if any(equal for (equal,) in connection.exec_driver_sql(probe)):
                 return f"it compares its key {column.name!r} so that 'a' equals 'A' or 'a '"
         return None
-
-    def bring_up(self, connection: sa.Connection, label: str) -> bool:
-        """Turn the text of decimals into whole numbers, in a table of an earlier version."""
-        if not made_earlier(connection, self):
-            return False
-        bring_up(connection, self, label)
-        return True
 
     def shown(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         """Return what the view shows of a column: a decimal as the number that it is."""
@@ -359,15 +345,10 @@ class SqliteDialect(SqlDialect):
             columns = [column.to_pylist() for column in partials.columns if partials.num_rows]
             self._run(connection, self._merge, columns, txid)
 
-    def encoded(
-        self, connection: sa.Connection, fields: Sequence[Field], rows: Sequence[Key]
-    ) -> list[Key]:
+    def encoded(self, fields: Sequence[Field], rows: Sequence[Key]) -> list[Key]:
         """Return rows of these fields, such as keys, as SQLite stores them."""
-        earlier = keys_are_text(connection, self.columns.keys)
         columns = [
-            [decimal_text(part) for part in column]
-            if earlier and field.type.startswith("decimal")
-            else encode(field, list(column))
+            encode(field, list(column))
             for field, column in zip(fields, zip(*rows, strict=True), strict=True)
         ]
         return list(zip(*columns, strict=True))

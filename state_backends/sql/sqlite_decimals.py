@@ -1,4 +1,4 @@
-"""Decimals in SQLite: whole numbers of their last digit; in tables of earlier versions, text.
+"""Decimals in SQLite: whole numbers of their last digit.
 
 SQLite has no decimals. A ``decimal(10,2)`` is kept as a whole number of hundredths in an INTEGER
 column, so plain SQL compares, sorts and sums it exactly. 64 bits hold 18 digits. The view shows the
@@ -12,24 +12,18 @@ Rules
 2. The type of a sum is ``decimal(38,…)`` whatever it adds. Its column takes 18 digits, and a batch
    that brings it beyond them is refused whole, by a CHECK of the table. The names of the CHECKs
    tell where the points are.
-3. Schema 3 of a row of the ledger says that the decimals of its state are whole numbers. Versions
-   that would take hundredths for units refuse such a row, readers and writers alike.
-4. A table of an earlier version has text in these columns, and is read as it is. Opening the state
-   to write makes it anew, in the transaction that checks the tables: a crash leaves the one table
-   or the other. A user's own table is not touched; it is refused.
 """
 
 from __future__ import annotations
 
 import decimal
-from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
 
-from state_backends.sql.dialect import SCALED_SCHEMA, SqlDialect, StateColumns
-from txtopo.errors import SchemaDrift, TopologyError, ValueRefusedError
+from state_backends.sql.dialect import SqlDialect, StateColumns
+from txtopo.errors import TopologyError, ValueRefusedError
 from txtopo.plugins.stores import Aggregate, Field, StateTable
 
 DIGITS = 18
@@ -39,8 +33,6 @@ DIGITS = 18
 _EXACT = decimal.Context(prec=76, traps=[decimal.Inexact, decimal.InvalidOperation])
 
 _NO_FIT = (decimal.DecimalException, OverflowError, ValueError)
-
-_ROWS_AT_A_TIME = 10_000
 
 
 class ScaledDecimal(sa.types.TypeDecorator[int]):
@@ -75,10 +67,8 @@ class ScaledDecimal(sa.types.TypeDecorator[int]):
             raise OverflowError
         return whole
 
-    def number(self, kept: int | str) -> decimal.Decimal:
-        """Return the number that is kept, by an earlier version as text."""
-        if isinstance(kept, str):
-            return decimal.Decimal(kept)
+    def number(self, kept: int) -> decimal.Decimal:
+        """Return the number that is kept."""
         return _EXACT.scaleb(decimal.Decimal(kept), -self.scale)
 
 
@@ -156,86 +146,9 @@ def shown_decimal(column: sa.ColumnElement[Any], kind: ScaledDecimal) -> sa.Colu
     return column.op("/")(sa.literal_column(f"1e{kind.scale}"))
 
 
-def keys_are_text(connection: sa.Connection, keys: Sequence[sa.Column[Any]]) -> bool:
-    """Return whether the decimals in the keys of a table are text, as in an earlier version."""
-    first = next(filter(_is_decimal, keys), None)
-    if first is None:
-        return False
-    found = connection.execute(sa.select(sa.func.typeof(first)).limit(1)).scalar()
-    return bool(found == "text")
-
-
 def text_decimal(connection: sa.Connection, dialect: SqlDialect) -> str | None:
-    """Return the name of a column that is text, as in earlier versions, and should be a decimal."""
-    types = _types(connection, dialect)
-    decimals = filter(_is_decimal, dialect.columns.table.columns)
-    return next((one.name for one in decimals if types.get(one.name) == "TEXT"), None)
-
-
-def made_earlier(connection: sa.Connection, dialect: SqlDialect) -> bool:
-    """Return whether the decimals of a table are text, and the rest is as its state declares."""
-    columns = dialect.columns.table.columns
-    earlier = {
-        column.name: "TEXT" if _is_decimal(column) else dialect.type_name(column.type, connection)
-        for column in columns
-    }
-    return any(map(_is_decimal, columns)) and _types(connection, dialect) == earlier
-
-
-def _is_decimal(column: sa.Column[Any]) -> bool:
-    return isinstance(column.type, ScaledDecimal)
-
-
-def _types(connection: sa.Connection, dialect: SqlDialect) -> dict[str, str]:
+    """Return the name of a column that is text and should be a decimal; None if there is none."""
     found = sa.inspect(connection).get_columns(dialect.state.name)
-    return {column["name"]: dialect.type_name(column["type"], connection) for column in found}
-
-
-def bring_up(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
-    """Make a table of an earlier version anew, with its rows, indexes and triggers.
-
-    Raises:
-        SchemaDrift: The text of a decimal is no number, or has too many digits.
-    """
-    table, run = dialect.columns.table, connection.exec_driver_sql
-    preparer = connection.dialect.identifier_preparer
-    name = preparer.format_table(table)
-    names = ", ".join(preparer.format_column(column) for column in table.columns)
-    beside = run(
-        "SELECT sql FROM sqlite_schema "
-        "WHERE tbl_name = ? AND type IN ('index', 'trigger') AND sql IS NOT NULL",
-        (table.name,),
-    )
-    again = list(beside.scalars())
-    run(f"CREATE TEMP TABLE txtopo_earlier AS SELECT {names} FROM {name}")  # noqa: S608 - quoted
-    run(f"DROP TABLE {name}")
-    table.create(connection)
-    marks = ", ".join("?" for _ in table.columns)
-    into = f"INSERT INTO {name} ({names}) VALUES ({marks})"  # noqa: S608 - quoted
-    rows = run("SELECT * FROM temp.txtopo_earlier")
-    for chunk in rows.partitions(_ROWS_AT_A_TIME):
-        run(into, [tuple(_brought_up(dialect, label, tuple(row))) for row in chunk])
-    run("DROP TABLE temp.txtopo_earlier")
-    for statement in again:
-        run(statement)
-    ledger = dialect.ledger
-    marked = sa.update(ledger).values(schema_version=SCALED_SCHEMA)
-    connection.execute(marked.where(ledger.c.state == dialect.state.name))
-
-
-def _brought_up(dialect: SqlDialect, label: str, row: tuple[Any, ...]) -> Iterator[Any]:
-    for column, value in zip(dialect.columns.table.columns, row, strict=True):
-        kind = column.type
-        if value is None or not isinstance(kind, ScaledDecimal):
-            yield value
-            continue
-        try:
-            yield kind.whole(value)
-        except _NO_FIT as error:
-            raise SchemaDrift(
-                f"{label} was made by an earlier version and cannot be brought up; got {value!r} "
-                f"in column {column.name!r} of the key {row[: len(dialect.columns.keys)]}; SQLite "
-                f"keeps {kind}; nothing was changed; it can be read as before: take it with "
-                "open_state(…).reader() to PostgreSQL, which has 38 digits",
-                column=column.name,
-            ) from error
+    texts = {each["name"] for each in found if isinstance(each["type"], sa.Text)}
+    decimals = (c for c in dialect.columns.table.columns if isinstance(c.type, ScaledDecimal))
+    return next((column.name for column in decimals if column.name in texts), None)

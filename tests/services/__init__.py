@@ -1,1 +1,1 @@
-"""Whole topologies, and what earlier versions have stored."""
+"""Whole topologies."""

@@ -16,9 +16,7 @@ coordinator's ledgers name their ensemble, because only the query counts these e
 A query may continue another one: ``continues`` names the other, and ``after_txid`` says where it
 ended. The first call then replaces the old query's id in each ledger, by compare-and-set, if the
 ledger holds exactly *after_txid*. From then on the old query is refused, and so is any other query
-that continues the old one. Only the query that continued last may write. Ledgers of schema 1 kept
-the old id when another query continued. So a ledger of schema 1 with the old id may belong to
-either query; the first of the two that claims it gets it.
+that continues the old one. Only the query that continued last may write.
 """
 
 from __future__ import annotations
@@ -348,8 +346,7 @@ class StreamRun:
         """Check the owner of a state, before any state is claimed.
 
         A ledger with the id of the continued query was not taken over yet. So it holds the txid
-        that this query committed last, *after_txid*. A ledger of schema 1 may have been taken over,
-        because the id was not replaced then.
+        that this query committed last, *after_txid*.
         """
         if ledger is None:
             return
@@ -367,7 +364,7 @@ class StreamRun:
         before = Owner(self._topology(continues), owner.component, owner.state)
         if continues is None or not same_owner(ledger, before):
             raise _foreign(name, ledger, self._graph.id, owner)
-        if ledger.schema > 1 and ledger.txid != after_txid:
+        if ledger.txid != after_txid:
             kind = StoreAheadOfCoordinator if ledger.txid > after_txid else StoreBehindCoordinator
             raise kind(
                 f"state {name!r} holds txid {ledger.txid} of the query {continues!r}; got "

@@ -30,9 +30,6 @@ writes for its own. Hence the ledger also names its owner, and the ensemble of i
 4. A claim that takes a state over on purpose names the ledger that it replaces. If the ledger has
    another owner or ensemble by then, the claim is refused.
 
-Ledgers of schema 1 have no owner, ensemble or members of a group. Their next claim adds them. Until
-then an empty text stands for an unknown owner or ensemble, and matches any.
-
 Groups
 ------
 A group of txids [t..L] is written like one txid L: its rows are tagged L, and what they were before
@@ -112,9 +109,8 @@ from txtopo.errors import (
     TwoHistoriesError,
 )
 
-LEDGER_SCHEMA = 2
-"""Schema 2 has all fields of :class:`Ledger`; schema 1 had topology, epoch, txid, writer_epoch and
-attempt."""
+LEDGER_SCHEMA = 1
+"""The number of the form of a ledger, which has all fields of :class:`Ledger`."""
 
 RELEASED = ""
 """The topology in the ledger of a state that an operator has released. Anyone may claim it next.
@@ -146,8 +142,8 @@ class Owner:
 
     Attributes:
         topology: Id of the topology; :data:`RELEASED` if the state was released.
-        component: Id of the committer; empty if it is not known (schema 1).
-        state: Name in ``with_state``; empty if it is not known (schema 1).
+        component: Id of the committer; empty if the state was released.
+        state: Name in ``with_state``; empty if the state was released.
     """
 
     topology: str
@@ -173,14 +169,15 @@ class Ledger:
         txid: The last txid that the state holds; 0 for none.
         writer_epoch: Epoch of the attempt that wrote *txid*; 0 for none.
         attempt: Number of the attempt that wrote *txid*; 0 for none.
-        component: Id of the component that owns the state; empty if it is not known.
-        state: Name of the state there; empty if it is not known.
-        ensemble: Token of the ensemble that the epochs come from; empty if it is not known.
+        component: Id of the component that owns the state; empty if it was released.
+        state: Name of the state there; empty if it was released.
+        ensemble: Token of the ensemble that the epochs come from; empty for none, which
+            matches any.
         first_txid: First txid of the group that was written last; 0 for none.
         attempts: Attempt numbers of the txids of the group, from *first_txid* to *txid*.
         term: Term id of *epoch*.
         writer_term: Term id of *writer_epoch*.
-        schema: Which of these fields are set, see :data:`LEDGER_SCHEMA`.
+        schema: The number of the form of these fields, see :data:`LEDGER_SCHEMA`.
         witness: The note of a row that the last change of rows left, as a text of ``Witness``;
             empty for none. Two ledgers that differ in it alone are equal.
     """
@@ -197,7 +194,7 @@ class Ledger:
     attempts: tuple[int, ...] = ()
     term: str = ""
     writer_term: str = ""
-    schema: int = 1
+    schema: int = LEDGER_SCHEMA
     witness: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -212,7 +209,7 @@ class Ledger:
             SchemaVersionError: A newer txtopo wrote them; upgrade this one.
             TypeError: They are not fields of a ledger.
         """
-        schema = fields.get("schema", 1)
+        schema = fields.get("schema")
         if isinstance(schema, int) and schema > LEDGER_SCHEMA:
             raise SchemaVersionError(
                 f"a ledger has schema {schema}; expected at most {LEDGER_SCHEMA}; a newer txtopo "
@@ -324,7 +321,6 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
         state=owner.state,
         ensemble=claim.ensemble,
         term=claim.term,
-        schema=LEDGER_SCHEMA,
     )
     if ledger is None:
         return _begun(mine, claim.begins)
@@ -347,7 +343,7 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
         writer_epoch=ledger.writer_epoch,
         writer_term=ledger.writer_term,
         attempt=ledger.attempt,
-        # In schema 1 every group is one txid.
+        # A store that has lost who wrote its txid has lost its group as well.
         first_txid=ledger.first_txid or ledger.txid,
         attempts=ledger.attempts or (ledger.attempt,),
         witness=ledger.witness,
@@ -436,7 +432,10 @@ def expiring(ledger: Ledger | None, claim: Claim | None, before_txid: int) -> in
 
 
 def same_owner(ledger: Ledger, owner: Owner) -> bool:
-    """Return whether a ledger belongs to an owner, or to none that is known."""
+    """Return whether a ledger belongs to an owner, or was released.
+
+    A store that has lost the component of its ledger is told by those who read it back.
+    """
     if ledger.topology != owner.topology:
         return ledger.topology == RELEASED
     return not ledger.component or ledger.owner == owner

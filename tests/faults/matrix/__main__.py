@@ -21,7 +21,7 @@ from tests.faults.matrix.results import ByRow, Result, run
 from tests.faults.simulated.faults_page import HEAD, PAGE
 from tests.harness.report_page import table, write_section
 
-TITLE = "The 58 rows"
+TITLE = "The 57 rows"
 INTRODUCTION = """\
 What may go wrong, in which phase of a transaction, and what is expected. Each test names the rows
 that it shows (`@pytest.mark.row`); `make rows` runs them all and writes this section. *Times* is

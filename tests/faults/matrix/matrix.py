@@ -1,4 +1,4 @@
-"""The 58 rows of the fault matrix: each fault, the phase that it hits, and the expected outcome."""
+"""The 57 rows of the fault matrix: each fault, the phase that it hits, and the expected outcome."""
 
 from __future__ import annotations
 
@@ -162,8 +162,7 @@ ROWS: dict[int, Row] = {
     52: Row("any", "ZooKeeper", "a new session without a word", "the check of a version fails"),
     53: Row("any", "network", "a commit arrives after a new leader's", "the ledger refuses it"),
     54: Row("any", "process", "SIGTERM", "it finishes the commit in hand and ends with status 0"),
-    55: Row("any", "upgrade", "what an earlier version wrote", "it is read"),
-    56: Row("any", "topology", "it was changed", "`TopologyChanged`"),
-    57: Row("any", "acker", "a tuple or its ack is lost", "it times out and is replayed"),
-    58: Row("any", "acker", "restarts", "pending trees time out and are replayed"),
+    55: Row("any", "topology", "it was changed", "`TopologyChanged`"),
+    56: Row("any", "acker", "a tuple or its ack is lost", "it times out and is replayed"),
+    57: Row("any", "acker", "restarts", "pending trees time out and are replayed"),
 }

@@ -17,7 +17,7 @@ HEAD = """# Faults
 What the runtime survives, and how that was tried. `make faults` makes the sections about crash
 points and two coordinators anew, from the sources alone; what is left to chance comes from fixed
 seeds, so that it says the same everywhere. It kills real processes as well, and `make rows` runs
-the tests of the 58 rows; these sections say what was there when they ran.
+the tests of the 57 rows; these sections say what was there when they ran.
 """
 CRASHES = """\
 A process dies at a named point of the real runtime (`Scheduler.point`) while txid 2, 3 or 4 is

@@ -158,7 +158,7 @@ def test_each_acker_is_in_one_slot_with_spouts(wanted: int | None) -> None:
     assert [*ackers.in_slot(2), *ackers.in_slot(3)] == []
 
 
-@pytest.mark.row(58)
+@pytest.mark.row(57)
 def test_a_lost_acker_leaves_its_trees_to_the_timeout() -> None:
     owner = Owner()
     owner.begin("a")

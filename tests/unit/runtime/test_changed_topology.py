@@ -1,4 +1,4 @@
-"""A topology that is another one than ran under its id before is told from ZooKeeper (row 56)."""
+"""A topology that is another one than ran under its id before is told from ZooKeeper (row 55)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def built(state: State, bolt: str = "total", table: str = "totals", tasks: int =
 
 
 @pytest.mark.parametrize("changed", [("sum", "totals"), ("total", "sums")])
-@pytest.mark.row(56)
+@pytest.mark.row(55)
 def test_another_bolt_or_table_is_an_error_before_anything_is_written(
     changed: tuple[str, str],
 ) -> None:
@@ -47,7 +47,7 @@ def test_another_bolt_or_table_is_an_error_before_anything_is_written(
     assert ensemble.nodes == before
 
 
-@pytest.mark.row(56)
+@pytest.mark.row(55)
 def test_a_change_that_is_meant_is_taken_once_and_remembered() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     with running(built(state), ensemble) as run:

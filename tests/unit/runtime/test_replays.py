@@ -178,9 +178,8 @@ def test_nothing_is_compared_or_kept_when_it_is_off() -> None:
     assert all("content" not in node for node in nodes(storage).values())
 
 
-@pytest.mark.row(55)
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
-def test_a_record_of_a_version_that_kept_no_content_is_read(kind: Any) -> None:
+def test_a_batch_of_a_start_that_kept_no_content_is_read(kind: Any) -> None:
     """Nobody knows what it brought, so the replay is believed, and the one after it compared."""
     storage = Storage.in_memory()
     stopped_in_its_commit_phase(storage, kind("another value"), check_replays=False)

@@ -101,7 +101,7 @@ def test_a_group_that_zookeeper_cannot_explain_is_an_error(
 
 
 AROUND = {4: TransactionAttempt(4, 1, 2), 5: TransactionAttempt(5, 1, 2)}
-BEGUN = Ledger("topology", 3, 4, first_txid=4, schema=2)
+BEGUN = Ledger("topology", 3, 4, first_txid=4)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_group_that_a_state_which_was_added_lacks_is_redone_and_not_adopted() 
         holding(4, attempt=0),
         holding(4, writer_epoch=1),
         # A backing map that died in a redo has no writer, but the attempts of before.
-        Ledger("topology", 3, 4, first_txid=4, attempts=(1,), schema=2),
+        Ledger("topology", 3, 4, first_txid=4, attempts=(1,)),
     ],
 )
 @pytest.mark.rule("txtopo.state.ledger", "A state that is added, or that comes back", 2)

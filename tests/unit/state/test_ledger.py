@@ -221,13 +221,10 @@ def test_a_claim_replaces_what_it_names_and_nothing_else() -> None:
         claimed(replace(taken, ensemble="third"), claim)
 
 
-def test_a_ledger_of_schema_1_gains_its_fields_with_the_next_claim() -> None:
-    old = Ledger("topology", 2, 7, 2, 4)
+def test_a_group_that_is_lost_counts_as_one_txid_from_the_next_claim_on() -> None:
+    lost = replace(HELD, writer_epoch=0, attempt=0, first_txid=0, attempts=())
 
-    assert claimed(old, CLAIM) == whole_ledger("topology", 3, 7, 2, 4)
-    assert Ledger.of(asdict(old)) == Ledger.of(
-        {"topology": "topology", "epoch": 2, "txid": 7, "writer_epoch": 2, "attempt": 4}
-    )
+    assert claimed(lost, CLAIM) == replace(lost, epoch=3, first_txid=7, attempts=(0,))
 
 
 def test_a_ledger_survives_json() -> None:

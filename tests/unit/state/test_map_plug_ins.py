@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,18 +63,6 @@ def test_an_attempt_of_another_ensemble_that_died_half_way_is_taken_back() -> No
     again.claim(claim_of("topology", 1, ensemble="second"))
     again.commit(attempt(1), puts(a=1))
     assert contents(again) == {"a": 1}
-
-
-def test_a_head_of_version_1_is_read_and_brought_up() -> None:
-    texts: dict[str, str] = {}
-    claimed(DictMap(texts)).commit(attempt(1), puts(a=1))
-    head = json.loads(texts[HEAD])
-    old = ("topology", "epoch", "txid", "writer_epoch", "attempt")
-    head |= {"version": 1, "ledger": {name: head["ledger"][name] for name in old}}
-    texts[HEAD] = json.dumps(head)
-
-    state = OpaqueMap(DictMap(texts), TABLE)
-    assert state.claim(claim_of("topology", 2)) == whole_ledger("topology", 2, 1, 1, 0)
 
 
 class Answers(DictMap):

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from state_backends.sql import creation
 from state_backends.sql.names import (
     LEDGER,
     STAGE,
@@ -303,21 +302,6 @@ class TestTwoStates:
             return
         with pytest.raises(SchemaDrift, match=f"'{names[1]}' in .*state '{names[0]}'"):
             StateDriver(second)
-
-    def test_what_an_earlier_version_made_goes_on(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """It made no view where another state had its name; both states were right."""
-        with monkeypatch.context() as earlier:
-            for check in ("check_other_states", "check_objects"):
-                earlier.setattr(creation, check, lambda *_, **__: None)
-            for name in ("x_view", "x"):
-                use(state_of(store, name))
-
-        for name in ("x", "x_view"):
-            driver = StateDriver(state_of(store, name), 2, topology=name)
-            assert driver.puts(4, {"c": 4}).txid == 4
-            driver.backend.close()
 
 
 class TestThingsOfUsers:

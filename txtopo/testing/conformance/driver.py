@@ -18,7 +18,6 @@ import pytest
 from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.errors import StoreUnavailable
 from txtopo.plugins.stores import (
-    LEDGER_SCHEMA,
     Claim,
     Key,
     Merges,
@@ -206,7 +205,6 @@ def whole_ledger(
         ensemble="" if released else "ensemble",
         first_txid=txid - len(earlier),
         attempts=(*earlier, attempt) if txid else (),
-        schema=LEDGER_SCHEMA,
     )
 
 

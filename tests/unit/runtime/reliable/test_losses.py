@@ -26,7 +26,7 @@ CASES: dict[str, tuple[Fault | None, float]] = {
 
 
 @pytest.mark.integration
-@pytest.mark.row(57, 58)
+@pytest.mark.row(56, 57)
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_is_lost_and_some_come_twice(case: str) -> None:
     fault, forgets = CASES[case]

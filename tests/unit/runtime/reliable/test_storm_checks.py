@@ -49,7 +49,7 @@ def test_check_60_an_all_grouping_gives_each_task_the_tuple_once() -> None:
     assert sorted(done["task"]) == [(0,), (1,), (2,), (3,), (4,), (5,)]
 
 
-@pytest.mark.row(57)
+@pytest.mark.row(56)
 def test_check_61_a_tree_that_is_not_acked_times_out_and_the_others_do_not() -> None:
     feeder = FeederSpout(WORD)
     builder = TopologyBuilder()

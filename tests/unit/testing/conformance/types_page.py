@@ -101,11 +101,8 @@ What a key or value column is in the store, and what plain SQL sees of an exampl
   topology is built. The type of a sum or mean is `decimal(38,…)` in every store; in SQLite a
   batch that brings one beyond 18 digits is refused. PostgreSQL, MariaDB, MySQL, Delta, Redis and
   memory keep 38 digits.
-* **SQLite tables of earlier versions** have text in place of decimals. They are read as they are.
-  When the state is opened to write, table and view are made anew in one transaction; earlier
-  versions then refuse the state. A table of your own is never made anew: it is refused until its
-  column is an INTEGER. A state with wider decimals can be read, but no longer written: take it to
-  another store.
+* **A table of your own in SQLite** needs an INTEGER column for a decimal, with whole numbers of the
+  last digit: 9.10 in a `decimal(10,2)` is 910. Another column is refused.
 * Text and bytes in a key of MariaDB and MySQL are `VARCHAR` and `VARBINARY`, which an index
   can hold.
 * A `timestamp` is a moment, in UTC where the column has no time zone. A `timestamp_ntz` is kept
