@@ -129,7 +129,7 @@ class RedisBackend(StateBackend):
             for part_names in _parts(list(rows)):
                 pipe.hset(self._names.rows, mapping={name: rows[name] for name in part_names})
             if ledger != held or change is not None:
-                filled = None if head is None else head.filled
+                filled = head is not None and head.filled
                 pipe.set(self._names.head, RedisHead(self._columns, ledger, filled).text())
             return ledger
 
@@ -516,8 +516,8 @@ class RedisSnapshot(Snapshot):
         return head, answer
 
 
-VERSION = 2
-"""Version 2: the ledger has the fields of schema 2. Version 1 is still read."""
+VERSION = 1
+"""The number of the form of a state: its head, its rows and its lists of keys."""
 
 STATES = "txtopo:states"
 
@@ -553,17 +553,23 @@ class RedisHead:
         columns: The declaration of its columns.
         ledger: Its ledger.
         filled: Whether the state had rows. Redis has no empty hashes, so a removed hash looks like
-            one without rows. None if an older txtopo wrote the head.
+            one without rows.
     """
 
     columns: str
     ledger: Ledger
-    filled: bool | None = None
+    filled: bool = False
 
     def text(self) -> str:
         """Return the head as JSON."""
-        parts = {"version": VERSION, "columns": self.columns, "ledger": asdict(self.ledger)}
-        return json.dumps(parts if self.filled is None else parts | {"filled": self.filled})
+        return json.dumps(
+            {
+                "version": VERSION,
+                "columns": self.columns,
+                "ledger": asdict(self.ledger),
+                "filled": self.filled,
+            }
+        )
 
     def check_rows(self, count: int, label: str) -> None:
         """Check that the hash exists, if the head says so.
@@ -588,7 +594,7 @@ def head_of(text: str | None, label: str) -> RedisHead | None:
         version = found["version"]
         head = None
         if version <= VERSION:
-            head = RedisHead(found["columns"], Ledger.of(found["ledger"]), found.get("filled"))
+            head = RedisHead(found["columns"], Ledger.of(found["ledger"]), found["filled"])
     except (ValueError, TypeError, KeyError) as error:
         raise SchemaDrift(
             f"{label} has a ledger that cannot be read; got {text!r:.200}; was it changed by hand?"

@@ -123,8 +123,8 @@ Item = TypeVar("Item")
 
 Result = TypeVar("Result")
 
-VERSION = 2
-"""Version 2: the ledger has the fields of schema 2. Version 1 is still read."""
+VERSION = 1
+"""The number of the form of a state: its head, its rows and its lists of keys."""
 
 STATES = dumped(["states"])
 

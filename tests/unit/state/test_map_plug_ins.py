@@ -223,7 +223,7 @@ def test_a_row_of_a_later_txid_is_the_work_of_somebody_else() -> None:
         ("nonsense", SchemaDrift),
         ("[]", SchemaDrift),
         ('{"version":1}', SchemaDrift),
-        ('{"version":99}', SchemaVersionError),
+        ('{"version":2}', SchemaVersionError),
         (
             '{"version":1,"columns":"{}","ledger":null,"opened":null,"touched_chunks":0,"keys":0}',
             SchemaDrift,
