@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -255,12 +254,25 @@ def ledger_of(table: DeltaTable, state: str) -> Ledger | None:
     """Return the ledger as of the table's snapshot; None if nobody has claimed the state.
 
     Raises:
-        SchemaDrift: The table has rows of a topology, but the transaction is gone.
+        SchemaDrift: The table has rows of a topology, but the transaction is gone, or the ledger
+            cannot be read.
+        SchemaVersionError: A newer txtopo wrote it; upgrade this one.
     """
     properties = table.metadata().configuration
     owner = properties.get(OWNER)
     if owner is None:
         return None
+    try:
+        return _ledger(table, state, owner, properties)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SchemaDrift(
+            f"state {state!r} belongs to topology {owner!r}, but the ledger in its Delta table "
+            f"cannot be read; got {type(error).__name__}: {error}; expected what txtopo wrote; was "
+            "a property of the table or the metadata of a commit changed by hand?"
+        ) from error
+
+
+def _ledger(table: DeltaTable, state: str, owner: str, properties: Mapping[str, str]) -> Ledger:
     version = table.transaction_version(application(owner, state))
     if version is None:
         if table.file_uris():
@@ -272,17 +284,19 @@ def ledger_of(table: DeltaTable, state: str) -> Ledger | None:
         return Ledger(owner, 0, **_named(properties))
     epoch, txid, _ = unpacked(version)
     notes = _notes(table, version)
-    writer = () if notes is None else (int(notes.get(WRITER_EPOCH, 0)), int(notes.get(ATTEMPT, 0)))
-    ledger = Ledger(owner, epoch, txid, *writer, **_named(properties if notes is None else notes))
-    if notes is None or SCHEMA not in notes:
-        return ledger
-    attempts = tuple(json.loads(notes[ATTEMPTS]))
-    return replace(
-        ledger,
+    if notes is None:
+        return Ledger(owner, epoch, txid, **_named(properties))
+    return Ledger(
+        owner,
+        epoch,
+        txid,
+        int(notes[WRITER_EPOCH]),
+        int(notes[ATTEMPT]),
         first_txid=int(notes[FIRST_TXID]),
-        attempts=attempts,
+        attempts=json.loads(notes[ATTEMPTS]),
         term=str(notes[TERM]),
         writer_term=str(notes[WRITER_TERM]),
+        **_named(notes),
     )
 
 
@@ -348,7 +362,7 @@ def notes_of(commit: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _named(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return owner and ensemble, as properties and metadata of commits have them."""
-    schema = int(found.get(SCHEMA, 1))
+    schema = int(found[SCHEMA])
     if schema > LEDGER_SCHEMA:
         raise SchemaVersionError(
             f"a ledger in Delta has schema {schema}; expected at most {LEDGER_SCHEMA}; a newer "
@@ -356,7 +370,7 @@ def _named(found: Mapping[str, Any]) -> dict[str, Any]:
             schema=schema,
         )
     fields = {"component": COMPONENT, "state": STATE, "ensemble": ENSEMBLE}
-    return {"schema": schema, **{field: found.get(name, "") for field, name in fields.items()}}
+    return {"schema": schema, **{field: found[name] for field, name in fields.items()}}
 
 
 def _notes(table: DeltaTable, version: int) -> Mapping[str, Any] | None:

@@ -145,7 +145,7 @@ def test_a_flipped_note_is_no_note(url: str, folder: Path) -> None:
 
 
 def test_a_log_without_notes_is_read_and_noted_from_then_on(url: str, folder: Path) -> None:
-    """As an earlier version left it, or a copy by hand; other programs' entries too."""
+    """As a copy by hand leaves it; other programs' entries too."""
     fill(url)
     seen = read(url)
     (folder / "_delta_log" / FILE).unlink()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from state_backends.delta import tables
 from state_backends.delta.layout import LOG, names_of
 from txtopo import Fields
 from txtopo.errors import SchemaDrift, TopologyError
@@ -62,17 +61,6 @@ def test_a_state_around_the_table_of_another_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaDrift, match="its place is taken"):
         StateDriver(state_of(tmp_path, "words"))
     assert inner.puts(2, {"a": 2}).txid == 2
-
-
-def test_a_state_that_an_earlier_version_made_within_another_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    StateDriver(state_of(tmp_path, "words")).puts(1, {"a": 1})
-    with monkeypatch.context() as earlier:
-        earlier.setattr(tables, "_check_around", lambda *_: None)
-        StateDriver(state_of(tmp_path / "words", "x")).puts(1, {"a": 1})
-
-    assert StateDriver(state_of(tmp_path / "words", "x"), 2).puts(2, {"a": 2}).txid == 2
 
 
 def test_the_name_of_a_log_is_refused(tmp_path: Path) -> None:

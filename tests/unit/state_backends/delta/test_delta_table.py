@@ -12,10 +12,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from state_backends.delta import backend, durability
+from state_backends.delta import backend, durability, tables
 from state_backends.delta.failures import translated
 from state_backends.delta.merging import delete_rows
-from state_backends.delta.tables import ledger_of, packed, unpacked
+from state_backends.delta.tables import ledger_of, noted, packed, unpacked
 from tests.harness.chance import most
 from tests.unit.state_backends.delta.tables import COUNTED, log_of, seen, table_of
 from txtopo import Fields, TransactionAttempt
@@ -23,8 +23,10 @@ from txtopo.errors import (
     FencedError,
     ForeignStateError,
     SchemaDrift,
+    SchemaVersionError,
     StoreContended,
     TopologyError,
+    TxtopoError,
     UnknownOutcomeError,
     ValueRefusedError,
 )
@@ -222,6 +224,29 @@ def test_a_ledger_that_was_wiped_is_no_new_table(counts: State) -> None:
     write_deltalake(table.table_uri, rows, mode="append")
 
     with pytest.raises(SchemaDrift, match="no transaction of it"):
+        StateDriver(counts, epoch=2)
+
+
+@pytest.mark.parametrize(
+    ("schema", "error", "words"),
+    [
+        ("2", SchemaVersionError, "schema 2; expected at most 1; .* upgrade"),
+        ("one", SchemaDrift, "cannot be read; got ValueError.*changed by hand"),
+    ],
+)
+def test_a_ledger_of_another_form_is_refused(
+    counts: State,
+    monkeypatch: pytest.MonkeyPatch,
+    schema: str,
+    error: type[TxtopoError],
+    words: str,
+) -> None:
+    store = StateDriver(counts)
+    with monkeypatch.context() as other:
+        other.setattr(tables, "noted", lambda ledger: noted(ledger) | {tables.SCHEMA: schema})
+        store.merge(1, [("a", 1)])
+
+    with pytest.raises(error, match=words):
         StateDriver(counts, epoch=2)
 
 
