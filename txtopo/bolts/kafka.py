@@ -88,8 +88,8 @@ _OURS = {
 # after the reports of earlier records. Without it the batch is tried again, and reported then.
 _REPORT_POLL_S, _REPORT_POLLS_MAX = 0.1, 50
 
-VERSION = 2
-"""Version 2 has the ledger's fields of schema 2; a record of version 1 can still be read."""
+VERSION = 1
+"""The number of the form of a record with a ledger."""
 
 # Compaction runs now and then, so there may be a day's ledgers before the last one, and control
 # markers and aborted transactions after it. If no ledger is found, look back further.

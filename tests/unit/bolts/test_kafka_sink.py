@@ -26,6 +26,7 @@ from txtopo.errors import (
     GroupBoundsError,
     InfrastructureError,
     SchemaDrift,
+    SchemaVersionError,
     StaleBatchError,
     StoreUnavailable,
     TopologyError,
@@ -267,19 +268,18 @@ def test_a_claim_that_the_ledger_refuses_fences_nobody(
     assert seen(log) == ["a", "b"]
 
 
-def test_a_ledger_of_schema_1_is_read_and_brought_up(kafka: KafkaBroker) -> None:
+def test_a_ledger_of_a_newer_version_is_refused(kafka: KafkaBroker) -> None:
     from confluent_kafka import Producer
 
     log = Log(kafka, partitions=1)
     opened(log, 1).commit(attempt(1), puts("a"))
-    parts = {"topology": "topology", "epoch": 1, "txid": 1, "writer_epoch": 1, "attempt": 0}
     producer = Producer({"bootstrap.servers": log.kafka.servers})
-    value = json.dumps({"version": 1, **parts}).encode()
+    value = json.dumps({"version": 2, "unheard_of": 1}).encode()
     producer.produce(f"{log.name}.txtopo-ledger", key=log.name.encode(), value=value)
     assert producer.flush(30.0) == 0
 
-    with opened(log, 2).snapshot() as snapshot:
-        assert snapshot.ledger == whole_ledger("topology", 2, 1, 1, 0)
+    with pytest.raises(SchemaVersionError, match=r"version 2; expected at most 1; .* upgrade"):
+        opened(log, 2)
 
 
 def test_who_only_looks_at_the_ledger_fences_nobody(kafka: KafkaBroker) -> None:
