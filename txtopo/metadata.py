@@ -44,10 +44,9 @@ class BatchMetadata:
             that was never processed.
         content: The content of the first processed attempt, by partition or task, as
             ``[tuples, digest]`` (:mod:`txtopo.stages.replays`); None if replays are not compared.
-            It is stored apart from *planned* and *cut*, so that an older txtopo can read those.
+            It is stored apart from *planned* and *cut*.
         pace: The limit of the batch, as :mod:`txtopo.pacing` stores it; None without one. It is
-            stored beside *planned* and *cut*, so that an older txtopo, which would not keep to it,
-            refuses to read those.
+            stored beside *planned* and *cut*.
         spouts: With several spouts the plan of each, ``{"planned": …}`` or ``{"absent": …}``; then
             *planned* is None. None with one spout.
         kept: With several spouts, while *cut* is None: the cut of those that repeat it, if it is

@@ -507,7 +507,7 @@ def _unanswered(
     return CommandUnanswered(
         f"nobody answered command {number}, to {verb} topology {topology_id!r}, in {timeout_s:g} "
         f"s; {who(leader)} leads; the command stands, and whoever leads next does it at the "
-        "latest; look whether that process hangs, or is an older txtopo, which knows no commands",
+        "latest; look whether that process hangs",
         command=number,
         leader=leader,
     )

@@ -23,9 +23,9 @@
     and the attempt that the metadata belongs to. After processing it may also have
     ``"content": {part: …}``, with which replays are compared. The metadata of one spout is
     ``{"planned": …, "cut": …}``; that of several is ``{"spouts": {id: plan}, "cut": …}``, perhaps
-    with ``"kept"`` (:mod:`txtopo.metadata`), and such a node has a schema of its own. Either may
-    have ``"facts": {"time": ms, "latest": ms, "tables": {id: version}}``, with a schema of their
-    own as well; ``latest`` is there if the clock was in doubt.
+    with ``"kept"`` (:mod:`txtopo.metadata`). Either may have
+    ``"facts": {"time": ms, "latest": ms, "tables": {id: version}}``; ``latest`` is there if the
+    clock was in doubt.
 ``/quarantine/<txid as 20 digits>``
     ``{"attempt": …, "metadata": …, "reason": text}``: a batch that an operator took out of the
     order. An empty batch was committed in its place.
@@ -39,7 +39,7 @@
     :mod:`~txtopo.transactional_state.commands`. Clients write these nodes without an epoch; all
     else below them is written by whoever has claimed one.
 
-A node is JSON: the value, a schema version, and the id of the write. After a lost connection the id
+A node is JSON: the value, its schema (1), and the id of the write. After a lost connection the id
 tells whether a write was done: then its nodes carry it. The place of a candidate in the election is
 an ephemeral node of the same form, below ``/leader`` in ZooKeeper; that of the leader also carries
 ``"announced"``, a summary of its run.
@@ -413,17 +413,7 @@ def is_count(value: object) -> bool:
 
 
 SCHEMA = 1
-
-EPOCH_SCHEMA = 2
-"""Schema of ``/epoch`` since it has the token of the ensemble. An earlier txtopo would drop the
-token when it claims an epoch, so the higher schema makes it refuse."""
-
-SPOUTS_SCHEMA = 3
-"""Schema of a node with metadata of several spouts, which an earlier txtopo cannot read. Nodes of a
-topology with one spout keep theirs, so that an earlier txtopo can go on with it."""
-
-FACTS_SCHEMA = 4
-"""Schema of a node with facts, which an earlier txtopo would plan and replay without."""
+"""The number of the form of all nodes."""
 
 STEP_BYTES_MAX = 900_000
 """ZooKeeper closes the connection when a packet is above 1 MiB (``jute.maxbuffer``). A client
@@ -473,24 +463,10 @@ def encode(path: str, value: Json, write: str, announced: Json = None) -> bytes:
             "the spout",
             path=path,
         ) from error
-    schema = _schema_of(path, value)
     more = ""
     if announced is not None:
         more = f',"announced":{json.dumps(announced, separators=(",", ":"))}'
-    return f'{{"schema":{schema},"write":{json.dumps(write)},"value":{text}{more}}}'.encode()
-
-
-def _schema_of(path: str, value: Json) -> int:
-    match value:
-        case {"metadata": {"facts": _}} if _of_batch(path):
-            return FACTS_SCHEMA
-        case {"metadata": {"spouts": _}} if _of_batch(path):
-            return SPOUTS_SCHEMA
-    return EPOCH_SCHEMA if path == EPOCH else SCHEMA
-
-
-def _of_batch(path: str) -> bool:
-    return path.rpartition("/")[0].endswith((BATCHES, QUARANTINE))
+    return f'{{"schema":{SCHEMA},"write":{json.dumps(write)},"value":{text}{more}}}'.encode()
 
 
 def decode(path: str, data: bytes) -> NodeRecord | None:
@@ -507,11 +483,10 @@ def decode(path: str, data: bytes) -> NodeRecord | None:
     schema = record.get("schema") if isinstance(record, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise corrupt(path, data)
-    newest = FACTS_SCHEMA if _of_batch(path) else EPOCH_SCHEMA
-    if schema > newest:
+    if schema > SCHEMA:
         raise SchemaVersionError(
             f"node {path} was written by a newer txtopo; got schema {schema}; this one reads up to "
-            f"{newest}; upgrade txtopo; or, {BEGIN_ANEW}",
+            f"{SCHEMA}; upgrade txtopo; or, {BEGIN_ANEW}",
             path=path,
             schema=schema,
         )

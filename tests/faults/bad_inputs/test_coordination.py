@@ -76,7 +76,7 @@ def refused(storage: Storage, error: type[Exception], match: str) -> Any:
             CorruptNodeError,
             "cannot be read; got .*; .*repair_node",
         ),
-        (b'{"schema":3}', SchemaVersionError, "newer txtopo; got schema 3; .* upgrade txtopo"),
+        (b'{"schema":2}', SchemaVersionError, "newer txtopo; got schema 2; .* upgrade txtopo"),
     ],
 )
 @pytest.mark.parametrize("node", ["epoch", "current"])

@@ -117,7 +117,7 @@ def test_a_value_that_no_state_agrees_with_is_refused(memory: Make) -> None:
 
 
 def test_a_node_of_a_newer_version_is_left_alone(memory: Make) -> None:
-    deployment = broken(memory(), CURRENT, b'{"schema":3}')
+    deployment = broken(memory(), CURRENT, b'{"schema":2}')
 
     with pytest.raises(SchemaVersionError, match="upgrade"):
         repair(deployment, CURRENT)

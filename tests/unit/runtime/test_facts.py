@@ -36,7 +36,6 @@ from txtopo.errors import (
     ConfigError,
     EmitError,
     InfrastructureError,
-    SchemaVersionError,
     SourceDataLost,
     TopologyChanged,
     TopologyError,
@@ -53,7 +52,6 @@ from txtopo.spouts import (
 )
 from txtopo.state import open_state
 from txtopo.traits import Traits
-from txtopo.transactional_state import nodes
 from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.transactional_state.nodes import metadata_from_json, metadata_to_json
 from txtopo.tuples import Fields, Tuple
@@ -90,7 +88,6 @@ def test_several_spouts_share_the_facts_of_their_txid() -> None:
     (node,) = [
         e[0] for path, e in ensemble.nodes.items() if path.endswith("/batches/" + "2".zfill(20))
     ]
-    assert json.loads(node)["schema"] == 4
     assert [*json.loads(node)["value"]["metadata"]] == ["spouts", "cut", "facts"]
 
 
@@ -358,22 +355,6 @@ def test_a_topology_that_begins_to_ask_goes_on_with_what_was_planned_before() ->
         run.process_all_available(LIMIT_S)
 
     assert [*stamps_in(state)] == [1, 2]
-
-
-def test_an_older_txtopo_says_that_a_newer_one_wrote_the_facts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    state, ensemble = open_state("memory:"), MemoryEnsemble()
-    topology = stamped(state, Source("numbers", 4))
-    with started(topology, ONE_BY_ONE, ensemble) as run:
-        run.process_all_available(LIMIT_S)
-    monkeypatch.setattr(nodes, "FACTS_SCHEMA", 3)  # what it read up to
-
-    with (
-        started(topology, ONE_BY_ONE, ensemble) as run,
-        pytest.raises(SchemaVersionError, match=r"written by a newer txtopo; got schema 4"),
-    ):
-        run.process_all_available(LIMIT_S)
 
 
 @pytest.mark.parametrize(

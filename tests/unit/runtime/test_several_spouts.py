@@ -14,12 +14,11 @@ from tests.harness.runs import LOCAL, Changes
 from tests.harness.sources import Opaque, Partitioned, Ranges, Source
 from tests.unit.runtime.loop_world import memory_state, running
 from txtopo import Config, PersistentAggregate, Topology, TransactionalTopologyBuilder
-from txtopo.errors import ConfigError, SchemaVersionError, TopologyChanged, TxtopoError
+from txtopo.errors import ConfigError, TopologyChanged, TxtopoError
 from txtopo.metadata import Json
 from txtopo.runtime.progress import BatchCommitted, BatchFailed
 from txtopo.runtime.start import start_topology
 from txtopo.state import Count, State, Sum
-from txtopo.transactional_state import nodes
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 KINDS: dict[str, type[Ranges] | type[Partitioned] | type[Opaque]] = {
@@ -85,7 +84,6 @@ def test_the_metadata_of_a_txid_is_one_node_with_the_spouts_in_its_keys() -> Non
         run.process_all_available(LIMIT_S)
 
     (last,) = [each for txid, each in stored(ensemble).items() if txid == max(stored(ensemble))]
-    assert last["schema"] == 3
     assert last["value"]["metadata"] == {
         "spouts": {
             "ranges": {"planned": [4, 5]},
@@ -410,24 +408,8 @@ def test_a_spout_of_another_kind_under_the_same_id_is_refused(kind: str, other: 
             run.process_all_available(LIMIT_S)
 
 
-def test_an_older_txtopo_says_that_a_newer_one_wrote_the_metadata(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    state, ensemble = memory_state(), MemoryEnsemble()
-    one, other = Source("ranges", 2), Source("opaque", 2)
-    with running(built(state, one, other), ensemble) as run:
-        run.process_all_available(LIMIT_S)
-    monkeypatch.setattr(nodes, "FACTS_SCHEMA", 2)  # what it read up to
-
-    with (
-        running(built(state, one), ensemble, allow_change=True) as run,
-        pytest.raises(SchemaVersionError, match=r"written by a newer txtopo; got schema 3"),
-    ):
-        run.process_all_available(LIMIT_S)
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_nodes_of_one_spout_are_byte_for_byte_as_ever(kind: str) -> None:
+def test_the_nodes_of_one_spout_do_not_name_it(kind: str) -> None:
     ensemble = MemoryEnsemble()
     with running(built(memory_state(), Source(kind, 2)), ensemble) as run:
         run.process_all_available(LIMIT_S)
@@ -444,5 +426,5 @@ def test_the_nodes_of_one_spout_are_byte_for_byte_as_ever(kind: str) -> None:
     expected = {"schema": 1, "write": record["write"], "value": value}
     assert data == json.dumps(expected, separators=(",", ":")).encode()
     (epoch,) = [json.loads(e[0]) for path, e in ensemble.nodes.items() if path.endswith("/epoch")]
-    assert epoch["schema"] == 2
+    assert epoch["schema"] == 1
     assert {*epoch["value"]} == {*("epoch", "term", "terms", "leader", "ensemble", "topology")}

@@ -320,7 +320,7 @@ def test_a_leader_answers_clients_that_ask_at_the_same_time_each_under_its_own_n
 
 
 def test_a_command_that_nobody_answers_stands(connect: Connect) -> None:
-    """A leader of an older txtopo, or one that hangs."""
+    """The leader hangs."""
     leader = connect()
     claimed(leader)
     assert leader.lead({"host": "old", "pid": 3}, timeout_s=60.0, on_lost=lambda: None)

@@ -50,22 +50,13 @@ def test_other_bytes_are_an_error_and_never_empty(data: bytes) -> None:
     assert error.value.path == "/t/epoch"
 
 
-def test_a_node_with_a_token_is_refused_by_who_would_drop_it() -> None:
-    """A txtopo before the token reads up to schema 1, and writes the node anew without it."""
-    written = json.loads(encode("/epoch", {"epoch": 1}, "client-7"))
-    other = json.loads(encode("/current", {"current": 1}, "client-7"))
-
-    assert (written["schema"], other["schema"]) == (2, 1)
-
-
 @pytest.mark.row(4)
 def test_a_newer_schema_asks_for_an_upgrade() -> None:
-    with pytest.raises(SchemaVersionError, match=r"node /t/epoch .* schema 3; .* upgrade txtopo"):
-        decode("/t/epoch", b'{"schema":3,"anything":"else"}')
+    with pytest.raises(SchemaVersionError, match=r"node /t/epoch .* schema 2; .* upgrade txtopo"):
+        decode("/t/epoch", b'{"schema":2,"anything":"else"}')
 
 
-def test_a_batch_without_a_limit_is_stored_as_ever() -> None:
-    """An older txtopo reads it, and so a topology without pacing can go back to one."""
+def test_a_batch_without_a_limit_has_none_in_its_node() -> None:
     stored = json.dumps(metadata_to_json(BatchMetadata(3, {"0": [0, 2]})))
 
     assert stored == '{"planned": 3, "cut": {"0": [0, 2]}}'
