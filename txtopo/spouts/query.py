@@ -317,9 +317,7 @@ class QuerySource:
             TopologyChanged: It was planned by another one, or by another key, which is never
                 allowed: its position says nothing about this one.
         """
-        planned = metadata.get("source") if isinstance(metadata, dict) else None
-        if not isinstance(planned, dict):
-            return
+        planned = cast("dict[str, dict[str, Json]]", metadata)["source"]
         identity = self.identity
         wrong = [name for name in identity if planned.get(name) != identity[name]]
         if not wrong or (allow_change and "key" not in wrong):
@@ -533,11 +531,18 @@ class QuerySource:
             TopologyChanged: Another spout planned it, or this one by a key of another type.
         """
         match metadata:
-            case {"after": after, "cuts": list(cuts), **more}:  # a lookup has no more
+            case {
+                "after": after,
+                "upto": upto,
+                "cuts": list(cuts),
+                "newest": newest,
+                "source": dict(),
+                **more,
+            }:
                 key = self._from_json
                 try:
                     return PlannedKeys(
-                        *(key(after), key(more.get("upto")), key(more.get("newest"))),
+                        *(key(after), key(upto), key(newest)),
                         [(key(end), rows) for end, rows in cast("Any", cuts)],
                         tuple(Gap(*gap) for gap in cast("Any", more.get("gaps", []))),
                         cast("int | None", more.get("at_upto")),

@@ -347,7 +347,13 @@ class QueryLookup(LookupSource):
     def _read(self, source: QuerySource, told: Mapping[str, Any]) -> pa.Table:
         """Return all rows up to the time of a version, in the order of their times."""
         rows = _Collected()
-        planned: Json = {"after": None, "cuts": [[told["as_of"], told["rows"]]]}
+        planned: Json = {
+            "after": None,
+            "upto": told["as_of"],
+            "cuts": [[told["as_of"], told["rows"]]],
+            "newest": told["as_of"],
+            "source": {**source.identity},
+        }
         if told["rows"]:
             QueryEmitter(source, NOBODY).emit_batch(ATTEMPT, planned, cast("Any", rows))
         return rows.table(source.fields)

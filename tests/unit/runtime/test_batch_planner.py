@@ -88,7 +88,7 @@ OLD_COMMIT = (
 
 
 class OldPlainEmitter(PlainEmitter):
-    """Has the commit of an earlier version."""
+    """Has a commit with other arguments."""
 
     def commit(self, attempt: TransactionAttempt) -> None:
         """Never called."""

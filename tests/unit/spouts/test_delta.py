@@ -16,7 +16,6 @@ from deltalake import DeltaTable, write_deltalake
 from tests.unit.spouts.driving import Planner, context, emit
 from txtopo import Config, Fields
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
-from txtopo.metadata import Json
 from txtopo.spouts import DeltaTransactionalSpout
 
 pytestmark = pytest.mark.integration
@@ -282,19 +281,6 @@ def test_a_table_that_moved_or_was_replaced_in_place_goes_on(tmp_path: Path) -> 
     assert DeltaTable(str(other)).metadata().id != id
     rows = [row for metadata in batches for row in emit(made, metadata)]
     assert sorted(rows, key=str) == [("w1", 1, True), ("w2", 2, False)]
-
-
-def test_a_position_of_before_there_were_digests_goes_on_and_gets_one(tmp_path: Path) -> None:
-    append(tmp_path, 1)
-    made = spout(tmp_path)
-    old: Json = {"start": [0, 0], "end": [0, 1]}
-    append(tmp_path, 2)
-
-    assert numbers(made, old) == [1]
-    (new,) = Planner(made, stored=old).all()
-    assert numbers(made, new) == [2]
-    assert isinstance(new, dict)
-    assert sorted(new) == ["end", "entry", "start", "whole"]
 
 
 def mapped(folder: Path) -> None:

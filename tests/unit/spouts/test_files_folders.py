@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,8 +41,8 @@ def last_of(made: FilesTransactionalSpout, stored: Json = None) -> Json:
     return planner.metadata
 
 
-def old(metadata: Json) -> Json:
-    """Return a position as it was stored before there were folders in it."""
+def of_many(metadata: Json) -> Json:
+    """Return a position without folders, as it is stored when they are many."""
     assert isinstance(metadata, dict)
     assert isinstance(metadata["cursor"], dict)
     cursor = {name: value for name, value in metadata["cursor"].items() if name != "folders"}
@@ -151,7 +149,7 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize("stored", ["now", "old", "long"])
+@pytest.mark.parametrize("stored", ["now", "long"])
 @pytest.mark.parametrize("how", ["moved", "link", "filesystem"])
 def test_a_folder_under_another_path_ends_the_run(
     here: Path, how: str, stored: str, monkeypatch: pytest.MonkeyPatch
@@ -160,7 +158,6 @@ def test_a_folder_under_another_path_ends_the_run(
     if stored == "long":
         monkeypatch.setattr(planning, "FOLDERS_CHARACTERS_MAX", 3)
     last = last_of(spout("in"))
-    last = old(last) if stored == "old" else last
     options: dict[str, Any] = {}
     if how == "link":
         os.symlink("in", "new")
@@ -210,7 +207,7 @@ def test_a_folder_in_the_place_of_another_is_doubted_until_it_has_files(here: Pa
             each.plan()
 
 
-@pytest.mark.parametrize("is_old", [True, False])
+@pytest.mark.parametrize("are_many", [True, False])
 @pytest.mark.parametrize(
     ("before", "after", "new"),
     [
@@ -225,13 +222,13 @@ def test_a_folder_in_the_place_of_another_is_doubted_until_it_has_files(here: Pa
     ],
 )
 def test_paths_may_come_and_go(
-    here: Path, before: list[str], after: list[str], new: list[str], is_old: bool
+    here: Path, before: list[str], after: list[str], new: list[str], are_many: bool
 ) -> None:
     """The last one names the files anew, and is refused if none of the names was read."""
     write(here / "other", "c")
     write(here / "in" / "sub", "s")
     last = last_of(spout(before))
-    last = old(last) if is_old else last
+    last = of_many(last) if are_many else last
     made = spout(after)
     if after == ["."]:
         new = ["c"]  # a local path without a filesystem is made absolute, so its names are the same
@@ -245,32 +242,12 @@ def test_paths_may_come_and_go(
 
 def test_files_that_were_read_may_go_while_new_ones_come(here: Path) -> None:
     last = last_of(spout("in"))
-    for is_old in (True, False):
+    for are_many in (True, False):
         for path in Path("in").iterdir():
             path.unlink()
-        write(here / "in", f"new-{is_old}")
+        write(here / "in", f"new-{are_many}")
         made = spout("in")
 
-        assert read(made, Planner(made, stored=old(last) if is_old else last).all()) == [
-            f"new-{is_old}"
+        assert read(made, Planner(made, stored=of_many(last) if are_many else last).all()) == [
+            f"new-{are_many}"
         ]
-
-
-def test_a_position_of_before_there_were_folders_goes_on(here: Path) -> None:
-    """Files are still known by a digest of their absolute path, as it was given, links and all."""
-    os.symlink("in", "link")
-    for folder in (here / "in", here / "link"):
-        digest = hashlib.blake2b(f"{folder}/a".encode(), digest_size=6).digest()
-        stored: Json = {
-            "version": 1,
-            "root": f"{folder}/",
-            "shares": [[["a", 1, os.stat("in/a").st_mtime_ns, 0, 1]]],
-            "cursor": {"recent": base64.b64encode(digest).decode()},
-        }
-        made = spout(str(folder))
-        (batch,) = Planner(made, stored=stored).all()
-
-        assert read(made, [batch]) == ["b"]
-        assert isinstance(batch, dict)
-        assert isinstance(batch["cursor"], dict)
-        assert batch["cursor"]["folders"] == [str(folder)]

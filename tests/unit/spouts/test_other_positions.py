@@ -25,7 +25,7 @@ from txtopo import (
     open_state,
 )
 from txtopo.builders.transactional import Topology
-from txtopo.errors import TopologyChanged, TxtopoError
+from txtopo.errors import SchemaVersionError, TopologyChanged, TxtopoError
 from txtopo.metadata import Json
 from txtopo.plugins.spouts import LastBatch
 from txtopo.runtime.start import start_topology
@@ -45,6 +45,8 @@ from txtopo.transactional_state.memory import MemoryEnsemble
 FIELDS = Fields("id long, word string")
 REFUSED = r"the stored position is not one of .*; got .*; .* give this one another id"
 
+OF_ROWS: Json = {"key": "id", "query": "rows"}
+
 POSITIONS: dict[str, Json] = {
     "delta": {"start": [0, 0], "end": [1, 1]},
     "source": {"start": {"a": 0}, "end": {"a": 2}},
@@ -54,8 +56,14 @@ POSITIONS: dict[str, Json] = {
         "shares": [[["0.csv", 16, 1, 0, 16]]],
         "cursor": {"recent": "PSB1BP9V"},
     },
-    "query": {"after": None, "upto": 2, "cuts": [[2, 2]], "newest": 2},
-    "days": {"after": None, "upto": "2026-01-02", "cuts": [], "newest": "2026-01-02"},
+    "query": {"after": None, "upto": 2, "cuts": [[2, 2]], "newest": 2, "source": OF_ROWS},
+    "days": {
+        "after": None,
+        "upto": "2026-01-02",
+        "cuts": [],
+        "newest": "2026-01-02",
+        "source": OF_ROWS,
+    },
     "kafka": {"version": 1, "topics": {}},
     "memory": [0, 2],
 }
@@ -124,6 +132,23 @@ def test_a_memory_spout_refuses_it_in_the_plan_and_in_its_tasks(stored: str, opa
 def test_a_kafka_spout_refuses_it(stored: str) -> None:
     with pytest.raises(TopologyChanged, match=REFUSED):
         from_json(POSITIONS[stored])
+
+
+def newer(kind: str) -> Any:
+    """Return a position as a newer txtopo may have stored it."""
+    position: Any = POSITIONS[kind]
+    return position | {"version": 2}
+
+
+def test_a_position_of_a_newer_version_asks_for_an_upgrade(tmp_path: Path) -> None:
+    spout = spout_over(tmp_path, "files")
+
+    with pytest.raises(SchemaVersionError, match=r"version 2; expected 1; upgrade"):
+        Planner(spout, stored=newer("files")).plan()
+    with pytest.raises(SchemaVersionError, match=r"version 2; expected 1; upgrade"):
+        emit(spout, newer("files"))
+    with pytest.raises(SchemaVersionError, match=r"version 2; expected 1; upgrade"):
+        from_json(newer("kafka"))
 
 
 def counting(state: State, spout: Any) -> Topology:

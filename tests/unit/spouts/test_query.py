@@ -428,9 +428,8 @@ def test_a_start_with_a_zone_is_the_same_moment_in_utc(table: Table, key: str) -
 
 
 def changed(metadata: Any, **source: str) -> Any:
-    """Return metadata as another query or key would have left it; none is as of old."""
-    kept = {name: value for name, value in metadata.items() if name != "source"}
-    return kept | ({"source": metadata["source"] | source} if source else {})
+    """Return metadata as another query or key would have left it."""
+    return metadata | {"source": metadata["source"] | source}
 
 
 @pytest.mark.parametrize(
@@ -455,14 +454,11 @@ def test_a_position_of_another_table_or_key_is_refused(
         emit(spout, stored)
 
 
-@pytest.mark.parametrize("source", [{}, {"query": "wordz"}])
-def test_a_position_goes_on_that_has_no_source_or_whose_change_is_allowed(
-    table: Table, source: dict[str, str]
-) -> None:
+def test_a_position_goes_on_whose_change_is_allowed(table: Table) -> None:
     table.add(1, 2)
     spout = table.spout(batch_rows_max=1)
-    stored = changed(Planner(spout).plan(), **source)
-    config = Config(allow_change=bool(source))
+    stored = changed(Planner(spout).plan(), query="wordz")
+    config = Config(allow_change=True)
 
     coordinator = spout.coordinator(config, context())
     assert coordinator.is_ready(2, LastBatch(1, stored))

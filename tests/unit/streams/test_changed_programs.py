@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from tests.harness.runs import started
 from tests.unit.runtime.evolving import SETTINGS
 from tests.unit.streams.times import EVENT, at, events, minutes
 from txtopo import Config, Count, Fields, StreamBuilder, TopologyError, open_state
-from txtopo.errors import SchemaDrift, StoreBehindCoordinator, TopologyChanged
+from txtopo.errors import StoreBehindCoordinator, TopologyChanged
 from txtopo.operations import rebuild
 from txtopo.operations.session import Access
 from txtopo.spouts import MemoryTransactionalSpout
@@ -553,17 +552,6 @@ def test_one_table_name_in_two_stores_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(TopologyError, match="two tables 'COUNTS' in different stores"):
         counting(worlds[1], rows, "COUNTS")
-
-
-def test_marks_of_an_earlier_form_are_refused(sqlite: Changing) -> None:
-    """They were by sets of sources, of which nobody knows who had seen them."""
-    earlier = Fields("what string, stream string, part string")
-    made = sqlite.state("d_marks").with_columns(earlier, Fields("time timestamp, seen timestamp"))
-    with contextlib.closing(made.open()) as backend:
-        backend.create()
-
-    with pytest.raises(SchemaDrift, match="its key does not change"):
-        sqlite.run(plain, s=OLD)
 
 
 def test_a_first_operator_with_event_time_begins(sqlite: Changing) -> None:

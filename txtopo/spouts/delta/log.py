@@ -19,8 +19,8 @@ next batch does not need its entry, which the retention of the log may have take
 The digest is that of the log entry of the last version. It tells a table that was deleted and made
 again, or restored to an earlier state and then changed: its versions have the same numbers and
 other entries. The id of a table does not tell that. deltalake gives a table a new id when it is
-replaced in place, where the log goes on, and keeps the id after a restore. Metadata that was stored
-before there were digests has none, and is not checked.
+replaced in place, where the log goes on, and keeps the id after a restore. A batch without files
+has no digest.
 """
 
 from __future__ import annotations

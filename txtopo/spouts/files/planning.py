@@ -29,10 +29,9 @@ Rules
 A running process knows all files that it read. The order cannot change once files were pruned,
 since a mark in one order says nothing about the other.
 
-The cursor also keeps the folders that were read, if they are few. If they are many, or the cursor
-is of an earlier txtopo, the folders of the files of its batch take their place. Other folders
-instead of them are an error, unless a file in them was read or ``Config.allow_change`` is set;
-:mod:`txtopo.spouts.files.folders` says why.
+The cursor also keeps the folders that were read, if they are few. If they are many, the folders of
+the files of its batch take their place. Other folders instead of them are an error, unless a file
+in them was read or ``Config.allow_change`` is set; :mod:`txtopo.spouts.files.folders` says why.
 """
 
 from __future__ import annotations
@@ -58,6 +57,7 @@ from txtopo.spouts.files.source import (
     FileRange,
     FileSource,
     SourceFile,
+    check_version,
     folder_of,
     from_json,
     shared,
@@ -66,8 +66,6 @@ from txtopo.spouts.files.source import (
 from txtopo.spouts.spout import LastBatch, TransactionalCoordinator, other_position
 
 _logger = logger_of("txtopo.spouts")
-
-METADATA_VERSION = 2
 
 # A name and its fingerprint are some 60 to 230 bytes; ten batches of 256 files are then at most
 # 0.6 MB in one write, where ZooKeeper takes 1 MiB.
@@ -226,7 +224,7 @@ class FilesCoordinator(TransactionalCoordinator):
             del self._ends[next(iter(self._ends))]
         batch = to_json(shares)
         assert isinstance(batch, dict)
-        return {"version": METADATA_VERSION, **batch, "cursor": cursor}
+        return {**batch, "cursor": cursor}
 
     def lag(self, metadata: Json) -> Mapping[str, int]:
         """Return how many ``files`` and ``bytes`` wait behind a batch, as of the last listing.
@@ -389,7 +387,8 @@ class FilesCoordinator(TransactionalCoordinator):
 
 def _cursor(metadata: Json) -> Json:
     match metadata:
-        case {"shares": list(), "cursor": dict(cursor)}:
+        case {"version": version, "shares": list(), "cursor": dict(cursor)}:
+            check_version(version)
             return cursor
     raise other_position("FilesTransactionalSpout", metadata)
 
@@ -626,8 +625,7 @@ class Cursor:
             assert isinstance(count, int)
             assert isinstance(digest, int)
             self._mark = Mark(_place_of([time, name]), mtime_ns, count, digest)
-        if "listed" in stored:
-            self._listings = _listings_of(stored["listed"])
+        self._listings = _listings_of(stored["listed"])
         if "low" in stored:
             low = _place_of(stored["low"])
             # The order may change until files were pruned: then nothing is below what was read.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from txtopo.config import check_text
 from txtopo.disk_errors import failure
-from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost
+from txtopo.errors import ConfigError, OffsetRegression, SchemaVersionError, SourceDataLost
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
 from txtopo.spouts.files.folders import WILDCARDS, Walk, check_apart, inside, local_base, plain
@@ -33,6 +33,9 @@ _TOKENS = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
 FormatName = Literal["csv", "json", "text", "parquet"]
 
 FORMATS = ("csv", "json", "text", "parquet")
+
+METADATA_VERSION = 1
+"""The number of the form of a batch's metadata."""
 
 # Read as one range, since a compressed stream cannot be read from its middle.
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -439,18 +442,32 @@ def to_json(shares: Sequence[Share]) -> Json:
         ]
         for share in shares
     ]
-    return {"root": root, "shares": listed}
+    return {"version": METADATA_VERSION, "root": root, "shares": listed}
+
+
+def check_version(version: Json) -> None:
+    """Check the number of the form that the metadata of a batch has.
+
+    Raises:
+        SchemaVersionError: A newer txtopo planned it.
+    """
+    if version != METADATA_VERSION:
+        raise SchemaVersionError(
+            f"the metadata of a batch of files has version {version!r}; expected "
+            f"{METADATA_VERSION}; upgrade this txtopo"
+        )
 
 
 def from_json(stored: Json) -> list[Share]:
     """Return the shares of a batch's metadata.
 
     Raises:
+        SchemaVersionError: A newer txtopo planned it.
         TopologyChanged: Another spout planned it.
     """
     match stored:
-        case {"root": str(root), "shares": list(listed)}:
-            pass
+        case {"version": version, "root": str(root), "shares": list(listed)}:
+            check_version(version)
         case _:
             raise other_position("FilesTransactionalSpout", stored)
     shares: list[Share] = []
