@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import UnionType
@@ -146,6 +146,19 @@ class Kind(StrEnum):
     AT_LEAST_ONCE_STANDBY = "an at-least-once topology with zookeeper"
 
 
+class ChangeKind(StrEnum):
+    """What a start may change of a topology that has run, see ``Config.allow_change``."""
+
+    COMPONENTS = "components"
+    """Spouts and bolts that are new, gone or of another kind; their inputs; what rows mean."""
+    STATES = "states"
+    """States that are new, gone or renamed, or that get another table."""
+    COLUMNS = "columns"
+    """The columns of a state in the same table, and their aggregates."""
+    SOURCE = "source"
+    """What a spout reads: the query of a query spout, the folders of a files spout."""
+
+
 _STARTED = (Kind.TRANSACTIONAL, Kind.AT_LEAST_ONCE)
 _BATCHES = (Kind.TRANSACTIONAL,)
 _TREES = (Kind.AT_LEAST_ONCE,)
@@ -258,9 +271,9 @@ class Config:
         history_txids: The number of committed txids before the last group of them whose metadata
             stays in ZooKeeper; an operator can rewind to those without giving the position of the
             source. Of a group only that of its last txid stays.
-        allow_change: Start even if the topology of this id had other components, streams, states,
-            value columns or folders of files before; meant for one start. See
-            ``docs/how-to/evolution.md``.
+        allow_change: What may differ from the topology that ran under this id; meant for one start.
+            Names of ``"components"``, ``"states"``, ``"columns"`` and ``"source"``, such as
+            ``{"states", "columns"}``; True allows all of them. See ``docs/how-to/evolution.md``.
         check_replays: Compare the tuples of a replay of a transactional spout with those of the
             first processed attempt, and end the run with ``NonRepeatableBatch`` if they differ. If
             False, nothing is compared, not even with what an earlier start had stored.
@@ -304,7 +317,7 @@ class Config:
     keep_processed: bool = True
     driver_bytes_max: int = 1 << 30
     history_txids: int = 1
-    allow_change: bool = False
+    allow_change: bool | Collection[str] = False
     message_timeout_s: float = 30.0
     ackers: int | None = None
     check_replays: bool = True
@@ -350,7 +363,7 @@ class Config:
         self._check_type("zookeeper_sasl", Mapping | None, "a mapping or None")
         self._check_type("zookeeper_tls", Mapping | None, "a mapping or None")
         self._check_type("keep_processed", bool, "True or False")
-        self._check_type("allow_change", bool, "True or False")
+        self._check_changes()
         self._check_type("check_replays", bool, "True or False")
         self._check_type("ui_host", str, "a string")
         self._check_type("ui_token", str | None, "a string or None")
@@ -457,6 +470,12 @@ class Config:
                 setting=ignored[0].partition(" ")[0],
             )
 
+    def may_change(self, *changes: ChangeKind) -> bool:
+        """Return whether all of these changes are allowed."""
+        if isinstance(self.allow_change, bool):
+            return self.allow_change or not changes
+        return set(changes) <= set(self.allow_change)
+
     def pause_s(self, failures: int) -> float:
         """Return the pause after *failures* failures of one kind, from 1."""
         return growing_pause_s(failures, self.backoff_s, self.backoff_max_s)
@@ -514,6 +533,19 @@ class Config:
                 f"expected at most {rate:g}, one second's worth; lower it, or raise the rate",
                 setting="min_batch_rows",
             )
+
+    def _check_changes(self) -> None:
+        given, known = self.allow_change, [each.value for each in ChangeKind]
+        if isinstance(given, bool):
+            return
+        names = [] if isinstance(given, str) or not isinstance(given, Collection) else list(given)
+        if not names or not set(names) <= set(known):
+            raise ConfigError(
+                f"allow_change cannot be used; got {given!r:.200}; expected True, False, or a "
+                f"collection of {', '.join(map(repr, known))}, such as {{'states', 'columns'}}",
+                setting="allow_change",
+            )
+        object.__setattr__(self, "allow_change", tuple(each for each in known if each in names))
 
     def _check_type(self, name: str, kind: type | UnionType, expected: str) -> None:
         value = getattr(self, name)

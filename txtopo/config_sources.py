@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -72,6 +72,7 @@ class Known:
 
 
 _WORDS = {
+    Collection: "names, as in states,columns",
     bool: "true or false",
     float: "a number",
     int: "a whole number",
@@ -125,7 +126,8 @@ def of_text(known: Mapping[str, Known], name: str, text: str, source: str) -> Se
     Args:
         known: The settings that there are.
         name: Its name.
-        text: A number; true or false; ``none``; a table as in TOML; or a text, without quotes.
+        text: A number; true or false; ``none``; names with commas between them; a table as in
+            TOML; or a text, without quotes.
         source: Where it came from.
 
     Raises:
@@ -245,12 +247,15 @@ def _parsed(text: str, kinds: tuple[Any, ...]) -> object:
         return None
     for kind in kinds:
         if kind is bool:
-            if (word := text.strip().lower()) not in _TRUTH:
+            if (word := text.strip().lower()) in _TRUTH:
+                return _TRUTH[word]
+            if kind is kinds[-1]:
                 raise ValueError(word)
-            return _TRUTH[word]
-        if kind in (int, float):
+        elif kind in (int, float):
             return kind(text)
-        if get_origin(kind) is not None:
+        elif get_origin(kind) is Collection:
+            return tuple(name.strip() for name in text.split(","))
+        elif get_origin(kind) is not None:
             return _table(text)
     return text
 
@@ -272,4 +277,5 @@ def _fits(value: object, kinds: tuple[Any, ...]) -> bool:
         return int in kinds or float in kinds
     if isinstance(value, float):
         return float in kinds
-    return isinstance(value, dict) and any(get_origin(kind) is not None for kind in kinds)
+    origin = Mapping if isinstance(value, dict) else Collection
+    return isinstance(value, dict | list) and any(get_origin(kind) is origin for kind in kinds)

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from txtopo.config import Config
+from txtopo.config import ChangeKind, Config
 from txtopo.errors import StateUsageError
+from txtopo.fingerprint import in_words
 from txtopo.metadata import Json
 from txtopo.operations.plan import (
     Plan,
@@ -31,10 +32,10 @@ from txtopo.operations.plan import (
     make_plan,
     note_begun,
 )
-from txtopo.operations.program import SAME_PROGRAM, differences, known_topology
+from txtopo.operations.program import SAME_PROGRAM, differences_of, known_topology
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, holder
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner
-from txtopo.topology.graph import fingerprint, is_in_table, state_part
+from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.nodes import (
     BATCHES,
     COMMANDS,
@@ -89,17 +90,18 @@ class _Release:
 
     def objection(self, session: OperatorSession) -> str | None:
         """Return why the state is another one than that of the topology that ran."""
-        known, part = known_topology(session), _part(session, self.state)
-        if known is None or part is None:
+        known, owner = known_topology(session), session.owners.get(self.state)
+        if known is None or owner is None:
             return None  # its ledger alone says whose it is
-        name, table, text = part
-        used = {each: is_in_table(known[each], table) for each in known}
-        if known.get(name) == text or not any(used.values()):
+        name = (owner.component, owner.state)
+        state = fingerprint(session.graph).states[name]
+        users = {each: form for each, form in known.states.items() if form.table == state.table}
+        if known.states.get(name) == state or not users:
             return None
+        told = ", ".join(f"{in_words(each)}, {form}" for each, form in users.items())
         return (
-            f"the topology uses table {table!r}, for "
-            f"{', '.join(f'{each}, {known[each]}' for each in known if used[each])}; got {name}, "
-            f"{text}; give it a program with the state as it ran"
+            f"the topology uses table {state.table!r}, for {told}; got {in_words(name)}, {state}; "
+            "give it a program with the state as it ran"
         )
 
     def look(self, session: OperatorSession) -> VerbSteps:
@@ -123,7 +125,7 @@ class _Forget:
     name: str = "forget"
 
     def objection(self, session: OperatorSession) -> str | None:
-        if session.config.allow_change:
+        if session.config.may_change(*(each.change for each in differences_of(session))):
             return None
         return (
             f"{SAME_PROGRAM}; or, if that program is gone, forget it with "
@@ -169,19 +171,10 @@ class _Forget:
         )
 
 
-def _part(session: OperatorSession, name: str) -> tuple[str, str, Json] | None:
-    """Return the part of a state in a fingerprint, its table, and the text of the part."""
-    owner = session.owners.get(name)
-    if owner is None:
-        return None
-    declared = session.graph.components[owner.component].states[owner.state]
-    part = state_part(owner.component, owner.state)
-    return part, declared.layout(owner.state).name, fingerprint(session.graph)[part]
-
-
 def _not_released(session: OperatorSession) -> str:
     """Return which states of the topology that ran the program does not have, for the plan."""
-    others = [each for each in differences(session) if each.startswith("state ")]
+    found = differences_of(session)
+    others = [each.text for each in found if each.change in (ChangeKind.STATES, ChangeKind.COLUMNS)]
     if not others:
         return ""
     return f"; not released, since the program has another state or none: {'; '.join(others)}"

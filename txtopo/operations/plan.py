@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import CorruptNodeError, StateUsageError, nearest
+from txtopo.fingerprint import Fingerprint
 from txtopo.metadata import BatchMetadata, Json, json_flaw
 from txtopo.operations.program import check_program
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_operator_session
@@ -74,7 +75,7 @@ class Plan:
                 Steps that were done stay done.
         """
         with open_operator_session(*self._open) as session, session.leading():
-            parts = check_program(self._verb, session)
+            program = check_program(self._verb, session)
             work = self._verb.look(session)
             texts = _texts(work)
             if texts != self.steps:
@@ -85,7 +86,10 @@ class Plan:
                 )
             if not work.steps:
                 return
-            claim = VerbClaim(session, 0) if work.ledgers is None else _claim(session, work, parts)
+            if work.ledgers is None:
+                claim = VerbClaim(session, 0)
+            else:
+                claim = _claim(session, work, program)
             for at, step in enumerate(work.steps):
                 session.point(f"operator.before:{at}")
                 step.do(claim)
@@ -214,10 +218,10 @@ def _texts(work: VerbSteps) -> tuple[str, ...]:
     return (claims, *texts)
 
 
-def _claim(session: OperatorSession, work: VerbSteps, parts: dict[str, Json] | None) -> VerbClaim:
+def _claim(session: OperatorSession, work: VerbSteps, program: Fingerprint | None) -> VerbClaim:
     assert work.ledgers is not None
-    parts = parts if work.keeps_topology else None
-    claim = session.claim(work.ledgers, parts, takes_over=work.takes_over, lifts=work.lifts)
+    kept = program if work.keeps_topology else None
+    claim = session.claim(work.ledgers, kept, takes_over=work.takes_over, lifts=work.lifts)
     now = session.ledgers()
     for name, before in work.ledgers.items():
         after = now[name]

@@ -21,11 +21,18 @@ A verb may take another program where that does no harm, and says so itself (``V
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
+from txtopo.config import ChangeKind
 from txtopo.errors import CorruptNodeError, InfrastructureError, TopologyChanged, TxtopoError
+from txtopo.fingerprint import (
+    Difference,
+    Fingerprint,
+    differences,
+    in_words,
+)
 from txtopo.metadata import Json
 from txtopo.state.ledger import Ledger
 from txtopo.topology.graph import fingerprint
@@ -34,8 +41,8 @@ from txtopo.transactional_state.nodes import (
     CURRENT,
     EPOCH,
     batch_of,
-    changed_parts,
     current_of,
+    fingerprint_in,
     metadata_from_json,
     txid_of,
 )
@@ -52,7 +59,7 @@ SAME_PROGRAM = (
 """Why most verbs take no other program."""
 
 
-def check_program(verb: Verb, session: OperatorSession) -> dict[str, Json] | None:
+def check_program(verb: Verb, session: OperatorSession) -> Fingerprint | None:
     """Check that a verb is given the topology that ran, or may take another one. Writes nothing.
 
     Returns:
@@ -61,7 +68,7 @@ def check_program(verb: Verb, session: OperatorSession) -> dict[str, Json] | Non
     Raises:
         TopologyChanged: It is another one; the message names what differs.
     """
-    changes = differences(session)
+    changes = differences_of(session)
     if not changes:
         return fingerprint(session.graph)
     if (why := verb.objection(session)) is not None:
@@ -69,29 +76,32 @@ def check_program(verb: Verb, session: OperatorSession) -> dict[str, Json] | Non
     return None
 
 
-def changed(verb: str, session: OperatorSession, changes: list[str], why: str) -> TopologyChanged:
+def changed(
+    verb: str, session: OperatorSession, found: Sequence[Difference], why: str
+) -> TopologyChanged:
     """Return the error for a verb that is given another topology than the one that ran."""
+    changes = tuple(each.text for each in found)
     return TopologyChanged(
         f"{verb} was given another topology than the one that ran as {session.graph.id!r}; "
         f"{'; '.join(changes)}; nothing was written; {why}",
-        changes=tuple(changes),
+        changes=changes,
     )
 
 
-def differences(session: OperatorSession) -> list[str]:
-    """Return how the program differs from what is stored of the topology that ran, in words."""
+def differences_of(session: OperatorSession) -> list[Difference]:
+    """Return how the program differs from what is stored of the topology that ran."""
     known = known_topology(session)
     if known is not None:
-        return changed_parts(known, fingerprint(session.graph))
+        return differences(known, fingerprint(session.graph))
     return [*_states_left_out(session), *_spouts_left_out(session)]
 
 
-def known_topology(session: OperatorSession) -> dict[str, Json] | None:
+def known_topology(session: OperatorSession) -> Fingerprint | None:
     """Return the stored fingerprint; None if there is none, or if its node cannot be read."""
-    return topology_in(_epoch(session))
+    return fingerprint_in(_epoch(session))
 
 
-def _states_left_out(session: OperatorSession) -> Iterator[str]:
+def _states_left_out(session: OperatorSession) -> Iterator[Difference]:
     """Name the states in the stores of the program that ran with its states and are not in it.
 
     One that was taken out of the topology earlier holds a lower txid than they do.
@@ -101,9 +111,10 @@ def _states_left_out(session: OperatorSession) -> Iterator[str]:
     owners = set(session.owners.values())
     for table, ledger in _others(session):
         if ledger.owner not in owners and ledger.txid >= max(1, lowest):
-            yield (
-                f"state {ledger.state!r} of {ledger.component!r} is gone, and its table {table!r} "
-                f"holds txid {ledger.txid}"
+            name = in_words((ledger.component, ledger.state))
+            yield Difference(
+                ChangeKind.STATES,
+                f"{name} is gone, and its table {table!r} holds txid {ledger.txid}",
             )
 
 
@@ -136,7 +147,7 @@ def _ledger(store: State, table: str) -> Ledger | None:
         return None
 
 
-def _spouts_left_out(session: OperatorSession) -> Iterator[str]:
+def _spouts_left_out(session: OperatorSession) -> Iterator[Difference]:
     """Name the spouts in the metadata of batches that are in use and are not in the program."""
     spouts = {each.id for each in session.graph.spouts}
     named: dict[str, int] = {}
@@ -145,7 +156,8 @@ def _spouts_left_out(session: OperatorSession) -> Iterator[str]:
             named.setdefault(spout, txid)
     for spout, txid in named.items():
         if spout not in spouts:
-            yield f"component {spout!r}, a spout of txid {txid}, is gone"
+            text = f"component {spout!r}, a spout of txid {txid}, is gone"
+            yield Difference(ChangeKind.COMPONENTS, text)
 
 
 def _in_use(session: OperatorSession) -> dict[int, Mapping[str, Json]]:
@@ -165,12 +177,6 @@ def _in_use(session: OperatorSession) -> dict[int, Mapping[str, Json]]:
         if txid >= current - 1 and spouts is not None:
             found[txid] = spouts
     return found
-
-
-def topology_in(value: Json) -> dict[str, Json] | None:
-    """Return the fingerprint in a value of ``/epoch``; None if it has none."""
-    known = value.get("topology") if isinstance(value, dict) else None
-    return known if isinstance(known, dict) else None
 
 
 def spout_of_before(session: OperatorSession, value: Json) -> str | None:

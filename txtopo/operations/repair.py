@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.config import Config
 from txtopo.errors import SchemaVersionError, StateUsageError, TxtopoError
+from txtopo.fingerprint import Fingerprint, differences
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.operations.plan import (
     Plan,
@@ -42,7 +43,6 @@ from txtopo.operations.program import (
     changed,
     known_topology,
     spout_of_before,
-    topology_in,
 )
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, Reading, VerbClaim, read
 from txtopo.state.ledger import Ledger
@@ -58,11 +58,11 @@ from txtopo.transactional_state.nodes import (
     REWRITES_MAX,
     batch_of,
     batch_path,
-    changed_parts,
     claimed_terms,
     current_of,
     ensemble_of,
     epoch_of,
+    fingerprint_in,
     metadata_from_json,
     terms_of,
     txid_of,
@@ -160,7 +160,7 @@ class _RepairNode:
             "epoch": epoch,
             "leader": None,
             **self._terms(reading, epoch),
-            "topology": self._topology(session),
+            "topology": self._topology(session).to_json(),
         }
         if (spout := spout_of_before(session, self.value)) is not None:
             value["spout"] = spout
@@ -186,12 +186,12 @@ class _RepairNode:
         named = [each.term for each in ledgers if each.epoch == epoch]
         return claimed_terms(None, named[0] if named else secrets.token_hex(8))
 
-    def _topology(self, session: OperatorSession) -> dict[str, Json]:
+    def _topology(self, session: OperatorSession) -> Fingerprint:
         """Return the fingerprint for ``/epoch``; with one that is given the program has to fit."""
         now = fingerprint(session.graph)
-        given = topology_in(self.value) or known_topology(session) or now
-        if parts := changed_parts(given, now):
-            raise changed(self.name, session, parts, SAME_PROGRAM)
+        given = fingerprint_in(self.value) or known_topology(session) or now
+        if found := differences(given, now):
+            raise changed(self.name, session, found, SAME_PROGRAM)
         return given
 
     def _ensemble(self, session: OperatorSession, reading: Reading) -> str:

@@ -70,7 +70,8 @@ from txtopo.state.ledger import (
     check_one_moment,
     compared,
 )
-from txtopo.topology.graph import fingerprint, other_spouts
+from txtopo.topology.changes import other_spouts
+from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.journal import JournalContents
 from txtopo.transactional_state.nodes import (
     CURRENT,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
+from txtopo.fingerprint import Fingerprint, StateName
 from txtopo.metadata import BatchMetadata, Json, absent
 from txtopo.runtime.takeover import check_ends
 from txtopo.state.backend import StateBackend, StateTable, Writes
@@ -43,6 +44,7 @@ from txtopo.transactional_state.nodes import (
     current_of,
     ensemble_of,
     epoch_of,
+    fingerprint_in,
     fitted,
     metadata_from_json,
     operation_of,
@@ -218,7 +220,7 @@ class OperatorSession:
     def claim(
         self,
         ledgers: Mapping[str, Ledger | None],
-        fingerprint: dict[str, Json] | None = None,
+        fingerprint: Fingerprint | None = None,
         *,
         takes_over: bool = False,
         lifts: bool = False,
@@ -398,8 +400,8 @@ class Reading:
         return operation_of(node) if isinstance(node, Node) else None
 
     @property
-    def added(self) -> tuple[str, ...]:
-        """The states that were added at ``current``, as the fingerprint names them."""
+    def added(self) -> tuple[StateName, ...]:
+        """The states that were added at ``current``."""
         node = self.nodes[CURRENT]
         return added_of(node) if isinstance(node, Node) else ()
 
@@ -479,6 +481,7 @@ def _epoch(session: OperatorSession) -> Node | None:
     if node is not None:
         epoch_of(node)
         terms_of(node)
+        fingerprint_in(node.value)
     return node
 
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from txtopo.attempt import txids_text
 from txtopo.config import Config
 from txtopo.errors import InfrastructureError, PromiseError, TxtopoError
+from txtopo.fingerprint import Difference, setting_for
 from txtopo.metadata import Json
-from txtopo.operations.program import differences
+from txtopo.operations.program import differences_of
 from txtopo.operations.session import Access, OperatorSession, Reading, open_operator_session, read
 from txtopo.runtime.spouts_planner import planner_of
 from txtopo.stages.groups import why_one_by_one
@@ -32,7 +33,6 @@ from txtopo.state.ledger import (
     same_owner,
 )
 from txtopo.state.witness import check_witness
-from txtopo.topology.graph import state_part
 from txtopo.transactional_state.commands import Desired
 from txtopo.transactional_state.nodes import (
     BATCHES,
@@ -238,17 +238,17 @@ def _nodes(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
             f"{operation.get('verb')} was begun with {operation.get('arguments')!r:.300}",
             "call it again with the same arguments: it goes on where it stopped",
         )
-    if parts := _differences(session):
+    if found := _differences(session):
         yield Finding(
             EPOCH,
-            f"the topology is another one: {'; '.join(parts)}",
-            "start the old one, or, if the change is meant, once with allow_change=True",
+            f"the topology is another one: {'; '.join(each.text for each in found)}",
+            f"start the old one, or, if the change is meant, once with {setting_for(found)}",
         )
 
 
-def _differences(session: OperatorSession) -> list[str]:
+def _differences(session: OperatorSession) -> list[Difference]:
     try:
-        return differences(session)
+        return differences_of(session)
     except TxtopoError:
         return []  # a node or a store that cannot be read has a finding of its own
 
@@ -399,7 +399,7 @@ def _compared(
     """
     current = reading.current or 1
     owners = {name: session.owners[name] for name in ledgers}
-    added = [n for n, o in owners.items() if state_part(o.component, o.state) in reading.added]
+    added = [n for n, o in owners.items() if (o.component, o.state) in reading.added]
     begins = current - 1
     begun = {
         name: replace(ledgers[name], txid=begins, first_txid=begins)

@@ -42,7 +42,8 @@ from txtopo.retries import warn_of_retry
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from txtopo.runtime.run_context import RunContext, StateName
+    from txtopo.fingerprint import StateName
+    from txtopo.runtime.run_context import RunContext
     from txtopo.state.backend import StateBackend
 
 EXPIRY_PAUSE_S = 1.0

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from txtopo.fingerprint import StateName
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER
 from txtopo.state.backend import StateBackend
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from txtopo.topology.graph import Graph
     from txtopo.transactional_state.store import TransactionalState
 
-StateName = tuple[str, str]
 """A state of a topology: (component id, name in ``with_state``)."""
 
 _logger = logger_of(LOGGER)

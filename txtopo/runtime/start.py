@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from txtopo.clock import wall_clock
-from txtopo.config import Config, Kind
+from txtopo.config import ChangeKind, Config, Kind
 from txtopo.errors import ConfigError, SchemaDrift, TopologyChanged, TopologyError
+from txtopo.fingerprint import StateName
 from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.carrier_choice import useful_slots, with_carrier
 from txtopo.runtime.driver import TopologyDriver
@@ -22,7 +23,6 @@ from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.run_context import (
     RunContext,
-    StateName,
     close_backends,
     close_parts,
     close_spout,
@@ -230,7 +230,7 @@ def _create_states(context: RunContext, backends: Mapping[StateName, StateBacken
         for backend in backends.values():
             backend.create()
     except SchemaDrift as error:
-        if context.config.allow_change:
+        if context.config.may_change(ChangeKind.COLUMNS):
             raise
         try:
             Journal(context.transactional_state).check_unchanged(fingerprint(context.graph))

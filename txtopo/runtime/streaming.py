@@ -37,6 +37,7 @@ from txtopo.errors import (
     StoreBehindCoordinator,
     TopologyError,
 )
+from txtopo.fingerprint import StateName
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
@@ -52,7 +53,7 @@ from txtopo.runtime.progress import (
     Stopped,
 )
 from txtopo.runtime.reporting import ProgressMeter
-from txtopo.runtime.run_context import StateName, close_backends, open_states
+from txtopo.runtime.run_context import close_backends, open_states
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import is_classic
 from txtopo.runtime.spark_carriers import DataFrameCarrier

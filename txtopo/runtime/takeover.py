@@ -42,6 +42,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import txids_text
+from txtopo.config import ChangeKind
 from txtopo.coordinator import Coordinator, CoordinatorSettings
 from txtopo.errors import (
     FencedError,
@@ -49,7 +50,14 @@ from txtopo.errors import (
     StoreAheadOfCoordinator,
     TopologyChanged,
 )
-from txtopo.runtime.run_context import StateName, close_backends, open_states
+from txtopo.fingerprint import (
+    Fingerprint,
+    StateName,
+    another_topology,
+    differences,
+    in_words,
+)
+from txtopo.runtime.run_context import close_backends, open_states
 from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
@@ -65,13 +73,13 @@ from txtopo.state.ledger import (
     compared,
 )
 from txtopo.state.registry import redacted_url
+from txtopo.topology.changes import added_states, refused_change
 from txtopo.topology.component import Component, Role, lacks_end
-from txtopo.topology.graph import added_states, fingerprint, refused_change, state_part
+from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.commands import KILLED, Desired, desired_of, killed_error
 from txtopo.transactional_state.nodes import (
     DESIRED,
     EPOCH,
-    changed_parts,
     fitted,
     metadata_from_json,
 )
@@ -164,7 +172,7 @@ def _claim_epoch(
         candidate,
         context.scheduler,
         fingerprint(context.graph),
-        change=partial(_added, context, backends) if context.config.allow_change else None,
+        change=partial(_added, context, backends),
         check=partial(check_known, held, context.graph.id),
     )
 
@@ -175,9 +183,9 @@ def claim_epoch(
     journal: Journal,
     candidate: Json,
     scheduler: Scheduler,
-    parts: dict[str, Json],
+    now: Fingerprint,
     *,
-    change: Callable[[dict[str, Json]], Sequence[str]] | None = None,
+    change: Callable[[Fingerprint], Sequence[StateName]] | None = None,
     check: Callable[[str, Mapping[int, str]], None] | None = None,
 ) -> tuple[Desired, int]:
     """Claim the next epoch, unless the topology was killed. Blocks.
@@ -188,7 +196,7 @@ def claim_epoch(
         journal: A new one for this term.
         candidate: Describes this process to the coordinator that it deposes.
         scheduler: Random numbers and durable steps.
-        parts: Fingerprint of the topology.
+        now: Fingerprint of the topology.
         change: See ``Journal.claim_epoch``.
         check: See ``Journal.claim_epoch``.
 
@@ -206,9 +214,7 @@ def claim_epoch(
         raise killed_error(topology_id, desired)
     scheduler.point("claim.before-epoch")
     token = f"{scheduler.seed():016x}"
-    epoch = journal.claim_epoch(
-        candidate, token=token, fingerprint=parts, change=change, check=check
-    )
+    epoch = journal.claim_epoch(candidate, token=token, fingerprint=now, change=change, check=check)
     scheduler.point("claim.after-epoch")
     desired = desired_of(state.get(DESIRED))
     if desired.status == KILLED:
@@ -245,29 +251,30 @@ def _ledger_of(backend: StateBackend) -> Ledger | None:
 
 
 def _added(
-    context: RunContext, backends: Mapping[StateName, StateBackend], known: Mapping[str, Json]
-) -> tuple[str, ...]:
+    context: RunContext, backends: Mapping[StateName, StateBackend], known: Fingerprint
+) -> tuple[StateName, ...]:
     """Return the states that are new; see ``Journal.claim_epoch``.
 
     Raises:
-        TopologyChanged: A store that does not know the columns of its tables would get others, or
-            what goes on would not be right.
+        TopologyChanged: A change is not allowed; a store that cannot change the columns of its
+            tables would have to; or what continues would not be right.
     """
     now = fingerprint(context.graph)
-    added = added_states(context.graph, known)
+    found = differences(known, now)
+    if not context.config.may_change(*(each.change for each in found)):
+        raise another_topology(found)
+    changes = tuple(each.text for each in found)
+    added = added_states(now, known)
     if (why := refused_change(context.graph, known, added)) is not None:
-        raise TopologyChanged(
-            f"{why}; nothing was written", changes=tuple(changed_parts(known, now))
-        )
+        raise TopologyChanged(f"{why}; nothing was written", changes=changes)
     for name, backend in backends.items():
-        part = state_part(*name)
-        if part in added or backend.evolves or now[part] in known.values():
+        if name in added or backend.evolves or now.states[name] in known.states.values():
             continue
         raise TopologyChanged(
-            f"{part} has other columns than before, and {type(backend).__name__} cannot change "
-            f"those of a table; {'; '.join(changed_parts(known, now))}; nothing was written; "
-            f"declare it as before; or {REBUILD}",
-            changes=tuple(changed_parts(known, now)),
+            f"{in_words(name)} has other columns than before, and {type(backend).__name__} cannot "
+            f"change those of a table; {'; '.join(changes)}; nothing was written; declare it as "
+            f"before; or {REBUILD}",
+            changes=changes,
         )
     return added
 
@@ -285,16 +292,16 @@ def _claim(
         name = f"{component}.{state}"
         if not created:
             backend.create()
-        added = state_part(component, state) in journal.added
+        added = (component, state) in journal.added
         claim = Claim(
             Owner(context.graph.id, component, state),
             epoch,
             journal.ensemble,
             begins=journal.current - 1 if added else 0,
-            changes_table=context.config.allow_change or journal.is_known,
+            changes_table=context.config.may_change(ChangeKind.COLUMNS) or journal.is_known,
             term=journal.term,
         )
-        if context.config.allow_change:
+        if context.config.may_change(ChangeKind.STATES):
             claim = replace(claim, replaces=_renamed(backend, claim, backends))
         try:
             table = context.graph.components[component].states[state].layout()
@@ -340,7 +347,7 @@ def _coordinator(
     contents = journal.load()
     current = contents.current
     stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
-    added = [".".join(name) for name in backends if state_part(*name) in journal.added]
+    added = [".".join(name) for name in backends if name in journal.added]
     found = compared(ledgers, current, stored, _urls(context), added)
     _check_ends(context, journal, contents, found)
     adopted = None
@@ -352,14 +359,12 @@ def _coordinator(
     one_by_one = why_one_by_one(context.graph, context.program, backends, elsewhere)
     if one_by_one is not None and found.pinned is not None and found.pinned > current:
         raise _no_groups(current, found.pinned, one_by_one)
-    # With allow_change a replay may bring another batch.
-    compares = context.config.check_replays and not context.config.allow_change
     metadata = {
         txid: fitted(
             txid,
             replace(
                 metadata_from_json(txid, batch.metadata),
-                content=batch.content if compares else None,
+                content=batch.content if context.config.check_replays else None,
             ),
             context.program.spouts,
             journal.began_with,

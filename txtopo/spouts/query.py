@@ -45,7 +45,7 @@ from urllib.parse import unquote
 from txtopo import clock
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
-from txtopo.config import Config, check_text
+from txtopo.config import ChangeKind, Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import (
     ConfigError,
@@ -261,7 +261,7 @@ class QueryTransactionalSpout(TransactionalSpout):
             self._settle_s,
             self._batch_rows_max,
             context,
-            allow_change=config.allow_change,
+            allow_change=config.may_change(ChangeKind.SOURCE),
             max_ahead_s=self._max_ahead_s,
         )
         planner.check()
@@ -269,7 +269,9 @@ class QueryTransactionalSpout(TransactionalSpout):
 
     def emitter(self, config: Config, context: TaskContext) -> QueryEmitter:
         """Make an emitting part."""
-        return QueryEmitter(self._source, context, allow_change=config.allow_change)
+        return QueryEmitter(
+            self._source, context, allow_change=config.may_change(ChangeKind.SOURCE)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ Rules
    never committed. The topology stops after all earlier txids were committed.
 
 These are not compared: batches of opaque spouts, whose replays may differ; batches of a plain spout
-whose parallelism has changed; batches planned before a start with ``check_replays=False`` or
-``allow_change=True``.
+whose parallelism has changed; batches planned before a start with ``check_replays=False``.
 
 Cost: SHA-1 is computed over the Arrow buffers of each column, which takes less than a millisecond
 for 100,000 words. It is the fastest digest in Python, and no secret depends on it.

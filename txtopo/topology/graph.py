@@ -8,14 +8,19 @@ downward only, and a batch crosses the cut once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
 
 from txtopo.errors import TopologyError
+from txtopo.fingerprint import (
+    Columns,
+    ComponentForm,
+    Fingerprint,
+    InputForm,
+    StateForm,
+)
 from txtopo.groupings import Grouping
-from txtopo.metadata import Json
 from txtopo.state.backend import StateTable
-from txtopo.state.registry import KINDS, MODES
 from txtopo.topology.checks import (
     check_components,
     check_facts,
@@ -25,7 +30,8 @@ from txtopo.topology.checks import (
     with_own_state,
 )
 from txtopo.topology.component import Component, Role, check_id
-from txtopo.traits import Meaning, VersionedTable
+from txtopo.traits import VersionedTable
+from txtopo.tuples import Fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,195 +143,9 @@ class Edge:
     grouping: Grouping
 
 
-def fingerprint(graph: Graph) -> dict[str, Json]:
-    """Return a description of a topology, to notice another one under the same id.
-
-    It describes everything that the metadata in ZooKeeper and the rows in the stores depend on: the
-    role and the inputs of each component, and the table and columns of each state, as one line of
-    text each. It leaves out whatever may change from one start to the next (parallelism, classes,
-    settings, and the place of a store, whose ledger says whether it is the right one) and secrets.
-    """
-    parts: dict[str, Json] = {}
-    for component in graph.components.values():
-        parts[f"component {component.id!r}"] = _component(component)
-        for what, meaning in _meanings(component).items():
-            parts[f"{what} of {component.id!r}"] = meaning.text
-        for name, state in component.states.items():
-            parts[state_part(component.id, name)] = _state(state.layout(name))
-    return parts
-
-
-_BUFFERED = "buffered rows"
-"""What a fingerprint calls the rows that a join has packed into a column of its first state."""
-
-
-def _meanings(component: Component) -> dict[str, Meaning]:
-    """Return what a component says of its rows, by what a fingerprint calls them."""
-    said = {"rows": component.traits.rows, _BUFFERED: component.traits.buffered}
-    return {what: meaning for what, meaning in said.items() if meaning is not None}
-
-
-def added_states(graph: Graph, known: Mapping[str, Json]) -> tuple[str, ...]:
-    """Return the states of a topology that a fingerprint does not know, as their parts of its own.
-
-    A state is known by its table. So one with the table of a state that is gone is that state,
-    renamed; and one that has another table than before is new.
-    """
-    tables = {
-        state_part(component.id, name): state.layout(name).name
-        for component in graph.components.values()
-        for name, state in component.states.items()
-    }
-    kept = {part for part, table in tables.items() if is_in_table(known.get(part), table)}
-    left = [text for part, text in known.items() if part not in kept]
-    return tuple(
-        part
-        for part, table in tables.items()
-        if part not in kept and not any(is_in_table(text, table) for text in left)
-    )
-
-
-def refused_change(graph: Graph, known: Mapping[str, Json], added: Sequence[str]) -> str | None:
-    """Return why a topology cannot be right after a change, even if that is meant; None if it can.
-
-    The traits of a bolt say why: ``fixed`` of its ``rows`` and of what it has ``buffered``, while
-    it keeps its states; ``begins_with_below``, while a bolt below it keeps its own. The states that
-    its ``retractions`` come to begin together with its own.
-
-    Args:
-        graph: The topology.
-        known: The fingerprint of before.
-        added: What :func:`added_states` returns.
-    """
-    now = fingerprint(graph)
-    if (why := other_spouts(known, now)) is not None:
-        return why
-    for component in graph.components.values():
-        if (why := _other_meaning(component, known, now, added)) is not None:
-            return why
-        own = [state_part(component.id, name) for name in component.states]
-        why = component.traits.begins_with_below
-        if why and own[0] in added and (kept := _kept_below(graph, component, added)):
-            return (
-                f"{own[0]} would begin anew, and {kept[0]} would not; got {now[own[0]]}; "
-                f"expected the table of before; {why}"
-            )
-        if (why := _other_beginning(graph, component, added)) is not None:
-            return why
-    return None
-
-
-def other_spouts(known: Mapping[str, Json], now: Mapping[str, Json]) -> str | None:
-    """Return why what is stored of the spouts does not fit those of now; None if it does."""
-    gone, new = (
-        [part for part, text in there.items() if _is_spout(text) and part not in others]
-        for there, others in ((known, now), (now, known))
-    )
-    if gone and new:
-        return (
-            f"{', '.join(gone)} is gone and {', '.join(new)} is new, but what is stored says where "
-            "the old one was; expected another id only for another source; keep the id if the "
-            "source is the same; else start once with both spouts, each time with "
-            "Config(allow_change=True), and without the old one when it has no more"
-        )
-    for part, text in known.items():
-        if _is_spout(text) and now.get(part, text) != text:
-            return (
-                f"{part} was {text} and is {now[part]}, to which the stored positions of the other "
-                "kind mean nothing; expected the kind of before; give the spout another id"
-            )
-    return None
-
-
-def _other_meaning(
-    component: Component, known: Mapping[str, Json], now: Mapping[str, Json], added: Sequence[str]
-) -> str | None:
-    """Return why a bolt cannot go on with the states that it keeps; None if it can."""
-    before = _before(component, known, added)
-    if before is None:
-        return None
-    own = state_part(component.id, next(iter(component.states)))
-    for what, meaning in _meanings(component).items():
-        part = f"{what} of {component.id!r}"
-        was = known.get(f"{what} of {before}")
-        kept = meaning.fixed is None or was == now[part]
-        if kept or (what == _BUFFERED and own in added):
-            continue
-        expected = "a new table" if was is None else was
-        return (
-            f"{part} would mean something else; got {now[part]}; expected {expected}; "
-            f"{meaning.fixed}"
-        )
-    return None
-
-
-def _is_spout(text: Json) -> bool:
-    return isinstance(text, str) and text.endswith(" spout")
-
-
-def _before(component: Component, known: Mapping[str, Json], added: Sequence[str]) -> str | None:
-    """Return, in quotation marks, the component that had a state of this one; None if all are new.
-
-    It is this one, unless it was renamed.
-    """
-    for name, state in component.states.items():
-        part, table = state_part(component.id, name), state.layout(name).name
-        if part not in added:
-            if is_in_table(known.get(part), table):
-                return repr(component.id)
-            renamed = (each for each, text in known.items() if is_in_table(text, table))
-            return next(renamed).rpartition(" of ")[2]
-    return None
-
-
-def _kept_below(graph: Graph, above: Component, added: Sequence[str]) -> list[str]:
-    """Return the states that are not new of the bolts below a component."""
-    return [
-        part
-        for each in graph.components.values()
-        if any(subscription.source == above.id for subscription in each.subscriptions)
-        for name in each.states
-        if (part := state_part(each.id, name)) not in added
-    ]
-
-
-def _other_beginning(graph: Graph, above: Component, added: Sequence[str]) -> str | None:
-    """Return why a state cannot take back the rows of a table; None if both begin together."""
-    stream = above.traits.retractions
-    if stream is None:
-        return None
-    own = state_part(above.id, next(iter(above.states)))
-    for part in _states_fed_by(graph, (above.id, stream)):
-        if (part in added) != (own in added):
-            new, old = (part, own) if part in added else (own, part)
-            return (
-                f"{new} would begin anew, and {old} would not, but {part} takes back what changes "
-                f"in {own}; expected both in the tables of before, or both in new ones; else a "
-                "row would be taken back where it never counted, or count again where it did"
-            )
-    return None
-
-
-def _states_fed_by(graph: Graph, output: tuple[str, str]) -> list[str]:
-    """Return the states that a stream comes to, through bolts without a state."""
-    outputs, found = {output}, list[str]()
-    for each in graph.components.values():  # what is above comes first
-        if any((one.source, one.stream) in outputs for one in each.subscriptions):
-            found += [state_part(each.id, name) for name in each.states]
-            if not each.states:
-                outputs |= {(each.id, name) for name in each.streams}
-    return found
-
-
-def state_part(component: str, name: str) -> str:
-    """Return the name of a state in a fingerprint."""
-    return f"state {name!r} of {component!r}"
-
-
-def is_in_table(text: Json, table: str) -> bool:
-    """Return whether a part of a fingerprint is a state in a table of this name."""
-    begins = tuple(f"{kind} {mode} {table!r} (" for kind in KINDS for mode in MODES)
-    return isinstance(text, str) and text.startswith(begins)
+def fingerprint(graph: Graph) -> Fingerprint:
+    """Return what the stored txids and rows of a topology depend on."""
+    return Fingerprint({id: _form(each) for id, each in graph.components.items()})
 
 
 def advice(graph: Graph) -> tuple[str, ...]:
@@ -388,22 +208,31 @@ def _committing(ordered: Mapping[str, Component]) -> frozenset[str]:
     return frozenset(committing)
 
 
-def _component(component: Component) -> str:
-    inputs = sorted(
-        f"{each.source!r}.{each.stream!r} by {_grouping(each.grouping)}"
+def _form(component: Component) -> ComponentForm:
+    inputs = (
+        InputForm(
+            each.source,
+            each.stream,
+            type(each.grouping).__name__,
+            tuple(getattr(each.grouping, "fields", ())),
+        )
         for each in component.subscriptions
     )
-    return f"a {component.role.value}" + (f" of {', '.join(inputs)}" if inputs else "")
-
-
-def _state(table: StateTable) -> str:
-    key, value = (
-        ", ".join(f"{f.name} {f.type}" for f in part) for part in (table.key, table.value)
+    rows, buffered = component.traits.rows, component.traits.buffered
+    return ComponentForm(
+        component.role.value,
+        tuple(sorted(inputs, key=astuple)),
+        None if rows is None else rows.text,
+        None if buffered is None else buffered.text,
+        {name: _state(state.layout(name)) for name, state in component.states.items()},
     )
-    combined = "".join(f" {type(each).__name__}" for each in table.aggregates)
-    return f"{table.kind} {table.mode} {table.name!r} ({key}) -> ({value}){combined}"
 
 
-def _grouping(grouping: Grouping) -> str:
-    fields = getattr(grouping, "fields", ())
-    return type(grouping).__name__ + (f"({', '.join(fields)})" if fields else "")
+def _state(table: StateTable) -> StateForm:
+    aggregates = tuple(type(each).__name__ for each in table.aggregates)
+    key, value = _columns(table.key), _columns(table.value)
+    return StateForm(table.name, table.kind, table.mode, key, value, aggregates)
+
+
+def _columns(fields: Fields) -> Columns:
+    return tuple((each.name, each.type) for each in fields)

@@ -23,6 +23,12 @@ from dataclasses import dataclass
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import BatchMetadataTooLarge, FencedError, OperationUnfinished, TopologyChanged
+from txtopo.fingerprint import (
+    Fingerprint,
+    StateName,
+    another_topology,
+    differences,
+)
 from txtopo.transactional_state.nodes import (
     BATCHES,
     CURRENT,
@@ -36,13 +42,13 @@ from txtopo.transactional_state.nodes import (
     batch_of,
     batch_path,
     began_with,
-    changed_parts,
     claimed_terms,
     corrupt,
     current_of,
     encode,
     ensemble_of,
     epoch_of,
+    fingerprint_in,
     metadata_from_json,
     only_spout_of,
     operation_of,
@@ -91,7 +97,7 @@ class Journal:
         self.ensemble = ""
         self.began_with: str | None = None
         self.is_known = False
-        self.added: tuple[str, ...] = ()
+        self.added: tuple[StateName, ...] = ()
         self.current = 1
         self._stored: set[int] = set()
 
@@ -100,8 +106,8 @@ class Journal:
         candidate: Json,
         *,
         token: str,
-        fingerprint: dict[str, Json] | None = None,
-        change: Callable[[dict[str, Json]], Sequence[str]] | None = None,
+        fingerprint: Fingerprint | None = None,
+        change: Callable[[Fingerprint], Sequence[StateName]] | None = None,
         above: int = 0,
         check: Callable[[str, Mapping[int, str]], None] | None = None,
     ) -> int:
@@ -113,9 +119,8 @@ class Journal:
                 none yet.
             fingerprint: Fingerprint of the topology, stored with the epoch; None keeps the stored
                 one.
-            change: Called with the stored fingerprint if it differs; returns the parts of the
-                new one that are states to begin now, or raises ``TopologyChanged``. None allows no
-                change.
+            change: Called with the stored fingerprint if it differs; returns the states that begin
+                now, or raises ``TopologyChanged``. None allows no change.
             above: An epoch that a ledger holds; the new epoch is larger.
             check: Called with the token of the ensemble, and the term ids by their epoch, that are
                 stored. What it raises is raised, and nothing is written.
@@ -145,16 +150,18 @@ class Journal:
         ensemble = ensemble_of(node) or claiming.token
         value: dict[str, Json] = {"epoch": epoch, **claimed_terms(node, claiming.token)}
         value |= {"leader": claiming.candidate, "ensemble": ensemble}
-        known = node.value.get("topology") if node and isinstance(node.value, dict) else None
-        self.is_known = isinstance(known, dict) and fingerprint is not None
+        known = fingerprint_in(None if node is None else node.value)
+        self.is_known = known is not None and fingerprint is not None
         noted: list[Step] = []
-        if isinstance(known, dict) and fingerprint is not None and known != fingerprint:
+        if known is not None and fingerprint is not None and known != fingerprint:
             if claiming.change is None:
-                raise _changed(known, fingerprint)
+                raise another_topology(differences(known, fingerprint))
             noted = _noted(current, fingerprint, claiming.change(known))
-            self._check_spout(began_with(node), only_spout_of(fingerprint), current_of(current))
+            only = only_spout_of(fingerprint.to_json())
+            self._check_spout(began_with(node), only, current_of(current))
         self.began_with = began_with(node)
-        value |= _topology(known if fingerprint is None else fingerprint, self.began_with)
+        kept = known if fingerprint is None else fingerprint
+        value |= _topology(None if kept is None else kept.to_json(), self.began_with)
         claim: list[Step] = [CompareAndSet(EPOCH, value, node.version if node else None)]
         # A coordinator of a lost node may still hold its version; a new node must be past it.
         rewrites = min(above, REWRITES_MAX) if node is None else 0
@@ -194,16 +201,16 @@ class Journal:
                         f"until a batch is committed, and without {before!r} then"
                     )
 
-    def check_unchanged(self, fingerprint: dict[str, Json]) -> None:
+    def check_unchanged(self, fingerprint: Fingerprint) -> None:
         """Check that a topology is the one that has run, if one has.
 
         Raises:
             TopologyChanged: It is another one.
         """
         node = self._state.get(EPOCH)
-        known = node.value.get("topology") if node and isinstance(node.value, dict) else None
-        if isinstance(known, dict) and known != fingerprint:
-            raise _changed(known, fingerprint)
+        known = fingerprint_in(None if node is None else node.value)
+        if known is not None and known != fingerprint:
+            raise another_topology(differences(known, fingerprint))
 
     @property
     def epoch(self) -> int:
@@ -399,8 +406,8 @@ class _Claiming:
 
     candidate: Json
     token: str
-    fingerprint: dict[str, Json] | None
-    change: Callable[[dict[str, Json]], Sequence[str]] | None
+    fingerprint: Fingerprint | None
+    change: Callable[[Fingerprint], Sequence[StateName]] | None
     above: int
     check: Callable[[str, Mapping[int, str]], None] | None
 
@@ -446,7 +453,7 @@ def _topology(kept: Json, spout: str | None) -> dict[str, Json]:
     return value
 
 
-def _noted(node: Node | None, fingerprint: Mapping[str, Json], added: Sequence[str]) -> list[Step]:
+def _noted(node: Node | None, fingerprint: Fingerprint, added: Sequence[StateName]) -> list[Step]:
     """Return the step that notes in ``/current`` which states are new; none if nothing changes.
 
     A state that was noted before, and is still there, has not taken a txid since.
@@ -454,26 +461,15 @@ def _noted(node: Node | None, fingerprint: Mapping[str, Json], added: Sequence[s
     current, before = current_of(node), added_of(node)
     assert node is not None
     assert isinstance(node.value, dict)
-    now = tuple(dict.fromkeys([*(each for each in before if each in fingerprint), *added]))
+    now = tuple(dict.fromkeys([*(each for each in before if each in fingerprint.states), *added]))
     if current == 1 or now == before:
         return []
     if (operation := operation_of(node)) is not None:
         raise unfinished(operation)
     value: dict[str, Json] = {"current": current}
     if now:
-        value["added"] = list(now)
+        value["added"] = [list(each) for each in now]
     return [CompareAndSet(CURRENT, value, node.version)]
-
-
-def _changed(known: Mapping[str, Json], fingerprint: Mapping[str, Json]) -> TopologyChanged:
-    changes = changed_parts(known, fingerprint)
-    return TopologyChanged(
-        f"the topology is not the one that ran under this id; {'; '.join(changes)}; expected the "
-        "same components, streams and states, since what is planned and stored belongs to them; "
-        "start the old one, or give this one another id; if the change is meant, and you know that "
-        "what is stored fits it, start once with Config(allow_change=True)",
-        changes=tuple(changes),
-    )
 
 
 def _groups(puts: Sequence[Put]) -> Iterator[list[Step]]:

@@ -13,8 +13,8 @@
     ``{"current": txid}``: the lowest txid that is not committed. It is written together with the
     first epoch, so a missing node is damage and never means "nothing committed yet". While an
     operator's verb is unfinished it also has ``"operation": {"verb": …, "arguments": …}``, and no
-    coordinator starts. ``"added": ["state 'name' of 'component'", …]`` names the states that the
-    topology has had from this txid on, as the fingerprint does. It is written in one write with the
+    coordinator starts. ``"added": [[component, state], …]`` names the states that the topology has
+    had from this txid on. It is written in one write with the
     epoch of the start that added them, and its fingerprint, so that whoever leads next knows it
     too. It goes with the first advance, since each state has the txid then. Only a state that is
     named may have an empty ledger.
@@ -49,9 +49,9 @@ from __future__ import annotations
 
 import json
 import re
-from ast import literal_eval
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
@@ -62,6 +62,7 @@ from txtopo.errors import (
     SchemaVersionError,
     TopologyChanged,
 )
+from txtopo.fingerprint import Fingerprint, StateName
 from txtopo.metadata import BatchMetadata, absent, json_text, of_spout, part_of, shown
 from txtopo.pacing import rows_max_of
 from txtopo.transactional_state.store import CompareAndSet, Json, Node, Put, Step
@@ -201,16 +202,36 @@ def operation_of(node: Node | None) -> dict[str, Json] | None:
     return operation
 
 
-def added_of(node: Node | None) -> tuple[str, ...]:
+def fingerprint_in(epoch: Json) -> Fingerprint | None:
+    """Return the fingerprint in a value of ``/epoch``; None if it has none.
+
+    Raises:
+        CorruptNodeError: It cannot be read.
+    """
+    stored = epoch.get("topology") if isinstance(epoch, dict) else None
+    if stored is None:
+        return None
+    try:
+        return Fingerprint.from_json(stored)
+    except ValueError as error:
+        raise corrupt(EPOCH, stored) from error
+
+
+def added_of(node: Node | None) -> tuple[StateName, ...]:
     """Return the states that ``/current`` names as added.
 
     Raises:
         CorruptNodeError: They cannot be read.
     """
     added = node.value.get("added", []) if node and isinstance(node.value, dict) else []
-    if not isinstance(added, list) or not all(isinstance(each, str) for each in added):
-        raise corrupt(CURRENT, added)
-    return tuple(map(str, added))
+    names: list[StateName] = []
+    for each in added if isinstance(added, list) else [added]:
+        match each:
+            case [str(component), str(state)]:
+                names.append((component, state))
+            case _:
+                raise corrupt(CURRENT, added)
+    return tuple(names)
 
 
 def batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
@@ -287,11 +308,10 @@ _PLANS: tuple[set[str], ...] = ({"planned"}, {"absent"})
 
 def only_spout_of(fingerprint: Json) -> str | None:
     """Return the id of the only spout of a topology, by its fingerprint; None if it has several."""
-    parts = fingerprint.items() if isinstance(fingerprint, dict) else ()
-    of_spouts = [name for name, text in parts if str(text).endswith(" spout")]
-    if len(of_spouts) != 1:
-        return None
-    return str(literal_eval(of_spouts[0].removeprefix("component ")))
+    stored: Any = fingerprint
+    components = {} if stored is None else stored["components"]
+    spouts = [id for id, each in components.items() if not each["inputs"]]
+    return spouts[0] if len(spouts) == 1 else None
 
 
 def began_with(epoch: Node | None) -> str | None:
@@ -393,18 +413,6 @@ def check_metadata_size(txid: int, metadata: BatchMetadata) -> None:
             txid=txid,
             bytes=size,
         )
-
-
-def changed_parts(known: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
-    """Return the differences between two fingerprints, in words."""
-    gone = [f"{name} is gone" for name in known if name not in now]
-    new = [f"{name} is new" for name in now if name not in known]
-    other = [
-        f"{name} was {known[name]} and is {now[name]}"
-        for name in known
-        if name in now and known[name] != now[name]
-    ]
-    return [*gone, *new, *other]
 
 
 def is_count(value: object) -> bool:

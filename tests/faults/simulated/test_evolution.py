@@ -97,7 +97,7 @@ class EvolvingWorld(World):
 
         def changed() -> bool:
             epoch = node_of("simulated", "epoch", self.history.nodes)
-            return epoch is not None and epoch["topology"] == new
+            return epoch is not None and epoch["topology"] == new.to_json()
 
         self.timeline.run(changed, until_s=self.timeline.now_s + limit_s)
         return super()._until_processed(limit_s)

@@ -75,7 +75,7 @@ OTHERS = {
     "another-id": (Program(spouts=("x", "z")), "component 'y' is gone; component 'z' is new"),
     "another-kind-of-source": (
         Program(opaque=True),
-        "component 'x' was a partitioned transactional spout and is a opaque "
+        "component 'x' was a partitioned transactional spout and is an opaque "
         "partitioned transactional spout",
     ),
     "other-columns": (
@@ -260,7 +260,8 @@ def test_a_program_that_is_replaced_while_a_verb_begins_is_refused_by_its_claim(
     def replaced(point: str) -> None:
         if point == "operator.before-epoch":
             known = world.epoch()["topology"]
-            world.set_epoch(topology={**known, "component 'c'": "a bolt"})
+            components = {**known["components"], "c": A_BOLT}
+            world.set_epoch(topology={**known, "components": components})
             before.update(world.stored())
 
     before: dict[str, object] = {}
@@ -296,6 +297,9 @@ def test_a_verb_that_died_is_finished_by_the_program_that_began_it_alone(
 
 # ------------------------------------------------------------ nothing is known of the program
 
+
+A_BOLT = {"role": "bolt", "inputs": [["x", "default", "ShuffleGrouping", []]], "states": {}}
+"""A bolt as a fingerprint has it."""
 
 LEFT_OUT = {
     "state-less": "state 'b' of 'b' is gone, and its table 'b' holds txid 4",
@@ -369,7 +373,7 @@ def test_a_given_epoch_keeps_its_fingerprint_and_the_spout_of_before(world: Worl
     value = world.epoch()
     assert value["spout"] == "x"
     world.lose(EPOCH)
-    other = {**value, "topology": {"component 'c'": "a bolt"}}
+    other = {**value, "topology": {"guarantee": "exactly once", "components": {"c": A_BOLT}}}
 
     with pytest.raises(TopologyChanged, match="component 'c' is gone; component 'x' is new"):
         repair_node(world.topology(), EPOCH, CONFIG, value=other, access=world.access())
@@ -432,7 +436,7 @@ def test_one_state_is_released_by_any_program_that_has_it_as_it_ran(world: World
     with world.state.named("b").reader() as reader:
         assert reader.ledger is not None
         assert (reader.ledger.topology, reader.ledger.txid) == ("", 4)
-    assert "state 'a' of 'a'" in world.epoch()["topology"]
+    assert "a" in world.epoch()["topology"]["components"]["a"]["states"]
 
 
 def test_a_table_that_the_topology_has_given_up_is_released_by_the_program_of_before(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +61,35 @@ def test_a_change_that_is_meant_is_taken_once_and_remembered() -> None:
         run.process_all_available(LIMIT_S)
 
     assert stored(state) == (12, expected())
+
+
+def test_only_what_is_named_may_change() -> None:
+    """Who allows another column by a habit does not lose a state by a typing error."""
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with running(built(state), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+    before = dict(ensemble.nodes)
+
+    renamed = built(state, bolt="sum")
+    for allowed in (["columns", "source"], ["components"], ["states", "columns"]):
+        with (
+            running(renamed, ensemble, allow_change=allowed) as run,
+            pytest.raises(
+                TopologyChanged, match=re.escape("Config(allow_change=['components', 'states'])")
+            ),
+        ):
+            run.process_all_available(LIMIT_S)
+        assert ensemble.nodes == before
+
+    with running(renamed, ensemble, allow_change={"components", "states"}) as run:
+        run.process_all_available(LIMIT_S)
+    assert stored(state) == (12, expected())
+
+
+@pytest.mark.parametrize("changes", ["states", [], {"colour"}, 1, None])
+def test_a_change_that_cannot_be_named_is_refused(changes: Any) -> None:
+    with pytest.raises(ConfigError, match=r"allow_change cannot be used; .* such as \{'states'"):
+        Config(allow_change=changes)
 
 
 def test_a_renamed_component_takes_its_state_over_and_its_old_name_is_refused() -> None:

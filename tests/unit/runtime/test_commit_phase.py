@@ -11,6 +11,7 @@ from tests.unit.runtime.loop_world import BATCHES, ROWS, Total, memory_state
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
+from txtopo.fingerprint import StateName
 from txtopo.metadata import BatchMetadata
 from txtopo.plugins.stores import StateBackend
 from txtopo.runtime.batch_planner import BatchPlanner
@@ -18,7 +19,7 @@ from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.plan_clock import PlanClock
-from txtopo.runtime.run_context import RunContext, StateName, open_states
+from txtopo.runtime.run_context import RunContext, open_states
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.stages.outcome import judge

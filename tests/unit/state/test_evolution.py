@@ -14,7 +14,6 @@ from txtopo.state import CountDistinct, First, State, open_state
 from txtopo.state.declaration import declaration
 from txtopo.state.evolution import TableChange, table_change
 from txtopo.state.values import Row
-from txtopo.topology.graph import added_states, fingerprint
 
 
 def state(value: str, **options: Any) -> State:
@@ -116,25 +115,3 @@ def test_a_column_that_is_taken_away_is_remembered() -> None:
 def test_a_default_that_cannot_be_is_refused_at_once(defaults: Any, why: str) -> None:
     with pytest.raises(TopologyError, match=why):
         state("a long", defaults=defaults)
-
-
-@pytest.mark.parametrize(
-    ("known", "added"),
-    [
-        ({}, ["state 'kept' of 'kept'"]),
-        ({"state 'kept' of 'kept'": "opaque table 't' (k string) -> (a long) Sum"}, []),
-        ({"state 'kept' of 'kept'": "transactional log 't' (x long) -> (y long)"}, []),
-        ({"state 'x' of 'y'": "opaque table 't' (k string) -> (a long) Sum"}, []),
-        ({"state 'kept' of 'kept'": "opaque table 'u' (k string)"}, ["state 'kept' of 'kept'"]),
-        ({"component 'kept'": "opaque table 't' ("}, []),
-    ],
-)
-def test_a_state_is_known_by_its_table(known: dict[str, Any], added: list[str]) -> None:
-    spout = MemoryTransactionalSpout({0: []}, Fields("k string, n long"), 1)
-    builder = TransactionalTopologyBuilder("t", "spout", spout)
-    kept = PersistentAggregate(open_state("memory:", table="t"), "k", {"a": Sum("n")})
-    builder.set_bolt("kept", kept).fields_grouping("spout", "k")
-    graph = builder.build_topology().graph
-
-    assert list(added_states(graph, known)) == added
-    assert list(added_states(graph, fingerprint(graph))) == []

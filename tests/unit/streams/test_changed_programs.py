@@ -191,7 +191,9 @@ def test_an_operator_that_is_taken_out_moves_no_watermark(world: Changing) -> No
 def test_marks_that_would_begin_anew_are_refused(world: Changing) -> None:
     world.run(plain, s=OLD)
 
-    with pytest.raises(TopologyChanged, match="state 'marks' of 'marks' would begin anew") as found:
+    with pytest.raises(
+        TopologyChanged, match="state 'marks' of 'marks' would begin again"
+    ) as found:
         world.run(plain, world.state("other"), s=NEW)
 
     assert "give StreamBuilder(marks=open_state(url, table='…')) the table" in str(found.value)

@@ -319,7 +319,7 @@ def test_a_table_and_what_takes_its_rows_back_begin_together(before: Any, after:
     world = Changing("memory:")
     world.run(aggregated(*before), s=KEYED[:2])
 
-    with pytest.raises(TopologyChanged, match=r"would begin anew, and .* takes back what changes"):
+    with pytest.raises(TopologyChanged, match=r"would begin again, and .* takes back what changes"):
         world.run(aggregated(*after), s=KEYED)
 
 

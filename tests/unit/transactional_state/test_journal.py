@@ -15,6 +15,7 @@ from txtopo.errors import (
     FencedError,
     OperationUnfinished,
 )
+from txtopo.fingerprint import ComponentForm, Fingerprint, InputForm, StateForm, StateName
 from txtopo.transactional_state import (
     Delete,
     Journal,
@@ -313,8 +314,15 @@ def test_who_is_overtaken_in_the_very_first_claim_takes_it_for_no_damage(
 
 # ------------------------------------------------------------ states that are added
 
-OLD: dict[str, Json] = {"component 'a'": "a bolt", "state 'kept' of 'a'": "opaque table 'a' ()"}
-NEW: dict[str, Json] = {**OLD, "state 'new' of 'b'": "opaque table 'b' ()"}
+
+def bolt_with(state: str, table: str) -> ComponentForm:
+    form = StateForm(table, "opaque", "table", (("k", "long"),), (("n", "long"),))
+    inputs = (InputForm("spout", "default", "GlobalGrouping"),)
+    return ComponentForm("batch bolt", inputs, states={state: form})
+
+
+OLD = Fingerprint({"a": bolt_with("kept", "a")})
+NEW = Fingerprint({**OLD.components, "b": bolt_with("new", "b")})
 
 
 def at_txid_5(state: TransactionalState) -> Journal:
@@ -326,9 +334,9 @@ def at_txid_5(state: TransactionalState) -> Journal:
     return journal
 
 
-def adding(known: object) -> list[str]:
+def adding(known: object) -> list[StateName]:
     assert known == OLD
-    return ["state 'new' of 'b'"]
+    return [("b", "new")]
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
@@ -347,7 +355,7 @@ def test_a_death_while_a_state_is_added_leaves_all_of_the_change_or_nothing(
     successor = Journal(connect())
     if writes:
         successor.claim_epoch("again", token="ensemble", fingerprint=NEW)
-        assert (successor.current, successor.added) == (5, ("state 'new' of 'b'",))
+        assert (successor.current, successor.added) == (5, (("b", "new"),))
     else:
         successor.claim_epoch("old", token="ensemble", fingerprint=OLD)
         assert successor.added == ()
@@ -360,7 +368,7 @@ def test_a_predecessor_that_advances_while_the_change_is_claimed_moves_its_begin
     old = at_txid_5(connect())
     asked: list[object] = []
 
-    def overtaken(known: object) -> list[str]:
+    def overtaken(known: object) -> list[StateName]:
         if not asked:
             old.advance(7, drop_before=6)
         asked.append(known)
@@ -369,7 +377,7 @@ def test_a_predecessor_that_advances_while_the_change_is_claimed_moves_its_begin
     journal = Journal(connect())
     journal.claim_epoch("new", token="ensemble", fingerprint=NEW, change=overtaken)
 
-    assert (journal.current, journal.added) == (7, ("state 'new' of 'b'",))
+    assert (journal.current, journal.added) == (7, (("b", "new"),))
     assert len(asked) == 2
     with pytest.raises(FencedError):
         old.advance(8, drop_before=7)
@@ -379,7 +387,7 @@ def test_who_claims_at_the_same_time_with_a_change_is_fenced(connect: Connect) -
     at_txid_5(connect())
     other = connect()
 
-    def overtaken(known: object) -> list[str]:
+    def overtaken(known: object) -> list[StateName]:
         Journal(other).claim_epoch("old", token="ensemble", fingerprint=OLD)
         return adding(known)
 

@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from txtopo.errors import FencedError, TooFewCores, TopologyKilled
+from txtopo.fingerprint import Fingerprint
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER, warn_of_retry
 from txtopo.runtime.candidacy import Candidacy, Hooks, Wishes
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txtopo.config import Config
-    from txtopo.metadata import Json
     from txtopo.transactional_state.memory import MemoryEnsemble
     from txtopo.transactional_state.store import TransactionalState
 
@@ -50,7 +50,7 @@ _logger = logger_of(LOGGER)
 
 # It keeps the id from a transactional topology, whose progress would be mixed up with this one's.
 # Components are not in it: nothing is stored that would have to fit them.
-PARTS: dict[str, Json] = {"guarantee": "at least once"}
+FINGERPRINT = Fingerprint({}, "at least once")
 
 
 class TermDriver(StartableDriver, Protocol):
@@ -154,7 +154,7 @@ class StandbyDriver(Succession[TermDriver]):
             Hooks(
                 tell=self._listeners.tell,
                 claim=lambda journal: claim_epoch(
-                    topology_id, state, journal, candidate, scheduler, PARTS
+                    topology_id, state, journal, candidate, scheduler, FINGERPRINT
                 )[0],
                 lead=self._lead,
                 drop=lambda _: None,

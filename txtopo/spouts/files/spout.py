@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txtopo.collector import SpoutOutputCollector
-from txtopo.config import Config, check_text
+from txtopo.config import ChangeKind, Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, FieldsError, SourceDataLost
 from txtopo.spouts.files.planning import BATCH_BYTES_MAX, FilesCoordinator, Limits, Order
@@ -124,7 +124,7 @@ class FilesTransactionalSpout(TransactionalSpout):
             self._limits,
             self._partitions or context.tasks,
             self._order,
-            may_change=config.allow_change,
+            may_change=config.may_change(ChangeKind.SOURCE),
         )
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
