@@ -72,8 +72,8 @@ class Known:
 
 
 _WORDS = {
-    Collection: "names, as in states,columns",
     bool: "true or false",
+    Collection: "a list such as ['states', 'columns']",
     float: "a number",
     int: "a whole number",
     str: "a text",

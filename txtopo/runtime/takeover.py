@@ -25,13 +25,13 @@ The first takeover uses the states that the start has just opened and created, i
 without having waited as a standby. Any other takeover opens and creates them again: tables may have
 changed meanwhile, and a connection may have failed.
 
-A change that was begun is gone on with
----------------------------------------
-Everything in step 3 follows from ZooKeeper, and may be done twice. So whoever takes over after a
-crash between the steps goes on with the change, also without ``allow_change``: the stored
-fingerprint is that of the new topology. A state that was taken out is not looked at. A coordinator
-of the old topology that does not know of its end may still write to that one, and to no other; see
-"A state that is added" in :mod:`txtopo.state.ledger` for what that means when it comes back.
+An interrupted change is completed
+----------------------------------
+Everything in step 3 follows from ZooKeeper, and can be repeated. So whoever takes over after a
+crash between the steps completes the change, also without ``allow_change``: the fingerprint of the
+new topology is stored already. A state that was removed is not opened. A coordinator of the old
+topology that does not know of its end may still write to that state, and to no other; "A state that
+is added" in :mod:`txtopo.state.ledger` says what that means when it is brought back.
 """
 
 from __future__ import annotations
