@@ -168,7 +168,9 @@ class CommitPhase:
         Args:
             results: The batches.
             wanted: Returns whether their attempts are still current; called before each write
-                with the number of batches that it has.
+                with the number of batches that it has. In a term this and *reached* are those of
+                :class:`~txtopo.runtime.commit_progress.CommitProgress`, so the loop knows how far
+                the commit is when it gives it up.
             reached: The same, called before the committers of each batch with its index.
             pinned: Whether the group must be written with these bounds or not at all.
             committers_s: How long committers of a group that is not pinned may take in all.
@@ -190,11 +192,16 @@ class CommitPhase:
         except ValueRefusedError as error:
             if len(prepared) == 1:
                 raise
+            # A state that was written before this one, now (state_s) or in an earlier attempt, has
+            # the group with these bounds. So the batch to blame can no longer be written apart.
             if pinned or state_s:
                 attempts = [each.result.attempt for each in prepared]
                 raise _refused_together(error, group_of(attempts)) from error
+            # The batches behind it wait again, also one that failed: it fails again then.
             prepared, failure = prepared[:1], None
             self._write(prepared, wanted, state_s)
+        # Attempts behind it stay, because they wait again, and an emitter is told of each once. The
+        # tuple is a copy, since a call that was given up may still add to the set.
         last = prepared[-1].result.attempt
         self._told = {each for each in tuple(self._told) if each.txid > last.txid}
         return GroupReport(tuple(self._reports(prepared, state_s)), failure, _expires(prepared))
@@ -212,6 +219,7 @@ class CommitPhase:
         try:
             called = self._prepared(results, reached, until_s, permit, pinned=pinned)
         except NotPermitted as refused:
+            # No component is to blame for it, so it is not the failure of a batch.
             raise refused.error from refused
         if permit is not None:
             permit.give_back()
@@ -249,6 +257,7 @@ class CommitPhase:
             frames = self._run_frame_committers(result, permit)
             if frames.failure is not None:
                 return prepared, frames.failure
+            # No state has it yet, so the next batch of the group reads it from here.
             for name, puts in outcome.writes.items():
                 written.setdefault(name, []).append(puts.rows)
             prepared.append(_Prepared(result, outcome, frames))
@@ -286,6 +295,7 @@ class CommitPhase:
         writes = {name: self._writes_of(name, prepared) for name in self._backends}
         for name, backend in self._backends.items():
             started_s = now()
+            # Before each state, since the one before may have taken longer than the commit had.
             if not wanted(len(prepared)):
                 raise _abandoned(attempt)
             with self._labelled(prepared[-1].result, writes[name]):

@@ -182,8 +182,15 @@ class TopologyDriver:
         coordinator = taken.coordinator
         phase = CommitPhase(self._context, taken.backends, taken.spouts_elsewhere)
         hooks = TermHooks(self._tell, self._waiters, self._end_term, self._wishes.obey)
-        state, desired = self._context.transactional_state, taken.desired
-        beat = LeaderBeat(state, self._scheduler, taken.journal, desired, self._summary)
+        beat = LeaderBeat(
+            self._context.graph.id,
+            self._context.config,
+            self._context.transactional_state,
+            self._scheduler,
+            taken.journal,
+            taken.desired,
+            self._summary,
+        )
         term = self._term = LeaderTerm(
             self._context, taken.journal, coordinator, phase, beat, self._meter, hooks, self._turns
         )

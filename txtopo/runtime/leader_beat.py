@@ -1,18 +1,31 @@
-"""LeaderBeat: what a leader does once a second beside its batches.
+"""LeaderBeat: the leader's housekeeping, about once a second, for both kinds of topologies.
 
-It answers the commands of operators (:mod:`txtopo.transactional_state.commands` has the rules) and
-announces a summary of its run. The term calls it, on a thread, when it writes nothing else: a
-transactional state takes one call at a time.
+A beat answers the commands of operators (:mod:`txtopo.transactional_state.commands` has the rules)
+and announces a summary of the run. It is a call of the transactional state, which takes one call at
+a time. So the owner of the beat decides when a beat that is due begins.
+
+Rules
+-----
+1. The next beat is due a pause after the end of the last one: :data:`BEAT_S`, or longer after
+   failures in a row. So there is one beat at a time, and a beat that fails is repeated.
+2. What an operator wants is obeyed after the beat that has stored it, not before.
+3. A beat that finds another leader ends the run. Nothing of a beat is heard after :meth:`close`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from txtopo.errors import FencedError
+from txtopo.retries import warn_of_retry
 from txtopo.transactional_state.commands import CommandDesk
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from txtopo.config import Config
     from txtopo.metadata import Json
     from txtopo.runtime.scheduler import Scheduler
     from txtopo.transactional_state.commands import Desired
@@ -26,12 +39,30 @@ announce the summary."""
 Summary = Callable[[], "Json"]
 
 
+@dataclass(frozen=True, slots=True)
+class BeatHooks:
+    """How a beat reaches its owner, on the loop.
+
+    Attributes:
+        due: Called when the pause after a beat is over. The owner calls :meth:`LeaderBeat.begin`
+            when nothing else uses the transactional state.
+        ended: Called after each beat with what an operator wants of the topology.
+        deposed: Called instead if another coordinator leads.
+    """
+
+    due: Callable[[], None]
+    ended: Callable[[Desired], None]
+    deposed: Callable[[FencedError], None]
+
+
 class LeaderBeat:
-    """The beat of one term.
+    """The beat of one term. Used on the loop only.
 
     Args:
+        topology_id: Id of the topology.
+        config: Its settings.
         state: The transactional state.
-        scheduler: Clocks and durable steps.
+        scheduler: Clocks, threads and durable steps.
         journal: Writes to ZooKeeper under the epoch of the term.
         desired: What an operator wanted of the topology when the term began.
         summary: Returns the summary of the run; None if nobody makes one.
@@ -39,22 +70,47 @@ class LeaderBeat:
 
     def __init__(
         self,
+        topology_id: str,
+        config: Config,
         state: TransactionalState,
         scheduler: Scheduler,
         journal: Journal,
         desired: Desired,
         summary: Summary | None,
     ) -> None:
+        self._topology_id, self._config = topology_id, config
         self._state = state
+        self._scheduler = scheduler
         self._desk = CommandDesk(state, journal, desired, scheduler)
         self._summary = summary
+        self._epoch = journal.epoch
+        self._hooks: BeatHooks | None = None
+        self._failures = 0
+        self.beating = False
+        """Whether a beat is under way."""
 
-    @property
-    def desired(self) -> Desired:
-        """What an operator wants of the topology now."""
-        return self._desk.desired
+    def start(self, hooks: BeatHooks, *, at_once: bool) -> None:
+        """Begin the first beat, at once or when it is due after a pause."""
+        self._hooks = hooks
+        if at_once:
+            self.begin()
+        else:
+            self._rest(BEAT_S)
 
-    def run(self) -> None:
+    def begin(self) -> None:
+        """Begin a beat, on a thread."""
+        self.beating = True
+        self._scheduler.submit(self._beat, self._ended)
+
+    def forget_failures(self) -> None:
+        """Let the next pause be short again, because ZooKeeper has answered somebody else."""
+        self._failures = 0
+
+    def close(self) -> None:
+        """Let no further beat be due, and do not hear the one that is under way."""
+        self._hooks = None
+
+    def _beat(self) -> None:
         """Answer commands, and announce the summary. Blocks.
 
         Raises:
@@ -64,3 +120,33 @@ class LeaderBeat:
         self._desk.serve()
         if self._summary is not None and self._state.announces:
             self._state.announce(self._summary())
+
+    def _ended(self, future: Future[None]) -> None:
+        self.beating = False
+        if (hooks := self._hooks) is None:
+            return
+        error = future.exception()
+        if isinstance(error, FencedError):
+            hooks.deposed(error)
+            return
+        pause_s = BEAT_S
+        self._failures = 0 if error is None else self._failures + 1
+        if error is not None:
+            pause_s = max(BEAT_S, self._config.pause_s(self._failures))
+            warn_of_retry(
+                "the look at what operators ask for",
+                error,
+                topology=self._topology_id,
+                failures=self._failures,
+                pause_s=pause_s,
+                epoch=self._epoch,
+            )
+        self._rest(pause_s)
+        hooks.ended(self._desk.desired)
+
+    def _rest(self, pause_s: float) -> None:
+        def due() -> None:
+            if self._hooks is not None:
+                self._hooks.due()
+
+        self._scheduler.call_later(pause_s, due)

@@ -1,17 +1,20 @@
 """A term of leadership: one coordinator, and all work that it started.
 
+The term connects the coordinator with the world. Its decisions are made elsewhere:
+
+* :mod:`txtopo.runtime.action_queue` says which action may be done now. No I/O.
+* :mod:`txtopo.runtime.commit_watch` says what becomes of the commit that is under way. No I/O.
+* :mod:`txtopo.runtime.spout_asks` says when the spout is asked.
+* :mod:`txtopo.runtime.jobs` has the jobs of the processing phase and their results.
+
+This file does what they say, on threads, and tells them how it ended, on the loop.
+
 Rules
 -----
-1. Actions are done in the order given. An action that writes is durable before the next one starts.
-   Until then the queue of actions waits; events are still handled.
-2. The transactional state gets one call at a time: a write waits for the beat of the leader, and
-   the beat for a write. Only the question whether this term still leads is not waited for.
-3. A write of transactional state that fails is tried again until it succeeds or the term is over.
-   It never fails an attempt, because it records what has happened already.
-4. When a term is over, the outcomes of its work are ignored. Work that still runs can write to a
+1. When a term is over, the outcomes of its work are ignored. Work that still runs can write to a
    store only until a later epoch has claimed it; the ledger refuses it afterwards.
-5. If user code of the commit phase may write elsewhere than to the states, a commit begins when
-   that code has returned from the one before, also from one that was given up or is of an earlier
+2. If user code of the commit phase may write elsewhere than to the states, a commit begins when
+   that code has returned from the previous one, also from one that was given up or is of an earlier
    term; and ``current`` is durable by then, since the ``Advance`` comes before the next
    ``StartCommit``. See :mod:`txtopo.runtime.commit_permit`.
 """
@@ -20,11 +23,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from txtopo.attempt import TransactionAttempt, txids_text
+from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator
 from txtopo.coordinator.failures import failure_of
 from txtopo.coordinator.protocol import (
@@ -36,11 +39,7 @@ from txtopo.coordinator.protocol import (
     Committed,
     Event,
     Failed,
-    Failure,
-    FailureKind,
-    NotReady,
     PlanBatch,
-    Planned,
     Processed,
     Resumed,
     StartCommit,
@@ -48,24 +47,28 @@ from txtopo.coordinator.protocol import (
     Stop,
     StopRequested,
     StoreBatches,
-    Tick,
 )
-from txtopo.coordinator.transactions import Phase
-from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
+from txtopo.errors import DriverMemoryError, FencedError
 from txtopo.retries import warn_of_retry
+from txtopo.runtime.action_queue import ActionQueue, EndTerm, RepeatWrite, StartBeat, Write
 from txtopo.runtime.commit_permit import CommitPermit, CommitTurns
 from txtopo.runtime.commit_phase import CommitPhase, GroupReport
+from txtopo.runtime.commit_progress import CommitProgress
+from txtopo.runtime.commit_watch import (
+    CancelCommit,
+    CommitWatch,
+    Step,
+    TellCommitted,
+    WatchedCommit,
+)
 from txtopo.runtime.expiry import Expiry
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.jobs import Jobs
-from txtopo.runtime.leader_beat import BEAT_S, LeaderBeat
-from txtopo.runtime.progress import (
-    CommitStarted,
-    ProcessingStarted,
-    TopologyEvent,
-)
+from txtopo.runtime.leader_beat import BeatHooks, LeaderBeat
+from txtopo.runtime.progress import CommitStarted, ProcessingStarted, TopologyEvent
 from txtopo.runtime.reporting import ProgressReporter
 from txtopo.runtime.run_context import RunContext
+from txtopo.runtime.spout_asks import SpoutAsks
 from txtopo.runtime.succession import as_exception
 from txtopo.transactional_state.nodes import StoredBatch, metadata_to_json
 
@@ -79,15 +82,6 @@ if TYPE_CHECKING:
 
 # Writes to ZooKeeper whose durations are kept for the next progress. A commit has one or two.
 WRITES_MAX = 100
-
-FIRST_POLL_SHARE = 0.1
-"""The share of ``poll_interval_s`` after which a spout that has just become dry is asked again."""
-DOUBLINGS_MAX = 10
-"""Enough to make a pause of that share longer than the whole."""
-
-COMMITTERS_SHARE = 0.25
-"""The share of ``batch_timeout_s`` after which no further batch is added to a group: the last one
-that was added, and the stores, have the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,24 +99,6 @@ class TermHooks:
     waiters: IdleWaiters
     end: Callable[[Exception | None], None]
     obey: Callable[[Desired], None]
-
-
-@dataclass(slots=True)
-class _Commit:
-    """A commit that is under way.
-
-    Attributes:
-        attempts: The attempts of its group.
-        tag: Tag of its job.
-        sent: How many of the attempts are in the write that a state was asked for last; 0 if none
-            was asked yet.
-        at: Index of the attempt whose committers run, until something is sent.
-    """
-
-    attempts: tuple[TransactionAttempt, ...]
-    tag: str
-    sent: int = 0
-    at: int = 0
 
 
 class LeaderTerm:
@@ -152,38 +128,21 @@ class LeaderTerm:
     ) -> None:
         self.coordinator = coordinator
         self.over = False
-        self.asks = 0
-        """How often the spout was asked for a batch."""
-        self.dry_ask = 0
-        """Number of the last ask with nothing in flight that the spout answered with ``NotReady``.
-        With batches in flight it may answer so because it does not know yet where they end."""
-        self._context = context
-        self._scheduler = context.scheduler
-        self._journal = journal
-        self._commit_phase, self._turns = commit_phase, turns
-        self._expiry = Expiry(context, commit_phase.backends, coordinator.epoch)
-        self._reporter = ProgressReporter(coordinator, meter, hooks.tell)
-        self._waiters = hooks.waiters
-        self._end = hooks.end
-        self._beat, self._obey = beat, hooks.obey
-        self.beating = False
-        """Whether a beat is under way."""
-        self._beat_is_due = False
         self.window_full_at_s: float | None = None
         """Since when no more batches may be in flight, in seconds since 1970; None with room."""
+        self._context, self._scheduler = context, context.scheduler
+        self._journal, self._beat, self._hooks = journal, beat, hooks
+        self._queue = ActionQueue()
+        self._writes_s: deque[float] = deque(maxlen=WRITES_MAX)
+        self._asks = SpoutAsks(context, coordinator, self.handle)
         self._jobs = Jobs(
             context.program, context.carrier, context.config, context.scheduler, self.handle
         )
-        self._actions: deque[Action] = deque()
-        self._writing = self._stopping = self._gathers = False
-        self._asks_again = False
-        """Whether to ask the spout again as soon as it answers that it has nothing: it may have
-        looked before somebody began to wait, or before a commit."""
-        self._committing: _Commit | None = None
-        self._asked_s = 0.0
-        self._writes_s: deque[float] = deque(maxlen=WRITES_MAX)
-        self._poll: Timer | None = None
-        self._dry_asks = 0
+        self._commit_phase, self._turns = commit_phase, turns
+        self._watch = CommitWatch(context.config.batch_timeout_s)
+        self._progress = CommitProgress()
+        self._expiry = Expiry(context, commit_phase.backends, coordinator.epoch)
+        self._reporter = ProgressReporter(coordinator, meter, hooks.tell)
         self._pauses: dict[int, Timer] = {}
 
     @property
@@ -192,17 +151,28 @@ class LeaderTerm:
 
         A term that is over is not at rest: what it has dropped is up to the next one.
         """
-        busy = self.coordinator.transactions or self._actions or self._writing or self._is_asking
+        busy = self.coordinator.transactions or not self._queue.at_rest or self._asks.is_asking
         return not (self.over or busy)
 
     @property
-    def _is_asking(self) -> bool:
-        """Whether the spout has been asked for a batch and has not answered."""
-        return self.coordinator.unplanned.phase is Phase.PLANNING
+    def asks(self) -> int:
+        """How often the spout was asked for a batch."""
+        return self._asks.number
+
+    @property
+    def dry_ask(self) -> int:
+        """Number of the last ask that shows that the spout has nothing."""
+        return self._asks.dry
+
+    @property
+    def beating(self) -> bool:
+        """Whether a beat is under way."""
+        return self._beat.beating
 
     def start(self) -> None:
         """Do the first actions of the coordinator."""
-        self._scheduler.call_later(BEAT_S, self._begin_beat)
+        hooks = BeatHooks(due=self._beat_due, ended=self._beat_ended, deposed=self._hooks.end)
+        self._beat.start(hooks, at_once=False)
         self._perform(self.coordinator.start())
         self._look_at_window()
 
@@ -210,43 +180,44 @@ class LeaderTerm:
         """Give the coordinator an event and do what it asks for."""
         if self.over:
             return
-        self._stopping = self._stopping or isinstance(event, StopRequested)
+        if isinstance(event, StopRequested):
+            self._queue.stop()
+        # The reporter compares what was in flight before the event with what is after it.
         before = self._reporter.before(event)
         actions = self.coordinator.handle(event)
-        plan_s = self._scheduler.now() - self._asked_s
-        self._reporter.of(event, before, pause_s=self._pause_after(actions), plan_s=plan_s)
-        # Now, because the queue of actions may wait for a write.
+        pause_s, plan_s = self._pause_after(actions), self._asks.since_s
+        self._reporter.of(event, before, pause_s=pause_s, plan_s=plan_s)
+        # What nobody waits for any more is dropped now, since the Cancel of it may have to wait in
+        # the queue for a write.
         self._jobs.forget(self._gone(event, actions))
-        if (commit := self._committing) and not self.coordinator.is_current(commit.attempts[0]):
-            self._cancel_commit()
+        commit = self._watch.commit
+        if commit is not None and not self.coordinator.is_current(commit.attempts[0]):
+            self._follow(self._watch.give_up())
         self._look_at_window()
         self._perform(actions)
-        if isinstance(event, NotReady):
-            self._poll_later(held=event.held)
-        if isinstance(event, Planned):
-            self._dry_asks = 0
+        self._asks.answered(event)
         if isinstance(event, Processed):
             self._check_memory()
         self._resolve_waiters()
 
     def ask_soon(self) -> None:
-        """Ask a spout that was not ready again now. One that is being asked is not slow yet."""
-        if self._is_asking:
-            self._asks_again = True
-        else:
-            self.handle(Tick())
+        """Ask a spout that was not ready again now."""
+        self._asks.soon()
 
     def close(self) -> None:
         """End the term: cancel its jobs and ignore their outcomes."""
         self.over = True
-        self._actions.clear()
+        self._queue.close()
+        self._beat.close()
         self._jobs.cancel_all()
-        self._cancel_commit()
+        self._follow(self._watch.give_up())
         self._expiry.close()
 
     def release(self) -> None:
         """Close the states of a closed term. Blocks."""
         self._commit_phase.close()
+
+    # ------------------------------------------------------------ after each event
 
     def _look_at_window(self) -> None:
         if self.coordinator.has_room:
@@ -255,8 +226,8 @@ class LeaderTerm:
             self.window_full_at_s = self._scheduler.wall_clock()
 
     def _resolve_waiters(self) -> None:
-        if self._waiters.waiting:
-            self._waiters.resolve(self, active=self.coordinator.activated)
+        if self._hooks.waiters.waiting:
+            self._hooks.waiters.resolve(self, active=self.coordinator.activated)
 
     def _gone(self, event: Event, actions: Sequence[Action]) -> list[TransactionAttempt]:
         """Return the attempts whose results are not needed after an event."""
@@ -269,66 +240,27 @@ class LeaderTerm:
             gone += [each for each in event.attempts if not self.coordinator.is_current(each)]
         return gone
 
-    def _poll_later(self, *, held: bool) -> None:
-        """Ask the spout again after a pause. A new timer replaces the one before.
+    def _check_memory(self) -> None:
+        try:
+            self._jobs.check_memory()
+        except DriverMemoryError as error:
+            self._hooks.end(error)
 
-        The pause is short at first, and doubles as long as the spout has nothing. If the pace holds
-        back what it has, it is the longest at once, or a slow rate would be cut into tiny batches.
-        """
-        if self._poll is not None:
-            self._poll.cancel()
-        longest_s = self._context.config.poll_interval_s
-        share = 1.0 if held else FIRST_POLL_SHARE * 2**self._dry_asks
-        pause_s = longest_s * min(1.0, share)
-        self._poll = self._tick_later(pause_s)
-        self._dry_asks = min(self._dry_asks + 1, DOUBLINGS_MAX)
+    # ------------------------------------------------------------ actions
 
-    def _tick_later(self, pause_s: float) -> Timer:
-        return self._scheduler.call_later(pause_s, lambda: self.handle(Tick()))
+    def _perform(self, actions: Sequence[Action] = ()) -> None:
+        self._queue.add(actions)
+        # One at a time, and not all that could be done now: an action can end the term, or lead to
+        # an event whose actions belong behind those that are left.
+        while (action := self._queue.next()) is not None:
+            self._do(action)
 
-    def _perform(self, actions: Sequence[Action]) -> None:
-        self._actions.extend(actions)
-        while self._actions and not self._writing and not self.over:
-            if self.beating and isinstance(self._actions[0], StoreBatches | Advance):
-                return
-            self._do(self._actions.popleft())
-
-    def _begin_beat(self, failures: int = 0) -> None:
-        """Begin a beat, or let the write that is under way do so when it ends."""
-        self._beat_is_due = self._writing
-        if self.over or self._stopping or self._writing:
-            return
-        self.beating = True
-
-        def done(future: Future[None]) -> None:
-            self.beating = False
-            if not self.over:
-                self._beat_ended(future.exception(), failures)
-
-        self._scheduler.submit(self._beat.run, done)
-
-    def _beat_ended(self, error: BaseException | None, failures: int) -> None:
-        if isinstance(error, FencedError):
-            self._end(error)
-            return
-        pause_s = BEAT_S
-        if error is not None:
-            failures += 1
-            pause_s = max(BEAT_S, self._context.config.pause_s(failures))
-            what = "the look at what operators ask for"
-            id, epoch = self._context.graph.id, self.coordinator.epoch
-            warn_of_retry(what, error, topology=id, failures=failures, pause_s=pause_s, epoch=epoch)
-        again = failures if error is not None else 0
-        self._scheduler.call_later(pause_s, lambda: self._begin_beat(again))
-        self._obey(self._beat.desired)
-        self._perform(())
-
-    def _do(self, action: Action) -> None:
+    def _do(self, action: Action | StartBeat) -> None:
         match action:
             case StoreBatches() | Advance():
                 self._write(action)
             case PlanBatch():
-                self._plan(action)
+                self._asks.ask(action)
             case StartProcessing():
                 run = self._jobs.start(action)
                 self._reporter.tell(ProcessingStarted(run.attempts, run.tag))
@@ -339,7 +271,9 @@ class LeaderTerm:
             case Backoff():
                 self._pause(action)
             case Stop():
-                self._end(action.error)
+                self._hooks.end(action.error)
+            case StartBeat():
+                self._beat.begin()
 
     def _pause(self, action: Backoff) -> None:
         """Send ``Resumed`` later, instead of that of an earlier pause of the txid."""
@@ -358,53 +292,95 @@ class LeaderTerm:
         pauses = [each for each in actions if isinstance(each, Backoff)]
         return self._context.config.pause_s(pauses[0].failures) if pauses else 0.0
 
-    def _write(self, action: StoreBatches | Advance, failures: int = 0) -> None:
-        self._writing, started_s = True, self._scheduler.now()
+    # ------------------------------------------------------------ the beat
+
+    def _beat_due(self) -> None:
+        self._queue.beat_due()
+        self._perform()
+
+    def _beat_ended(self, desired: Desired) -> None:
+        self._queue.beat_ended()
+        # Writes have waited for the beat. What it has stored may end the run, so it comes first.
+        self._hooks.obey(desired)
+        self._perform()
+
+    # ------------------------------------------------------------ writes of transactional state
+
+    def _write(self, write: Write) -> None:
+        started_s = self._scheduler.now()
 
         def done(future: Future[None]) -> None:
             if self.over:
                 return
-            error = future.exception()
-            stop = next((each for each in self._actions if isinstance(each, Stop)), None)
-            stopping = stop is not None or (self._stopping and self._committing is None)
-            if isinstance(error, InfrastructureError) and stopping:
-                # What was not written is found in the ledgers.
-                self._end(stop.error if stop is not None else None)
-            elif isinstance(error, InfrastructureError):
-                self._write_later(action, error, failures + 1)
-            elif error is not None:
-                self._end(as_exception(error))
+            if (error := future.exception()) is None:
+                self._written(write, self._scheduler.now() - started_s)
             else:
-                self._writing = False
-                self._writes_s.append(self._scheduler.now() - started_s)
-                if isinstance(action, Advance):
-                    self._expiry.advanced(action.current)
-                if self._beat_is_due:
-                    self._begin_beat()
-                self._perform(())
-                self._resolve_waiters()
+                self._write_failed(error)
 
-        if not self.over:
-            self._scheduler.submit(lambda: None if self.over else self._store(action), done)
+        # The worker looks whether the term is over as late as it can. It may be wrong about that:
+        # the journal checks the epoch in the same request that writes.
+        self._scheduler.submit(lambda: None if self.over else self._store(write), done)
 
-    def _store(self, action: StoreBatches | Advance) -> None:
+    def _written(self, write: Write, seconds: float) -> None:
+        self._queue.written()
+        self._writes_s.append(seconds)
+        if isinstance(write, Advance):
+            self._expiry.advanced(write.current)
+        if self._queue.beat_waits:
+            self._beat.forget_failures()  # ZooKeeper has just answered
+        self._perform()
+        self._resolve_waiters()
+
+    def _write_failed(self, error: BaseException) -> None:
+        committing = self._watch.commit is not None
+        match self._queue.write_failed(error, committing=committing):
+            case EndTerm(cause):
+                self._hooks.end(None if cause is None else as_exception(cause))
+            case RepeatWrite(write, failures):
+                self._repeat_later(write, failures, error)
+
+    def _repeat_later(self, write: Write, failures: int, error: BaseException) -> None:
+        pause_s = self._context.config.pause_s(failures)
+        stores = isinstance(write, StoreBatches)
+        attempt = write.attempts[0] if isinstance(write, StoreBatches) else None
+        txid = attempt.txid if attempt is not None else self.coordinator.current - 1
+        warn_of_retry(
+            f"the write to zookeeper that txid {txid} is {'planned' if stores else 'committed'}",
+            error,
+            topology=self._context.graph.id,
+            failures=failures,
+            pause_s=pause_s,
+            txid=txid,
+            attempt=attempt.attempt if attempt is not None else None,
+            epoch=self.coordinator.epoch,
+        )
+
+        def repeat() -> None:
+            if (again := self._queue.pause_ended()) is not None:
+                self._write(again)
+
+        self._scheduler.call_later(pause_s, repeat)
+
+    def _store(self, write: Write) -> None:
         """Make an action durable in one write. Blocks."""
         point = self._scheduler.point
-        match action:
+        match write:
             case StoreBatches():
                 point("store-metadata.before")
                 self._journal.store_batches(
                     [
                         StoredBatch(attempt, metadata_to_json(metadata), metadata.content)
-                        for attempt, metadata in zip(action.attempts, action.metadata, strict=True)
+                        for attempt, metadata in zip(write.attempts, write.metadata, strict=True)
                     ]
                 )
                 point("store-metadata.after")
             case Advance():
                 point("advance.before")
-                self._journal.advance(action.current, drop_before=action.drop_before)
+                self._journal.advance(write.current, drop_before=write.drop_before)
                 point("advance.after")
-                self._clean_up(action.current)
+                # A part of the write, so the next write waits for it: the spout is told of txids in
+                # order, by one call at a time.
+                self._clean_up(write.current)
 
     def _clean_up(self, current: int) -> None:
         """Tell the spout which txids are done. It is told again after the next commit."""
@@ -423,163 +399,124 @@ class LeaderTerm:
                 )
         self._scheduler.point("cleanup.after")
 
-    def _write_later(
-        self, action: StoreBatches | Advance, error: InfrastructureError, failures: int
-    ) -> None:
-        pause_s = self._context.config.pause_s(failures)
-        stores = isinstance(action, StoreBatches)
-        attempt = action.attempts[0] if isinstance(action, StoreBatches) else None
-        txid = attempt.txid if attempt is not None else self.coordinator.current - 1
-        warn_of_retry(
-            f"the write to zookeeper that txid {txid} is {'planned' if stores else 'committed'}",
-            error,
-            topology=self._context.graph.id,
-            failures=failures,
-            pause_s=pause_s,
-            txid=txid,
-            attempt=attempt.attempt if attempt is not None else None,
-            epoch=self.coordinator.epoch,
-        )
-        self._scheduler.call_later(pause_s, lambda: self._write(action, failures))
-
-    def _plan(self, action: PlanBatch) -> None:
-        self.asks += 1
-        ask, pending = self.asks, len(self.coordinator.transactions)
-        self._asks_again = False
-        self._asked_s = self._scheduler.now()
-        slow = self._tick_later(self._context.config.poll_interval_s)
-
-        def done(future: Future[Event]) -> None:
-            slow.cancel()
-            if (error := future.exception()) is None:
-                event = future.result()
-                dry = isinstance(event, NotReady)
-                held = isinstance(event, NotReady) and event.held
-                idle = isinstance(event, Planned) and event.idle
-                self.dry_ask = ask if (dry or idle) and not (pending or held) else self.dry_ask
-                self._gathers = dry and pending > 0
-                again = self._asks_again and dry and not held
-                self.handle(event)
-                if again:
-                    self.ask_soon()
-            else:
-                spout = self._context.program.only_spout
-                self.handle(Failed(action.attempt, failure_of(error, spout)))
-
-        def plan() -> Event:
-            self._scheduler.point("plan.before")
-            event = self._context.planner.plan(action, pending)
-            self._scheduler.point("plan.after")
-            return event
-
-        self._scheduler.submit(plan, done)
+    # ------------------------------------------------------------ commits
 
     def _commit(self, action: StartCommit) -> None:
+        # Taken now: the results are forgotten when the coordinator abandons their attempts.
         results = [self._jobs.result(each) for each in action.attempts]
         started_s = self._scheduler.now()
-        # The time of a batch is that of a group. One that is pinned cannot be made smaller.
-        timeout_s = self._context.config.batch_timeout_s
-        limit_s = timeout_s * (len(results) if action.pinned else 1)
+        commit = self._watch.start(action, results[0].commit_tag)
+        progress = self._progress = CommitProgress()
         timer = self._scheduler.call_later(
-            limit_s, lambda: self._commit_timed_out(commit, action, limit_s)
+            commit.limit_s, lambda: self._commit_timed_out(commit, progress)
         )
 
         def done(future: Future[GroupReport]) -> None:
             timer.cancel()
-            if not wanted():
-                return  # the attempts were abandoned, for example after a timeout
-            error = future.exception()
+            if self._watch.commit is not commit:
+                return  # it was given up: no outcome is heard, not even that this term is deposed
+            error, reached = future.exception(), progress.close()
             if error is None:
-                self._commit_ended(action, future.result(), started_s)
+                self._commit_returned(commit, future.result(), started_s)
             elif isinstance(error, FencedError):
-                self._end(error)
+                self._hooks.end(error)  # the driver asks who leads, and closes this term
             else:
-                self._commit_failed(commit, failure_of(error))
+                self._follow(self._watch.failed(commit, failure_of(error), reached.sent))
 
-        def wanted() -> bool:
-            return not self.over and self._committing is commit
-
-        def wants(size: int) -> bool:
-            commit.sent = size  # before the look: so what is sent is known to who gives it up
-            return wanted()
-
-        def reached(index: int) -> bool:
-            commit.at = index
-            return wanted()
-
-        commit = self._committing = _Commit(action.attempts, results[0].commit_tag)
         for attempt in action.attempts:
             self._reporter.tell(CommitStarted(attempt))
         run = partial(
             self._commit_phase.run,
             results,
-            wants,
-            reached,
+            progress.sends,
+            progress.calls,
             pinned=action.pinned,
-            committers_s=timeout_s * COMMITTERS_SHARE,
+            committers_s=commit.committers_s,
         )
         if self._commit_phase.may_write_elsewhere:
-            self._commit_alone(action.attempts[0], run, done, wanted)
-        else:
+            self._commit_alone(commit, progress, run, done)
+        elif self._watch.turn_came(commit):
             self._scheduler.submit(run, done)
 
     def _commit_alone(
         self,
-        attempt: TransactionAttempt,
+        commit: WatchedCommit,
+        progress: CommitProgress,
         run: Callable[..., GroupReport],
         done: Callable[[Future[GroupReport]], None],
-        wanted: Callable[[], bool],
     ) -> None:
-        """Run a commit whose user code may write elsewhere, when the one before has returned."""
+        """Run a commit whose user code may write elsewhere, when the previous one has returned."""
+        # The permit is given back on the thread of the commit, and turns belong to the loop.
         leave = partial(self._scheduler.post, self._turns.leave)
-        permit = CommitPermit(attempt, self._journal, self._scheduler.now, wanted, leave)
+        permit = CommitPermit(
+            commit.attempts[0], self._journal, self._scheduler.now, progress.wanted, leave
+        )
 
         def begin() -> None:
-            if wanted():
-                self._scheduler.submit(commit, done)
+            if self._watch.turn_came(commit):
+                self._scheduler.submit(alone, done)
             else:  # it was given up while it waited
                 self._turns.leave()
 
-        def commit() -> GroupReport:
+        def alone() -> GroupReport:
             try:
                 return run(permit=permit)
             finally:
+                # The phase gives it back before it writes to the states, unless it has raised.
                 permit.give_back()
 
         self._turns.take(begin)
 
-    def _cancel_commit(self) -> None:
-        if self._committing is not None:
-            cancel = partial(self._context.carrier.cancel, self._committing.tag)
-            self._committing = None
-            self._scheduler.submit(cancel, lambda _: None)
+    def _follow(self, steps: Sequence[Step]) -> None:
+        """Do what the watch over the commit says."""
+        for step in steps:
+            match step:
+                case CommitShortened() | Failed():
+                    self.handle(step)
+                case CancelCommit():
+                    self._progress.close()
+                    cancel = partial(self._context.carrier.cancel, step.tag)
+                    self._scheduler.submit(cancel, lambda _: None)
+                case StartCommit() if not self.over:  # the failure before it may have ended the run
+                    self._commit(step)
 
-    def _commit_ended(self, action: StartCommit, report: GroupReport, started_s: float) -> None:
-        committed = action.attempts[: len(report.committed)]
-        left = action.attempts[len(committed) :]
-        # A commit is never empty: one that failed at once is that of its first batch.
-        if (shortened := left if committed else left[1:]) and not action.pinned:
-            self.handle(CommitShortened(shortened))
-        if (failed := report.failure) is not None:
-            failure = failure_of(failed.error, failed.component)
-            self.handle(Failed(failed.attempt, failure, unsent=True))
-        if committed:
-            self._committed(committed, report, started_s)
+    def _commit_timed_out(self, commit: WatchedCommit, progress: CommitProgress) -> None:
+        if self._watch.commit is commit:
+            # Closed before anything is decided, so that what was sent does not change any more.
+            reached = progress.close()
+            self._follow(self._watch.timed_out(commit, reached.batch, reached.sent))
+
+    def _commit_returned(
+        self, commit: WatchedCommit, report: GroupReport, started_s: float
+    ) -> None:
+        failed = None
+        if (lost := report.failure) is not None:
+            failed = Failed(lost.attempt, failure_of(lost.error, lost.component), unsent=True)
+        for step in self._watch.returned(commit, len(report.committed), failed):
+            if isinstance(step, TellCommitted):
+                self._committed(commit, step.attempts, report, started_s)
+            else:
+                self._follow([step])
 
     def _committed(
-        self, attempts: Sequence[TransactionAttempt], report: GroupReport, started_s: float
+        self,
+        commit: WatchedCommit,
+        attempts: tuple[TransactionAttempt, ...],
+        report: GroupReport,
+        started_s: float,
     ) -> None:
-        self._committing = None
+        self._watch.committed(commit)
         results = [self._jobs.result(each) for each in attempts]  # the next event forgets them
         planner, spouts = self._context.planner, self._context.program.spouts
+        # The pace learns of the rows before the event, which may plan the next batch.
         for result in results:
             planner.committed(result.attempt.txid, result.outcome.rows_of(spouts))
         commit_s, writes_s = self._scheduler.now() - started_s, tuple(self._writes_s)
         self._writes_s.clear()
         self._expiry.committed(attempts[0].txid, attempts[-1].txid, report.expires)
-        self.handle(Committed(tuple(attempts)))
-        if self._gathers or self._is_asking:  # the spout may have looked before it
-            self.ask_soon()
+        self.handle(Committed(attempts))
+        self._asks.committed()
+        # Listeners hear of it last: they take time, and the write of current has begun by now.
         for result, each in zip(results, report.committed, strict=True):
             last = result is results[-1]
             self._reporter.committed(
@@ -592,40 +529,3 @@ class LeaderTerm:
                 pace=planner.pace,
                 zookeeper_s=writes_s if last else (),
             )
-
-    def _commit_failed(self, commit: _Commit, failure: Failure) -> None:
-        """Give a commit up. A state may hold what was sent, and nothing more is sent."""
-        self._cancel_commit()
-        if commit.sent and (left := commit.attempts[commit.sent :]):
-            self.handle(CommitShortened(left))
-        self.handle(Failed(commit.attempts[0], failure, unsent=not commit.sent))
-
-    def _commit_timed_out(self, commit: _Commit, action: StartCommit, limit_s: float) -> None:
-        """Fail the batch whose committers hang, or the group if it is a store that hangs."""
-        if self._committing is not commit:
-            return
-        self._cancel_commit()
-        at, sent = commit.at, commit.sent
-        first = commit.attempts[0 if sent else at].txid
-        late = (
-            f"the commit of {txids_text(first, first + max(0, sent - 1))} did not end in "
-            f"{limit_s:g} s; look for a {'store' if sent else 'committer'} that hangs, or raise "
-            "batch_timeout_s"
-        )
-        failure = Failure(FailureKind.COUNTED, TimeoutError(late))
-        if sent:
-            self._commit_failed(commit, failure)
-            return
-        # No state was asked to write anything. What is before the batch is committed without it.
-        before = () if action.pinned else commit.attempts[:at]
-        if before:
-            self.handle(CommitShortened(commit.attempts[at:]))
-        self.handle(Failed(commit.attempts[at], failure, unsent=True))
-        if before and not self.over:
-            self._commit(replace(action, attempts=before))
-
-    def _check_memory(self) -> None:
-        try:
-            self._jobs.check_memory()
-        except DriverMemoryError as error:
-            self._end(error)

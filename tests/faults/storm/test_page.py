@@ -146,7 +146,7 @@ def scripted() -> None:
     Scripted.before = Scripted.after = lambda attempt: None
 
 
-@pytest.mark.rule("txtopo.runtime.term", "Rules", 5)
+@pytest.mark.rule("txtopo.runtime.term", "Rules", 2)
 def test_batches_are_processed_side_by_side_and_committed_in_strong_order(
     database: Database,
 ) -> None:

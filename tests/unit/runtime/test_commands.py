@@ -27,7 +27,7 @@ from txtopo.context import TaskContext
 from txtopo.errors import StateUsageError, TopologyKilled
 from txtopo.operations.ensemble import Ensemble
 from txtopo.plugins.ensembles import register_ensemble
-from txtopo.runtime import term
+from txtopo.runtime import leader_beat
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import Leading, Restarting, Stopped
 from txtopo.runtime.restart import Restart
@@ -67,7 +67,7 @@ class Gate(Total):
 @pytest.fixture(autouse=True)
 def hears_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader looks for commands when its heart beats."""
-    monkeypatch.setattr("txtopo.runtime.term.BEAT_S", 0.05)
+    monkeypatch.setattr("txtopo.runtime.leader_beat.BEAT_S", 0.05)
 
 
 @contextmanager
@@ -384,10 +384,10 @@ class OneAtATime(MemoryTransactionalState):
             self.under_way.release()
 
 
-@pytest.mark.rule("txtopo.runtime.term", "Rules", 2)
+@pytest.mark.rule("txtopo.runtime.action_queue", "Rules", 2)
 def test_the_transactional_state_gets_one_call_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plug-ins are promised that. Here one beat follows the other at once."""
-    monkeypatch.setattr(term, "BEAT_S", 0.0)
+    monkeypatch.setattr(leader_beat, "BEAT_S", 0.0)
     states: list[OneAtATime] = []
 
     def opened(url: str, topology_id: str, config: Config) -> MemoryTransactionalState:

@@ -239,7 +239,7 @@ def attempts(txid: int, of: list[TransactionAttempt]) -> int:
     return sum(each.txid == txid for each in of)
 
 
-@pytest.mark.rule("txtopo.runtime.term", "Rules", 5)
+@pytest.mark.rule("txtopo.runtime.term", "Rules", 2)
 def test_the_next_term_commits_when_user_code_of_the_last_one_has_returned(
     database: Database,
 ) -> None:

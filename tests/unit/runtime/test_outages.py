@@ -93,7 +93,7 @@ def test_faults_of_a_store_never_end_the_run(flaky: State) -> None:
 
 
 @pytest.mark.row(45)
-@pytest.mark.rule("txtopo.runtime.term", "Rules", 1, 3)
+@pytest.mark.rule("txtopo.runtime.action_queue", "Rules", 1, 3)
 def test_nothing_is_committed_while_zookeeper_cannot_say_so() -> None:
     """Row 45: txid 4 is in the store, and 5 waits until ZooKeeper holds that."""
     state, ensemble = memory_state(), MemoryEnsemble()

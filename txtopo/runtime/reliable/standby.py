@@ -21,12 +21,12 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from txtopo.errors import FencedError, TooFewCores, TopologyKilled
+from txtopo.errors import TooFewCores, TopologyKilled
 from txtopo.fingerprint import Fingerprint
 from txtopo.log_records import logger_of
-from txtopo.retries import LOGGER, warn_of_retry
+from txtopo.retries import LOGGER
 from txtopo.runtime.candidacy import Candidacy, Hooks, Wishes
-from txtopo.runtime.leader_beat import BEAT_S, LeaderBeat, Summary
+from txtopo.runtime.leader_beat import BeatHooks, LeaderBeat, Summary
 from txtopo.runtime.listeners import ChangeRelay
 from txtopo.runtime.progress import Leading, Started, TopologyEvent, TopologyListener
 from txtopo.runtime.run_context import close_parts
@@ -169,10 +169,9 @@ class StandbyDriver(Succession[TermDriver]):
             changed=self._set_spouts,
             stop=self.stop,
             wait_for_rest=self.wait_for_rest,
-            beating=lambda: None if self._beat is None else self._beating,
+            beating=lambda: None if self._beat is None else self._beat.beating,
         )
         self._beat: LeaderBeat | None = None
-        self._beating = False
         self._lost_error: Exception | None = None
 
     @property
@@ -196,6 +195,8 @@ class StandbyDriver(Succession[TermDriver]):
     def stop(self, error: Exception | None = None) -> None:
         """Stop the driver that runs, if one does, and then end."""
         self._stopping = True
+        if self._beat is not None:
+            self._beat.close()
         if (driver := self._driver) is not None:
             self._close(driver, error)
         else:
@@ -210,9 +211,19 @@ class StandbyDriver(Succession[TermDriver]):
 
     def _lead(self, desired: Desired) -> None:
         self._wishes.take(desired)
-        journal = self._candidacy.journal
-        self._beat = LeaderBeat(self._state, self._scheduler, journal, desired, self._summary)
-        self._begin_beat(self._beat)
+        beat = self._beat = LeaderBeat(
+            self._topology_id,
+            self._config,
+            self._state,
+            self._scheduler,
+            self._candidacy.journal,
+            desired,
+            self._summary,
+        )
+        # Nothing else uses the transactional state while this process leads, so no beat waits.
+        hooks = BeatHooks(due=beat.begin, ended=self._wishes.obey, deposed=self.stop)
+        # At once, because it may take long to open the slots, and commands are answered meanwhile.
+        beat.start(hooks, at_once=True)
         self._open()
 
     def _open(self) -> None:
@@ -251,7 +262,7 @@ class StandbyDriver(Succession[TermDriver]):
 
     def _lost(self) -> None:
         """Close what this term has opened; what it still opens is not started."""
-        self._beat = None
+        self._end_beat()
         self._candidacy.status = "leadership lost"
         if (driver := self._driver) is not None:
             self._lost_error = self._candidacy.lost_error()
@@ -261,7 +272,8 @@ class StandbyDriver(Succession[TermDriver]):
         driver.post(lambda: driver.stop(error))
 
     def _driver_ended(self, error: Exception | None) -> None:
-        self._driver = self._beat = None
+        self._driver = None
+        self._end_beat()
         if error is None or error is not self._lost_error:
             self._leave(error)
         elif self._stopping:
@@ -271,33 +283,11 @@ class StandbyDriver(Succession[TermDriver]):
 
     # ------------------------------------------------------------ what operators ask for
 
-    def _begin_beat(self, beat: LeaderBeat, failures: int = 0) -> None:
-        if beat is not self._beat or self._stopping:
-            return
-        self._beating = True
-
-        def done(future: Future[None]) -> None:
-            self._beating = False
-            if beat is self._beat and not self._stopping:
-                self._beat_ended(beat, future.exception(), failures)
-
-        self._scheduler.submit(beat.run, done)
-
-    def _beat_ended(self, beat: LeaderBeat, error: BaseException | None, failures: int) -> None:
-        pause_s = BEAT_S
-        if isinstance(error, FencedError):
-            self.stop(error)
-            return
-        if error is not None:
-            failures += 1
-            pause_s = max(BEAT_S, self._config.pause_s(failures))
-            what, epoch = "the look at what operators ask for", self._candidacy.journal.epoch
-            id = self._topology_id
-            warn_of_retry(what, error, topology=id, failures=failures, pause_s=pause_s, epoch=epoch)
-        else:
-            failures = 0
-        self._scheduler.call_later(pause_s, lambda: self._begin_beat(beat, failures))
-        self._wishes.obey(beat.desired)
+    def _end_beat(self) -> None:
+        """End the beat of this term: what it is still told is of a term that is over."""
+        if self._beat is not None:
+            self._beat.close()
+            self._beat = None
 
     @property
     def _spouts_active(self) -> bool:
@@ -320,7 +310,8 @@ class StandbyDriver(Succession[TermDriver]):
         """Give up the place in the election, and end. The driver has ended, or there was none."""
         if self._candidacy.over:
             return
-        self._candidacy.over, self._beat = True, None
+        self._candidacy.over = True
+        self._end_beat()
         killed = self._wishes.killed if error is None else False
         self._end_status = KILLED if killed or isinstance(error, TopologyKilled) else ""
         steps = [self._state.close]

@@ -34,7 +34,7 @@ from txtopo.errors import (
 )
 from txtopo.metadata import Json
 from txtopo.operations.ensemble import Ensemble
-from txtopo.runtime import candidacy
+from txtopo.runtime import candidacy, leader_beat
 from txtopo.runtime.handle import ReliableRun
 from txtopo.runtime.progress import Leading, Restarting, Standby, Started, Stopped, TopologyListener
 from txtopo.runtime.reliable import standby
@@ -58,7 +58,7 @@ MEMORY = Config(
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a standby ask, and a leader look for commands, more often than once a second."""
     monkeypatch.setattr(candidacy, "LEAD_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(standby, "BEAT_S", 0.05)
+    monkeypatch.setattr(leader_beat, "BEAT_S", 0.05)
 
 
 class Source(Shared):

@@ -1,0 +1,288 @@
+"""CommitWatch: what becomes of the commit that is under way.
+
+Rules
+-----
+1. One commit is under way at a time. An event of another one, which was given up, changes nothing.
+2. What was sent to a state may be in it, whatever came back. So a commit that fails or is late
+   after that is told with the bounds of what was sent, and the coordinator pins these. The batches
+   behind them leave the group first.
+3. If nothing was sent, the batch is named whose committers hang, and the batches before it are
+   committed without it.
+4. A pinned group is written whole or not at all, so it is never shortened. It has the time of all
+   its batches; another group has the time of one, since it could have been smaller.
+5. A commit is never empty: when its first batch fails, that batch alone is the commit that failed.
+6. No I/O, clock, thread or random number is used here. Each event has one method, which returns
+   what to do, in order. Equal events give equal answers.
+
+Theory of operation
+-------------------
+A worker runs the commit phase (:mod:`txtopo.runtime.commit_phase`) and notes how far it is
+(:mod:`txtopo.runtime.commit_progress`). The loop hears of it when the worker returns, when the time
+of the commit is over, or when the coordinator has abandoned its attempts. Whichever is first
+decides. User code that may write elsewhere waits for its turn first
+(:mod:`txtopo.runtime.commit_permit`); the time of the commit includes that.
+
+The table, as a diagram. A test compares the two. ::
+
+    IDLE     --STARTED--> WAITING
+    WAITING  --TURN_CAME--> RUNNING
+    WAITING  --TIMED_OUT--> IDLE
+    WAITING  --GIVEN_UP--> IDLE
+    RUNNING  --RETURNED--> RETURNED
+    RUNNING  --FAILED--> IDLE
+    RUNNING  --TIMED_OUT--> IDLE
+    RUNNING  --GIVEN_UP--> IDLE
+    RETURNED --COMMITTED--> IDLE
+    RETURNED --GIVEN_UP--> IDLE
+
+A commit that has returned is under way until the coordinator knows: it stays the current commit
+while the failure of a batch behind it is told, and is given up if none of its batches was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from txtopo.attempt import TransactionAttempt, txids_text
+from txtopo.coordinator.protocol import (
+    CommitShortened,
+    Failed,
+    Failure,
+    FailureKind,
+    StartCommit,
+)
+
+COMMITTERS_SHARE = 0.25
+"""The share of ``batch_timeout_s`` after which no further batch is added to a group: the last one
+that was added, and the stores, have the rest."""
+
+
+class WatchPhase(Enum):
+    """What the current commit is in."""
+
+    IDLE = auto()
+    """There is none."""
+    WAITING = auto()
+    """It waits for the user code of an earlier commit to return."""
+    RUNNING = auto()
+    """Its committers run, or its states are written."""
+    RETURNED = auto()
+    """The worker has returned, and the coordinator does not know all of it yet."""
+
+
+class WatchEvent(Enum):
+    """What changes the phase of the current commit."""
+
+    STARTED = auto()
+    TURN_CAME = auto()
+    RETURNED = auto()
+    COMMITTED = auto()
+    FAILED = auto()
+    TIMED_OUT = auto()
+    GIVEN_UP = auto()
+
+
+AFTER: dict[tuple[WatchPhase, WatchEvent], WatchPhase] = {
+    (WatchPhase.IDLE, WatchEvent.STARTED): WatchPhase.WAITING,
+    (WatchPhase.WAITING, WatchEvent.TURN_CAME): WatchPhase.RUNNING,
+    (WatchPhase.WAITING, WatchEvent.TIMED_OUT): WatchPhase.IDLE,
+    (WatchPhase.WAITING, WatchEvent.GIVEN_UP): WatchPhase.IDLE,
+    (WatchPhase.RUNNING, WatchEvent.RETURNED): WatchPhase.RETURNED,
+    (WatchPhase.RUNNING, WatchEvent.FAILED): WatchPhase.IDLE,
+    (WatchPhase.RUNNING, WatchEvent.TIMED_OUT): WatchPhase.IDLE,
+    (WatchPhase.RUNNING, WatchEvent.GIVEN_UP): WatchPhase.IDLE,
+    (WatchPhase.RETURNED, WatchEvent.COMMITTED): WatchPhase.IDLE,
+    (WatchPhase.RETURNED, WatchEvent.GIVEN_UP): WatchPhase.IDLE,
+}
+
+
+# ---------------------------------------------------------------- what to do
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCommit:
+    """Cancel the jobs with this tag, and refuse the worker all further steps."""
+
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellCommitted:
+    """All states have these attempts: tell the coordinator, and :meth:`CommitWatch.committed`."""
+
+    attempts: tuple[TransactionAttempt, ...]
+
+
+Step = CancelCommit | CommitShortened | Failed | TellCommitted | StartCommit
+"""``CommitShortened`` and ``Failed`` are for the coordinator; ``StartCommit`` starts a commit of
+what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedCommit:
+    """A commit that was started. Two commits of equal attempts are two objects.
+
+    Attributes:
+        action: What the coordinator asked for.
+        tag: Tag of its jobs.
+        limit_s: How long it may take.
+        committers_s: After how long no further batch is added to a group that is not pinned.
+    """
+
+    action: StartCommit
+    tag: str
+    limit_s: float
+    committers_s: float
+
+    @property
+    def attempts(self) -> tuple[TransactionAttempt, ...]:
+        """The attempts of its group."""
+        return self.action.attempts
+
+
+class CommitWatch:
+    """Watches over the commits of one term, one at a time.
+
+    Who calls it: the loop of the term. It does the steps that a method returns in their order.
+
+    Args:
+        timeout_s: How long a batch may take.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._phase = WatchPhase.IDLE
+        self._commit: WatchedCommit | None = None
+
+    @property
+    def phase(self) -> WatchPhase:
+        """What the current commit is in."""
+        return self._phase
+
+    @property
+    def commit(self) -> WatchedCommit | None:
+        """The current commit, if one is under way."""
+        return self._commit
+
+    def start(self, action: StartCommit, tag: str) -> WatchedCommit:
+        """Take a commit as the current one. It waits for its turn, which may come at once."""
+        assert self._commit is None, "one commit is under way at a time"
+        limit_s = self._timeout_s * (len(action.attempts) if action.pinned else 1)
+        commit = WatchedCommit(action, tag, limit_s, self._timeout_s * COMMITTERS_SHARE)
+        self._move(WatchEvent.STARTED, commit)
+        return commit
+
+    def turn_came(self, commit: WatchedCommit) -> bool:
+        """Return whether a commit may run now; not if it was given up while it waited."""
+        if not self._expects(commit, WatchEvent.TURN_CAME):
+            return False
+        self._move(WatchEvent.TURN_CAME, commit)
+        return True
+
+    def returned(
+        self, commit: WatchedCommit, written: int, failed: Failed | None
+    ) -> Sequence[Step]:
+        """Return what follows when the worker has returned.
+
+        Args:
+            commit: The commit.
+            written: How many of its batches are in all states, from the first on.
+            failed: The failure of the batch after them, if user code of it has failed.
+        """
+        if not self._expects(commit, WatchEvent.RETURNED):
+            return []
+        self._move(WatchEvent.RETURNED, commit)
+        steps: list[Step] = []
+        if (left := commit.attempts[max(1, written) :]) and not commit.action.pinned:
+            steps += [CommitShortened(left)]
+        if failed is not None:
+            steps += [failed]
+        if written:
+            steps += [TellCommitted(commit.attempts[:written])]
+        return checked(commit, steps)
+
+    def committed(self, commit: WatchedCommit) -> None:
+        """Note that a commit is done, right before the coordinator hears of it."""
+        if self._expects(commit, WatchEvent.COMMITTED):
+            self._move(WatchEvent.COMMITTED, None)
+
+    def failed(self, commit: WatchedCommit, failure: Failure, sent: int) -> Sequence[Step]:
+        """Return what follows an error of a store or of the cluster. The commit is given up.
+
+        Args:
+            commit: The commit.
+            failure: Why it failed.
+            sent: How many of its batches a state was asked to write.
+        """
+        if not self._expects(commit, WatchEvent.FAILED):
+            return []
+        self._move(WatchEvent.FAILED, None)
+        return checked(commit, [CancelCommit(commit.tag), *told_as_sent(commit, failure, sent)])
+
+    def timed_out(self, commit: WatchedCommit, batch: int, sent: int) -> Sequence[Step]:
+        """Return what follows when the time of a commit is over. It is given up.
+
+        Args:
+            commit: The commit.
+            batch: Index of the batch whose committers run, if nothing was sent.
+            sent: How many of its batches a state was asked to write.
+        """
+        if not self._expects(commit, WatchEvent.TIMED_OUT):
+            return []
+        self._move(WatchEvent.TIMED_OUT, None)
+        failure = Failure(FailureKind.COUNTED, TimeoutError(too_late(commit, batch, sent)))
+        cancel = CancelCommit(commit.tag)
+        if sent:
+            return checked(commit, [cancel, *told_as_sent(commit, failure, sent)])
+        failed = Failed(commit.attempts[batch], failure, unsent=True)
+        before = () if commit.action.pinned else commit.attempts[:batch]
+        if not before:
+            return checked(commit, [cancel, failed])
+        # The batches before it have done nothing wrong, and no state was asked to write them.
+        shortened = CommitShortened(commit.attempts[batch:])
+        again = replace(commit.action, attempts=before)
+        return checked(commit, [cancel, shortened, failed, again])
+
+    def give_up(self) -> Sequence[Step]:
+        """Give the current commit up, if there is one: nobody waits for it any more."""
+        if (commit := self._commit) is None:
+            return []
+        self._move(WatchEvent.GIVEN_UP, None)
+        return [CancelCommit(commit.tag)]
+
+    def _expects(self, commit: WatchedCommit, event: WatchEvent) -> bool:
+        return commit is self._commit and (self._phase, event) in AFTER
+
+    def _move(self, event: WatchEvent, commit: WatchedCommit | None) -> None:
+        self._phase, self._commit = AFTER[self._phase, event], commit
+        assert (commit is None) == (self._phase is WatchPhase.IDLE), "a phase is that of a commit"
+
+
+def told_as_sent(commit: WatchedCommit, failure: Failure, sent: int) -> list[Step]:
+    """Return what the coordinator is told of a commit that failed, with the bounds of the write."""
+    steps: list[Step] = []
+    if sent and (left := commit.attempts[sent:]):
+        steps += [CommitShortened(left)]
+    return [*steps, Failed(commit.attempts[0], failure, unsent=not sent)]
+
+
+def too_late(commit: WatchedCommit, batch: int, sent: int) -> str:
+    """Return the message of a commit that took too long."""
+    first = commit.attempts[0 if sent else batch].txid
+    return (
+        f"the commit of {txids_text(first, first + max(0, sent - 1))} did not end in "
+        f"{commit.limit_s:g} s; look for a {'store' if sent else 'committer'} that hangs, or raise "
+        "batch_timeout_s"
+    )
+
+
+def checked(commit: WatchedCommit, steps: list[Step]) -> list[Step]:
+    """Check what holds for all steps. A breach is a bug of ours, so these are assertions."""
+    shortened = [each for each in steps if isinstance(each, CommitShortened)]
+    assert not (commit.action.pinned and shortened), "a pinned group is not shortened"
+    for each in shortened:
+        assert commit.attempts[0] not in each.attempts, "a commit is never empty"
+        assert commit.attempts[-1] in each.attempts, "a group is shortened at its end"
+    return steps

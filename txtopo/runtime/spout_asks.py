@@ -1,0 +1,134 @@
+"""SpoutAsks: asks the spout for the next batch, and decides when to ask it again.
+
+A spout that has nothing is asked again after a pause. The pause is short at first and doubles as
+long as the spout stays dry. It is asked at once if its last answer may be out of date: it may have
+looked before somebody began to wait, or before a commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from txtopo.coordinator import Coordinator
+from txtopo.coordinator.failures import failure_of
+from txtopo.coordinator.protocol import Event, Failed, NotReady, PlanBatch, Planned, Tick
+from txtopo.coordinator.transactions import Phase
+from txtopo.runtime.run_context import RunContext
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from txtopo.runtime.scheduler import Timer
+
+FIRST_POLL_SHARE = 0.1
+"""The share of ``poll_interval_s`` after which a spout that has just become dry is asked again."""
+DOUBLINGS_MAX = 10
+"""Enough to make a pause of that share longer than the whole."""
+
+
+class SpoutAsks:
+    """Asks the spout in one term. Used on the loop only.
+
+    Args:
+        context: The graph, settings, planner etc. of the topology.
+        coordinator: The coordinator of the term.
+        tell: Tells the term of an event.
+    """
+
+    def __init__(
+        self, context: RunContext, coordinator: Coordinator, tell: Callable[[Event], None]
+    ) -> None:
+        self._context, self._scheduler = context, context.scheduler
+        self._coordinator = coordinator
+        self._tell = tell
+        self.number = 0
+        """How often the spout was asked for a batch."""
+        self.dry = 0
+        """Number of the last ask with nothing in flight that the spout answered with ``NotReady``.
+        With batches in flight it may answer so because it does not know yet where they end."""
+        self._asked_s = 0.0
+        self._again = self._gathers = False
+        self._poll: Timer | None = None
+        self._dry_in_a_row = 0
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the spout has been asked for a batch and has not answered."""
+        return self._coordinator.unplanned.phase is Phase.PLANNING
+
+    @property
+    def since_s(self) -> float:
+        """Seconds since the spout was asked last."""
+        return self._scheduler.now() - self._asked_s
+
+    def ask(self, action: PlanBatch) -> None:
+        """Ask the spout for a batch, on a thread: ``Planned``, ``NotReady`` or ``Failed``."""
+        self.number += 1
+        number, pending = self.number, len(self._coordinator.transactions)
+        self._again = False
+        self._asked_s = self._scheduler.now()
+        # A run of batches must not wait for a slow spout: the tick lets it start without more.
+        slow = self._tick_later(self._context.config.poll_interval_s)
+
+        def done(future: Future[Event]) -> None:
+            slow.cancel()
+            if (error := future.exception()) is not None:
+                spout = self._context.program.only_spout
+                self._tell(Failed(action.attempt, failure_of(error, spout)))
+                return
+            event = future.result()
+            dry = isinstance(event, NotReady)
+            held = isinstance(event, NotReady) and event.held
+            idle = isinstance(event, Planned) and event.idle
+            # A spout that its pace holds back has something, and would be asked in vain.
+            self.dry = number if (dry or idle) and not (pending or held) else self.dry
+            self._gathers = dry and pending > 0
+            again = self._again and dry and not held  # before the event, which may ask anew
+            self._tell(event)
+            if again:
+                self.soon()
+
+        def plan() -> Event:
+            self._scheduler.point("plan.before")
+            event = self._context.planner.plan(action, pending)
+            self._scheduler.point("plan.after")
+            return event
+
+        self._scheduler.submit(plan, done)
+
+    def soon(self) -> None:
+        """Ask a spout that was not ready again now. One that is being asked is not slow yet."""
+        if self.is_asking:
+            self._again = True
+        else:
+            self._tell(Tick())
+
+    def committed(self) -> None:
+        """Ask again after a commit, if the spout may have looked before it."""
+        if self._gathers or self.is_asking:
+            self.soon()
+
+    def answered(self, event: Event) -> None:
+        """Take note of an event that the coordinator has handled, if it is an answer."""
+        if isinstance(event, NotReady):
+            self._poll_later(held=event.held)
+        if isinstance(event, Planned):
+            self._dry_in_a_row = 0
+
+    def _poll_later(self, *, held: bool) -> None:
+        """Ask the spout again after a pause. A new timer replaces the previous one.
+
+        If the pace holds back what the spout has, the pause is the longest at once, or a slow rate
+        would be cut into tiny batches.
+        """
+        if self._poll is not None:
+            self._poll.cancel()
+        longest_s = self._context.config.poll_interval_s
+        share = 1.0 if held else FIRST_POLL_SHARE * 2**self._dry_in_a_row
+        pause_s = longest_s * min(1.0, share)
+        self._poll = self._tick_later(pause_s)
+        self._dry_in_a_row = min(self._dry_in_a_row + 1, DOUBLINGS_MAX)
+
+    def _tick_later(self, pause_s: float) -> Timer:
+        return self._scheduler.call_later(pause_s, lambda: self._tell(Tick()))
