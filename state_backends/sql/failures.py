@@ -96,9 +96,21 @@ def translated(error: Exception, label: str, *, during_commit: bool = False) -> 
                 "URL"
             )
         case ErrorMeaning.LASTS:
-            return _lasting(text, label, during_commit=during_commit)
+            written = (
+                "the ledger tells at the next start" if during_commit else "nothing was written"
+            )
+            hint = "; does its folder exist, and may this process write there?" * (_NO_FILE in text)
+            return PromiseError(
+                f"{label} refuses a statement: {text}; {written}; it would be refused each "
+                f"time{hint}"
+            )
+        case _ if during_commit:
+            return UnknownOutcomeError(
+                f"the connection was lost while {label} was written: {text}; the ledger tells the "
+                "rest"
+            )
         case _:
-            return _passing(text, label, during_commit=during_commit)
+            return StoreUnavailable(f"cannot use {label}: {text}; nothing was written")
 
 
 def stuck(last: StoreContended, tries: int) -> TxtopoError:
@@ -110,22 +122,6 @@ def stuck(last: StoreContended, tries: int) -> TxtopoError:
             "another unique index?"
         )
     return StoreUnavailable(f"{last}; gave up after {tries} tries")
-
-
-def _lasting(text: str, label: str, *, during_commit: bool) -> TxtopoError:
-    written = "the ledger tells at the next start" if during_commit else "nothing was written"
-    hint = "; does its folder exist, and may this process write there?" * (_NO_FILE in text)
-    return PromiseError(
-        f"{label} refuses a statement: {text}; {written}; it would be refused each time{hint}"
-    )
-
-
-def _passing(text: str, label: str, *, during_commit: bool) -> TxtopoError:
-    if during_commit:
-        return UnknownOutcomeError(
-            f"the connection was lost while {label} was written: {text}; the ledger tells the rest"
-        )
-    return StoreUnavailable(f"cannot use {label}: {text}; nothing was written")
 
 
 def damaged(label: str, what: str) -> StoreDamagedError:
