@@ -16,9 +16,10 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.collector import BATCH_TUPLES_MAX, BatchOutputCollector, copied_row
+from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.emitted_values import BATCH_TUPLES_MAX, copied_row
 from txtopo.errors import ConfigError, EmitError, FieldsError
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json, json_flaw, shown

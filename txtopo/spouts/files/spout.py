@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from txtopo.collector import SpoutOutputCollector
 from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, FieldsError, SourceDataLost
+from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.spouts.files.planning import BATCH_BYTES_MAX, FilesCoordinator, Limits, Order
 from txtopo.spouts.files.reading import FilesEmitter
 from txtopo.spouts.files.source import FileFormat, FileSource, FormatName

@@ -43,7 +43,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from txtopo.clock import now
-from txtopo.collector import SpoutOutputCollector
 from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import (
@@ -57,6 +56,7 @@ from txtopo.errors import (
 from txtopo.extras import require
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard, Isolation, Setting
 from txtopo.kafka_errors import may_pass
+from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.retries import warn_of_retry
 from txtopo.spouts.kafka.offsets import KafkaPartition, Look, Offsets, Range, Start, checked_start
 from txtopo.spouts.kafka.reading import COLUMNS, Decoder, KeyDecoder, RecordColumns

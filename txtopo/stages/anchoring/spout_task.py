@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from txtopo.acking import NONE, Ackers, Column, Ids, Xors
-from txtopo.collector import SpoutOutputCollector
+from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.spouts.spout import Spout
 from txtopo.stages.anchoring.envelope import Complaint, Count, Links
 from txtopo.stages.anchoring.sending import Sealed, Sending
