@@ -47,6 +47,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
+from txtopo.database_errors import NOT_UTF8, passes
 from txtopo.errors import (
     ConfigError,
     EmitError,
@@ -397,7 +398,7 @@ class QuerySource:
         except DataError as error:
             raise EmitError(self.unreadable(error), query=self.query) from error
         except DBAPIError as error:
-            if _NO_TEXT in str(error.orig):
+            if NOT_UTF8 in str(error.orig):
                 raise EmitError(self.unreadable(error), query=self.query) from error
             if isinstance(error, OperationalError | InterfaceError | InternalError) and passes(
                 error.orig
@@ -1272,52 +1273,3 @@ class QueryEmitter(TransactionalEmitter):
             f"{expected}; {what} give the table back what it had, and late rows a new key",
             query=self._source.query,
         )
-
-
-PASSING_SQLSTATES = ("08", "25006", "25P", "26", "40", "53", "55", "57", "72", "F0", "HV", "XX000")
-"""How the SQLSTATEs of PostgreSQL's passing errors begin: connection, pooler, rolled back,
-resources, locks, stopped or starting, snapshot too old."""
-
-PASSING_SQLITE = frozenset({4, 5, 6, 7, 9, 13, 15, 17})
-"""The primary codes of SQLite's passing errors: ABORT, BUSY, LOCKED, NOMEM, INTERRUPT, FULL,
-PROTOCOL, SCHEMA."""
-
-LASTING_MYSQL = frozenset(
-    {
-        *(1044, 1045, 1049, 1130, 1131, 1142, 1143, 1227, 1251, 1370, 1698, 1820, 1862, 3118, 4151),
-        *(1051, 1052, 1054, 1064, 1072, 1109, 1146, 1176, 1193, 1305, 1356),
-        *(1015, 1016, 1017, 1024, 1030, 1034, 1035, 1194, 1195, 1712, 1877, 1932),
-        *(2049, 2059, 2061),
-    }
-)
-"""The numbers of MariaDB's and MySQL's lasting errors: rights, statements and the names in them,
-disks and damaged tables. All others pass: locks, limits, servers that stop, start or are full."""
-
-_NO_TEXT = "Could not decode to UTF-8"
-"""What the driver of SQLite says, without a code, of a text that is not UTF-8."""
-
-LASTING_TEXTS = (
-    _NO_TEXT,
-    *("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist"),
-    *("certificate verify failed", "does not match host name", "server does not support SSL"),
-)
-"""Parts of the lasting errors for which libpq gives no code."""
-
-
-def passes(cause: BaseException | None) -> bool:
-    """Return whether an error of a database driver may pass, so that reading is worth another try.
-
-    Errors pass that are caused by a server, a network or a lock. Errors last that concern the
-    query, rights or the server's disk. An error without a code is one of a connection: it passes,
-    unless its text is among ``LASTING_TEXTS``.
-    """
-    state = getattr(cause, "sqlstate", None)
-    if state:
-        return str(state).startswith(PASSING_SQLSTATES)
-    code = getattr(cause, "sqlite_errorcode", None)
-    if isinstance(code, int):
-        return code & 0xFF in PASSING_SQLITE
-    number = cause.args[0] if cause is not None and cause.args else None
-    if isinstance(number, int) and type(cause).__module__.startswith("pymysql"):
-        return number not in LASTING_MYSQL
-    return not any(part in str(cause) for part in LASTING_TEXTS)

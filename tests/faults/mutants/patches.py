@@ -14,6 +14,7 @@ FOLDER = Path(__file__).parent
 NOT_SIMULATED = (
     "state_backends/",
     "txtopo/bolts/kafka.py",
+    "txtopo/database_errors.py",
     "txtopo/formats/",
     "txtopo/kafka_connection.py",
     "txtopo/runtime/reliable/standby.py",
