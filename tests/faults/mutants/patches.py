@@ -23,6 +23,7 @@ NOT_SIMULATED = (
     "txtopo/spouts/files/",
     "txtopo/spouts/json_objects.py",
     "txtopo/spouts/kafka/",
+    "txtopo/spouts/query/",
     "txtopo/streams/",
     "txtopo/transactional_state/embedded.py",
     "txtopo/transactional_state/zookeeper/",
