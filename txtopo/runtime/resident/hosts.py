@@ -33,7 +33,7 @@ from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.sockets import listening
 from txtopo.runtime.resident.task_loop import TaskLoop
 from txtopo.runtime.resident.transport import Peers, TaskSocket
-from txtopo.runtime.resident.wire import Said, StageOrder, pack_answer, unpack_order
+from txtopo.runtime.resident.wire import StageOrder, WireReport, pack_answer, unpack_order
 from txtopo.runtime.scheduler import Beat, this_thread
 from txtopo.stages.anchoring.answers import is_of_trees
 from txtopo.stages.anchoring.envelope import SlotReport, tuples_in
@@ -226,8 +226,8 @@ class BoltHost:
             report.complaints += taken.complaints
             report.crash = report.crash or taken.crash
         sent, self._sent = dict(self._sent), Counter()
-        said = Said(report, sent, self._consumed(report.consumed))
-        self.link.say(kind, wire.pack_said(said))
+        report_on_wire = WireReport(report, sent, self._consumed(report.consumed))
+        self.link.say(kind, wire.pack_report(report_on_wire))
 
     def _consumed(self, tuples: int) -> dict[int, int]:
         """Return so many tuples of what the slot works on, by the life of their sender."""
@@ -251,7 +251,7 @@ class BoltHost:
         if self.link.over:
             taken = spouts.take()
             report.complaints += taken.complaints if taken is not None else []
-            self.link.say_goodbye(wire.pack_said(Said(report, {}, {})))
+            self.link.say_goodbye(wire.pack_report(WireReport(report, {}, {})))
 
     def _close(self, spouts: SpoutHost) -> None:
         """Wait until the spouts are closed, but not for ever: one may hang.

@@ -15,7 +15,7 @@ from txtopo.metadata import Json
 from txtopo.spouts.query.keys import Key
 from txtopo.spouts.query.source import QuerySource
 from txtopo.spouts.spout import TransactionalEmitter
-from txtopo.spouts.values import first_bad, fitted_column
+from txtopo.spouts.values import first_unreadable, fitted_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,7 +114,7 @@ class QueryEmitter(TransactionalEmitter):
         try:
             return read(0, len(rows), self._schema)
         except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
-            bad = first_bad(len(rows), self._schema, read)
+            bad = first_unreadable(len(rows), self._schema, read)
             assert bad.row is not None, "a value was refused"
             key = rows[bad.row][names.index(self._source.key)]
             got = None if bad.field is None else rows[bad.row][names.index(bad.field)]

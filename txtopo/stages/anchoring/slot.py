@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from txtopo.acking import NONE, Column, Ids, Xors, joined, merged
+from txtopo.acking import NONE, Column, Ids, RootXors, joined, merged
 from txtopo.bolts.bolt import BasicBolt, Bolt
 from txtopo.errors import FailedException
 from txtopo.reliable_collector import (
@@ -458,7 +458,7 @@ class BoltTask:
         self._sealed += sealed
         self._report.counts["emitted", self._component.id] += len(rows)
 
-    def _acked(self, answered: Sequence[Inputs], report: SlotReport) -> Xors:
+    def _acked(self, answered: Sequence[Inputs], report: SlotReport) -> RootXors:
         told = [(inputs, inputs.take_acked()) for inputs in cast("list[TreeInputs]", answered)]
         told += [(inputs, inputs.rest(len(inputs.done))) for inputs in self._executed]
         self._executed.clear()
@@ -472,8 +472,8 @@ class BoltTask:
         # They are merged together, because the acks of one root are usually in different parts.
         parts = [part for part in parts if len(part.roots)]
         if not parts:
-            return Xors()
-        return Xors(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+            return RootXors()
+        return RootXors(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _roots(self, tuples: Sequence[InputTuple]) -> Column:
         parts = [inputs.answer(rows).roots for inputs, rows in _grouped(tuples)]

@@ -12,14 +12,14 @@ from tests.unit.runtime.reliable.bolts import WORD, ByHand, Forward, Seen, rows
 from tests.unit.runtime.reliable.losing import all_at_once, run
 from tests.unit.runtime.reliable.slow import Always, BetweenTuples, Slow, SlowBasic, World
 from txtopo import BasicBolt, Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
-from txtopo.acking import Acker, Xors, joined
+from txtopo.acking import Acker, RootXors, joined
 from txtopo.collector import BatchOutputCollector
 from txtopo.reliable_collector import FlushTimer
 from txtopo.runtime.reliable import carrier
 from txtopo.spouts import MemorySpout
 from txtopo.stages.anchoring.answers import TreeAnswers, is_of_trees, open_told
 from txtopo.stages.anchoring.slot import Outcome, Slot
-from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room
+from txtopo.stages.anchoring.spout_task import EndedMessages, ReliableSpoutTask, TurnLimits
 from txtopo.stages.program import Program, compile_program
 
 CONFIG = Config(message_timeout_s=10, slots=1)
@@ -184,7 +184,7 @@ def split_slot(
 def spout_records(program: Program, acker: Acker) -> list[bytes]:
     spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
-    turn = spout.turn(Ends(), active=True, room=Room())
+    turn = spout.turn(EndedMessages(), active=True, limits=TurnLimits())
     assert not len(acker.init(turn.begun).completed)
     return [each.record for each in turn.sealed]
 
@@ -209,7 +209,7 @@ def envelopes(parts: list[Outcome]) -> list[bytes]:
     return [each.record for each in sealed if not is_of_trees(each.record)]
 
 
-def acks(part: Outcome) -> Xors:
+def acks(part: Outcome) -> RootXors:
     """Return the acks of a part; all trees are those of slot 0."""
     found = [each for each in part.sealed if is_of_trees(each.record)]
     assert {each.to_slot for each in found} <= {0}
@@ -253,7 +253,7 @@ def test_parts_in_any_order_complete_each_tree_with_the_last_edge(
     assert len(acker) == 0
 
 
-def count(told: list[Xors], root: int) -> int:
+def count(told: list[RootXors], root: int) -> int:
     return sum(root in each.roots for each in told)
 
 
