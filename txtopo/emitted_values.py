@@ -1,4 +1,4 @@
-"""Values that a spout or bolt emits: what fits its stream, and the copy that is kept."""
+"""What becomes of emitted values: they are checked against their stream, then copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectors of at-least-once topologies: where spouts and bolts emit, and bolts ack and fail.
+"""Collectors of at-least-once topologies, whose tuples belong to trees that are acked.
 
 A collector belongs to one task and is used on the thread of that task only.
 
