@@ -17,12 +17,7 @@ from txtopo.bolts import (
     PersistentAggregate,
 )
 from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
-from txtopo.collector import (
-    ArrowOutputCollector,
-    BatchOutputCollector,
-    OutputCollector,
-    SpoutOutputCollector,
-)
+from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import FrameContext, TaskContext
 from txtopo.errors import (
@@ -43,6 +38,7 @@ from txtopo.errors import (
 )
 from txtopo.groupings import CustomStreamGrouping
 from txtopo.lazy_names import lazy_names
+from txtopo.reliable_collector import OutputCollector, SpoutOutputCollector
 from txtopo.spouts.spout import Spout
 from txtopo.state.aggregates import Count, Max, Mean, Min, OwnAggregate, Sum
 from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN

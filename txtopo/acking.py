@@ -221,7 +221,7 @@ class Acker:
         """The size of the trees in bytes."""
         return self._trees.nbytes
 
-    def init(self, begun: Xors) -> Ended:
+    def init(self, begun: RootXors) -> Ended:
         """Begin trees. One that has begun already is not begun again.
 
         Args:
@@ -235,7 +235,7 @@ class Acker:
         self._flags[places] |= _BEGUN
         return self._end(places)
 
-    def ack(self, acked: Xors) -> Ended:
+    def ack(self, acked: RootXors) -> Ended:
         """Process acks, one XOR per root."""
         places = self._trees.find(acked.roots)
         unknown = places < 0
@@ -444,7 +444,7 @@ class RotatingMap:
         }
 
 
-class Xors(NamedTuple):
+class RootXors(NamedTuple):
     """One XOR for each of some distinct roots.
 
     Attributes:
@@ -478,7 +478,7 @@ class Ids:
         return drawn * np.uint64(slots) + np.uint64(slot)
 
 
-def merged(roots: Column, values: Column) -> Xors:
+def merged(roots: Column, values: Column) -> RootXors:
     """Return one XOR per root; *roots* may be in any order and have a root several times."""
     # Most values of a root are side by side, and sorting costs more than all the rest.
     runs = _runs(roots, values)
@@ -487,11 +487,11 @@ def merged(roots: Column, values: Column) -> Xors:
     return runs if len(ordered.roots) == len(runs.roots) else ordered
 
 
-def joined(parts: Iterable[Xors]) -> Xors:
+def joined(parts: Iterable[RootXors]) -> RootXors:
     """Return several lists of XORs as one, with one XOR per root."""
     listed = [part for part in parts if len(part.roots)]
     if not listed:
-        return Xors()
+        return RootXors()
     if len(listed) == 1:
         return listed[0]
     return merged(
@@ -500,14 +500,14 @@ def joined(parts: Iterable[Xors]) -> Xors:
     )
 
 
-def _runs(roots: Column, values: Column) -> Xors:
+def _runs(roots: Column, values: Column) -> RootXors:
     """Return one XOR for each run of equal roots."""
     if len(roots) < 2:
-        return Xors(roots, values)
+        return RootXors(roots, values)
     starts = np.flatnonzero(np.concatenate(([True], roots[1:] != roots[:-1])))
     if len(starts) == len(roots):
-        return Xors(roots, values)
-    return Xors(roots[starts], np.bitwise_xor.reduceat(values, starts))
+        return RootXors(roots, values)
+    return RootXors(roots[starts], np.bitwise_xor.reduceat(values, starts))
 
 
 def distinct(roots: Column) -> Column:

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from txtopo.collector import (
+from txtopo.collector import BatchOutputCollector, RevocableOutputCollector
+from txtopo.reliable_collector import (
     BasicOutputCollector,
-    BatchOutputCollector,
+    FlushTimer,
     OutputCollector,
-    Pulse,
-    RevocableOutputCollector,
     SpoutOutputCollector,
 )
 from txtopo.tuples import Fields, Stream
@@ -38,7 +37,7 @@ def of_batches() -> tuple[BatchOutputCollector, list[Any]]:
 
 
 def of_a_bolt() -> OutputCollector:
-    return OutputCollector("bolt", STREAMS, lambda stream: None, Pulse(), lambda: None)
+    return OutputCollector("bolt", STREAMS, lambda stream: None, FlushTimer(), lambda: None)
 
 
 BUFFERS = [bytearray, lambda given: memoryview(bytearray(given))]

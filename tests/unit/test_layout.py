@@ -1,4 +1,4 @@
-"""Names, functions and borders of the tree."""
+"""Names and borders of the tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("txtopo", "state_backends")
 FOLDERS = (*PACKAGES, "tests", "examples", "benchmarks")
-FUNCTION_LINES_MAX = 50
 NO_NAMES = frozenset({"utils", "util", "common", "base", "core", "helpers", "impl", "manager"})
 TEXT = frozenset({".py", ".md", ".cfg", ".toml", ".txt", ".yml", ".yaml", ".cff", ".in", ""})
 
@@ -36,31 +35,11 @@ def test_a_file_is_named_for_its_idea() -> None:
         assert path.parent.name not in NO_NAMES, name_of(path)
 
 
-@pytest.mark.integration
-def test_a_function_fits_a_screen() -> None:
-    for path in SOURCES:
-        for function in functions(ast.parse(text_of(path))):
-            lines = (function.end_lineno or 0) - function.lineno + 1
-            where = f"{name_of(path)}:{function.lineno} {function.name}"
-            assert lines <= FUNCTION_LINES_MAX, f"{where} has {lines} lines"
-
-
 def test_text_is_cut_at_newlines_only() -> None:
     """``str.splitlines`` also cuts at U+2028, U+0085 and others, which a value may have."""
     for path in (each for folder in PACKAGES for each in (ROOT / folder).rglob("*.py")):
         for word in (".splitlines(", ".readlines("):
             assert word not in text_of(path), f"{name_of(path)} cuts text with {word}…)"
-
-
-def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield those at any depth; only what holds statements is looked into, which is a tenth."""
-    inside: list[ast.AST] = [tree]
-    while inside:
-        for node in ast.iter_child_nodes(inside.pop()):
-            if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
-                inside.append(node)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield node
 
 
 def test_an_init_only_exports_and_its_names_are_sorted() -> None:

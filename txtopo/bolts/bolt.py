@@ -21,9 +21,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.collector import ArrowOutputCollector, BatchOutputCollector, OutputCollector
+from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import FrameContext, TaskContext
+from txtopo.reliable_collector import OutputCollector
 from txtopo.traits import HasTraits
 from txtopo.tuples import Fields, Stream, Tuple
 

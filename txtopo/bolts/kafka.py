@@ -579,9 +579,8 @@ class LedgerTopic:
             copies = len(topics[self._topic].partitions[0].replicas)
             self._make(admin, copies, told[self._topic]["min.insync.replicas"].value)
             return
-        self._check_kept(told[self.name]["cleanup.policy"].value, len(topics[self.name].partitions))
-
-    def _check_kept(self, policy: str, partitions: int) -> None:
+        policy = told[self.name]["cleanup.policy"].value
+        partitions = len(topics[self.name].partitions)
         if partitions != 1 or policy != "compact":
             raise SchemaDrift(
                 f"topic {self.name!r} cannot hold a ledger; got {partitions} partitions and "

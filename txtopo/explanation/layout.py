@@ -39,7 +39,7 @@ class Arc:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class GraphLayout:
     """Where everything stands.
 
     Attributes:
@@ -55,7 +55,7 @@ class Placed:
 
 def placed(
     columns: Mapping[Node, int], heights: Mapping[Node, float], links: Sequence[Arc]
-) -> Placed:
+) -> GraphLayout:
     """Place nodes within their columns.
 
     Args:
@@ -82,7 +82,7 @@ def placed(
     middle = _spread(rows, heights, above, below)
     height = max((middle[node] + heights[node] / 2 for node in middle), default=0.0)
     shown = [[(columns[node], middle[node]) for node in way] for way in ways]
-    return Placed(middle, shown, height)
+    return GraphLayout(middle, shown, height)
 
 
 def _waypoints(

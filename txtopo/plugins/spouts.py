@@ -7,7 +7,7 @@ The interfaces (:mod:`txtopo.spouts.spout`) say who calls each method, where and
 from __future__ import annotations
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.collector import BatchOutputCollector, SpoutOutputCollector
+from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import (
@@ -23,6 +23,7 @@ from txtopo.errors import (
     SourceDataLost,
 )
 from txtopo.metadata import Json
+from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.spouts.spout import (
     LastBatch,
     OpaquePartitionedTransactionalEmitter,

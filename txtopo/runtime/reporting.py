@@ -100,7 +100,7 @@ class ProgressMeter:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class PriorAttempts:
     """What an event tells of, as it was before the event.
 
     Attributes:
@@ -125,21 +125,21 @@ class ProgressReporter:
         self._meter = meter
         self.tell = tell
 
-    def before(self, event: Event) -> Before:
+    def before(self, event: Event) -> PriorAttempts:
         """Return what :meth:`of` has to know; asked before the event is handled."""
         match event:
             case Processed():
-                return Before(self._still(event.attempts))
+                return PriorAttempts(self._still(event.attempts))
             case RunFailed():
-                return Before(self._still(event.attempts), self._in_flight())
+                return PriorAttempts(self._still(event.attempts), self._in_flight())
             case Failed():
-                return Before(self._still([event.attempt]), self._in_flight())
+                return PriorAttempts(self._still([event.attempt]), self._in_flight())
             case StopRequested():
-                return Before((), self._in_flight())
+                return PriorAttempts((), self._in_flight())
             case _:
-                return Before()
+                return PriorAttempts()
 
-    def of(self, event: Event, before: Before, *, pause_s: float, plan_s: float) -> None:
+    def of(self, event: Event, before: PriorAttempts, *, pause_s: float, plan_s: float) -> None:
         """Tell of an event; called after the coordinator has handled it.
 
         Args:
@@ -200,7 +200,7 @@ class ProgressReporter:
     def _in_flight(self) -> list[TransactionAttempt]:
         return [each.attempt for each in self._coordinator.transactions]
 
-    def _abandoned(self, before: Before, failed: Sequence[TransactionAttempt]) -> None:
+    def _abandoned(self, before: PriorAttempts, failed: Sequence[TransactionAttempt]) -> None:
         """Tell of what is in flight no more and has not failed itself."""
         still = {*self._in_flight(), *failed}
         if gone := tuple(each for each in before.in_flight if each not in still):

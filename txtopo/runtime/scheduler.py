@@ -225,9 +225,9 @@ class ThreadScheduler:
 
     def _counted(self, work: Callable[[], T], done: Done) -> Callback:
         def run() -> None:
-            if UNDER_WAY.begin():
+            if WORK_IN_PROGRESS.begin():
                 future = settled(work)
-                UNDER_WAY.done()
+                WORK_IN_PROGRESS.done()
             else:  # a stop while the process ends waits for an outcome too
                 future = Future()
                 future.set_exception(ProcessEnds("the process ends"))
@@ -309,8 +309,8 @@ def await_works_at_exit() -> None:
 
     Those close clients of stores and sources, which the work may still use.
     """
-    atexit.unregister(UNDER_WAY.end)
-    atexit.register(UNDER_WAY.end)
+    atexit.unregister(WORK_IN_PROGRESS.end)
+    atexit.register(WORK_IN_PROGRESS.end)
 
 
 class Workers:
@@ -400,7 +400,7 @@ class ThreadExecutor:
         self._own.discard(threading.get_ident())
 
 
-class UnderWay:
+class WorkInProgress:
     """Counts the work that threads of this process do, abandoned work included.
 
     If Python ends while a thread is inside a C library, the process may crash. So the end of the
@@ -436,6 +436,6 @@ class UnderWay:
                 _logger.warning("the process ends while %d calls hang", self._works)
 
 
-UNDER_WAY = UnderWay()
+WORK_IN_PROGRESS = WorkInProgress()
 
-os.register_at_fork(after_in_child=UNDER_WAY.forget)
+os.register_at_fork(after_in_child=WORK_IN_PROGRESS.forget)

@@ -16,9 +16,10 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.collector import BATCH_TUPLES_MAX, BatchOutputCollector, copied_row
+from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.emitted_values import BATCH_TUPLES_MAX, copied_row
 from txtopo.errors import ConfigError, EmitError, FieldsError
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json, json_flaw, shown
@@ -29,7 +30,7 @@ from txtopo.spouts.spout import (
     TransactionalSpout,
     other_position,
 )
-from txtopo.spouts.values import first_bad, fitted_column, readable, row_values
+from txtopo.spouts.values import first_unreadable, fitted_column, readable, row_values
 from txtopo.traits import Traits
 from txtopo.tuples import Fields
 
@@ -390,7 +391,7 @@ class _DataSourceEmitter(TransactionalEmitter):
         try:
             read(0, batch.num_rows, batch.schema)
         except ValueError as error:
-            bad = first_bad(batch.num_rows, batch.schema, read)
+            bad = first_unreadable(batch.num_rows, batch.schema, read)
             row = None if bad.row is None else before + bad.row
             raise EmitError(
                 f"field {bad.field!r} of row {row} of record batch {number} that the reader of "

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.collector import BatchOutputCollector, SpoutOutputCollector
+from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import FieldsError, OffsetRegression, TopologyError
 from txtopo.metadata import Json
+from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.spouts.spout import (
     LastBatch,
     OpaquePartitionedTransactionalEmitter,

@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from txtopo.collector import SpoutOutputCollector
 from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import (
@@ -36,6 +35,7 @@ from txtopo.errors import (
     SourceDataLost,
 )
 from txtopo.extras import require
+from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.retries import warn_of_retry
 from txtopo.spouts.spout import Spout
 from txtopo.tuples import Fields

@@ -23,11 +23,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.collector import BatchOutputCollector, SpoutOutputCollector
+from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, TopologyChanged, TopologyError
 from txtopo.metadata import Json, shown
+from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.traits import HasTraits, Traits
 from txtopo.tuples import Fields, Stream
 

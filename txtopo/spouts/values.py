@@ -31,7 +31,7 @@ Read = Callable[[int, int, "pa.Schema"], object]
 """(first row, last row exclusive, fields) -> ignored; raises if these rows cannot be read."""
 
 
-class Bad(NamedTuple):
+class UnreadableRow(NamedTuple):
     """The first row that cannot be read, and why.
 
     Attributes:
@@ -53,7 +53,7 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with the columns of *schema*, cast to its types.
 
     Raises:
-        ValueError: A value does not fit its type; :func:`first_bad` finds which.
+        ValueError: A value does not fit its type; :func:`first_unreadable` finds which.
         TypeError: A column cannot be cast to the declared type.
     """
     import pyarrow as pa
@@ -67,7 +67,7 @@ def fitted_column(column: pa.Array, declared: pa.DataType) -> pa.Array:
     return _fitted(column, declared)
 
 
-def first_bad(rows: int, schema: pa.Schema, read: Read) -> Bad:
+def first_unreadable(rows: int, schema: pa.Schema, read: Read) -> UnreadableRow:
     """Find the first row that cannot be read, and its field, by bisection.
 
     Args:
@@ -87,13 +87,13 @@ def first_bad(rows: int, schema: pa.Schema, read: Read) -> Bad:
             end = middle
     error = _failure(read, start, end, schema)
     if error is None or not rows:
-        return Bad(None, None, "")
+        return UnreadableRow(None, None, "")
     reason = str(error) or "it has another type"
     if _failure(read, start, end, pa.schema([])) is None:
         for field in schema:
             if _failure(read, start, end, pa.schema([field])) is not None:
-                return Bad(start, field.name, reason)
-    return Bad(start, None, reason)
+                return UnreadableRow(start, field.name, reason)
+    return UnreadableRow(start, None, reason)
 
 
 def readable(

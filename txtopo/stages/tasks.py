@@ -21,9 +21,10 @@ import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt
-from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector, RevocableOutputCollector
+from txtopo.collector import ArrowOutputCollector, RevocableOutputCollector
 from txtopo.config import Config
 from txtopo.context import Facts, TaskContext
+from txtopo.emitted_values import BATCH_TUPLES_MAX
 from txtopo.errors import EmitError, RecordFailed, StateUsageError, TxtopoError
 from txtopo.metadata import BatchMetadata, Json, json_copy, shown
 from txtopo.pacing import rows_max_of

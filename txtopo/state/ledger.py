@@ -327,7 +327,8 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
     if claim.begins and not ledger.is_empty and ledger.topology == RELEASED:
         raise _foreign(ledger, owner, begins=claim.begins)
     if not claim.takes_from(ledger) and owner.topology != RELEASED:
-        _check_owner(ledger, owner)
+        if not same_owner(ledger, owner):
+            raise _foreign(ledger, owner)
         if ledger.txid:
             check_ensemble(ledger, claim.ensemble)
     # Epochs of another ensemble cannot be compared, nor those of a state that was released before
@@ -393,7 +394,15 @@ def standing(
             stored_txid=ledger.txid,
         )
     if (ledger.txid, ledger.writer.first_txid) != (attempt.txid, attempt.first_txid):
-        raise _other_bounds(ledger.writer, attempt)
+        holder = ledger.writer
+        raise GroupBoundsError(
+            f"a write of {txids_text(attempt.first_txid, attempt.txid)} meets a state that holds "
+            f"{txids_text(holder.first_txid, holder.txid)} in one write; expected the same txids, "
+            "which are then written again together; this is a mistake in txtopo: please report "
+            "it, with the log",
+            attempt=attempt,
+            holder=holder,
+        )
     if ledger.writer == attempt:
         return Standing.HELD
     if attempt < ledger.writer:
@@ -452,11 +461,6 @@ def _check_holder(ledger: Ledger, attempt: TransactionAttempt, claim: Claim | No
         raise _unclaimed(ledger, attempt)
     if claim is not None and ledger.owner != claim.owner:
         raise _foreign(ledger, claim.owner)
-
-
-def _check_owner(ledger: Ledger, owner: Owner) -> None:
-    if not same_owner(ledger, owner):
-        raise _foreign(ledger, owner)
 
 
 def _may_be_one(name: str, other: str) -> bool:
@@ -538,17 +542,6 @@ def _unclaimed(ledger: Ledger | None, attempt: TransactionAttempt) -> LedgerGapE
         f"its ledger is {ledger}; was the state's table dropped during the run?",
         attempt=attempt,
         ledger=ledger,
-    )
-
-
-def _other_bounds(holder: TransactionAttempt, attempt: TransactionAttempt) -> GroupBoundsError:
-    return GroupBoundsError(
-        f"a write of {txids_text(attempt.first_txid, attempt.txid)} meets a state that holds "
-        f"{txids_text(holder.first_txid, holder.txid)} in one write; expected the same txids, "
-        "which are then written again together; this is a mistake in txtopo: please report it, "
-        "with the log",
-        attempt=attempt,
-        holder=holder,
     )
 
 

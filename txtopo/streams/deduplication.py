@@ -141,20 +141,20 @@ class DropDuplicates(ArrowBolt, Committer):
         """Return the rows that are let through, and write their times."""
         times = microseconds(rows.column(self._time.column), self._time.offset).to_pylist()
         keys = keys_of(rows, self._key)
-        passed = Passed(self._within // MICROSECOND)
+        accepted = AcceptedTimes(self._within // MICROSECOND)
         asked = list(dict.fromkeys(key for key in keys if key is not None))
         for key, found in zip(asked, values.get_all(asked), strict=True):
             if found is not None:
-                passed.latest[key] = microseconds_of(found["time"])
+                accepted.latest[key] = microseconds_of(found["time"])
                 if found["earlier"] is not None:
-                    passed.earlier[key] = found["earlier"]
+                    accepted.earlier[key] = found["earlier"]
         through = [
             at
             for at, (key, time) in enumerate(zip(keys, times, strict=True))
-            if key is None or passed.lets_through(key, time)
+            if key is None or accepted.lets_through(key, time)
         ]
-        if passed.earlier:
-            values.put_all(passed.entries(self._watermark.after))
+        if accepted.earlier:
+            values.put_all(accepted.entries(self._watermark.after))
         else:
             # Each of these rows is the only one of its key, so none becomes a Python value.
             new = [at for at in through if keys[at] is not None]
@@ -169,7 +169,7 @@ class DropDuplicates(ArrowBolt, Committer):
         return entries.append_column(earlier, pa.nulls(rows.num_rows, earlier.type))
 
 
-class Passed:
+class AcceptedTimes:
     """The times of each key that were let through and are remembered, in microseconds since 1970.
 
     Args:

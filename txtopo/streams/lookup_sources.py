@@ -42,7 +42,10 @@ from txtopo.spouts.files.source import (
     SourceFile,
     to_json,
 )
-from txtopo.spouts.query import QueryCoordinator, QueryEmitter, QuerySource, check_key
+from txtopo.spouts.query.keys import check_key
+from txtopo.spouts.query.planning import QueryCoordinator
+from txtopo.spouts.query.reading import QueryEmitter
+from txtopo.spouts.query.source import QuerySource
 from txtopo.spouts.values import INT96_UNIT, fitted_column
 from txtopo.state.registry import redacted_url
 from txtopo.tuples import Fields

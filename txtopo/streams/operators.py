@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import ArrowBolt
-from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector
+from txtopo.collector import ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.emitted_values import BATCH_TUPLES_MAX
 from txtopo.errors import EmitError
 from txtopo.stages.columns import conform, to_batches
 from txtopo.stages.tasks import rows_of

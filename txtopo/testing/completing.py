@@ -11,11 +11,11 @@ from typing import Any
 
 from txtopo.bolts.bolt import Bolt
 from txtopo.builders.at_least_once import ReliableTopology
-from txtopo.collector import OutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import TopologyError
 from txtopo.groupings import DirectGrouping, GlobalGrouping, Grouping
+from txtopo.reliable_collector import OutputCollector
 from txtopo.runtime.progress import TopologyListener
 from txtopo.testing.cluster import SimulatedCluster
 from txtopo.testing.spouts import FeederSpout, Shared

@@ -79,17 +79,13 @@ def simulate(
         if judged.violations:
             for line in judged.history.lines() if trace else ():
                 trace(line)  # type: ignore[misc]
-            raise _failed(judged)
+            what = "\n".join(f"  {each.checker}: {each.what}" for each in judged.violations[:5])
+            raise SimulationFailed(
+                f"seed {judged.seed} broke a promise:\n{what}\n"
+                f"replay it with simulate(…, seeds=1, first={judged.seed}, trace=print)"
+            )
     handoff.close()
     return report
-
-
-def _failed(judged: Verdict) -> SimulationFailed:
-    what = "\n".join(f"  {each.checker}: {each.what}" for each in judged.violations[:5])
-    return SimulationFailed(
-        f"seed {judged.seed} broke a promise:\n{what}\n"
-        f"replay it with simulate(…, seeds=1, first={judged.seed}, trace=print)"
-    )
 
 
 def _run(

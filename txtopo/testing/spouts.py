@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.collector import BatchOutputCollector, SpoutOutputCollector
+from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import FailedException, SourceDataLost, TopologyError
 from txtopo.metadata import Json
+from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.spouts.memory import Outage, Recut
 from txtopo.spouts.spout import (
     LastBatch,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.harness.chance import examples
-from txtopo.acking import Acker, Column, Ended, Ids, Xors, joined, merged
+from txtopo.acking import Acker, Column, Ended, Ids, RootXors, joined, merged
 
 ROOT = 9
 
@@ -20,7 +20,7 @@ def roots(*ids: int) -> Column:
     return np.array(ids, dtype=np.uint64)
 
 
-def xors(root: int, *ids: int) -> Xors:
+def xors(root: int, *ids: int) -> RootXors:
     return merged(roots(*([root] * len(ids))), roots(*ids))
 
 
@@ -68,7 +68,7 @@ def test_check_71_a_tuple_that_is_its_own_second_anchor_changes_nothing() -> Non
 
 
 def test_a_spout_tuple_that_reaches_no_task_is_complete_at_once() -> None:
-    assert shown(Acker().init(Xors(roots(ROOT), roots(0)))) == ["completed"]
+    assert shown(Acker().init(RootXors(roots(ROOT), roots(0)))) == ["completed"]
 
 
 @pytest.mark.rule("txtopo.acking", "Rules", 2)
@@ -83,7 +83,7 @@ def test_a_tree_that_is_complete_and_failed_is_complete() -> None:
 @pytest.mark.rule("txtopo.acking", "Rules", 3)
 def test_acks_do_not_make_a_tree_younger_and_resets_do() -> None:
     acker = Acker()
-    acker.init(Xors(roots(1, 2), roots(5, 5)))
+    acker.init(RootXors(roots(1, 2), roots(5, 5)))
     for _ in range(2):
         acker.rotate()
         acker.ack(xors(1, 8))
@@ -162,7 +162,7 @@ def test_any_order_ends_each_tree_once_and_never_early(
         for kind in ("init", "ack"):
             told = joined(xors(root, *ids) for k, root, ids in portion if k == kind and ids)
             empty = [root for k, root, ids in portion if k == kind == "init" and not ids]
-            told = joined([told, Xors(roots(*empty), roots(*[0] * len(empty)))])
+            told = joined([told, RootXors(roots(*empty), roots(*[0] * len(empty)))])
             for _, root, _ in (each for each in portion if each[0] == kind):
                 open_messages[root] -= 1
             done = acker.init(told) if kind == "init" else acker.ack(told)
@@ -189,7 +189,7 @@ def test_a_tree_with_a_lost_or_failed_message_is_never_complete(
     steps += [("ack", *message) for message in messages if message is not lost]
     steps.append(("fail", failing, []))
     for kind, root, ids in data.draw(st.permutations(steps)):
-        told = xors(root, *ids) if ids else Xors(roots(root), roots(0))
+        told = xors(root, *ids) if ids else RootXors(roots(root), roots(0))
         if kind == "fail":
             done = acker.fail(roots(root))
         else:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.harness.chance import examples
 from tests.harness.processes import ROOT
-from txtopo.acking import Acker, Ackers, Column, Ended, Ids, PendingTrees, Xors
+from txtopo.acking import Acker, Ackers, Column, Ended, Ids, PendingTrees, RootXors
 
 TIMEOUT_S = 10
 
@@ -27,14 +27,14 @@ class Owner:
         self.acker = Acker()
         self.ends: list[tuple[Any, str]] = []
         self._ids = Ids(1)
-        self.told: dict[Any, Xors] = {}
+        self.told: dict[Any, RootXors] = {}
 
     def begin(self, message: Any, owner: int = 0, now_s: float = 0.0) -> None:
-        self.told[message] = Xors(self._ids.draw(1), self._ids.draw(1))
+        self.told[message] = RootXors(self._ids.draw(1), self._ids.draw(1))
         self.trees.begin(owner, self.told[message].roots, [message], now_s)
         self._end(self.acker.init(self.told[message]))
 
-    def ack(self, told: Xors) -> None:
+    def ack(self, told: RootXors) -> None:
         self._end(self.acker.ack(told))
 
     def fail(self, roots: Column) -> None:
@@ -176,7 +176,7 @@ def test_the_page_says_how_many_bytes_a_pending_tree_takes() -> None:
     trees, acker, ids, count = PendingTrees(1), Acker(), Ids(1), 0
     acker_bytes, all_bytes = [], []
     while count < 200_000:
-        begun = Xors(ids.draw(1_000), ids.draw(1_000))
+        begun = RootXors(ids.draw(1_000), ids.draw(1_000))
         trees.begin(0, begun.roots, [None] * 1_000, 0.0)
         acker.init(begun)
         count += 1_000
@@ -199,7 +199,7 @@ def test_a_million_pending_trees_take_at_most_200_bytes_each() -> None:
     trees, acker, ids, count = PendingTrees(1), Acker(), Ids(1), 1_000_000
     for start in range(0, count, 10_000):
         messages = list(range(start, start + 10_000))
-        begun = Xors(ids.draw(10_000), ids.draw(10_000))
+        begun = RootXors(ids.draw(10_000), ids.draw(10_000))
         trees.begin(0, begun.roots, messages, 0.0)
         acker.init(begun)
 

@@ -27,7 +27,7 @@ WORK = """
 threads.EXIT_TIMEOUT_S = 60
 def work():
     begun.set()
-    while not threads.UNDER_WAY._ended:  # until the process has come to its end
+    while not threads.WORK_IN_PROGRESS._ended:  # until the process has come to its end
         time.sleep(0.01)
     time.sleep(0.5)
     print("work done", flush=True)
@@ -98,7 +98,7 @@ def test_what_is_asked_at_the_very_end_is_answered(tmp_path: Path) -> None:
         "from concurrent.futures import Future",
         "told = Future()",
         "scheduler = ThreadScheduler('run')",
-        "atexit.unregister(threads.UNDER_WAY.end)",
+        "atexit.unregister(threads.WORK_IN_PROGRESS.end)",
         "def ask():",
         "    scheduler.submit(print, told.set_result)",
         "    print(repr(told.result(30).exception()), flush=True)",

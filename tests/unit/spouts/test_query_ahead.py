@@ -44,7 +44,7 @@ def words(spout: QueryTransactionalSpout, batches: list[Any]) -> list[Any]:
 
 
 @by_kind
-@pytest.mark.rule("txtopo.spouts.query", "Rows", 1)
+@pytest.mark.rule("txtopo.spouts.query.planning", "Rows", 1)
 def test_a_row_whose_time_has_not_come_waits_and_the_rows_of_the_present_are_read(
     table: Table, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_row_whose_time_has_not_come_waits_and_the_rows_of_the_present_are_rea
 
 
 @by_kind
-@pytest.mark.rule("txtopo.spouts.query", "Rows", 1)
+@pytest.mark.rule("txtopo.spouts.query.planning", "Rows", 1)
 def test_a_row_that_waited_is_read_when_its_time_has_come(table: Table, key: str) -> None:
     """The time that may be read passes here by what may be ahead."""
     add(table, key, "old", -1)
@@ -104,7 +104,7 @@ def test_what_is_no_time_ahead_is_refused(table: Table, ahead_s: Any) -> None:
 
 
 @pytest.mark.parametrize("far", [10**12, 2**63 - 1])
-@pytest.mark.rule("txtopo.spouts.query", "Rows", 2)
+@pytest.mark.rule("txtopo.spouts.query.planning", "Rows", 2)
 def test_rows_that_follow_before_a_number_far_ahead_end_the_run(table: Table, far: int) -> None:
     """Also after a restart, and if larger keys were read since."""
     for id in (-(2**62), 5, 6, far - 3):
@@ -133,7 +133,7 @@ def test_gaps_are_few_and_those_that_cannot_have_a_row_are_none(table: Table) ->
     assert batches[-1]["gaps"] == [[None, 1], [10, 20], [20, 30], [30, 40], [40, 50]]  # type: ignore[index,call-overload]
 
 
-@pytest.mark.rule("txtopo.spouts.query", "Rows", 2)
+@pytest.mark.rule("txtopo.spouts.query.planning", "Rows", 2)
 def test_rows_that_follow_a_first_row_far_ahead_end_the_run(table: Table) -> None:
     """A first row that was typed by hand has no row before it that would begin a gap."""
     table.run("INSERT INTO words (id) VALUES (9000000000)")
@@ -144,7 +144,7 @@ def test_rows_that_follow_a_first_row_far_ahead_end_the_run(table: Table) -> Non
         Planner(table.spout(), stored=stored).plan()
 
 
-@pytest.mark.rule("txtopo.spouts.query", "Rows", 1)
+@pytest.mark.rule("txtopo.spouts.query.planning", "Rows", 1)
 def test_a_date_is_read_when_its_day_is_over(
     table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -167,7 +167,7 @@ def test_a_date_is_read_when_its_day_is_over(
 @pytest.mark.parametrize("rows", [1, 1_500])
 @pytest.mark.parametrize("hour", ["2026-01-31 12:00:00", "0001-01-01 00:00:00"])
 @pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.rule("txtopo.spouts.query", "Rows", 3)
+@pytest.mark.rule("txtopo.spouts.query.planning", "Rows", 3)
 def test_a_row_that_comes_with_the_last_key_that_was_read_ends_the_run(
     table: Table, rows: int, hour: str, restarts: bool
 ) -> None:

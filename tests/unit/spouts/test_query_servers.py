@@ -25,7 +25,8 @@ from txtopo.errors import (
     SourceDataLost,
 )
 from txtopo.plugins.spouts import LastBatch
-from txtopo.spouts import QueryTransactionalSpout, query
+from txtopo.spouts import QueryTransactionalSpout
+from txtopo.spouts.query import source as query_source
 
 if TYPE_CHECKING:
     from tests.harness.servers.mariadb import MariaServer
@@ -304,12 +305,12 @@ def test_a_key_of_another_type_is_named(
 def test_a_server_that_is_gone_without_a_word_is_noticed_while_it_is_asked(
     postgres: Engine, postgresql: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in set(query._PROBES) - {"connect_timeout"}:
-        monkeypatch.setitem(query._PROBES, name, 1_000 if name == "tcp_user_timeout" else 1)
+    for name in set(query_source._PROBES) - {"connect_timeout"}:
+        monkeypatch.setitem(query_source._PROBES, name, 1_000 if name == "tcp_user_timeout" else 1)
     asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'"
     with TcpProxy(postgresql.port) as proxy:
         url = postgres.url.set(port=proxy.port).render_as_string(hide_password=False)
-        source = query.QuerySource(url, "words", "id", "long", FIELDS)
+        source = query_source.QuerySource(url, "words", "id", "long", FIELDS)
 
         def ask() -> None:
             with source.connected(source.engine()) as connection:

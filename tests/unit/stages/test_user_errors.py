@@ -22,7 +22,7 @@ from tests.unit.stages.running import (
     spout,
     stage_of,
 )
-from txtopo.collector import BATCH_TUPLES_MAX
+from txtopo.emitted_values import BATCH_TUPLES_MAX
 from txtopo.errors import (
     BoltError,
     EmitError,

@@ -34,7 +34,7 @@ from txtopo.metadata import Json
 from txtopo.operations import Access, quarantine, show
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from txtopo.spouts.query import QueryEmitter
+from txtopo.spouts.query.reading import QueryEmitter
 from txtopo.streams import (
     DeltaLookup,
     FilesLookup,

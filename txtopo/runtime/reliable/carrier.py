@@ -23,9 +23,9 @@ on that loop, too. A grant that is sent to a slot between ``slot_ready`` and ``s
 in order.
 
 A call of ``Slot.work`` takes as long as its bolts take. Meanwhile the carrier beats the slot's
-pulse, so that parts leave, each with its records first and then its report. What the spouts of the
-slot have done leaves with the parts, or at once if no bolt works. The driver gets the reports of a
-slot in the order in which they were made.
+flush timer, so that parts leave, each with its records first and then its report. What the spouts
+of the slot have done leaves with the parts, or at once if no bolt works. The driver gets the
+reports of a slot in the order in which they were made.
 
 A record arrives once or not at all. One that was sent to a slot before ``slot_lost`` was told may
 be dropped. Nobody here notices that: its trees time out. A record that an earlier life sent may
@@ -42,7 +42,7 @@ slot's own clock.
 bolts of each, and their spouts are hosted on the loop. Envelopes that arrive for a slot while it
 works are all given to its next call of ``work``. So the more there is to do, the cheaper each tuple
 is. Records between slots pass through the loop in order, and so do the parts of a work. A timer
-beats the pulse of a slot while it works.
+beats the flush timer of a slot while it works.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from txtopo.collector import BEAT_S, Pulse
+from txtopo.reliable_collector import BEAT_S, FlushTimer
 from txtopo.runtime.reliable.spout_host import SpoutHost
 from txtopo.runtime.scheduler import ExecutorScheduler, SerialExecutor, Timer, this_thread
 from txtopo.stages.anchoring.answers import is_of_trees
@@ -111,9 +111,9 @@ class _Life:
         spouts: The slot's spouts, which are used on the loop.
         executor: Runs calls on that thread.
         number: Number of the life.
-        pulse: Says when a part of a work is due to leave.
+        flush_timer: Says when a part of a work is due to leave.
         worked_s: Time at which its last work ended.
-        beating: Whether a timer beats the pulse.
+        beating: Whether a timer of the scheduler beats the flush timer.
         ready: Whether its bolts are prepared.
         working: Whether it works now.
         timers: The timers of its ticks, by bolt.
@@ -124,7 +124,7 @@ class _Life:
     spouts: SpoutHost
     executor: SerialExecutor
     number: int
-    pulse: Pulse
+    flush_timer: FlushTimer
     worked_s: float = 0.0
     beating: bool = False
     ready: bool = False
@@ -208,7 +208,7 @@ class LocalSlots:
     def _revive(self, slot: int, number: int) -> None:
         if self._stopping:
             return
-        pulse = Pulse()
+        flush_timer = FlushTimer()
 
         def leave(part: Outcome) -> None:
             self._scheduler.post(partial(self._left, slot, life, part))
@@ -218,10 +218,12 @@ class LocalSlots:
             if report is not None:
                 self._listener.slot_reported(slot, report)
 
-        made = Slot(self._program, slot, self._scheduler.seed(), pulse, leave, thread=this_thread)
+        made = Slot(
+            self._program, slot, self._scheduler.seed(), flush_timer, leave, thread=this_thread
+        )
         spouts = SpoutHost(self._program, slot, self._scheduler, self._send, changed)
         executor = self._scheduler.serial_executor(f"slot-{slot}")
-        self._lives[slot] = life = _Life(made, spouts, executor, number, pulse)
+        self._lives[slot] = life = _Life(made, spouts, executor, number, flush_timer)
         life.executor.submit(made.prepare, partial(self._prepared, slot, life))
         spouts.open()
 
@@ -276,14 +278,14 @@ class LocalSlots:
         if not life.beating:
             # The first tuples after a pause leave at once.
             if self._scheduler.now() - life.worked_s >= BEAT_S:
-                life.pulse.beat()
+                life.flush_timer.beat()
             life.beating = True
             self._scheduler.call_later(BEAT_S, partial(self._beaten, life))
 
     def _beaten(self, life: _Life) -> None:
         life.beating = False
         if life.working:
-            life.pulse.beat()
+            life.flush_timer.beat()
             life.beating = True
             self._scheduler.call_later(BEAT_S, partial(self._beaten, life))
 

@@ -42,7 +42,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from txtopo.acking import NONE, Acker, Column, Ended, EndedTrees, PendingTrees, Xors
+from txtopo.acking import NONE, Acker, Column, Ended, EndedTrees, PendingTrees, RootXors
 from txtopo.runtime.scheduler import Callback, SerialExecutor, Timer
 from txtopo.stages.anchoring.answers import BegunTrees, TreeAnswers, TreeEnds, open_told
 from txtopo.stages.anchoring.envelope import (
@@ -54,10 +54,10 @@ from txtopo.stages.anchoring.envelope import (
 )
 from txtopo.stages.anchoring.sending import Sealed, sent
 from txtopo.stages.anchoring.spout_task import (
-    Ends,
+    EndedMessages,
     ReliableSpoutTask,
-    Room,
     Turn,
+    TurnLimits,
     ackers_of,
     spout_tasks,
 )
@@ -255,25 +255,25 @@ class SpoutHost:
             self._tell()
         self.go_on()
 
-    def _begin(self, begun: Xors) -> None:
+    def _begin(self, begun: RootXors) -> None:
         """Have the ackers follow trees of this slot."""
         if self._ackers.wanted is None:
             self._follow(begun)
         else:
             self._send(list(BegunTrees(begun).seal(self._ackers)))
 
-    def _follow(self, begun: Xors) -> None:
+    def _follow(self, begun: RootXors) -> None:
         """Have the ackers of this slot follow trees."""
         ends = []
         for acker, mine in self._followed(begun.roots):
-            ends.append(acker.init(Xors(begun.roots[mine], begun.values[mine])))
+            ends.append(acker.init(RootXors(begun.roots[mine], begun.values[mine])))
         self._tell_ends(ends)
 
     def _answer(self, told: TreeAnswers) -> None:
         """Give the ackers of this slot what bolts have said."""
         ends = []
         for acker, mine in self._followed(told.acked.roots):
-            ends.append(acker.ack(Xors(told.acked.roots[mine], told.acked.values[mine])))
+            ends.append(acker.ack(RootXors(told.acked.roots[mine], told.acked.values[mine])))
         for acker, mine in self._followed(told.failed):
             ends.append(acker.fail(told.failed[mine]))
         for acker, mine in self._followed(told.renewed):
@@ -390,7 +390,7 @@ class SpoutRunner:
         fail: Callable[[BaseException], None],
     ) -> None:
         self.name = task.name
-        self.ends = Ends()
+        self.ends = EndedMessages()
         """Acks and fails that the spout has not been told yet."""
         self.used = 0
         """Number of the grant of the last turn in which it has emitted."""
@@ -440,10 +440,10 @@ class SpoutRunner:
         if self._busy or self._dead:
             return
         tuples = grant.tuples if grant.active and grant.number > self.used else 0
-        room = Room(trees=trees, tuples=tuples, settles=self.dry != grant.number)
-        wants = bool(room) and self._timer is None
+        limits = TurnLimits(trees=trees, tuples=tuples, settles=self.dry != grant.number)
+        wants = bool(limits) and self._timer is None
         if not (self.ends or wants or self._tends or grant.active != self._active):
-            if not room and self._tend_timer is None and self._task.tends:
+            if not limits and self._tend_timer is None and self._task.tends:
                 self._tend_timer = self._loop.call_later(TEND_S, self._tend)
             return
         self._tends = False
@@ -451,10 +451,10 @@ class SpoutRunner:
             self._timer.cancel()
             self._timer = None
         self._busy, self._active, self.active = True, grant.active, True
-        ends, self.ends = self.ends, Ends()
+        ends, self.ends = self.ends, EndedMessages()
         self._telling = len(ends.acked) + len(ends.failed)
-        work = partial(self._task.turn, ends, active=grant.active, room=room)
-        self._executor.submit(work, partial(self._turned, grant.number if room else 0))
+        work = partial(self._task.turn, ends, active=grant.active, limits=limits)
+        self._executor.submit(work, partial(self._turned, grant.number if limits else 0))
 
     def begun(self, messages: Sequence[Any]) -> int:
         """Return how many of the trees that begin are replays: their message id had failed."""

@@ -85,9 +85,13 @@ def start_reliable(
         ensemble = ensemble or own_ensemble(graph.id)
     with watcher_of(graph, "at-least-once", wall_clock, config) as watcher:
         told = watcher.all_listeners([recent, *listeners])
-        driver = _driver(
-            _opening(graph, config, session, ensemble, watcher), graph.id, told, active, restart
-        )
+        opening = _opening(graph, config, session, ensemble, watcher)
+        driver: StartableDriver
+        if restart is None:
+            driver = opening(told, active)
+        else:
+            restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
+            driver = RestartingDriver(graph.id, opening, restart, told, restarts, active=active)
         run = ReliableRun(graph.id, driver, recent, watcher)
         watcher.begin(run, ensemble)
         driver.start()
@@ -116,19 +120,6 @@ def _opening(
         return opening
     summary = watcher.figures.summary
     return partial(open_standby, graph.id, config, session, ensemble, summary, opening)
-
-
-def _driver(
-    opening: Open,
-    topology_id: str,
-    told: Sequence[TopologyListener],
-    active: bool,
-    restart: Restart | None,
-) -> StartableDriver:
-    if restart is None:
-        return opening(told, active)
-    restarts = ThreadScheduler(f"txtopo-{topology_id}-restarts")
-    return RestartingDriver(topology_id, opening, restart, told, restarts, active=active)
 
 
 def kinds_of(config: Config, *, local: bool) -> list[Kind]:

@@ -60,7 +60,7 @@ class BoltSlots:
 
     def slot_said(self, said: SlotSaid) -> None:
         """Pass a report on to the driver, with exact counts of the tuples in flight."""
-        told = wire.unpack_said(said.frames[0])
+        told = wire.unpack_report(said.frames[0])
         report, in_flight = told.report, self._in_flight
         report.sent.clear()
         for (receiver, life), tuples in told.sent.items():

@@ -11,8 +11,8 @@ own threads receive, encrypt and send meanwhile.
 The results of a work leave in parts, see :mod:`txtopo.stages.anchoring.slot`. The thread that
 works owns the sockets, so it sends a part by itself, in the middle of the work: that puts the part
 into the socket's queue and returns, and ZeroMQ's thread sends it, whatever ``execute`` does next. A
-second thread only beats the pulse. Before a part is sent, all messages are read: other slots may
-have begun new lives since the work began, and what is sent to an earlier life is lost. The acks
+second thread only beats the flush timer. Before a part is sent, all messages are read: other slots
+may have begun new lives since the work began, and what is sent to an earlier life is lost. The acks
 that have come are taken in then, too, and the results of spouts leave with the part. So a bolt that
 calls no method of the collector for long holds up the acks of its slot's spouts, and what they
 emit. Timeouts wait as well: they count only after all acks that have come were read.
@@ -27,13 +27,13 @@ from collections import Counter, deque
 
 import zmq
 
-from txtopo.collector import BEAT_S, Pulse
+from txtopo.reliable_collector import BEAT_S, FlushTimer
 from txtopo.runtime.reliable.spout_host import SpoutHost
 from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.sockets import listening
 from txtopo.runtime.resident.task_loop import TaskLoop
 from txtopo.runtime.resident.transport import Peers, TaskSocket
-from txtopo.runtime.resident.wire import Said, StageOrder, pack_answer, unpack_order
+from txtopo.runtime.resident.wire import StageOrder, WireReport, pack_answer, unpack_order
 from txtopo.runtime.scheduler import Beat, this_thread
 from txtopo.stages.anchoring.answers import is_of_trees
 from txtopo.stages.anchoring.envelope import SlotReport, tuples_in
@@ -68,7 +68,7 @@ class BoltHost:
         self._slot: Slot | None = None
         self._intervals: dict[str, float] = {}
         self._due: dict[str, float] = {}
-        self._pulse = Pulse()
+        self._flush_timer = FlushTimer()
         self._dormant = False
         self._working = self._cut_off = self._changed = False
         # (life of the sender, tuples, envelope) of what has come.
@@ -85,7 +85,7 @@ class BoltHost:
 
     def run(self) -> None:
         """Host the slot until the driver ends it, or is gone."""
-        beat = Beat(BEAT_S, self._pulse.beat)
+        beat = Beat(BEAT_S, self._flush_timer.beat)
         try:
             while not self.link.over:
                 self._poller.poll(self._wait_ms())
@@ -152,7 +152,7 @@ class BoltHost:
         self._life = life
         seed = self.loop.seed()
         slot = self._slot = Slot(
-            self._program, self.link.slot, seed, self._pulse, self._leave, this_thread
+            self._program, self.link.slot, seed, self._flush_timer, self._leave, this_thread
         )
         self.spouts = SpoutHost(
             self._program, self.link.slot, self.loop, self._dispatch, self._change
@@ -226,8 +226,8 @@ class BoltHost:
             report.complaints += taken.complaints
             report.crash = report.crash or taken.crash
         sent, self._sent = dict(self._sent), Counter()
-        said = Said(report, sent, self._consumed(report.consumed))
-        self.link.say(kind, wire.pack_said(said))
+        report_on_wire = WireReport(report, sent, self._consumed(report.consumed))
+        self.link.say(kind, wire.pack_report(report_on_wire))
 
     def _consumed(self, tuples: int) -> dict[int, int]:
         """Return so many tuples of what the slot works on, by the life of their sender."""
@@ -251,7 +251,7 @@ class BoltHost:
         if self.link.over:
             taken = spouts.take()
             report.complaints += taken.complaints if taken is not None else []
-            self.link.say_goodbye(wire.pack_said(Said(report, {}, {})))
+            self.link.say_goodbye(wire.pack_report(WireReport(report, {}, {})))
 
     def _close(self, spouts: SpoutHost) -> None:
         """Wait until the spouts are closed, but not for ever: one may hang.

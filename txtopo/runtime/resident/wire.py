@@ -15,8 +15,8 @@ from txtopo.stages.pickling import loads, pack
 from txtopo.stages.stage_context import Record, RunLevel
 from txtopo.stages.user_errors import pickled_error, traceback_of, unpickled_error
 
-# From a slot. Hello: where it listens. Report: a Said of its work. News: a Said of its spouts only.
-# Answer: number and addresses, then records. Bye: a Said of its cleanup, answered by END.
+# From a slot. Hello: where it listens. Report: a WireReport of its work. News: one of its spouts
+# only. Answer: number and addresses, then records. Bye: one of its cleanup, answered by END.
 HELLO, READY, REPORT, NEWS, ANSWER, BYE = b"h", b"r", b"p", b"n", b"a", b"b"
 # To a slot. Welcome: the number of its life. Directory: a Neighbour for each slot. Grant: what its
 # spouts may do. Stage: a number, levels, then records. Cut off: DORMANT or RETURN.
@@ -37,7 +37,7 @@ _NUMBER = struct.Struct("<q")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class WireReport:
     """A slot's report of a work, as it travels.
 
     Attributes:
@@ -84,23 +84,23 @@ def lives_of(frame: bytes) -> tuple[int, int]:
     return receiver, sender
 
 
-def pack_said(said: Said) -> bytes:
+def pack_report(wired: WireReport) -> bytes:
     """Pack a report. Errors and message ids that cannot be pickled keep their text."""
-    report = said.report
+    report = wired.report
     complaints = [_packed(each) for each in report.complaints]
     crash = None if report.crash is None else _packed(report.crash)
     plain = replace(report, complaints=[], crash=None)
     if plain.spouts is not None:
         plain.spouts.failed = [_picklable(trees) for trees in plain.spouts.failed]
-    return pack((plain, complaints, crash, said.sent, said.consumed))
+    return pack((plain, complaints, crash, wired.sent, wired.consumed))
 
 
-def unpack_said(packed: bytes) -> Said:
-    """Read what :func:`pack_said` made."""
+def unpack_report(packed: bytes) -> WireReport:
+    """Read what :func:`pack_report` made."""
     report, complaints, crash, sent, consumed = loads(packed)
     report.complaints = [_unpacked(each) for each in complaints]
     report.crash = None if crash is None else _unpacked(crash)
-    return Said(report, sent, consumed)
+    return WireReport(report, sent, consumed)
 
 
 def _picklable(trees: FailedTrees) -> FailedTrees:

@@ -27,7 +27,7 @@ from txtopo.spouts.delta.log import (
     partition_value,
 )
 from txtopo.spouts.spout import TransactionalEmitter, TransactionalSpout
-from txtopo.spouts.values import INT96_UNIT, Bad, damaged, first_bad, fitted_column
+from txtopo.spouts.values import INT96_UNIT, UnreadableRow, damaged, first_unreadable, fitted_column
 from txtopo.tuples import Field, Fields
 
 if TYPE_CHECKING:
@@ -237,7 +237,9 @@ class DeltaEmitter(TransactionalEmitter):
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and not damaged(error, self._log.filesystem()):
                 raise failure(f"read {file.path!r}", error) from error
-            raise self._unreadable(version, file, None, Bad(None, None, str(error))) from error
+            raise self._unreadable(
+                version, file, None, UnreadableRow(None, None, str(error))
+            ) from error
 
     def _fitting(self, table: pa.Table, version: int, file: ChangedFile, before: int) -> pa.Table:
         """Return a table with all fields, those of its partition too; NULL for missing ones."""
@@ -251,9 +253,9 @@ class DeltaEmitter(TransactionalEmitter):
         try:
             return read(0, table.num_rows, self._schema)
         except (ValueError, TypeError, pa.ArrowException) as error:
-            bad = first_bad(table.num_rows, self._schema, read)
+            bad = first_unreadable(table.num_rows, self._schema, read)
             row = None if bad.row is None else before + bad.row
-            told = bad if bad.reason else Bad(None, None, str(error))
+            told = bad if bad.reason else UnreadableRow(None, None, str(error))
             raise self._unreadable(version, file, row, told) from error
 
     def _column(
@@ -268,7 +270,9 @@ class DeltaEmitter(TransactionalEmitter):
         value = partition_value(file.partition.get(field.name), field.type)
         return pa.repeat(value, table.num_rows)
 
-    def _unreadable(self, version: int, file: ChangedFile, row: int | None, bad: Bad) -> EmitError:
+    def _unreadable(
+        self, version: int, file: ChangedFile, row: int | None, bad: UnreadableRow
+    ) -> EmitError:
         place = f"row {row} of " if row is not None else ""
         field = f"field {bad.field!r} of " if bad.field is not None else ""
         return EmitError(

@@ -426,7 +426,7 @@ def _moved(gone: list[str], new: list[str], found: list[SourceFile]) -> Topology
         "which it has read; were the files moved, or is it the same folder under another path? a "
         "file is known by its path, so all would be read again: bring them back, or put a link in "
         "the old place, and give the path as before; if these are other files, give the earlier "
-        "paths as well, or start once with Config(allow_change=True)",
+        "paths as well, or start once with Config(allow_change=['source'])",
         changes=(f"folders of a files spout: {before} before, {now} now",),
     )
 
@@ -710,8 +710,8 @@ class Cursor:
             f"since the last listing, e.g. {min(names)!r}, with a time and a name as of the "
             f"{self._mark.count} that were read first, which the position does not name one by "
             "one; expected files with a new time, or names behind those that were read; if they "
-            "were never read, touch them, or start once with Config(allow_change=True), which "
-            "reads them; if they were read, move them away",
+            "were never read, touch them, or start once with Config(allow_change=['source']), "
+            "which reads them; if they were read, move them away",
             count=len(names),
         )
 

@@ -19,9 +19,9 @@ from txtopo.spouts.json_objects import bytes_of, objects
 from txtopo.spouts.spout import TransactionalEmitter
 from txtopo.spouts.values import (
     INT96_UNIT,
-    Bad,
+    UnreadableRow,
     damaged,
-    first_bad,
+    first_unreadable,
     fitted,
     readable,
     row_values,
@@ -141,7 +141,9 @@ class FilesEmitter(TransactionalEmitter):
             return fitted(table.slice(start, end - start), schema)
 
         def bad_row(first: int, rows: int, error: Exception, do: str | None = None) -> EmitError:
-            bad = first_bad(rows, self._schema, lambda a, b, some: read(first + a, first + b, some))
+            bad = first_unreadable(
+                rows, self._schema, lambda a, b, some: read(first + a, first + b, some)
+            )
             row = None if bad.row is None else before + first + bad.row
             return self._bad(each.file, "row", row, bad, error, do)
 
@@ -192,7 +194,7 @@ class FilesEmitter(TransactionalEmitter):
 
             # A type that a text cannot have is no fault of a line.
             if isinstance(error, TypeError) or not collector.takes_dead_letters:
-                bad = first_bad(len(lines), self._schema, read)
+                bad = first_unreadable(len(lines), self._schema, read)
                 line = None
                 if bad.row is not None:
                     line = self._lines_before(each) + before[0] + bad.row + 1
@@ -203,7 +205,7 @@ class FilesEmitter(TransactionalEmitter):
         at = self._first_byte(each) + before[1]
 
         def refuse(row: int, error: Exception) -> None:
-            bad = first_bad(1, self._schema, lambda a, b, some: read(row + a, row + b, some))
+            bad = first_unreadable(1, self._schema, lambda a, b, some: read(row + a, row + b, some))
             line = None if first is None else first + row
             place: dict[str, Json] = {"file": each.file.name}
             place |= {} if line is None else {"line": line}
@@ -238,7 +240,7 @@ class FilesEmitter(TransactionalEmitter):
         file: SourceFile,
         unit: str,
         number: int | None,
-        bad: Bad,
+        bad: UnreadableRow,
         error: Exception,
         do: str | None = None,
     ) -> EmitError:

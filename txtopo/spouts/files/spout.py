@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from txtopo.collector import SpoutOutputCollector
 from txtopo.config import ChangeKind, Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, FieldsError, SourceDataLost
+from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.spouts.files.planning import BATCH_BYTES_MAX, FilesCoordinator, Limits, Order
 from txtopo.spouts.files.reading import FilesEmitter
 from txtopo.spouts.files.source import FileFormat, FileSource, FormatName
@@ -44,7 +44,7 @@ class FilesTransactionalSpout(TransactionalSpout):
     names is refused. A link in a folder that leads to it or to a folder above is not followed. The
     run ends with ``TopologyChanged`` if other folders take the place of those that were read, and
     none of the files in them was: they may be the same files, moved. If they are others, keep the
-    earlier paths in the list as well, or start once with ``Config(allow_change=True)``.
+    earlier paths in the list as well, or start once with ``Config(allow_change=['source'])``.
 
     ``Progress.lag`` has how many ``files`` and ``bytes`` were found and are not read yet. The files
     are listed again when all that were found before are planned.

@@ -85,7 +85,7 @@ class Topic(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ClusterSnapshot:
     """The topics and offsets that the cluster reported at one moment.
 
     Attributes:
@@ -206,7 +206,7 @@ class Offsets:
         self._connection = connection
         self._names, self._pattern = _checked(topics)
 
-    def look(self, partitions: Iterable[KafkaPartition] | None = None) -> Look:
+    def look(self, partitions: Iterable[KafkaPartition] | None = None) -> ClusterSnapshot:
         """Return the topics, and the bounds of all partitions or of those given.
 
         It takes two round trips.
@@ -216,11 +216,11 @@ class Offsets:
             AuthError: The cluster refuses the credentials.
         """
         topics = self.topics()
-        look = Look(topics, {})
+        look = ClusterSnapshot(topics, {})
         wanted = (
             look.partitions if partitions is None else [p for p in partitions if p.topic in topics]
         )
-        return Look(topics, self.bounds(wanted))
+        return ClusterSnapshot(topics, self.bounds(wanted))
 
     def topics(self) -> dict[str, Topic]:
         """Return the topics that exist now, by name."""
@@ -284,7 +284,7 @@ class Offsets:
                     found[resource.name] = None
         return found
 
-    def can_start(self, look: Look) -> bool:
+    def can_start(self, look: ClusterSnapshot) -> bool:
         """Return whether the first batch can be planned from *look*.
 
         It needs the offsets of a partition, unless the topics are a pattern that matches none yet.
@@ -316,7 +316,12 @@ class Offsets:
         return {p: Range(first[p], end[p]) for p in partitions if p in first and p in end}
 
     def starts(
-        self, start: Start, look: Look, partitions: Sequence[KafkaPartition], *, first: bool
+        self,
+        start: Start,
+        look: ClusterSnapshot,
+        partitions: Sequence[KafkaPartition],
+        *,
+        first: bool,
     ) -> dict[KafkaPartition, int]:
         """Return the offset from which each of *partitions*, new to the spout, is read.
 
@@ -351,7 +356,7 @@ class Offsets:
         return starts
 
     def _starts(
-        self, start: Start, look: Look, partitions: Sequence[KafkaPartition]
+        self, start: Start, look: ClusterSnapshot, partitions: Sequence[KafkaPartition]
     ) -> dict[KafkaPartition, int]:
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
@@ -505,7 +510,7 @@ def _check_named(topic: str, topics: Topics) -> None:
         )
 
 
-def _check_partitions(start: Start, look: Look) -> None:
+def _check_partitions(start: Start, look: ClusterSnapshot) -> None:
     """Check that the partitions that *start* names exist."""
     if not isinstance(start, Mapping):
         return
@@ -540,7 +545,7 @@ class LossCheck:
         self._missing_looks = 0
         self._short_looks = 0
 
-    def positions(self, before: Positions, look: Look) -> None:
+    def positions(self, before: Positions, look: ClusterSnapshot) -> None:
         """Check the topics and the ends of their logs against the batch *before*.
 
         A log that ends before the position must not pass for one without new records: the records
@@ -561,7 +566,7 @@ class LossCheck:
             raise
         self._short_looks = 0
 
-    def topics(self, before: Positions, look: Look) -> None:
+    def topics(self, before: Positions, look: ClusterSnapshot) -> None:
         """Check that the topics are those that the batch *before* read.
 
         Raises:
@@ -585,7 +590,7 @@ class LossCheck:
                 raise made_anew(name, id, look.topics[name].id)
 
     @staticmethod
-    def ends(before: Positions, look: Look) -> None:
+    def ends(before: Positions, look: ClusterSnapshot) -> None:
         """Check that no log ends before the position that *before* reached.
 
         Raises:
@@ -614,7 +619,7 @@ class LossCheck:
             raise cut_short(partition, start, bounds.end)
 
 
-def losses(positions: Positions, look: Look) -> list[Lost]:
+def losses(positions: Positions, look: ClusterSnapshot) -> list[Lost]:
     """Return the unread offsets after *positions* whose records were deleted.
 
     A topic that *look* does not show is not lost: it may be seen again, and is then read on.
@@ -631,7 +636,7 @@ def losses(positions: Positions, look: Look) -> list[Lost]:
     return gone
 
 
-def unseen(positions: Positions, look: Look) -> dict[KafkaPartition, Range]:
+def unseen(positions: Positions, look: ClusterSnapshot) -> dict[KafkaPartition, Range]:
     """Return an empty range at the position of each partition that *look* does not show.
 
     The broker that answers may know of less than the one that answered before. If the batch forgot

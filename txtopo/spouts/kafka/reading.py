@@ -33,7 +33,7 @@ from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
 from txtopo.metadata import Json
 from txtopo.spouts.json_objects import objects
 from txtopo.spouts.kafka.offsets import KafkaPartition, Range, deleted
-from txtopo.spouts.values import Read, first_bad, fitted_column, readable
+from txtopo.spouts.values import Read, first_unreadable, fitted_column, readable
 from txtopo.tuples import Field, Fields
 
 if TYPE_CHECKING:
@@ -543,7 +543,7 @@ def _refused(
     what: str, expected: object, records: Sequence[Message], read: Read, schema: pa.Schema
 ) -> EmitError:
     """Return the error that names the first record that cannot be read."""
-    bad = first_bad(len(records), schema, read)
+    bad = first_unreadable(len(records), schema, read)
     if bad.row is None:
         return EmitError(f"the {what}s of {len(records)} records cannot be read; {bad.reason}")
     return _unreadable(records[bad.row], what, expected, bad.reason, bad.field)

@@ -43,7 +43,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from txtopo.clock import now
-from txtopo.collector import SpoutOutputCollector
 from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import (
@@ -57,8 +56,16 @@ from txtopo.errors import (
 from txtopo.extras import require
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard, Isolation, Setting
 from txtopo.kafka_errors import may_pass
+from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.retries import warn_of_retry
-from txtopo.spouts.kafka.offsets import KafkaPartition, Look, Offsets, Range, Start, checked_start
+from txtopo.spouts.kafka.offsets import (
+    ClusterSnapshot,
+    KafkaPartition,
+    Offsets,
+    Range,
+    Start,
+    checked_start,
+)
 from txtopo.spouts.kafka.reading import COLUMNS, Decoder, KeyDecoder, RecordColumns
 from txtopo.spouts.kafka.spouts import check_topics
 from txtopo.spouts.kafka.uncommitted import UncommittedOffsets
@@ -278,7 +285,7 @@ class KafkaSpout(Spout):
         self._ids: dict[str, str] = {}
         self._answers: Mapping[str, Future[TopicDescription]] = {}
         check_topics(self._offsets)
-        self._known = set(Look(self._offsets.topics(), {}).partitions)
+        self._known = set(ClusterSnapshot(self._offsets.topics(), {}).partitions)
         self._begun: set[str] | None = None
 
     def activate(self) -> None:
@@ -593,7 +600,7 @@ class KafkaSpout(Spout):
             topic=topic,
         )
 
-    def _check_begun(self, begun: Mapping[KafkaPartition, int], look: Look) -> None:
+    def _check_begun(self, begun: Mapping[KafkaPartition, int], look: ClusterSnapshot) -> None:
         """Check that no partition begins behind its end.
 
         Raises:

@@ -25,8 +25,8 @@ from txtopo.pacing import shared_out
 from txtopo.spouts.kafka.group_offsets import CommitGroup, GroupOffsets
 from txtopo.spouts.kafka.offsets import (
     MISSING_LOOKS_MAX,
+    ClusterSnapshot,
     KafkaPartition,
-    Look,
     LossCheck,
     Lost,
     Offsets,
@@ -279,12 +279,12 @@ class KafkaSource:
         check_topics(self.offsets)
         if config.min_batch_rows is not None:
             with suppress(InfrastructureError):
-                partitions = len(Look(self.offsets.topics(), {}).partitions)
+                partitions = len(ClusterSnapshot(self.offsets.topics(), {}).partitions)
                 if partitions:  # a pattern may match nothing yet
                     check_min_batch_rows(config, self._records_max, "batch_records_max", partitions)
 
     def is_ready(
-        self, txid: int, last: LastBatch, before: Positions, look: Look, *, first: bool
+        self, txid: int, last: LastBatch, before: Positions, look: ClusterSnapshot, *, first: bool
     ) -> bool:
         """Return whether a batch *txid* is to be planned now.
 
@@ -305,7 +305,9 @@ class KafkaSource:
         left -= (txid - last.txid - 1) * self._records_max
         return last.worth_a_batch(left, self._records_max)
 
-    def unread(self, before: Positions, look: Look, *, first: bool) -> dict[KafkaPartition, int]:
+    def unread(
+        self, before: Positions, look: ClusterSnapshot, *, first: bool
+    ) -> dict[KafkaPartition, int]:
         """Return how many offsets each partition has after *before*.
 
         Nothing is known of a first batch whose start depends on the time: it stores the start.
@@ -325,7 +327,7 @@ class KafkaSource:
     def ranges_after(
         self,
         before: Positions,
-        look: Look,
+        look: ClusterSnapshot,
         partitions: Sequence[KafkaPartition],
         *,
         first: bool,
@@ -377,7 +379,7 @@ class RangesCoordinator(TransactionalCoordinator):
     def __init__(self, source: KafkaSource) -> None:
         self._source = source
         self._check = LossCheck()
-        self._look: Look | None = None
+        self._look: ClusterSnapshot | None = None
         # When the policy of a topic was asked last, by its name and id; which ones are not told.
         self._asked_s: dict[tuple[str, str], float] = {}
         self._untold: set[str] = set()
@@ -524,7 +526,7 @@ class SharesCoordinator(PartitionedCoordinator):
         self._about = {"topology": context.topology_id, "component": context.component_id}
         self._stops = stops
         self._check = LossCheck()
-        self._look: Look | None = None
+        self._look: ClusterSnapshot | None = None
         self._before = Positions({}, {})
         self._missing_looks: dict[str, int] = {}
 
@@ -560,7 +562,7 @@ class SharesCoordinator(PartitionedCoordinator):
         lost = whole(dict(metadata)).lost
         return {str(each.partition): f"{each.start} to {each.end}" for each in lost}
 
-    def _present(self, before: Positions, look: Look) -> Positions:
+    def _present(self, before: Positions, look: ClusterSnapshot) -> Positions:
         """Leave out topics that are missing or were made again; warn once of each missing one."""
         for name in before.ids:
             missing_looks = 0 if name in look.topics else self._missing_looks.get(name, 0) + 1
@@ -588,7 +590,7 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
         self._group = None if group is None else GroupOffsets(group, context)
         self._stops = stops
         self._check = LossCheck()
-        self._seen: tuple[TransactionAttempt, Look] | None = None
+        self._seen: tuple[TransactionAttempt, ClusterSnapshot] | None = None
 
     def emit_partition_batch(
         self,
@@ -640,7 +642,7 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
     def _batch(
         self,
         before: Positions,
-        look: Look,
+        look: ClusterSnapshot,
         share: Sequence[KafkaPartition],
         *,
         first: bool,
@@ -661,11 +663,11 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
         ids = dict(before.ids) | {name: topic.id for name, topic in look.topics.items()}
         return Positions({each.topic: ids[each.topic] for each in ranges}, ranges, tuple(lost))
 
-    def _look(self, attempt: TransactionAttempt) -> Look:
+    def _look(self, attempt: TransactionAttempt) -> ClusterSnapshot:
         """Look once at the partitions of all shares of this task."""
         if self._seen is None or self._seen[0] != attempt:
             offsets, tasks = self._source.offsets, self._context.tasks
-            partitions = Look(offsets.topics(), {}).partitions
+            partitions = ClusterSnapshot(offsets.topics(), {}).partitions
             ours = [p for p in partitions if share_of(p) % tasks == self._context.task_index]
             self._seen = (attempt, offsets.look(ours))
         return self._seen[1]
@@ -695,7 +697,7 @@ def _skipped(before: Positions, lost: Iterable[Lost]) -> Positions:
     return Positions(before.ids, ranges)
 
 
-def behind(look: Look | None, positions: Positions) -> dict[str, int]:
+def behind(look: ClusterSnapshot | None, positions: Positions) -> dict[str, int]:
     """Return how many offsets each partition has after *positions*, as far as *look* shows it."""
     if look is None:
         return {}

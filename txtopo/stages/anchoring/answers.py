@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from txtopo.acking import NONE, Ackers, Column, Xors
+from txtopo.acking import NONE, Ackers, Column, RootXors
 from txtopo.stages.anchoring.sending import Sealed
 
 BEGUN, ANSWERS, ENDS = 0x53, 0x54, 0x55
@@ -35,7 +35,7 @@ class BegunTrees(NamedTuple):
         begun: Their roots with the XOR of the edges that the spout made.
     """
 
-    begun: Xors = Xors()
+    begun: RootXors = RootXors()
 
     def seal(self, ackers: Ackers) -> Iterator[Sealed]:
         """Yield a record for each slot that has an acker of these."""
@@ -51,7 +51,7 @@ class TreeAnswers(NamedTuple):
         renewed: Roots that were given a new timeout. A root may occur twice.
     """
 
-    acked: Xors = Xors()
+    acked: RootXors = RootXors()
     failed: Column = NONE
     renewed: Column = NONE
 
@@ -96,7 +96,7 @@ def open_told(record: bytes) -> BegunTrees | TreeAnswers | TreeEnds:
     column = np.frombuffer(record, np.uint64, offset=_HEADER.size)
     if kind == ENDS:
         return TreeEnds(column[:first], column[first : first + second], column[first + second :])
-    xors = Xors(column[:first], column[first : 2 * first])
+    xors = RootXors(column[:first], column[first : 2 * first])
     if kind == BEGUN:
         return BegunTrees(xors)
     rest = column[2 * first :]
@@ -104,7 +104,7 @@ def open_told(record: bytes) -> BegunTrees | TreeAnswers | TreeEnds:
 
 
 def _sealed(
-    kind: int, xors: Xors | None, columns: tuple[Column, ...], to: tuple[Column, ...]
+    kind: int, xors: RootXors | None, columns: tuple[Column, ...], to: tuple[Column, ...]
 ) -> Iterator[Sealed]:
     """Yield a record for each slot; *to* has the slots of each root of the XORs and the columns."""
     for slot in np.unique(np.concatenate(to)).tolist():
@@ -112,12 +112,12 @@ def _sealed(
         mine = None
         if xors is not None:
             first = picked.pop(0)
-            mine = Xors(xors.roots[first], xors.values[first])
+            mine = RootXors(xors.roots[first], xors.values[first])
         rest = tuple(column[rows] for column, rows in zip(columns, picked, strict=True))
         yield Sealed(slot, _record(kind, mine, rest), 0)
 
 
-def _record(kind: int, xors: Xors | None, columns: tuple[Column, ...]) -> bytes:
+def _record(kind: int, xors: RootXors | None, columns: tuple[Column, ...]) -> bytes:
     heads = columns if xors is None else (xors.roots, *columns)
     lengths = [*map(len, heads), 0, 0, 0][:3]
     written = columns if xors is None else (*xors, *columns)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txtopo.acking import NONE, Column, Rows, Xors, spans
+from txtopo.acking import NONE, Column, RootXors, Rows, spans
 from txtopo.stages.envelopes import Segment
 
 ANCHORED = 0x52
@@ -136,7 +136,7 @@ class Links(NamedTuple):
 
 
 class TreeInputs:
-    """The links of tuples that a task was given together (``txtopo.collector.Inputs``).
+    """The links of tuples that a task was given together (``txtopo.reliable_collector.Inputs``).
 
     It lives as long as the bolt keeps one of the tuples.
 
@@ -154,10 +154,10 @@ class TreeInputs:
         self.done = bytearray(tuples)
         self.acked: list[int] = []
 
-    def answer(self, rows: Rows) -> Xors:
+    def answer(self, rows: Rows) -> RootXors:
         """Return the XORs that ack these tuples. A root may occur twice."""
         _, link = self.links.of(rows)
-        return Xors(self.links.roots[link], self.links.ids[link])
+        return RootXors(self.links.roots[link], self.links.ids[link])
 
     def take_acked(self) -> Rows:
         """Return the indices of acked tuples, and clear them."""

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from txtopo.acking import Column, Ids, Rows
-from txtopo.collector import InputTuple
 from txtopo.errors import EmitError
+from txtopo.reliable_collector import InputTuple
 from txtopo.stages.anchoring.envelope import Links, TreeInputs, seal
 from txtopo.stages.columns import to_batches
 from txtopo.stages.envelopes import Segment

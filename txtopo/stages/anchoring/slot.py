@@ -1,9 +1,9 @@
 """Slot: hosts bolt tasks of an at-least-once topology, until it is lost or stopped.
 
 A *work* is a call of :meth:`Slot.work` with all envelopes that have arrived. Bolts may be slow, so
-it may take long. Its results leave in *parts*: at the end, and before whenever the pulse says that
-a part is due, between two tuples or in a call of the collector. Each part is an :class:`Outcome`,
-made on the thread of the bolts.
+it may take long. Its results leave in *parts*: at the end, and before whenever the flush timer says
+that a part is due, between two tuples or in a call of the collector. Each part is an
+:class:`Outcome`, made on the thread of the bolts.
 
 Rules
 -----
@@ -31,17 +31,17 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from txtopo.acking import NONE, Column, Ids, Xors, joined, merged
+from txtopo.acking import NONE, Column, Ids, RootXors, joined, merged
 from txtopo.bolts.bolt import BasicBolt, Bolt
-from txtopo.collector import (
+from txtopo.errors import FailedException
+from txtopo.reliable_collector import (
     BasicOutputCollector,
+    FlushTimer,
     Inputs,
     InputTuple,
     OutputCollector,
-    Pulse,
     input_tuples,
 )
-from txtopo.errors import FailedException
 from txtopo.stages.anchoring.answers import TreeAnswers
 from txtopo.stages.anchoring.envelope import Complaint, Links, SlotReport, TreeInputs, open_envelope
 from txtopo.stages.anchoring.sending import AnchoredRows, Sealed, Sending, sent
@@ -78,7 +78,7 @@ class Slot:
         program: The topology.
         slot: Number of the slot.
         seed: Seed of the ids of tuples. Each life of each slot needs its own.
-        pulse: Says when a part of a work is due to leave. The carrier beats it.
+        flush_timer: Says when a part of a work is due to leave. The carrier beats it.
         leave: Called with each part except the last, on the thread of the work.
         thread: Returns the current thread. A bolt that uses the collector on a thread of its own
             breaks the rules; no part leaves from there.
@@ -89,7 +89,7 @@ class Slot:
         program: Program,
         slot: int,
         seed: int,
-        pulse: Pulse,
+        flush_timer: FlushTimer,
         leave: Callable[[Outcome], None],
         thread: Callable[[], int],
     ) -> None:
@@ -99,7 +99,7 @@ class Slot:
         self._tasks: dict[tuple[str, int], BoltTask] = {}
         self._ackers = ackers_of(program)
         edges = program.edges
-        self._pulse = pulse
+        self._flush_timer = flush_timer
         self._leave = leave
         self._thread = thread
         self._working: int | None = None
@@ -125,7 +125,7 @@ class Slot:
                     task,
                     self._slot,
                     self._ids,
-                    self._pulse,
+                    self._flush_timer,
                     self._leave_early,
                 )
                 if not _try(made, report, made.prepare):
@@ -192,7 +192,7 @@ class Slot:
 
     def _part(self, done: int) -> Outcome:
         """Return the results so far as a part, and begin the next part."""
-        self._pulse.left()
+        self._flush_timer.left()
         outcome, self._outcome = self._outcome, Outcome([], SlotReport())
         outcome.report.sent = sent(outcome.sealed)
         outcome.sealed.extend(self._answers.seal(self._ackers))
@@ -291,7 +291,7 @@ class BoltTask:
         task: Index of the task.
         slot: The slot that it lives in.
         ids: Draws the ids of tuples.
-        pulse: Says when a part is due to leave in the middle of a work.
+        flush_timer: Says when a part is due to leave in the middle of a work.
         leave: Called when one is due. It calls ``flush`` of all tasks of the slot.
     """
 
@@ -302,16 +302,18 @@ class BoltTask:
         task: int,
         slot: int,
         ids: Ids,
-        pulse: Pulse,
+        flush_timer: FlushTimer,
         leave: Callable[[], None],
     ) -> None:
         self._program = program
         self._component = component
         self._task = task
         self._sending = Sending(program, component, task, slot, ids)
-        self._pulse = pulse
+        self._flush_timer = flush_timer
         self._leave = leave
-        self._collector = OutputCollector(component.id, component.streams, self._full, pulse, leave)
+        self._collector = OutputCollector(
+            component.id, component.streams, self._full, flush_timer, leave
+        )
         self._basic: BasicOutputCollector | None = None
         self._sealed: list[Sealed] = []
         self._executed: list[TreeInputs] = []
@@ -399,21 +401,21 @@ class BoltTask:
             self._executed.append(inputs)
             return
         assert isinstance(self._bolt, Bolt)
-        execute, fail, pulse = self._bolt.execute, self._collector.fail, self._pulse
+        execute, fail, flush_timer = self._bolt.execute, self._collector.fail, self._flush_timer
         for each in tuples:
             try:
                 execute(each)
             except FailedException as error:
                 self._collector.report_error(error)
                 fail(each)
-            if pulse.due:
+            if flush_timer.due:
                 self._leave_after(each, executed)
 
     def _run_basic(
         self, basic: BasicOutputCollector, tuples: Iterable[InputTuple], executed: int | None
     ) -> None:
         assert isinstance(self._bolt, BasicBolt)
-        execute, fail, pulse = self._bolt.execute, self._collector.fail, self._pulse
+        execute, fail, flush_timer = self._bolt.execute, self._collector.fail, self._flush_timer
         for each in tuples:
             basic.current = each
             try:
@@ -421,7 +423,7 @@ class BoltTask:
             except FailedException as error:
                 self._collector.report_error(error)
                 fail(each)
-            if pulse.due:
+            if flush_timer.due:
                 basic.current = None
                 self._leave_after(each, executed)
         basic.current = None
@@ -440,7 +442,7 @@ class BoltTask:
     def _full(self, stream: str) -> None:
         """Seal the tuples of a stream, because there are enough, or because a part is due."""
         self._send(stream)
-        if self._pulse.due:
+        if self._flush_timer.due:
             self._leave()
 
     def _send(self, stream: str) -> None:
@@ -456,7 +458,7 @@ class BoltTask:
         self._sealed += sealed
         self._report.counts["emitted", self._component.id] += len(rows)
 
-    def _acked(self, answered: Sequence[Inputs], report: SlotReport) -> Xors:
+    def _acked(self, answered: Sequence[Inputs], report: SlotReport) -> RootXors:
         told = [(inputs, inputs.take_acked()) for inputs in cast("list[TreeInputs]", answered)]
         told += [(inputs, inputs.rest(len(inputs.done))) for inputs in self._executed]
         self._executed.clear()
@@ -470,8 +472,8 @@ class BoltTask:
         # They are merged together, because the acks of one root are usually in different parts.
         parts = [part for part in parts if len(part.roots)]
         if not parts:
-            return Xors()
-        return Xors(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+            return RootXors()
+        return RootXors(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _roots(self, tuples: Sequence[InputTuple]) -> Column:
         parts = [inputs.answer(rows).roots for inputs, rows in _grouped(tuples)]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from txtopo.acking import NONE, Ackers, Column, Ids, Xors
-from txtopo.collector import SpoutOutputCollector
+from txtopo.acking import NONE, Ackers, Column, Ids, RootXors
+from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.spouts.spout import Spout
 from txtopo.stages.anchoring.envelope import Complaint, Count, Links
 from txtopo.stages.anchoring.sending import Sealed, Sending
@@ -34,7 +34,7 @@ def ackers_of(program: Program) -> Ackers:
 
 
 @dataclass(slots=True)
-class Ends:
+class EndedMessages:
     """Message ids of ended trees, which a spout task is told."""
 
     acked: list[Any] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class TurnLimits:
     """How much a spout task may emit in a turn. No ``next_tuple`` is called beyond it.
 
     Attributes:
@@ -78,7 +78,7 @@ class Turn:
     """
 
     sealed: list[Sealed] = field(default_factory=list)
-    begun: Xors = field(default_factory=Xors)
+    begun: RootXors = field(default_factory=RootXors)
     messages: list[Any] = field(default_factory=list)
     emitted: int = 0
     idle: bool = False
@@ -121,7 +121,7 @@ class ReliableSpoutTask:
         self._collector = SpoutOutputCollector(
             component.id, component.streams, self._send, None if tracked else self._spout.ack
         )
-        self._begun: list[Xors] = []
+        self._begun: list[RootXors] = []
         self._active = self._opened = False
 
     @property
@@ -145,13 +145,13 @@ class ReliableSpoutTask:
         self._spout.open(self._program.config, context, self._collector)
         self._opened = True
 
-    def turn(self, ends: Ends, *, active: bool, room: Room) -> Turn:
+    def turn(self, ends: EndedMessages, *, active: bool, limits: TurnLimits) -> Turn:
         """Activate or deactivate the spout, tell it which trees have ended, and let it emit.
 
         Args:
             ends: The ended trees.
             active: Whether the topology is activated.
-            room: How much it may emit.
+            limits: How much it may emit.
         """
         spout, collector = self._spout, self._collector
         if active != self._active:
@@ -162,15 +162,17 @@ class ReliableSpoutTask:
             spout.ack(message_id)
         for message_id in ends.failed:
             spout.fail(message_id)
-        if active and room:
-            self._emit(room)
+        if active and limits:
+            self._emit(limits)
         else:
             spout.tend()
         for stream in self._component.streams:
             self._send(stream)
         turn, self._turn = self._turn, Turn()
         if self._begun:
-            turn.begun = Xors(*(np.concatenate(each) for each in zip(*self._begun, strict=True)))
+            turn.begun = RootXors(
+                *(np.concatenate(each) for each in zip(*self._begun, strict=True))
+            )
             self._begun = []
         turn.emitted, collector.tuples = collector.tuples, 0
         turn.counts["emitted", self._component.id] += turn.emitted
@@ -183,17 +185,17 @@ class ReliableSpoutTask:
         if self._opened:
             self._spout.close()
 
-    def _emit(self, room: Room) -> None:
+    def _emit(self, limits: TurnLimits) -> None:
         collector, next_tuple = self._collector, self._spout.next_tuple
-        pending_max = None if room.trees is None else collector.pending + room.trees
-        tuples_max = min(TURN_TUPLES_MAX, room.tuples)
+        pending_max = None if limits.trees is None else collector.pending + limits.trees
+        tuples_max = min(TURN_TUPLES_MAX, limits.tuples)
         end_s = self._now() + TURN_S
         while True:
             before = collector.tuples
             next_tuple()
             if collector.tuples == before:
                 self._turn.idle = True
-                asks = room.settles or collector.tuples > 0
+                asks = limits.settles or collector.tuples > 0
                 self._turn.dry = not (asks and self._spout.may_have_more())
                 return
             if pending_max is not None and collector.pending >= pending_max:
@@ -216,7 +218,7 @@ class ReliableSpoutTask:
         turn = self._turn
         turn.sealed += sealed
         turn.messages += tracked
-        self._begun.append(Xors(roots, made))
+        self._begun.append(RootXors(roots, made))
 
 
 def _links(messages: list[Any], roots: Column) -> Links:

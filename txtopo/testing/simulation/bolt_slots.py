@@ -151,7 +151,7 @@ class BoltTaskRun(SlotTaskRun):
         """Have a turn: send so many tuples to one slot."""
         slot = self.chaos.below(len(self._neighbours))
         sent = self._send(slot, grant.tuples)
-        self.say(wire.NEWS, wire.pack_said(wire.Said(SlotReport(), sent, {})))
+        self.say(wire.NEWS, wire.pack_report(wire.WireReport(SlotReport(), sent, {})))
 
     def _send(self, slot: int, tuples: int) -> wire.Sent:
         life = self._neighbours[slot][0]
@@ -189,8 +189,8 @@ class BoltTaskRun(SlotTaskRun):
         sent: wire.Sent = {}
         if tuples and others:
             sent = self._send(others[self.chaos.below(len(others))][0], tuples)
-        said = wire.Said(SlotReport(consumed=sum(work.values())), sent, dict(work))
-        self.say(wire.REPORT, wire.pack_said(said))
+        report_on_wire = wire.WireReport(SlotReport(consumed=sum(work.values())), sent, dict(work))
+        self.say(wire.REPORT, wire.pack_report(report_on_wire))
         self.turn()
         if self.alive and self._tuples and not self.busy:
             self._begin_work()

@@ -97,7 +97,12 @@ class Scenario:
         run_txids_max = chance.choice((1, 3, 10))
         jobs_max = chance.choice((1, 2, 3))
         pace = random.Random(seed ^ PACE_SALT)
-        shape = shape.with_further_spouts(_further_spouts(random.Random(seed ^ SPOUTS_SALT)))
+        several = random.Random(seed ^ SPOUTS_SALT)
+        if several.random() < SPOUTS_SHARE:
+            further = tuple(several.choices(SPOUTS, k=several.choice((1, 1, 2))))
+        else:
+            further = ()
+        shape = shape.with_further_spouts(further)
         # Several spouts are not paced.
         paced = pace.random() < PACE_SHARE and not shape.further_spouts
         return cls(
@@ -206,11 +211,6 @@ CHANGEABLE = (
     "shape.planned_time",
 )
 """The settings that the command line can change."""
-
-
-def _further_spouts(chance: random.Random) -> tuple[str, ...]:
-    several = chance.random() < SPOUTS_SHARE
-    return tuple(chance.choices(SPOUTS, k=chance.choice((1, 1, 2)))) if several else ()
 
 
 _OPTIONAL = ("max_spout_pending", "min_batch_rows", "max_rows_per_second", "target_commit_s")

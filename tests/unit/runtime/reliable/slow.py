@@ -12,15 +12,16 @@ from txtopo import (
     TopologyBuilder,
     Tuple,
 )
-from txtopo.collector import BatchOutputCollector, Pulse
+from txtopo.collector import BatchOutputCollector
+from txtopo.reliable_collector import FlushTimer
 from txtopo.spouts import MemorySpout
 from txtopo.testing import FeederSpout, Shared, SimulatedCluster
 
 WORD = Fields("word string")
 
 
-class Always(Pulse):
-    """A pulse that never stops: something is due at every moment."""
+class Always(FlushTimer):
+    """A flush timer that never stops: something is due at every moment."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +32,7 @@ class Always(Pulse):
         self.due, self.rows_max = True, 1
 
 
-class BetweenTuples(Pulse):
+class BetweenTuples(FlushTimer):
     """The same, but what a tuple emits is not sealed before its end."""
 
     def __init__(self) -> None:

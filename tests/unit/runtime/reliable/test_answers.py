@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.unit.runtime.reliable.bolts import WORD, ByHand, Forward, rows
 from txtopo import BasicBolt, Bolt, Config, OutputCollector, TopologyBuilder, Tuple
-from txtopo.acking import Ackers, Column, Xors
+from txtopo.acking import Ackers, Column, RootXors
 from txtopo.collector import BatchOutputCollector
-from txtopo.runtime.resident.wire import Said, pack_said, unpack_said
+from txtopo.runtime.resident.wire import WireReport, pack_report, unpack_report
 from txtopo.spouts import MemorySpout
 from txtopo.stages.anchoring.answers import TreeAnswers, is_of_trees, open_told
 from txtopo.stages.anchoring.envelope import FailedTrees, SlotReport, SpoutReport
@@ -38,7 +38,7 @@ def test_each_answer_gets_to_the_slot_of_its_acker(
 ) -> None:
     ackers = Ackers(slots, slots, wanted)
     answers = TreeAnswers(
-        Xors(_column(acked), _column(acked.values())), *map(_column, (failed, renewed))
+        RootXors(_column(acked), _column(acked.values())), *map(_column, (failed, renewed))
     )
 
     sealed = list(answers.seal(ackers))
@@ -113,9 +113,9 @@ def test_acks_take_at_most_20_bytes_for_each_edge(
 def test_a_report_to_the_driver_has_four_bytes_for_a_tree() -> None:
     """So the driver's work is that of a report, not that of a tree."""
     report = SpoutReport(used=7, emitted=10_000)
-    few = pack_said(Said(SlotReport(spouts=report), {}, {}))
+    few = pack_report(WireReport(SlotReport(spouts=report), {}, {}))
     full = replace(report, latencies_s=np.zeros(10_000, np.float32))
-    many = pack_said(Said(SlotReport(spouts=full), {}, {}))
+    many = pack_report(WireReport(SlotReport(spouts=full), {}, {}))
 
     assert len(many) - len(few) == pytest.approx(40_000, abs=50)
 
@@ -132,9 +132,9 @@ class Unpicklable:
 
 def test_a_message_id_that_cannot_travel_is_told_as_text() -> None:
     trees = FailedTrees("words", 0, [Unpicklable()], timed_out=True)
-    said = Said(SlotReport(spouts=SpoutReport(failed=[trees])), {}, {})
+    said = WireReport(SlotReport(spouts=SpoutReport(failed=[trees])), {}, {})
 
-    told = unpack_said(pack_said(said)).report.spouts
+    told = unpack_report(pack_report(said)).report.spouts
 
     assert told is not None
     assert told.failed == [trees._replace(messages=["it"])]

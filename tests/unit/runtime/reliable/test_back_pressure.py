@@ -8,7 +8,7 @@ from tests.unit.runtime.reliable.bolts import WORD, Count, Forward, rows
 from txtopo import Config, TopologyBuilder
 from txtopo.runtime.reliable import driver
 from txtopo.spouts import MemorySpout
-from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room
+from txtopo.stages.anchoring.spout_task import EndedMessages, ReliableSpoutTask, TurnLimits
 from txtopo.stages.program import compile_program
 from txtopo.testing import SimulatedCluster
 
@@ -65,7 +65,7 @@ def test_a_turn_emits_no_more_than_there_is_room_for(room: int, emitted: int) ->
     spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
 
-    turn = spout.turn(Ends(), active=True, room=Room(trees=room))
+    turn = spout.turn(EndedMessages(), active=True, limits=TurnLimits(trees=room))
 
     assert (turn.emitted, len(turn.messages)) == (emitted, emitted)
 
@@ -77,7 +77,7 @@ def test_a_spout_can_see_how_many_of_its_trees_are_pending() -> None:
     spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
 
-    spout.turn(Ends(), active=True, room=Room(trees=5))
+    spout.turn(EndedMessages(), active=True, limits=TurnLimits(trees=5))
     assert spout.pending == 5
-    spout.turn(Ends(acked=[0, 1], failed=[2]), active=False, room=Room())
+    spout.turn(EndedMessages(acked=[0, 1], failed=[2]), active=False, limits=TurnLimits())
     assert spout.pending == 2

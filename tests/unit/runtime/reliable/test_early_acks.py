@@ -12,13 +12,14 @@ from tests.unit.runtime.reliable.bolts import WORD, ByHand, Forward, Seen, rows
 from tests.unit.runtime.reliable.losing import all_at_once, run
 from tests.unit.runtime.reliable.slow import Always, BetweenTuples, Slow, SlowBasic, World
 from txtopo import BasicBolt, Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
-from txtopo.acking import Acker, Xors, joined
-from txtopo.collector import BatchOutputCollector, Pulse
+from txtopo.acking import Acker, RootXors, joined
+from txtopo.collector import BatchOutputCollector
+from txtopo.reliable_collector import FlushTimer
 from txtopo.runtime.reliable import carrier
 from txtopo.spouts import MemorySpout
 from txtopo.stages.anchoring.answers import TreeAnswers, is_of_trees, open_told
 from txtopo.stages.anchoring.slot import Outcome, Slot
-from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room
+from txtopo.stages.anchoring.spout_task import EndedMessages, ReliableSpoutTask, TurnLimits
 from txtopo.stages.program import Program, compile_program
 
 CONFIG = Config(message_timeout_s=10, slots=1)
@@ -163,7 +164,9 @@ class Twice(BasicBolt):
             collector.emit([tuple["word"]])
 
 
-def split_slot(pulse: Pulse, parts: list[Outcome], words: int) -> tuple[Acker, list[bytes], Slot]:
+def split_slot(
+    flush_timer: FlushTimer, parts: list[Outcome], words: int
+) -> tuple[Acker, list[bytes], Slot]:
     """Return an acker that knows some trees, their envelopes, and a slot that has not worked yet:
     its first bolt sends two copies of each word to the other slot and two to itself."""
     builder = TopologyBuilder()
@@ -173,7 +176,7 @@ def split_slot(pulse: Pulse, parts: list[Outcome], words: int) -> tuple[Acker, l
     program = compile_program(builder.build_topology().graph, Config(), 2)
     acker = Acker()
     records = spout_records(program, acker)
-    slot = Slot(program, 0, 3, pulse, parts.append, thread=lambda: 0)
+    slot = Slot(program, 0, 3, flush_timer, parts.append, thread=lambda: 0)
     slot.prepare()
     return acker, records, slot
 
@@ -181,19 +184,21 @@ def split_slot(pulse: Pulse, parts: list[Outcome], words: int) -> tuple[Acker, l
 def spout_records(program: Program, acker: Acker) -> list[bytes]:
     spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
-    turn = spout.turn(Ends(), active=True, room=Room())
+    turn = spout.turn(EndedMessages(), active=True, limits=TurnLimits())
     assert not len(acker.init(turn.begun).completed)
     return [each.record for each in turn.sealed]
 
 
-def worked(words: int, pulse: type[Pulse] = Always) -> tuple[Acker, list[Outcome], list[Outcome]]:
+def worked(
+    words: int, flush_timer: type[FlushTimer] = Always
+) -> tuple[Acker, list[Outcome], list[Outcome]]:
     """Return an acker, the parts of a slot's work, and those of what it sent to the other slot."""
     parts: list[Outcome] = []
-    acker, records, slot = split_slot(pulse(), parts, words)
+    acker, records, slot = split_slot(flush_timer(), parts, words)
     parts.append(slot.work(records))
     others: list[Outcome] = []
     program = slot._program
-    other = Slot(program, 1, 4, pulse(), others.append, thread=lambda: 0)
+    other = Slot(program, 1, 4, flush_timer(), others.append, thread=lambda: 0)
     other.prepare()
     others.append(other.work(envelopes(parts)))
     return acker, parts, others
@@ -204,7 +209,7 @@ def envelopes(parts: list[Outcome]) -> list[bytes]:
     return [each.record for each in sealed if not is_of_trees(each.record)]
 
 
-def acks(part: Outcome) -> Xors:
+def acks(part: Outcome) -> RootXors:
     """Return the acks of a part; all trees are those of slot 0."""
     found = [each for each in part.sealed if is_of_trees(each.record)]
     assert {each.to_slot for each in found} <= {0}
@@ -229,13 +234,13 @@ def test_every_tuple_is_in_one_part() -> None:
 
 @pytest.mark.integration
 @pytest.mark.rule("txtopo.stages.anchoring.slot", "Rules", 1)
-@pytest.mark.parametrize("pulse", [Always, BetweenTuples])
+@pytest.mark.parametrize("flush_timer", [Always, BetweenTuples])
 @pytest.mark.parametrize("seed", range(10))
 def test_parts_in_any_order_complete_each_tree_with_the_last_edge(
-    seed: int, pulse: type[Pulse]
+    seed: int, flush_timer: type[FlushTimer]
 ) -> None:
     """An ack holds what was emitted before it left: so no tree is complete while an edge is out."""
-    acker, parts, others = worked(20, pulse)
+    acker, parts, others = worked(20, flush_timer)
     told = [acks(part) for part in parts + others]
     random.Random(seed).shuffle(told)
     missing: dict[int, int] = {}
@@ -248,7 +253,7 @@ def test_parts_in_any_order_complete_each_tree_with_the_last_edge(
     assert len(acker) == 0
 
 
-def count(told: list[Xors], root: int) -> int:
+def count(told: list[RootXors], root: int) -> int:
     return sum(root in each.roots for each in told)
 
 
@@ -290,8 +295,10 @@ class Greets(Bolt):
         """Do nothing."""
 
 
-@pytest.mark.parametrize("pulse", [Pulse, Always])
-def test_what_prepare_emits_leaves_also_if_prepare_takes_long(pulse: type[Pulse]) -> None:
+@pytest.mark.parametrize("flush_timer", [FlushTimer, Always])
+def test_what_prepare_emits_leaves_also_if_prepare_takes_long(
+    flush_timer: type[FlushTimer],
+) -> None:
     """It is sealed then, because a part is due, but nothing leaves before the first work."""
     parts: list[Outcome] = []
     builder = TopologyBuilder()
@@ -299,7 +306,7 @@ def test_what_prepare_emits_leaves_also_if_prepare_takes_long(pulse: type[Pulse]
     builder.set_bolt("greets", Greets()).shuffle_grouping("words")
     builder.set_bolt("end", Forward(), 2).all_grouping("greets")
     program = compile_program(builder.build_topology().graph, Config(), 2)
-    slot = Slot(program, 0, 3, pulse(), parts.append, thread=lambda: 0)
+    slot = Slot(program, 0, 3, flush_timer(), parts.append, thread=lambda: 0)
 
     slot.prepare()
     assert (slot.emitted, parts) == (True, [])
@@ -311,7 +318,7 @@ def test_what_prepare_emits_leaves_also_if_prepare_takes_long(pulse: type[Pulse]
 
 def test_bad_values_of_another_task_end_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are found when a part is sealed, in a call of a task that did nothing wrong."""
-    monkeypatch.setattr(carrier, "Pulse", Always)
+    monkeypatch.setattr(carrier, "FlushTimer", Always)
     world = World()
 
     def execute(collector: OutputCollector, tuple: Tuple) -> None:
@@ -325,7 +332,7 @@ def test_bad_values_of_another_task_end_the_work(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_tick_of_a_bolt_that_is_always_due_is_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrier, "Pulse", Always)
+    monkeypatch.setattr(carrier, "FlushTimer", Always)
     seen = Seen()
     world = World()
 
@@ -346,7 +353,7 @@ def test_a_tick_of_a_bolt_that_is_always_due_is_no_input(monkeypatch: pytest.Mon
 def test_nothing_is_lost_when_something_leaves_at_every_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(carrier, "Pulse", Always)
+    monkeypatch.setattr(carrier, "FlushTimer", Always)
     for seed in range(times(15)):
         result = run(seed, all_at_once, 0.1)
         assert (result.lost, result.unacked) == ([], [])

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.runtime.reliable.bolts import WORD, Forward, Seen, rows
 from txtopo import Config, Spout, TopologyBuilder
-from txtopo.acking import Xors
+from txtopo.acking import RootXors
 from txtopo.runtime.reliable.spout_host import SpoutHost
 from txtopo.spouts import MemorySpout
 from txtopo.stages.anchoring.answers import (
@@ -368,7 +368,7 @@ def test_an_acker_in_another_slot_tells_the_spout_how_its_trees_ended() -> None:
     assert 0 < count < len(WORDS)  # the others are followed in the slot of the spout
 
     apart.hear(BegunTrees(edges))
-    apart.hear(TreeAnswers(Xors(edges.roots[1:], edges.values[1:]), failed=edges.roots[:1]))
+    apart.hear(TreeAnswers(RootXors(edges.roots[1:], edges.values[1:]), failed=edges.roots[:1]))
     ended = apart.tell_spout()
 
     assert sorted(root for each in ended for root in each.completed) == sorted(edges.roots[1:])

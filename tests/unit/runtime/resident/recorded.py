@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from txtopo import BasicBolt, Config, Fields, ReliableTopology, Spout, TaskContext, TopologyBuilder
-from txtopo.collector import BatchOutputCollector, SpoutOutputCollector
+from txtopo.collector import BatchOutputCollector
+from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.tuples import Tuple
 
 NUMBER = Fields("number long")

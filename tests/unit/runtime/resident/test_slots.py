@@ -33,7 +33,7 @@ from txtopo.runtime import ErrorReported
 from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.sockets import Keys, connected
 from txtopo.spouts import MemorySpout
-from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room
+from txtopo.stages.anchoring.spout_task import EndedMessages, ReliableSpoutTask, TurnLimits
 from txtopo.stages.program import compile_program
 from txtopo.testing import FeederSpout, Shared
 
@@ -198,7 +198,7 @@ def test_an_envelope_for_another_life_is_not_worked_on() -> None:
     feeder.feed(["a"])
     spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
-    record = spout.turn(Ends(), active=True, room=Room()).sealed[0].record
+    record = spout.turn(EndedMessages(), active=True, limits=TurnLimits()).sealed[0].record
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
 
     with Resident(noting(feeder, seen), Config()) as resident:

@@ -17,8 +17,8 @@ from txtopo.metadata import Json
 from txtopo.spouts.kafka import offsets, spouts
 from txtopo.spouts.kafka.offsets import (
     MISSING_LOOKS_MAX,
+    ClusterSnapshot,
     KafkaPartition,
-    Look,
     Lost,
     Offsets,
     Positions,
@@ -48,7 +48,7 @@ BEFORE = Positions({"orders": "id"}, {A: Range(0, 7), B: Range(2, 5)})
 class Looks(Offsets):
     """Brokers that answer with what a test says."""
 
-    def __init__(self, *looks: Look, policy: str | None = "delete") -> None:
+    def __init__(self, *looks: ClusterSnapshot, policy: str | None = "delete") -> None:
         super().__init__(Connection("nowhere:1"), "orders")
         self._looks = list(looks)
         self.policy = policy
@@ -59,18 +59,18 @@ class Looks(Offsets):
             raise InfrastructureError("no answer")
         return dict.fromkeys(names, self.policy)
 
-    def look(self, partitions: object = None) -> Look:
+    def look(self, partitions: object = None) -> ClusterSnapshot:
         return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
 
 
-def shown(bounds: dict[KafkaPartition, Range], id: str = "id") -> Look:
+def shown(bounds: dict[KafkaPartition, Range], id: str = "id") -> ClusterSnapshot:
     names = {partition.topic for partition in bounds}
-    return Look({n: Topic(id, sum(p.topic == n for p in bounds)) for n in names}, bounds)
+    return ClusterSnapshot({n: Topic(id, sum(p.topic == n for p in bounds)) for n in names}, bounds)
 
 
 ONE_LESS = shown({A: Range(0, 9)})
-NONE = Look({}, {})
-EMPTY = Look({"orders": Topic("id", 1), "returns": Topic("id", 0)}, {})
+NONE = ClusterSnapshot({}, {})
+EMPTY = ClusterSnapshot({"orders": Topic("id", 1), "returns": Topic("id", 0)}, {})
 ALL = shown({A: Range(0, 9), B: Range(0, 6)})
 
 
@@ -80,7 +80,7 @@ def source(offsets: Offsets, start: Start = "earliest", records_max: int = 100) 
     return made
 
 
-def planner(*looks: Look, records_max: int = 100) -> RangesCoordinator:
+def planner(*looks: ClusterSnapshot, records_max: int = 100) -> RangesCoordinator:
     return RangesCoordinator(source(Looks(*looks), records_max=records_max))
 
 
@@ -202,7 +202,7 @@ def test_a_topic_that_was_just_made_is_waited_for(monkeypatch: pytest.MonkeyPatc
 
 def test_the_first_batch_waits_until_all_that_was_named_is_seen() -> None:
     """A topic that it left out would be new later, and be read from its beginning."""
-    one = Look({"orders": Topic("id", 1)}, {A: Range(0, 9)})
+    one = ClusterSnapshot({"orders": Topic("id", 1)}, {A: Range(0, 9)})
     coordinator = RangesCoordinator(source(Named(), "latest"))
     coordinator._look = one
     with pytest.raises(InfrastructureError, match="'returns' is not there, so the first batch"):
