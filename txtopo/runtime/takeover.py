@@ -65,14 +65,13 @@ from txtopo.state.ledger import (
     compared,
 )
 from txtopo.state.registry import redacted_url
-from txtopo.topology.component import Component, Role, lacks_end
+from txtopo.topology.component import Component, Role, cutting, lacks_end
 from txtopo.topology.graph import added_states, fingerprint, refused_change, state_part
 from txtopo.transactional_state.commands import KILLED, Desired, desired_of, killed_error
 from txtopo.transactional_state.nodes import (
     DESIRED,
     EPOCH,
     changed_parts,
-    fitted,
     metadata_from_json,
 )
 
@@ -342,7 +341,7 @@ def _coordinator(
     stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
     added = [".".join(name) for name in backends if state_part(*name) in journal.added]
     found = compared(ledgers, current, stored, _urls(context), added)
-    _check_ends(context, journal, contents, found)
+    _check_ends(context, contents, found)
     adopted = None
     if found.adopted is not None:
         adopted = (current, found.adopted)
@@ -355,16 +354,9 @@ def _coordinator(
     # With allow_change a replay may bring another batch.
     compares = context.config.check_replays and not context.config.allow_change
     metadata = {
-        txid: fitted(
-            txid,
-            replace(
-                metadata_from_json(txid, batch.metadata),
-                content=batch.content if compares else None,
-            ),
-            context.program.spouts,
-            journal.began_with,
-            replayed=txid >= current,
-        )
+        txid: replace(
+            metadata_from_json(txid, batch.metadata), content=batch.content if compares else None
+        ).read_for(context.program.spouts)
         for txid, batch in contents.batches.items()
         if txid >= current - 1
     }
@@ -379,18 +371,10 @@ def _coordinator(
     return coordinator, adopted
 
 
-def _check_ends(
-    context: RunContext, journal: Journal, contents: JournalContents, found: Compared
-) -> None:
+def _check_ends(context: RunContext, contents: JournalContents, found: Compared) -> None:
     current, last = contents.current, found.adopted or found.pinned or 0
     metadata = {
-        txid: fitted(
-            txid,
-            metadata_from_json(txid, contents.batches[txid].metadata),
-            context.program.spouts,
-            journal.began_with,
-            replayed=True,
-        )
+        txid: metadata_from_json(txid, contents.batches[txid].metadata)
         for txid in range(current, last + 1)
     }
     check_ends(context.graph.spouts, metadata, current, found)
@@ -457,7 +441,7 @@ def settings_of(context: RunContext, *, groups: bool = True) -> CoordinatorSetti
         attempts_max=config.attempts_max,
         keep_processed=config.keep_processed,
         repeatable=len(repeatable) == len(spouts),
-        chained=not all(each.role.plans_batches for each in spouts),
+        cutting_spouts=cutting(spouts),
         group_txids_max=config.group_txids_max if groups else 1,
-        repeatable_spouts=frozenset(repeatable if len(spouts) > 1 else ()),
+        repeatable_spouts=frozenset(repeatable),
     )
