@@ -1,35 +1,61 @@
 """BatchMetadata: everything that is stored of a batch, to emit it again.
 
-One spout
----------
-``planned`` is what its coordinator part returned, and the keys of ``cut`` and ``content`` are the
-numbers of its partitions or tasks.
+Spouts
+------
+All spouts of a topology are in each txid, whether it has one or several. The metadata has the
+*share* of each, by its id:
 
-Several spouts
---------------
-All of them are in each txid, with one metadata. ``spouts`` has the plan of each, and the keys of
-``cut`` and ``content`` are ``spout/partition``; an id has no ``/``. A spout that is not ready, or
-out of reach, is *absent* from the txid: it emits nothing, and its positions carry forward, in the
-cut or, for one that plans whole batches, as ``{"absent": last plan}``. A replay has the same spouts
-absent. When a batch is cut anew, only the opaque spouts cut theirs anew: what the others have cut
-is *kept*, so they repeat it.
+* what its coordinator part *planned*; for a partitioned spout that is the number of partitions;
+* its *cut*: where its emitters stopped, by partition. A partition that emitted nothing keeps the
+  position of an earlier batch. The cut is unknown until the batch was processed. A spout that plans
+  whole batches has none.
+
+A spout that is not ready, or out of reach, is *absent* from the txid: it emits nothing, and its
+positions carry forward, in its cut or, if it plans whole batches, in *planned*, which is its newest
+plan then. A replay has the same spouts absent. When a batch is cut again, only the opaque spouts
+lose their cut: the others repeat what they have cut.
+
+Metadata that does not name a spout is of a time before the spout: it is absent, at its beginning.
 
 Facts
 -----
 What the outside said when the batch was planned, for a topology that asks for it:
 ``{"time": milliseconds since 1970, "tables": {id: version}}``. They are part of the plan: durable
-before any commit work, kept when a batch is cut anew, and equal in every replay. The time of a txid
-is never before that of the txid before, whatever clocks do. Without lookups there are no tables.
+before any commit work, kept when a batch is cut again, and equal in every replay. The time of a
+txid is never before that of the previous txid, whatever clocks do. Without lookups there are no
+tables.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """The type of metadata. Nothing is ever pickled into the transactional state."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpoutShare:
+    """What is stored of one spout in a batch.
+
+    Attributes:
+        planned: The metadata from the spout's coordinator part (``initialize_transaction``); for a
+            partitioned spout the number of partitions. Of a spout that is absent and plans whole
+            batches, its newest plan; None if it has not planned any.
+        cut: The metadata from the emitters, by partition. None while it is unknown, and for a spout
+            whose emitters return none.
+        absent: Whether the spout emits nothing in the batch.
+    """
+
+    planned: Json = None
+    cut: dict[str, Json] | None = None
+    absent: bool = False
+
+
+NOT_BEGUN = SpoutShare(cut={}, absent=True)
+"""The share of a spout that stands before its first record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,81 +63,57 @@ class BatchMetadata:
     """Everything that is stored of a batch, to emit it again.
 
     Attributes:
-        planned: The metadata from the spout's coordinator part (``initialize_transaction``); for a
-            partitioned spout the number of partitions.
-        cut: The metadata from the emitters, by partition; a partition that emitted nothing keeps
-            that of an earlier batch. None for a spout whose emitters return none, and for a batch
-            that was never processed.
-        content: The content of the first processed attempt, by partition or task, as
-            ``[tuples, digest]`` (:mod:`txtopo.stages.replays`); None if replays are not compared.
-            It is stored apart from *planned* and *cut*.
-        pace: The limit of the batch, as :mod:`txtopo.pacing` stores it; None without one. It is
-            stored beside *planned* and *cut*.
-        spouts: With several spouts the plan of each, ``{"planned": …}`` or ``{"absent": …}``; then
-            *planned* is None. None with one spout.
-        kept: With several spouts, while *cut* is None: the cut of those that repeat it, if it is
-            known.
+        spouts: The share of each spout, by its id.
+        content: The content of the first processed attempt, by spout and then by partition or task,
+            as ``[tuples, digest]`` (:mod:`txtopo.stages.replays`); None if replays are not
+            compared. It is stored beside the rest.
+        pace: The limit of the batch, as :mod:`txtopo.pacing` stores it; None without one.
         facts: What the outside said at planning; None for a topology that asks for nothing.
     """
 
-    planned: Json = None
-    cut: dict[str, Json] | None = None
-    content: dict[str, Json] | None = None
+    spouts: Mapping[str, SpoutShare] = field(default_factory=dict)
+    content: dict[str, dict[str, Json]] | None = None
     pace: dict[str, Json] | None = None
-    spouts: dict[str, dict[str, Json]] | None = None
-    kept: dict[str, Json] | None = None
     facts: dict[str, Json] | None = None
+
+    def of(self, spout: str) -> SpoutShare:
+        """Return the share of a spout."""
+        return self.spouts.get(spout, NOT_BEGUN)
 
     def takes_part(self, spout: str) -> bool:
         """Return whether a spout emits something in the batch; it does not if it is absent."""
-        return self.spouts is None or "planned" in self.spouts.get(spout, {})
+        return not self.of(spout).absent
 
-    def of(self, spout: str) -> BatchMetadata:
-        """Return the share of one spout, as if it were the only one.
-
-        The cut is that of the batch, or else what the spout will repeat of it.
-        """
-        if self.spouts is None:
-            return self
-        plan = self.spouts.get(spout, {})
-        cut = self.kept if self.cut is None else self.cut
-        return BatchMetadata(
-            plan.get("planned", plan.get("absent")),
-            None if cut is None else of_spout(spout, cut),
-            None if self.content is None else of_spout(spout, self.content),
-            facts=self.facts,
-        )
-
-    def cut_anew(self, repeatable: Collection[str] = ()) -> BatchMetadata:
-        """Return what an attempt starts from that cuts the batch anew: the plans.
+    def is_cut(self, cutting: Collection[str]) -> bool:
+        """Return whether it is known where the batch ends.
 
         Args:
-            repeatable: With several spouts, those that repeat what they have cut.
+            cutting: The spouts whose emitters decide that.
         """
-        if self.cut is None:
-            return self
-        kept = {part: end for part, end in self.cut.items() if _spout_of(part) in repeatable}
-        return replace(self, cut=None, kept=kept or None)
+        return all(self.of(spout).cut is not None for spout in cutting)
 
+    def cut_again(self, repeatable: Collection[str] = ()) -> BatchMetadata:
+        """Return what an attempt starts from that cuts the batch again.
 
-def absent(last: Json = None) -> dict[str, Json]:
-    """Return the plan of a spout that is absent; *last* is its newest plan of a whole batch."""
-    return {"absent": last}
+        Args:
+            repeatable: The spouts that repeat what they have cut.
+        """
+        shares = {
+            spout: share if spout in repeatable else replace(share, cut=None)
+            for spout, share in self.spouts.items()
+        }
+        return replace(self, spouts=shares)
 
+    def read_for(self, spouts: Iterable[str]) -> BatchMetadata:
+        """Return the metadata as a topology with these spouts reads it.
 
-def part_of(spout: str, part: object) -> str:
-    """Return the key of a partition or task of a spout, among those of several spouts."""
-    return f"{spout}/{part}"
-
-
-def of_spout(spout: str, parts: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the partitions or tasks of one of several spouts, by their own keys."""
-    prefix = part_of(spout, "")
-    return {name.removeprefix(prefix): v for name, v in parts.items() if name.startswith(prefix)}
-
-
-def _spout_of(part: str) -> str:
-    return part.partition("/")[0]
+        What it has of a spout that the topology does not have is left out.
+        """
+        shares = {spout: self.of(spout) for spout in spouts}
+        content = None
+        if self.content is not None:
+            content = {id: parts for id, parts in self.content.items() if id in shares}
+        return replace(self, spouts=shares, content=content)
 
 
 def json_flaw(value: object) -> str | None:

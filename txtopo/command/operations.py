@@ -130,7 +130,7 @@ def rewind_topology(
 @click.option(
     "--metadata",
     metavar="JSON",
-    help='Where the source was, by txid: {"41": {"planned": …, "cut": …}}; JSON, or @FILE.',
+    help='Where the source was, by txid: {"41": {"spouts": …}}; JSON, or @FILE.',
 )
 @dry_run_option
 @yes_option
@@ -295,7 +295,6 @@ def _by_txid(given: Json) -> dict[int, Json]:
         return {}
     if not isinstance(given, dict) or not all(each.isdecimal() for each in given):
         raise StateUsageError(
-            f'--metadata has to name txids; got {given!r:.200}; expected {{"41": '
-            '{"planned": …, "cut": …}}'
+            f'--metadata has to name txids; got {given!r:.200}; expected {{"41": {{"spouts": …}}}}'
         )
     return {int(txid): each for txid, each in given.items()}

@@ -90,10 +90,9 @@ def check_runs(transactions: Sequence[Transaction], settings: CoordinatorSetting
 
 def check_cuts(transactions: Sequence[Transaction], settings: CoordinatorSettings) -> None:
     """Check that cuts become known in txid order, and that an opaque replay has none."""
-    cut = [each.metadata.cut is not None for each in transactions]
+    cut = [each.metadata.is_cut(settings.cutting_spouts) for each in transactions]
     processed = [each.phase in PROCESSED_PHASES for each in transactions]
-    if settings.chained:
-        assert cut == sorted(cut, reverse=True), "ends are known in txid order"
-        assert all(a or not b for a, b in zip(cut, processed, strict=True)), "processed has an end"
-    if not settings.repeatable:
+    assert cut == sorted(cut, reverse=True), "ends are known in txid order"
+    assert all(a or not b for a, b in zip(cut, processed, strict=True)), "processed has an end"
+    if settings.cutting_spouts and not settings.repeatable:
         assert all(b or not a for a, b in zip(cut, processed, strict=True)), "opaque: cut anew"

@@ -421,7 +421,7 @@ class Coordinator:
         if self._pausing(unplanned.txid):
             return []
         self._table.put([unplanned.moved(PlanBatch)])
-        known = self._table.newest_known(chained=self._settings.chained)
+        known = self._table.newest_known(self._settings.cutting_spouts)
         newer = known[0] < unplanned.txid - 1
         previous = self._table.metadata_before(unplanned.txid) if newer else None
         return [PlanBatch(unplanned.attempt, *known, previous)]

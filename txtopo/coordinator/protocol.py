@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.metadata import BatchMetadata, Json
+from txtopo.metadata import BatchMetadata
 
 
 class FailureKind(Enum):
@@ -35,33 +35,22 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The answer to ``PlanBatch``: the spout is ready.
+    """The answer to ``PlanBatch``: a spout is ready.
 
     Attributes:
         attempt: The attempt.
-        planned: The spout's metadata of the batch.
-        pace: The limit of the batch; None without one.
-        spouts: The plan of each of several spouts; None with one.
-        facts: What the outside said; None if the topology asks for nothing.
+        metadata: What is known of the batch now.
         idle: Whether no spout has any record, and the batch is there since time has passed.
     """
 
     attempt: TransactionAttempt
-    planned: Json
-    pace: dict[str, Json] | None = None
-    spouts: dict[str, dict[str, Json]] | None = None
-    facts: dict[str, Json] | None = None
+    metadata: BatchMetadata
     idle: bool = False
-
-    @property
-    def metadata(self) -> BatchMetadata:
-        """What is known of the batch now."""
-        return BatchMetadata(self.planned, pace=self.pace, spouts=self.spouts, facts=self.facts)
 
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """The answer to ``PlanBatch``: the spout has nothing for this txid now.
+    """The answer to ``PlanBatch``: no spout has anything for this txid now.
 
     Attributes:
         attempt: The attempt.
@@ -204,8 +193,8 @@ class StartProcessing:
 
     Attributes:
         attempts: The attempts of the run.
-        metadata: Their metadata. A batch with a *cut* is emitted again as it was (transactional
-            spout); one without is cut anew.
+        metadata: Their metadata. What has a *cut* is emitted again as it was (transactional spout);
+            what has none is cut again.
         previous: Metadata of the txid before the run. The first batch starts at its cut.
     """
 

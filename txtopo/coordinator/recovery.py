@@ -14,8 +14,8 @@ def recover(
 ) -> tuple[BatchMetadata | None, dict[int, BatchMetadata]]:
     """Return the metadata of the txid before *current*, and of every batch already planned.
 
-    Planned batches are replayed without asking the spout. A repeatable batch keeps its cut, an
-    opaque batch is cut anew; of several spouts, only the opaque ones cut theirs anew.
+    Planned batches are replayed without asking the spouts. A repeatable spout keeps its cut, and an
+    opaque one cuts its share again.
 
     Raises:
         CorruptNodeError: Metadata is missing; restore the node. Missing metadata is never taken as
@@ -26,12 +26,12 @@ def recover(
         if txid not in stored:
             raise _missing(f"metadata of txid {txid} is missing", current, stored)
     before = stored[current - 1] if current > 1 else None
-    if before is not None and before.cut is None and settings.chained:
+    if before is not None and not before.is_cut(settings.cutting_spouts):
         raise _missing(f"metadata of txid {current - 1} has no end", current, stored)
     planned = {txid: metadata for txid, metadata in stored.items() if txid >= current}
     if not settings.repeatable:
         repeats = settings.repeatable_spouts
-        planned = {txid: metadata.cut_anew(repeats) for txid, metadata in planned.items()}
+        planned = {txid: metadata.cut_again(repeats) for txid, metadata in planned.items()}
     return before, planned
 
 

@@ -31,7 +31,7 @@ def next_run(
     for run in planned_runs(transactions, settings.run_size):
         index = run[0].txid - transactions[0].txid
         before = transactions[index - 1].metadata if index else committed
-        if settings.chained and not start_known(run, before):
+        if not start_known(run, before, settings):
             continue
         grows = asks and run[-1] is transactions[-1]
         if complete(run, settings.run_size) or not grows:
@@ -62,10 +62,12 @@ def complete(run: Run, run_size: int) -> bool:
     return len(run) == run_size or run[0].alone
 
 
-def start_known(run: Run, previous: BatchMetadata | None) -> bool:
+def start_known(run: Run, previous: BatchMetadata | None, settings: CoordinatorSettings) -> bool:
     """Return whether the start of a run, which is the end of its predecessor, is known.
 
     An opaque batch has a cut only after it was processed. A repeatable batch keeps its cut, so
     replays need not wait for each other.
     """
-    return run[0].txid == 1 or (previous is not None and previous.cut is not None)
+    if run[0].txid == 1:
+        return True
+    return previous is not None and previous.is_cut(settings.cutting_spouts)

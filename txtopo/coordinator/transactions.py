@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import takewhile
@@ -85,11 +85,11 @@ class CoordinatorSettings:
         keep_processed: Whether the processed results of later batches are kept when a batch fails.
             Has an effect only if *repeatable*.
         repeatable: Whether a replay brings the same batch (transactional spouts only).
-        chained: Whether a batch starts where its predecessor ended, which only the emitters know
-            (partitioned and opaque partitioned spouts).
+        cutting_spouts: The spouts whose batch starts where its predecessor ended, which only the
+            emitters know (partitioned and opaque partitioned spouts).
         group_txids_max: Maximum number of batches that are committed together.
-        repeatable_spouts: Of several spouts, those that repeat their part of a batch. Has an effect
-            only if some are opaque, so that the batch as a whole is not *repeatable*.
+        repeatable_spouts: The spouts that repeat their share of a batch. Has an effect only if some
+            are opaque, so that the batch as a whole is not *repeatable*.
     """
 
     window_txids: int
@@ -98,7 +98,7 @@ class CoordinatorSettings:
     attempts_max: int | None = 5
     keep_processed: bool = True
     repeatable: bool = True
-    chained: bool = False
+    cutting_spouts: frozenset[str] = frozenset()
     group_txids_max: int = 1
     repeatable_spouts: frozenset[str] = frozenset()
 
@@ -153,7 +153,7 @@ class Transaction:
 
     def with_result(self, result: BatchMetadata) -> Transaction:
         """Return a copy with the cut and content of *result*; not durable if they are new."""
-        metadata = replace(self.metadata, cut=result.cut, content=result.content, kept=None)
+        metadata = replace(self.metadata, spouts=result.spouts, content=result.content)
         return replace(self, metadata=metadata, durable=self.durable and metadata == self.metadata)
 
     def again(self, settings: CoordinatorSettings) -> Transaction:
@@ -161,7 +161,7 @@ class Transaction:
         attempt = replace(self.attempt, attempt=self.attempt.attempt + 1)
         metadata = self.metadata
         if not settings.repeatable:
-            metadata = metadata.cut_anew(settings.repeatable_spouts)
+            metadata = metadata.cut_again(settings.repeatable_spouts)
         # A transaction that waits for a job cannot fail, but is abandoned with earlier ones.
         phase = AFTER.get((self.phase, Failed), self.phase)
         return replace(self, attempt=attempt, phase=phase, metadata=metadata, durable=False, run=0)
@@ -231,10 +231,14 @@ class TransactionTable:
         """Return the metadata of the predecessor of *txid*; None for the first txid."""
         return self._rows[txid - 1].metadata if txid > self.current else self.committed
 
-    def newest_known(self, *, chained: bool) -> tuple[int, BatchMetadata | None]:
-        """Return the newest txid whose batch is known in full, with its metadata."""
+    def newest_known(self, cutting: Collection[str]) -> tuple[int, BatchMetadata | None]:
+        """Return the newest txid whose batch is known in full, with its metadata.
+
+        Args:
+            cutting: The spouts whose emitters decide where it ends.
+        """
         for transaction in reversed(self.rows):
-            if transaction.metadata.cut is not None or not chained:
+            if transaction.metadata.is_cut(cutting):
                 return transaction.txid, transaction.metadata
         return self.current - 1, self.committed
 

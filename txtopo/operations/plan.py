@@ -16,7 +16,7 @@ The rest of this file is about the metadata that an operator passes in. It has t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -234,10 +234,6 @@ def _claim(session: OperatorSession, work: VerbSteps, program: Fingerprint | Non
     return claim
 
 
-BEGINNING = BatchMetadata(None, {})
-"""The position of a source before txid 1."""
-
-
 def checked_metadata(
     session: OperatorSession, txid: int, value: Json, *, given: bool = False
 ) -> BatchMetadata:
@@ -280,37 +276,32 @@ def checked_metadata(
 
 def _unusable(session: OperatorSession, metadata: BatchMetadata, value: Json) -> str | None:
     spouts = [each.id for each in session.graph.spouts]
-    given = value.get("spouts") if isinstance(value, dict) else None
-    if isinstance(given, dict) and (others := [id for id in given if id not in spouts]):
+    if others := [id for id in _named_in(value) if id not in spouts]:
         return f"{others[0]!r} is no spout of the topology; {nearest(others[0], spouts)}"
-    if metadata.cut is None and session.chained:
-        return "its cut is None, so it does not say where the batch ended in each partition"
-    if len(spouts) > 1:
-        strange = [part for part in _cut_of(value) if part.partition("/")[0] not in spouts]
-        if given is not None and strange:
-            return f"{strange[0]!r} in its cut is no spout/partition of the topology"
+    if uncut := [id for id in spouts if id in session.cutting and metadata.of(id).cut is None]:
+        return (
+            f"the cut of {uncut[0]!r} is None, so it does not say where the batch ended in each "
+            "partition"
+        )
     return None
 
 
 def _unnamed(session: OperatorSession, value: Json) -> str | None:
     """Return which spout metadata does not name, and so would send to its beginning."""
-    spouts = [each.id for each in session.graph.spouts]
-    if len(spouts) == 1:
-        return None
-    named = value.get("spouts") if isinstance(value, dict) else None
-    left_out = [id for id in spouts if not isinstance(named, dict) or id not in named]
+    named = _named_in(value)
+    left_out = [each.id for each in session.graph.spouts if each.id not in named]
     if not left_out:
         return None
     return (
         f"it does not say where {left_out[0]!r} was, which would begin again with its first "
-        "record; if it has not begun, say {'absent': None}"
+        "record; if it has not begun, say {'absent': None, 'cut': {}}"
     )
 
 
-def _cut_of(value: Json) -> dict[str, Json]:
-    """Return the cut of metadata as it is stored; nothing if it has none."""
-    cut = value.get("cut") if isinstance(value, dict) else None
-    return cut if isinstance(cut, dict) else {}
+def _named_in(value: Json) -> Collection[str]:
+    """Return the spouts that metadata names."""
+    named = value.get("spouts") if isinstance(value, dict) else None
+    return named if isinstance(named, dict) else ()
 
 
 def metadata_form(session: OperatorSession) -> str:
@@ -318,10 +309,8 @@ def metadata_form(session: OperatorSession) -> str:
     facts = ", 'facts': {'time': …}" if session.graph.asks else ""
     if session.graph.lookups:
         facts = ", 'facts': {'time': …, 'tables': {…}}"
-    if len(session.graph.spouts) == 1:
-        return f"{{'planned': …, 'cut': …{facts}}}"
-    ids = ", ".join(f"{each.id!r}: {{'planned': …}}" for each in session.graph.spouts)
-    return f"{{'spouts': {{{ids}}}, 'cut': {{'spout/partition': …}}{facts}}}"
+    ids = ", ".join(f"{each.id!r}: {{'planned': …, 'cut': …}}" for each in session.graph.spouts)
+    return f"{{'spouts': {{{ids}}}{facts}}}"
 
 
 def with_stored_facts(
@@ -336,9 +325,15 @@ def with_stored_facts(
 
 def with_unnamed_partitions(before: BatchMetadata | None, metadata: BatchMetadata) -> BatchMetadata:
     """Return *metadata*, with the position in *before* for each partition that it does not name."""
-    if metadata.cut is None or before is None or before.cut is None:
+    if before is None:
         return metadata
-    return replace(metadata, cut={**before.cut, **metadata.cut})
+    shares = {
+        spout: replace(share, cut={**(before.of(spout).cut or {}), **share.cut})
+        if share.cut is not None
+        else share
+        for spout, share in metadata.spouts.items()
+    }
+    return replace(metadata, spouts=shares)
 
 
 def put_metadata(attempt: TransactionAttempt, metadata: BatchMetadata) -> Put:

@@ -21,7 +21,7 @@ A verb may take another program where that does no harm, and says so itself (``V
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from txtopo.fingerprint import (
     differences,
     in_words,
 )
-from txtopo.metadata import Json
+from txtopo.metadata import BatchMetadata, Json
 from txtopo.state.ledger import Ledger
 from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.nodes import (
@@ -152,7 +152,7 @@ def _spouts_left_out(session: OperatorSession) -> Iterator[Difference]:
     spouts = {each.id for each in session.graph.spouts}
     named: dict[str, int] = {}
     for txid, metadata in _in_use(session).items():
-        for spout in metadata:
+        for spout in metadata.spouts:
             named.setdefault(spout, txid)
     for spout, txid in named.items():
         if spout not in spouts:
@@ -160,9 +160,9 @@ def _spouts_left_out(session: OperatorSession) -> Iterator[Difference]:
             yield Difference(ChangeKind.COMPONENTS, text)
 
 
-def _in_use(session: OperatorSession) -> dict[int, Mapping[str, Json]]:
-    """Return the plans of several spouts in the batches that can be read, from current - 1 on."""
-    state, found = session.state, dict[int, Mapping[str, Json]]()
+def _in_use(session: OperatorSession) -> dict[int, BatchMetadata]:
+    """Return the metadata of the batches that can be read, from current - 1 on."""
+    state, found = session.state, dict[int, BatchMetadata]()
     current = 1  # if nobody knows, all batches that are there are in use
     with suppress(CorruptNodeError):
         current = current_of(state.get(CURRENT))
@@ -171,26 +171,12 @@ def _in_use(session: OperatorSession) -> dict[int, Mapping[str, Json]]:
         try:
             txid = txid_of(path)
             stored = batch_of(path, txid, state.get(path)).metadata
-            spouts = metadata_from_json(txid, stored).spouts
+            metadata = metadata_from_json(txid, stored)
         except CorruptNodeError:
             continue  # whoever needs it says so
-        if txid >= current - 1 and spouts is not None:
-            found[txid] = spouts
+        if txid >= current - 1:
+            found[txid] = metadata
     return found
-
-
-def spout_of_before(session: OperatorSession, value: Json) -> str | None:
-    """Return whose the metadata without ids is, as ``/epoch`` has it; None if nobody knows.
-
-    Args:
-        session: The session.
-        value: A value of ``/epoch`` that an operator gave, which comes first.
-    """
-    for each in (value, _epoch(session)):
-        kept = each.get("spout") if isinstance(each, dict) else None
-        if isinstance(kept, str):
-            return kept
-    return None
 
 
 def _epoch(session: OperatorSession) -> Json:

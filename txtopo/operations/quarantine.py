@@ -25,7 +25,6 @@ from txtopo.config import Config
 from txtopo.errors import StateUsageError
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.operations.plan import (
-    BEGINNING,
     Plan,
     VerbStep,
     VerbSteps,
@@ -33,6 +32,7 @@ from txtopo.operations.plan import (
     check_unfinished,
     checked_metadata,
     make_plan,
+    metadata_form,
     note_begun,
     put_metadata,
     with_stored_facts,
@@ -71,9 +71,9 @@ def quarantine(
         topology: The topology, which must not run.
         txid: The lowest uncommitted txid: the one that ``PoisonBatchError`` names.
         config: As for ``start``.
-        end: Where the batch ends, as ``{"planned": …, "cut": …}``; needed when the emitters of a
-            partitioned or opaque spout decide that and no attempt was processed. In partitions
-            that it does not name nothing is skipped.
+        end: Where the batch ends, as ``{"spouts": {id: {"planned": …, "cut": …}}}``; needed when
+            the emitters of a partitioned or opaque spout decide that and no attempt was processed.
+            In partitions that it does not name nothing is skipped.
         reason: A text that is kept with the batch.
         access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
@@ -188,7 +188,7 @@ class _Quarantine:
         """
         batch = contents.batches.get(self.txid)
         known = None if batch is None else session.metadata_of(self.txid, batch.metadata)
-        complete = known is not None and (known.cut is not None or not session.chained)
+        complete = known is not None and known.is_cut(session.cutting)
         if self.end is None:
             if known is not None and complete:
                 return known
@@ -196,14 +196,16 @@ class _Quarantine:
                 f"it is not known where txid {self.txid} ends; "
                 + ("it was never planned" if known is None else "it was never processed, and ")
                 + ("" if known is None else "its emitters decide in the tasks where it ends")
-                + "; expected end={'planned': …, 'cut': …} with the position in each partition "
+                + f"; expected end={metadata_form(session)} with the position in each partition "
                 "behind the records that cannot be processed",
                 txid=self.txid,
             )
         given = checked_metadata(session, self.txid, self.end, given=True)
         given = with_stored_facts(contents, self.txid, given)
         for spout in session.repeatable:
-            if known is not None and complete and given.of(spout) != known.of(spout):
+            if known is None or not complete:
+                continue
+            if (given.of(spout), given.facts) != (known.of(spout), known.facts):
                 raise StateUsageError(
                     f"txid {self.txid} of a transactional spout, {spout!r}, ends where it was "
                     f"planned to end; got end={self.end!r:.200}; expected none, or "
@@ -211,7 +213,7 @@ class _Quarantine:
                     txid=self.txid,
                 )
         before = contents.batches.get(self.txid - 1)
-        last = BEGINNING
+        last = session.beginning
         if before is not None:
             last = session.metadata_of(self.txid - 1, before.metadata)
         return with_unnamed_partitions(last, given)
@@ -225,7 +227,7 @@ class _Quarantine:
             "reason": self.reason,
         }
         if batch is not None and batch.content is not None:
-            kept["content"] = batch.content
+            kept["content"] = {**batch.content}
         begun = contents.operation
         since = claim.epoch if begun is None else begun["epoch"]
         steps = [note_begun(self, self.txid, epoch=since)]

@@ -42,7 +42,6 @@ from txtopo.operations.program import (
     SAME_PROGRAM,
     changed,
     known_topology,
-    spout_of_before,
 )
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, Reading, VerbClaim, read
 from txtopo.state.ledger import Ledger
@@ -162,8 +161,6 @@ class _RepairNode:
             **self._terms(reading, epoch),
             "topology": self._topology(session).to_json(),
         }
-        if (spout := spout_of_before(session, self.value)) is not None:
-            value["spout"] = spout
         given = ensemble_of(Node(self.value, 0))
         token = given or self._ensemble(session, reading)
         if token:
@@ -301,7 +298,7 @@ class _RepairNode:
         elif txid >= current and not session.repeatable and txid - 1 in there:
             before = batch_of("", txid - 1, Node(there[txid - 1], 0)).metadata
             # The number of partitions and the limit are those of the batch before.
-            planned = session.metadata_of(txid - 1, before).cut_anew()
+            planned = session.metadata_of(txid - 1, before).cut_again()
             cut_again = partial(_put, TransactionAttempt(txid, 0, 0), planned)
             return VerbSteps([VerbStep(f"let txid {txid} be undone and cut again", cut_again)], {})
         else:

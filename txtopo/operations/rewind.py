@@ -45,7 +45,6 @@ from txtopo.errors import (
 )
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.operations.plan import (
-    BEGINNING,
     Plan,
     VerbStep,
     VerbSteps,
@@ -103,8 +102,9 @@ def rewind(
         txid: The txid to go back to; 0 is before the first batch. Not one within a group of txids
             that were committed together.
         config: As for ``start``.
-        metadata: Position of the source after *txid*, as ``{"planned": …, "cut": …}``; needed when
-            ZooKeeper does not have it any more.
+        metadata: Position of the sources after *txid*, as
+            ``{"spouts": {id: {"planned": …, "cut": …}}}``; needed when ZooKeeper does not have it
+            any more.
         access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
     Raises:
@@ -130,9 +130,9 @@ def rebuild(
         topology: The topology, which must not run. It may be a new one, with states that another
             topology has released (``forget``); its txids go on from theirs.
         config: As for ``start``.
-        metadata: Metadata by txid, as ``{"planned": …, "cut": …}``: that of the txid that all
-            states hold, and that of each later one if some state holds it and the spout is
-            transactional. ``{"planned": None, "cut": {}}`` is the start of the source.
+        metadata: Metadata by txid, as ``{"spouts": {id: {"planned": …, "cut": …}}}``: that of the
+            txid that all states hold, and that of each later one if some state holds it and the
+            spout is transactional. ``{"absent": None, "cut": {}}`` is the start of a source.
         access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
     Raises:
@@ -246,13 +246,14 @@ class _Rewind:
             given = checked_metadata(session, self.txid, self.metadata, given=True)
             return with_stored_facts(contents, self.txid, given)
         if self.txid == 0:
-            return BEGINNING
+            return session.beginning
         batch = contents.batches.get(self.txid)
         if batch is None:
             raise StateUsageError(
                 f"it is not known where the source stood after txid {self.txid}; ZooKeeper has the "
-                f"metadata of {sorted(contents.batches)}; expected metadata={{'planned': …, "
-                "'cut': …}; Config.history_txids says how many are kept from now on",
+                f"metadata of {sorted(contents.batches)}; expected "
+                f"metadata={metadata_form(session)}; Config.history_txids says how many are kept "
+                "from now on",
                 txid=self.txid,
             )
         return checked_metadata(session, self.txid, batch.metadata)
@@ -362,7 +363,7 @@ class _Rebuild:
         batches: dict[int, BatchMetadata] = {}
         if held.low:
             batches[held.low] = self._known(session, contents, held.low, writers[held.low])
-        before = batches.get(held.low, session.nothing_planned)
+        before = batches.get(held.low, session.beginning)
         for txid in range(held.low + 1, held.high + 1):
             if session.repeatable:
                 batches[txid] = self._known(session, contents, txid, writers[txid])
@@ -375,7 +376,7 @@ class _Rebuild:
                     )
             else:
                 # It is undone and cut again. Its plan is the number of partitions, and a limit.
-                plan = replace(before.cut_anew(), facts=None)
+                plan = replace(before.cut_again(), facts=None)
                 plan = with_stored_facts(contents, txid, plan)
                 batches[txid] = replace(plan, facts=plan.facts or before.facts)
         return batches

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, TypeVar
 from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.fingerprint import Fingerprint, StateName
-from txtopo.metadata import BatchMetadata, Json, absent
+from txtopo.metadata import BatchMetadata, Json
 from txtopo.runtime.takeover import check_ends
 from txtopo.state.backend import StateBackend, StateTable, Writes
 from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED, Claim, Compared, Ledger, Owner, check_known, same_owner
 from txtopo.state.witness import check_none_later, check_witness
-from txtopo.topology.component import Role
+from txtopo.topology.component import Role, cutting
 from txtopo.transactional_state.commands import Desired, desired_of
 from txtopo.transactional_state.journal import Journal, JournalContents
 from txtopo.transactional_state.nodes import (
@@ -39,13 +39,11 @@ from txtopo.transactional_state.nodes import (
     QUARANTINE,
     added_of,
     batch_of,
-    began_with,
     corrupt,
     current_of,
     ensemble_of,
     epoch_of,
     fingerprint_in,
-    fitted,
     metadata_from_json,
     operation_of,
     terms_of,
@@ -100,9 +98,9 @@ class OperatorSession:
         }
 
     @property
-    def chained(self) -> bool:
-        """Whether a batch starts where the emitters of the batch before it stopped."""
-        return any(each.role is not Role.TRANSACTIONAL_SPOUT for each in self.graph.spouts)
+    def cutting(self) -> frozenset[str]:
+        """Ids of the spouts whose emitters decide where a batch ends."""
+        return cutting(self.graph.spouts)
 
     @property
     def repeatable(self) -> tuple[str, ...]:
@@ -110,11 +108,15 @@ class OperatorSession:
         spouts = self.graph.spouts
         return tuple(each.id for each in spouts if each.role is not Role.OPAQUE_SPOUT)
 
-    def metadata_of(self, txid: int, stored: Json, *, replayed: bool = False) -> BatchMetadata:
-        """Return stored metadata as this topology reads it; see ``nodes.fitted``."""
+    def metadata_of(self, txid: int, stored: Json) -> BatchMetadata:
+        """Return stored metadata as this topology reads it."""
         spouts = [each.id for each in self.graph.spouts]
-        metadata, before = metadata_from_json(txid, stored), began_with(self.state.get(EPOCH))
-        return fitted(txid, metadata, spouts, before, replayed=replayed)
+        return metadata_from_json(txid, stored).read_for(spouts)
+
+    @property
+    def beginning(self) -> BatchMetadata:
+        """The position of all sources before txid 1."""
+        return BatchMetadata().read_for(each.id for each in self.graph.spouts)
 
     def check_ends(self, batches: Mapping[int, StoredBatch], current: int, found: Compared) -> None:
         """Check that the batches end that states hold, as a takeover does.
@@ -123,17 +125,8 @@ class OperatorSession:
             PromiseError: One does not.
         """
         held = range(current, (found.adopted or found.pinned or 0) + 1)
-        stored = {
-            txid: self.metadata_of(txid, batches[txid].metadata, replayed=True) for txid in held
-        }
+        stored = {txid: self.metadata_of(txid, batches[txid].metadata) for txid in held}
         check_ends(self.graph.spouts, stored, current, found)
-
-    @property
-    def nothing_planned(self) -> BatchMetadata:
-        """A batch of no partitions."""
-        if len(self.graph.spouts) == 1:
-            return BatchMetadata(0)
-        return BatchMetadata(spouts={each.id: absent() for each in self.graph.spouts})
 
     def kind(self, name: str) -> str:
         """Return the kind of a state."""

@@ -20,7 +20,7 @@ from txtopo.fingerprint import Difference, setting_for
 from txtopo.metadata import Json
 from txtopo.operations.program import differences_of
 from txtopo.operations.session import Access, OperatorSession, Reading, open_operator_session, read
-from txtopo.runtime.spouts_planner import planner_of
+from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import Key
 from txtopo.state.ledger import (
@@ -197,7 +197,7 @@ def _lag(session: OperatorSession, reading: Reading) -> Mapping[str, int] | Exce
     stored = batch_of("", last, Node(value, 0)).metadata
     try:
         metadata = session.metadata_of(last, stored)
-        planner = planner_of(session.graph, session.config)
+        planner = BatchPlanner(session.graph, session.config)
         try:
             return planner.lag(metadata)
         finally:
@@ -263,11 +263,8 @@ def _batches(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
         if path not in reading.nodes:
             yield Finding(path, "is missing", f"call repair_node({path!r})")
     last = _stored(reading, current - 1)
-    if (
-        last is not None
-        and session.chained
-        and metadata_from_json(current - 1, last.metadata).cut is None
-    ):
+    metadata = None if last is None else metadata_from_json(current - 1, last.metadata)
+    if metadata is not None and not metadata.is_cut(session.cutting):
         yield Finding(
             batch_path(current - 1),
             "does not say where its batch ended",

@@ -1,98 +1,85 @@
-"""BatchPlanner: calls the spout in the driver, above all to ask what the next batch consists of."""
+"""BatchPlanner: plans the batches of a topology, with a ``SpoutPlanner`` for each of its spouts.
+
+Rules
+-----
+1. A txid is ready when any of the spouts is. The others are *absent* from it: they emit nothing,
+   and their positions carry forward (:mod:`txtopo.metadata`). No spout knows of the others.
+2. A spout that plans whole batches starts from its plan of the previous txid, or from its newest
+   one if it was absent there. A partitioned one starts from the newest cut that is known.
+3. A spout whose source is out of reach while it is asked (``InfrastructureError``) is absent, and
+   the others continue. That is logged once for each outage, and so is its end. It is asked again
+   after a pause that grows, since an ask may last as long as the time limit of its source. Until it
+   is back, nobody takes the topology for idle. Without others there is nothing to continue with, so
+   the attempt fails and the coordinator tries again.
+4. Any other exception fails the attempt, in the name of the spout that raised it.
+5. Only a topology with one spout is paced: a limit is of one spout's rows, and nothing says how to
+   share a limit of the txid out among spouts.
+
+A source that goes away *after* its batch was planned is another case: a transactional spout must
+bring that batch, so the txid waits for it.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, TypeVar
 
-from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
-from txtopo.context import TaskContext
-from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
-from txtopo.errors import ConfigError, EmitError
-from txtopo.metadata import BatchMetadata, Json, json_copy, shown
-from txtopo.pacing import Asked, Grant, Held, Pacer
-from txtopo.runtime.facts import FactsPlanner, Times, time_of
-from txtopo.runtime.plan_clock import held_back_by
-from txtopo.spouts.spout import (
-    LastBatch,
-    PartitionedCoordinator,
-    TransactionalCoordinator,
-    check_commit,
-    takes_rows_max,
-)
-from txtopo.stages.permits import Permit
-from txtopo.stages.pickling import Prototype
-from txtopo.topology.component import Component, Role, check_runs
-from txtopo.topology.elsewhere import emitter_may_write_elsewhere
+from txtopo.coordinator.failures import failure_of
+from txtopo.coordinator.protocol import Failed, NotReady, PlanBatch, Planned
+from txtopo.errors import ConfigError, InfrastructureError
+from txtopo.log_records import logger_of, one_line
+from txtopo.metadata import BatchMetadata, Json, SpoutShare
+from txtopo.retries import LOGGER
+from txtopo.runtime.facts import FactsPlanner, Times
+from txtopo.runtime.spout_planner import SpoutPlan, SpoutPlanner
 from txtopo.transactional_state.nodes import check_metadata_size
+
+if TYPE_CHECKING:
+    from txtopo.topology.graph import Graph
+
+V = TypeVar("V")
+
+_logger = logger_of(LOGGER)
 
 
 class BatchPlanner:
-    """Calls the coordinator and the emitter of a spout in the driver. All methods block.
+    """Calls the coordinators and emitters of the spouts in the driver. All methods block.
 
-    Each of the two is called by one thread at a time. A call waits while an earlier one has not
-    returned, be it of an abandoned attempt or of an earlier term. Only ``lag``, ``lost`` and
-    ``cleanup_before`` do not wait.
+    One batch is planned at a time. ``plan`` waits while an earlier call has not returned, be it of
+    an abandoned attempt or of an earlier term.
 
-    If the topology is paced, each new batch is asked for of its :class:`~txtopo.pacing.Pacer`.
+    Args:
+        graph: The topology.
+        config: Its settings.
+        times: The clocks for what is planned; None if nothing is planned.
 
     Attributes:
-        spout_id: Id of the spout.
-        time_only: Whether its batches have no records, but come since time has passed.
+        parts: The planner of each spout, in the order in which they were declared.
 
     Raises:
-        ConfigError: The topology is paced, and its spout cannot be; or an error of the spout's.
+        ConfigError: The topology is paced, and cannot be; or an error of a spout's.
     """
 
-    def __init__(
-        self,
-        topology_id: str,
-        spout: Component,
-        config: Config,
-        parallelism: Mapping[str, int] | None = None,
-        times: Times | None = None,
-        facts: FactsPlanner | None = None,
-    ) -> None:
-        self.spout_id = spout.id
-        self._generic = spout.role.plans_batches
-        self.time_only = spout.traits.brings_time_only
-        context = TaskContext(
-            topology_id, spout.id, 0, spout.parallelism, parallelism=parallelism or {}
+    def __init__(self, graph: Graph, config: Config, times: Times | None = None) -> None:
+        _check_pace(graph, config)
+        self._topology_id, self._config, self._times = graph.id, config, times
+        self._facts_planner = FactsPlanner(graph, times)
+        self.parts = tuple(
+            SpoutPlanner(graph.id, spout, config, graph.parallelism, times)
+            for spout in graph.spouts
         )
-        # A copy, so that several runs of one topology share nothing.
-        prototype = Prototype[Any](spout.prototype).copy()
-        self._coordinator = prototype.coordinator(config, context)
-        calls = ("is_ready", "initialize_transaction", "number_of_partitions")
-        check_runs("the coordinator of spout", spout.id, self._coordinator, *calls)
-        # A DataFrame spout has no emitter.
-        self._make_emitter: Callable[[], Any] = lambda: (
-            None if spout.role.frame else prototype.emitter(config, context)
-        )
-        self._emitter: Any = None
-        self._cleaned_before = 0
-        self.cleanup_failures = 0
-        """How often in a row the emitter could not clean up."""
-        # Held across calls of user code, which may block: that is what they are for. No durable
-        # step is marked while they are held.
-        self._coordinator_lock, self._emitter_lock = threading.Lock(), threading.Lock()
-        self._opaque, self._frame = spout.role is Role.OPAQUE_SPOUT, spout.role.frame
-        self._times, self._pace, self._outside = times, Pacer(config.pace), facts
-        self._paced = config.pace.given and times is not None
-        self._pace_lock = threading.Lock()
-        if self._paced:
-            self._check_paced(config)
-
-    @property
-    def parts(self) -> tuple[BatchPlanner, ...]:
-        """The planner of each spout: itself."""
-        return (self,)
+        self._outages: dict[str, _Outage] = {}
+        # Held across calls of user code, as the locks of a SpoutPlanner are.
+        self._lock = threading.Lock()
 
     @property
     def pace(self) -> Mapping[str, Json]:
         """What limits the next batch; empty without a pace."""
-        return self._pace.now
+        return {name: value for part in self.parts for name, value in part.pace.items()}
 
     def begin(
         self, stored: Mapping[int, BatchMetadata], current: int
@@ -105,217 +92,149 @@ class BatchPlanner:
         Raises:
             InfrastructureError: A table of a lookup is out of reach; try again.
         """
-        if self._paced and self._times is not None:
-            known = {txid: each.pace for txid, each in stored.items()}
-            with self._pace_lock:
-                self._pace.begin(known, current, self._times.now(), self._times.wall_clock())
-        return stored if self._outside is None else self._outside.completed(stored, current)
+        for part in self.parts:
+            part.begin(stored, current)
+        return self._facts_planner.completed(stored, current)
 
     def committed(self, txid: int, rows: int) -> None:
         """Take note of a commit, to size the next batches. It does not block."""
-        if self._paced and self._times is not None:
-            with self._pace_lock:
-                counted = None if self._frame else rows
-                self._pace.committed(txid, counted, self._times.now())
+        for part in self.parts:
+            part.committed(txid, rows)
 
-    def plan(self, action: PlanBatch, pending: int = 0) -> Planned | NotReady:
+    def plan(self, action: PlanBatch, pending: int = 0) -> Planned | NotReady | Failed:
         """Answer a ``PlanBatch``, with *pending* batches in flight.
 
         Raises:
-            EmitError: The metadata is not JSON.
             BatchMetadataTooLarge: The metadata does not fit into a znode.
+            TxtopoError: An error of a lookup.
         """
-        txid = action.attempt.txid
-        # Metadata is copied on its way in and out, because the spout may change the object.
-        metadata, idle_s = self._plain(self._metadata(action.last)), self._idle_s(action)
-        last = LastBatch(action.last_txid, metadata, pending, idle_s)
-        with self._coordinator_lock:
-            if not self._coordinator.is_ready(txid, last):
-                return NotReady(action.attempt)
-            partitions = 0 if self._generic else self._coordinator.number_of_partitions()
-            grant = self._granted(txid, last, partitions)
-            if isinstance(grant, Held):
-                return NotReady(action.attempt, held=grant.by is not None)
+        with self._lock:
+            return self._planned(action, pending)
+
+    def _planned(self, action: PlanBatch, pending: int) -> Planned | NotReady | Failed:
+        attempt, shares = action.attempt, dict[str, SpoutShare]()
+        pace, held, taking = None, False, list[SpoutPlanner]()
+        for part in self.parts:
             try:
-                planned = partitions if not self._generic else self._planned(txid, last, grant)
-                planned = self._plain(planned)
-                facts = None
-                if self._outside is not None:
-                    facts = self._outside.planned(txid, action.before)
-                answer = Planned(
-                    action.attempt, planned, grant.metadata, facts=facts, idle=self.time_only
-                )
-                check_metadata_size(txid, answer.metadata)
-            except BaseException:
-                with self._pace_lock:
-                    self._pace.withdraw(txid)
-                raise
-        return answer
+                answer = self._answer(part, action, pending)
+            except Exception as error:  # noqa: BLE001 - user code; the failure names its spout
+                return Failed(attempt, failure_of(error, part.spout_id))
+            if isinstance(answer, SpoutPlan):
+                taking.append(part)
+                shares[part.spout_id], pace = SpoutShare(answer.planned), answer.pace
+            else:
+                held = held or answer.held
+                shares[part.spout_id] = SpoutShare(part.newest_plan(action), absent=True)
+        if not taking:
+            return NotReady(attempt, held=held)
+        try:
+            facts = self._facts_planner.planned(attempt.txid, action.before)
+            metadata = BatchMetadata(shares, pace=pace, facts=facts)
+            check_metadata_size(attempt.txid, metadata)
+        except BaseException:
+            for part in taking:
+                part.withdraw(attempt.txid)
+            raise
+        idle = not self._outages and all(part.time_only for part in taking)
+        return Planned(attempt, metadata, idle=idle)
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
-        """Return how many records are behind a batch, by partition, where the spout knows it."""
-        lag = self._coordinator.lag(self._plain(self._metadata(metadata)) or {})
-        return {str(partition): int(records) for partition, records in dict(lag).items()}
+        """Return how many records are behind a batch, by partition, where its spout knows it.
+
+        With several spouts the name of a partition is ``spout/partition``.
+        """
+        return self._told("lag", lambda part: part.lag(metadata.of(part.spout_id)))
 
     def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
-        """Return what the source lost before a batch could read it, by partition."""
-        lost = self._coordinator.lost(self._plain(self._metadata(metadata)) or {})
-        return {str(partition): str(what) for partition, what in dict(lost).items()}
+        """Return what the sources lost before a batch could read it, by partition as ``lag``."""
+        taking = metadata.takes_part
+        return self._told(
+            "losses",
+            lambda p: p.lost(metadata.of(p.spout_id)) if taking(p.spout_id) else {},
+        )
 
     @property
     def held_back(self) -> Mapping[str, str]:
-        """What waits for its time or was set aside, in words: of the spout, and of the clock."""
-        # A coordinator of a user need not be derived from ours, and then may lack the method.
-        told = getattr(self._coordinator, "held_back", lambda: None)()
-        found = {self.spout_id: str(told)} if told else {}
-        return {**found, **held_back_by(self._times)}
-
-    @property
-    def may_write_elsewhere(self) -> bool:
-        """Whether the emitter has a ``commit`` of which it does not declare what it writes."""
-        if (emitter := self._emitter) is None:
-            with self._emitter_lock:  # nobody has called it yet, so nobody hangs in it
-                try:
-                    emitter = self._opened_emitter()
-                except Exception:  # noqa: BLE001 - the first commit meets it, and tells its txid
-                    return True
-        return emitter_may_write_elsewhere(emitter)
-
-    def commit(
-        self,
-        attempt: TransactionAttempt,
-        metadata: BatchMetadata,
-        permit: Permit | None = None,
-    ) -> None:
-        """Call the emitter's ``commit``, if it has one.
-
-        Args:
-            attempt: The attempt.
-            metadata: The metadata of its batch.
-            permit: What is asked right before the call.
-
-        Raises:
-            TopologyError: It takes other arguments; repair the emitter.
-            NotPermitted: The permit was refused.
-        """
-        if permit is not None:
-            permit.ask()  # it blocks, so no lock is held
-        with self._emitter_lock:
-            # An emitter of a user need not be derived from ours, and then may lack the hooks.
-            if commit := getattr(self._opened_emitter(), "commit", None):
-                plain = self._plain(self._metadata(metadata))
-                if permit is not None:
-                    permit.check()
-                commit(attempt, plain)
-
-    def cleanup_before(self, txid: int) -> None:
-        """Call the emitter's ``cleanup_before``, if any, unless it was called for a later txid.
-
-        Nor while the emitter hangs in its ``commit`` of a later batch: a later call covers this
-        one, and the next commit would wait for it.
-        """
-        if not self._emitter_lock.acquire(blocking=False):
-            return
-        try:
-            cleanup = getattr(self._opened_emitter(), "cleanup_before", None)
-            if cleanup and txid > self._cleaned_before:
-                self.cleanup_failures += 1
-                cleanup(txid)
-                self._cleaned_before, self.cleanup_failures = txid, 0
-        finally:
-            self._emitter_lock.release()
+        """What waits for its time or was set aside, in words: of each spout, and of the clock."""
+        return {name: told for part in self.parts for name, told in part.held_back.items()}
 
     def close(self) -> None:
-        """Close the coordinator and the emitter."""
-        with self._coordinator_lock:
-            self._coordinator.close()
-        with self._emitter_lock:
-            if self._emitter is not None:
-                self._emitter.close()
+        """Close the coordinators and the emitters."""
+        with ExitStack() as closing:
+            for part in self.parts:
+                closing.callback(part.close)
 
-    def _idle_s(self, action: PlanBatch) -> float | None:
-        """Return how long ago the txid before was planned."""
-        facts = None if action.before is None else action.before.facts
-        if self._times is None or facts is None:
-            return None
-        return max(0.0, self._times.wall_clock() - time_of(facts) / 1000)
-
-    def _planned(self, txid: int, last: LastBatch, grant: Grant) -> Json:
-        limit = {} if grant.rows_max is None else {"rows_max": grant.rows_max}
-        planned: Json = self._coordinator.initialize_transaction(txid, last.metadata, **limit)
-        return planned
-
-    def _granted(self, txid: int, last: LastBatch, partitions: int) -> Grant | Held:
-        if not self._paced or self._times is None:
-            return Grant(None)
-        unread = self._unread(last)
-        now_s, wall_s = self._times.now(), self._times.wall_clock()
-        count = partitions if type(partitions) is int else 0  # the task refuses another type
-        asked = Asked(txid, last.txid, unread, count, last.pending, now_s, wall_s)
-        with self._pace_lock:
-            return self._pace.ask(asked)
-
-    def _unread(self, last: LastBatch) -> dict[str, int] | None:
-        # A coordinator of a user need not be derived from ours, and then may lack the method.
-        unread = self._plain(getattr(self._coordinator, "unread", lambda _: None)(last))
-        counts = unread.values() if isinstance(unread, dict) else [None]
-        if unread is not None and any(type(each) is not int or each < 0 for each in counts):
-            raise EmitError(
-                f"unread of spout {self.spout_id!r} did not tell numbers; got {shown(unread)}; "
-                "expected a mapping with a whole number of at least 0 for each partition, or None"
-            )
-        return None if unread is None else unread
-
-    def _check_paced(self, config: Config) -> None:
-        """Refuse a pace that the spout cannot keep.
+    def _answer(self, part: SpoutPlanner, action: PlanBatch, pending: int) -> SpoutPlan | NotReady:
+        """Return what a spout plans. One that is out of reach may have some records, so it holds.
 
         Raises:
-            ConfigError: It cannot; leave the setting out, or repair the spout.
+            InfrastructureError: The only spout is out of reach.
         """
-        setting = config.pace.limiting
-        if setting is not None:
-            method = "emit_partition_batch" if self._opaque else "emit_partition_batch_new"
-            owner = self._coordinator if self._generic else self._opened_emitter()
-            method = "initialize_transaction" if self._generic else method
-            if not takes_rows_max(getattr(owner, method)):
-                part = "coordinator" if self._generic else "emitter"
-                raise ConfigError(
-                    f"the batches of spout {self.spout_id!r} cannot be limited; got {setting} and "
-                    f"{part} {type(owner).__qualname__}, whose {method} does not take the limit; "
-                    "expected the keyword argument rows_max=None; give it to the spout, or leave "
-                    f"{setting} out",
-                    setting=setting,
-                )
-        if config.min_batch_rows is not None:
-            kind = type(self._coordinator)
-            told = getattr(kind, "unread", None)
-            if told in (None, TransactionalCoordinator.unread, PartitionedCoordinator.unread):
-                raise ConfigError(
-                    f"spout {self.spout_id!r} cannot tell how many rows are unread; got "
-                    f"min_batch_rows and coordinator {kind.__qualname__} without a method unread; "
-                    "expected unread(self, last); give it to the spout, or leave min_batch_rows "
-                    "and max_batch_delay_s out",
-                    setting="min_batch_rows",
-                )
-
-    def _metadata(self, batch: BatchMetadata | None) -> Json:
-        if batch is None:
-            return None
-        return batch.planned if self._generic else (batch.cut or {})
-
-    def _plain(self, metadata: Json) -> Any:
+        if len(self.parts) == 1:
+            return part.plan(action, pending)
+        spout, txid, outage = part.spout_id, action.attempt.txid, self._outages.get(part.spout_id)
+        now_s = 0.0 if self._times is None else self._times.now()
+        if outage is not None and now_s < outage.until_s:
+            return NotReady(action.attempt, held=True)
         try:
-            return json_copy(metadata)
-        except ValueError as error:
-            raise EmitError(
-                f"the metadata of spout {self.spout_id!r} is not JSON; got {shown(metadata)} "
-                f"({error}); expected numbers, strings, lists and objects with string keys"
-            ) from error
+            answer = part.plan(action, pending)
+        except InfrastructureError as error:
+            failures = 1 if outage is None else outage.failures + 1
+            until_s = now_s + self._config.pause_s(failures)
+            self._outages[spout] = _Outage(failures, until_s)
+            if outage is None:
+                text = (
+                    "topology %r: spout %r is out of reach, and absent from txid %d on until it "
+                    "is back, while the others go on; got %s; look at its source"
+                )
+                arguments = self._topology_id, spout, txid, one_line(error)
+                _logger.warning(text, *arguments, extra=self._facts(spout, txid))
+            return NotReady(action.attempt, held=True)
+        if outage is not None:
+            del self._outages[spout]
+            text = "topology %r: spout %r is back at txid %d, after %d asks in vain"
+            asked = self._topology_id, spout, txid, outage.failures
+            _logger.info(text, *asked, extra=self._facts(spout, txid))
+        return answer
 
-    def _opened_emitter(self) -> Any:
-        if self._emitter is None:
-            emitter = self._make_emitter()
-            if (commit := getattr(emitter, "commit", None)) is not None:
-                check_commit(commit, type(emitter).__qualname__, 2)
-            self._emitter = emitter
-        return self._emitter
+    def _told(self, what: str, tell: Callable[[SpoutPlanner], Mapping[str, V]]) -> Mapping[str, V]:
+        """Return what all spouts tell that are in reach; one that cannot does not hide others."""
+        if len(self.parts) == 1:
+            return tell(self.parts[0])
+        told: dict[str, V] = {}
+        for part in self.parts:
+            if part.spout_id in self._outages:
+                continue
+            try:
+                own = tell(part)
+            except Exception:
+                text = "topology %r: spout %r could not tell its %s"
+                facts = self._facts(part.spout_id)
+                arguments = self._topology_id, part.spout_id, what
+                _logger.warning(text, *arguments, exc_info=True, extra=facts)
+                continue
+            told.update({f"{part.spout_id}/{name}": value for name, value in own.items()})
+        return told
+
+    def _facts(self, spout: str, txid: int | None = None) -> Mapping[str, object]:
+        return {"topology": self._topology_id, "component": spout, "txid": txid}
+
+
+@dataclass(frozen=True, slots=True)
+class _Outage:
+    """A spout that is out of reach: how often it was asked in vain, and when it is asked again."""
+
+    failures: int
+    until_s: float
+
+
+def _check_pace(graph: Graph, config: Config) -> None:
+    given = [name for name, value in asdict(config.pace).items() if value is not None]
+    if given and len(graph.spouts) > 1:
+        spouts = ", ".join(repr(spout.id) for spout in graph.spouts)
+        raise ConfigError(
+            f"a topology with several spouts cannot be paced; got {' and '.join(given)} and the "
+            f"spouts {spouts}; expected one spout, since a limit is of one spout's rows; limit the "
+            "batches in the spouts themselves, or run each source in a topology of its own",
+            setting=given[0],
+        )

@@ -150,7 +150,7 @@ class Frames:
     def _step(self, step: FrameStep) -> DataFrame:
         prototype: Any = step.prototype.copy()
         if not step.sources:
-            metadata = json.loads(json.dumps(self._metadata.planned))
+            metadata = json.loads(json.dumps(self._metadata.of(step.id).planned))
             return _declared(step, prototype.read(self._session, self._attempt, metadata))
         program = self._program
         context = FrameContext(program.topology_id, step.id)

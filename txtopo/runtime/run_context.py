@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from txtopo.runtime.carrier import Carrier
     from txtopo.runtime.plan_clock import PlanClock
     from txtopo.runtime.scheduler import Scheduler
-    from txtopo.runtime.spouts_planner import SpoutsPlanner
+    from txtopo.runtime.spout_planner import SpoutPlanner
     from txtopo.stages.program import Program
     from txtopo.topology.graph import Graph
     from txtopo.transactional_state.store import TransactionalState
@@ -57,7 +57,7 @@ class RunContext:
     config: Config
     carrier: Carrier
     transactional_state: TransactionalState
-    planner: BatchPlanner | SpoutsPlanner
+    planner: BatchPlanner
     plan_clock: PlanClock
     scheduler: Scheduler
     prepared: list[dict[StateName, StateBackend]] = field(default_factory=list)
@@ -71,10 +71,10 @@ class RunContext:
 
 
 class CommittingSpout(Protocol):
-    """What a commit uses of a ``BatchPlanner`` or a ``SpoutsPlanner``."""
+    """What a commit uses of a ``BatchPlanner``."""
 
     @property
-    def parts(self) -> Sequence[BatchPlanner]:
+    def parts(self) -> Sequence[SpoutPlanner]:
         """The planner of each spout, whose emitter may take part in the commit phase."""
         ...
 
@@ -163,7 +163,7 @@ def close_parts(topology: str, steps: Iterable[Callable[[], None]]) -> None:
             _logger.warning(_NOT_CLOSED, topology, "a part of it", exc_info=True, extra=facts)
 
 
-def close_spout(graph: Graph, planner: BatchPlanner | SpoutsPlanner) -> None:
+def close_spout(graph: Graph, planner: BatchPlanner) -> None:
     """Close the user's parts of the spout, and log errors."""
     try:
         planner.close()

@@ -11,6 +11,7 @@ from txtopo.clock import wall_clock
 from txtopo.config import ChangeKind, Config, Kind
 from txtopo.errors import ConfigError, SchemaDrift, TopologyChanged, TopologyError
 from txtopo.fingerprint import StateName
+from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.carrier_choice import useful_slots, with_carrier
 from txtopo.runtime.driver import TopologyDriver
@@ -37,7 +38,6 @@ from txtopo.runtime.session import (
     mark_own,
     open_session,
 )
-from txtopo.runtime.spouts_planner import planner_of
 from txtopo.runtime.succession import StartableDriver
 from txtopo.runtime.watching import watcher_of
 from txtopo.runtime.workers import check_workers
@@ -203,7 +203,7 @@ def _open_parts(
         connecting = scheduler.beside(partial(_connected_states, graph, scheduler))
         undo.append(partial(_close_connected, graph, connecting))
         plan_clock = PlanClock(scheduler, graph.id)
-        planner = planner_of(graph, config, plan_clock)
+        planner = BatchPlanner(graph, config, plan_clock)
         undo += [partial(close_spout, graph, planner), carrier.close]
         carrier.start(program)
         context = RunContext(

@@ -38,7 +38,7 @@ from txtopo.errors import (
     TopologyError,
 )
 from txtopo.fingerprint import StateName
-from txtopo.metadata import BatchMetadata
+from txtopo.metadata import BatchMetadata, SpoutShare
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
@@ -72,7 +72,7 @@ from txtopo.topology.graph import Graph
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from txtopo.runtime.batch_planner import BatchPlanner
+    from txtopo.runtime.spout_planner import SpoutPlanner
 
 
 class ForeachBatch:
@@ -181,7 +181,7 @@ class ForeachBatch:
 class NoPlanner:
     """A planner that does nothing: Spark plans the batches of a stream spout and tracks them."""
 
-    parts: Sequence[BatchPlanner] = ()
+    parts: Sequence[SpoutPlanner] = ()
     """Nobody: no emitter of a stream spout takes part in a commit."""
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
@@ -289,7 +289,8 @@ class StreamRun:
         self._calls = {txid: attempt.attempt + 1}
         context = self._context
         tag = f"txtopo:{self._graph.id}:{self._epoch}:{txid}-{txid}:{attempt.attempt}"
-        run = Run(tag, (attempt,), (BatchMetadata(),), None)
+        metadata = BatchMetadata({self._graph.spout.id: SpoutShare()})
+        run = Run(tag, (attempt,), (metadata,), None)
         started_s = context.scheduler.now()
         self._tell(ProcessingStarted((attempt,), tag))
         output = context.carrier.process_frame(run, self._columns(frame))

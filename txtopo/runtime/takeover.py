@@ -74,13 +74,12 @@ from txtopo.state.ledger import (
 )
 from txtopo.state.registry import redacted_url
 from txtopo.topology.changes import added_states, refused_change
-from txtopo.topology.component import Component, Role, lacks_end
+from txtopo.topology.component import Component, Role, cutting, lacks_end
 from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.commands import KILLED, Desired, desired_of, killed_error
 from txtopo.transactional_state.nodes import (
     DESIRED,
     EPOCH,
-    fitted,
     metadata_from_json,
 )
 
@@ -349,7 +348,7 @@ def _coordinator(
     stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
     added = [".".join(name) for name in backends if name in journal.added]
     found = compared(ledgers, current, stored, _urls(context), added)
-    _check_ends(context, journal, contents, found)
+    _check_ends(context, contents, found)
     adopted = None
     if found.adopted is not None:
         adopted = (current, found.adopted)
@@ -360,16 +359,10 @@ def _coordinator(
     if one_by_one is not None and found.pinned is not None and found.pinned > current:
         raise _no_groups(current, found.pinned, one_by_one)
     metadata = {
-        txid: fitted(
-            txid,
-            replace(
-                metadata_from_json(txid, batch.metadata),
-                content=batch.content if context.config.check_replays else None,
-            ),
-            context.program.spouts,
-            journal.began_with,
-            replayed=txid >= current,
-        )
+        txid: replace(
+            metadata_from_json(txid, batch.metadata),
+            content=batch.content if context.config.check_replays else None,
+        ).read_for(context.program.spouts)
         for txid, batch in contents.batches.items()
         if txid >= current - 1
     }
@@ -384,18 +377,10 @@ def _coordinator(
     return coordinator, adopted
 
 
-def _check_ends(
-    context: RunContext, journal: Journal, contents: JournalContents, found: Compared
-) -> None:
+def _check_ends(context: RunContext, contents: JournalContents, found: Compared) -> None:
     current, last = contents.current, found.adopted or found.pinned or 0
     metadata = {
-        txid: fitted(
-            txid,
-            metadata_from_json(txid, contents.batches[txid].metadata),
-            context.program.spouts,
-            journal.began_with,
-            replayed=True,
-        )
+        txid: metadata_from_json(txid, contents.batches[txid].metadata)
         for txid in range(current, last + 1)
     }
     check_ends(context.graph.spouts, metadata, current, found)
@@ -462,7 +447,7 @@ def settings_of(context: RunContext, *, groups: bool = True) -> CoordinatorSetti
         attempts_max=config.attempts_max,
         keep_processed=config.keep_processed,
         repeatable=len(repeatable) == len(spouts),
-        chained=not all(each.role.plans_batches for each in spouts),
+        cutting_spouts=cutting(spouts),
         group_txids_max=config.group_txids_max if groups else 1,
-        repeatable_spouts=frozenset(repeatable if len(spouts) > 1 else ()),
+        repeatable_spouts=frozenset(repeatable),
     )

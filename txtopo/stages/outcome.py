@@ -18,7 +18,7 @@ from typing import Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
-from txtopo.metadata import BatchMetadata, Json, part_of
+from txtopo.metadata import BatchMetadata, Json
 from txtopo.stages.envelopes import (
     Control,
     Envelope,
@@ -231,16 +231,13 @@ def _first_failure(run: Run, failures: list[TaskFailure]) -> FailedBatch | None:
 
 def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadata]:
     """Return the metadata of each attempt, with the positions where its emitters ended."""
-    cutting = [id for id in program.spouts if not program.components[id].role.plans_batches]
-    if not cutting:
-        return list(run.metadata)
-    found = list(run.metadata)
-    cuts: list[dict[str, Json]] = [{} for _ in found]
-    for spout in cutting:
-        prefix = _prefix(program, spout)
-        for cut, ends in zip(cuts, _ends(program, spout, run, control), strict=True):
-            cut.update({prefix + partition: end for partition, end in ends.items()})
-    return [replace(each, cut=cut, kept=None) for each, cut in zip(found, cuts, strict=True)]
+    shares = [dict(each.spouts) for each in run.metadata]
+    for spout in program.spouts:
+        if program.components[spout].role.plans_batches:
+            continue
+        for share, cut in zip(shares, _ends(program, spout, run, control), strict=True):
+            share[spout] = replace(share[spout], cut=cut)
+    return [replace(each, spouts=own) for each, own in zip(run.metadata, shares, strict=True)]
 
 
 def _ends(program: Program, spout: str, run: Run, control: Control) -> Iterator[dict[str, Json]]:
@@ -256,18 +253,10 @@ def _ends(program: Program, spout: str, run: Run, control: Control) -> Iterator[
         yield cut
 
 
-def _content(program: Program, control: Control, txid: int) -> dict[str, Json]:
-    return {
-        prefix + part: each
-        for spout in program.spouts
-        for prefix in (_prefix(program, spout),)
-        for part, each in _in_order(control.contents.get((txid, spout), {})).items()
-    }
-
-
-def _prefix(program: Program, spout: str) -> str:
-    """Return how the keys of a spout's partitions or tasks begin in the metadata of a batch."""
-    return "" if program.only_spout else part_of(spout, "")
+def _content(program: Program, control: Control, txid: int) -> dict[str, dict[str, Json]]:
+    """Return the content of a batch, by spout and then by partition or task."""
+    found = {spout: control.contents.get((txid, spout)) for spout in program.spouts}
+    return {spout: _in_order(parts) for spout, parts in found.items() if parts}
 
 
 def _in_order(parts: Mapping[int, Json]) -> dict[str, Json]:

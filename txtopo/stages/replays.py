@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from txtopo.errors import NonRepeatableBatch
-from txtopo.metadata import Json, of_spout
+from txtopo.metadata import Json
 from txtopo.topology.component import Role
 
 if TYPE_CHECKING:
@@ -107,15 +107,15 @@ class Digest:
 def check_replay(
     program: Program,
     attempt: TransactionAttempt,
-    known: Mapping[str, Json] | None,
-    brought: Mapping[str, Json],
+    known: Mapping[str, Mapping[str, Json]] | None,
+    brought: Mapping[str, Mapping[str, Json]],
 ) -> None:
     """Compare the content of an attempt with the stored content of its txid.
 
     Args:
         program: The topology.
         attempt: The attempt.
-        known: The stored content; None if there is none.
+        known: The stored content, by spout and part; None if there is none.
         brought: The content of the attempt.
 
     Raises:
@@ -124,9 +124,7 @@ def check_replay(
     if known is None:
         return
     for id in program.spouts:
-        one = program.only_spout is not None
-        parts = (known, brought) if one else (of_spout(id, known), of_spout(id, brought))
-        _check_spout(program, id, attempt, *parts)
+        _check_spout(program, id, attempt, known.get(id, {}), brought.get(id, {}))
 
 
 def _check_spout(

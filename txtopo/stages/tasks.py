@@ -26,7 +26,7 @@ from txtopo.config import Config
 from txtopo.context import Facts, TaskContext
 from txtopo.emitted_values import BATCH_TUPLES_MAX
 from txtopo.errors import EmitError, RecordFailed, StateUsageError, TxtopoError
-from txtopo.metadata import BatchMetadata, Json, json_copy, shown
+from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
 from txtopo.pacing import rows_max_of
 from txtopo.spouts.spout import (
     OpaquePartitionedTransactionalEmitter,
@@ -86,8 +86,7 @@ class SpoutTask:
         """
         if not metadata.takes_part(self._component.id):
             return
-        metadata = metadata.of(self._component.id)
-        self._facts = metadata.facts
+        share, self._facts = metadata.of(self._component.id), metadata.facts
         component, emission = self._component, self._emission(attempt)
         if self._emitter is None and component.role is not Role.STREAM_SPOUT:
             self._emitter = self._open()
@@ -97,13 +96,13 @@ class SpoutTask:
                 yield
         elif component.role is Role.TRANSACTIONAL_SPOUT:
             emitter = cast("TransactionalEmitter", self._emitter)
-            emitter.emit_batch(attempt, json_copy(metadata.planned), emission.collector)
+            emitter.emit_batch(attempt, json_copy(share.planned), emission.collector)
             emission.end_part(self._task, emission.emitted())
             yield
-        elif component.role is Role.PARTITIONED_SPOUT and metadata.cut is not None:
-            yield from self._again(attempt, metadata, emission)
+        elif component.role is Role.PARTITIONED_SPOUT and share.cut is not None:
+            yield from self._again(attempt, share, emission)
         else:
-            yield from self._anew(attempt, metadata, emission)
+            yield from self._anew(attempt, share, rows_max_of(metadata.pace), emission)
         emission.collector.close()
 
     def close(self) -> None:
@@ -123,8 +122,8 @@ class SpoutTask:
     def _emission(self, attempt: TransactionAttempt) -> Emission:
         return Emission(self._channel, self._component, txid=attempt.txid, task=self._task)
 
-    def _partitions(self, metadata: BatchMetadata) -> range:
-        number = metadata.planned
+    def _partitions(self, share: SpoutShare) -> range:
+        number = share.planned
         if type(number) is not int or number < 0:
             raise EmitError(
                 f"spout {self._component.id!r} planned {number!r} partitions; expected a whole "
@@ -135,13 +134,13 @@ class SpoutTask:
     def _again(
         self,
         attempt: TransactionAttempt,
-        metadata: BatchMetadata,
+        share: SpoutShare,
         emission: Emission,
     ) -> Iterator[None]:
         """Emit a batch again whose cut is known. Partitions that were not in it emit nothing."""
         emitter = cast("PartitionedTransactionalEmitter", self._emitter)
-        cut = metadata.cut or {}
-        for partition in self._partitions(metadata):
+        cut = share.cut or {}
+        for partition in self._partitions(share):
             if str(partition) in cut:
                 self._last[partition] = cut[str(partition)]
                 known = json_copy(self._last[partition])
@@ -150,12 +149,16 @@ class SpoutTask:
                 yield
 
     def _anew(
-        self, attempt: TransactionAttempt, metadata: BatchMetadata, emission: Emission
+        self,
+        attempt: TransactionAttempt,
+        share: SpoutShare,
+        rows_max: int | list[int] | None,
+        emission: Emission,
     ) -> Iterator[None]:
         opaque = self._component.role is Role.OPAQUE_SPOUT
-        limits, limit = self._limits(metadata), {}
+        limits, limit = self._limits(rows_max), {}
         emitted = emission.emitted()
-        for partition in self._partitions(metadata):
+        for partition in self._partitions(share):
             last = json_copy(self._last.get(partition))
             before = emitted
             if limits is not None:
@@ -176,13 +179,12 @@ class SpoutTask:
             emission.end_part(partition, emitted)
             yield
 
-    def _limits(self, metadata: BatchMetadata) -> list[int] | None:
+    def _limits(self, limits: int | list[int] | None) -> list[int] | None:
         """Return the limits of the partitions, which an emitter gets as ``rows_max``, or None.
 
         Raises:
             EmitError: The batch was planned with limits, which the emitter does not take.
         """
-        limits = rows_max_of(metadata.pace)
         if not isinstance(limits, list):
             return None
         if self._takes_limit is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -85,13 +85,16 @@ def lacks_end(spouts: Sequence[Component], metadata: BatchMetadata, *, adopted: 
         metadata: The stored metadata.
         adopted: Whether the batch is taken over as it is, and not done again.
     """
-    for spout in spouts:
-        decides = not spout.role.plans_batches and metadata.takes_part(spout.id)
-        kept = adopted or spout.role is not Role.OPAQUE_SPOUT
-        cut = metadata.cut if adopted else metadata.of(spout.id).cut
-        if decides and kept and cut is None:
-            return True
-    return False
+    needed = cutting(spouts)
+    if not adopted:
+        opaque = {each.id for each in spouts if each.role is Role.OPAQUE_SPOUT}
+        needed = frozenset(filter(metadata.takes_part, needed - opaque))
+    return not metadata.is_cut(needed)
+
+
+def cutting(spouts: Iterable[Component]) -> frozenset[str]:
+    """Return the ids of the spouts whose emitters decide where a batch ends."""
+    return frozenset(each.id for each in spouts if not each.role.plans_batches)
 
 
 class Role(Enum):

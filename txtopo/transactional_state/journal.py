@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import BatchMetadataTooLarge, FencedError, OperationUnfinished, TopologyChanged
+from txtopo.errors import BatchMetadataTooLarge, FencedError, OperationUnfinished
 from txtopo.fingerprint import (
     Fingerprint,
     StateName,
@@ -41,7 +41,6 @@ from txtopo.transactional_state.nodes import (
     attempt_to_json,
     batch_of,
     batch_path,
-    began_with,
     claimed_terms,
     corrupt,
     current_of,
@@ -49,8 +48,6 @@ from txtopo.transactional_state.nodes import (
     ensemble_of,
     epoch_of,
     fingerprint_in,
-    metadata_from_json,
-    only_spout_of,
     operation_of,
     packet_bytes,
     terms_of,
@@ -82,7 +79,6 @@ class Journal:
 
     Attributes:
         ensemble: Token of the ensemble that the claimed epoch comes from.
-        began_with: The spout that metadata without ids is of, if the topology has had one spout.
         is_known: Whether the stored fingerprint is that of the topology that has claimed.
         current: ``current``, as it was read last or as it was advanced to; known once the journal
             is loaded, or if states were added.
@@ -95,7 +91,6 @@ class Journal:
         self._history_txids = history_txids
         self._claim: _Claim | None = None
         self.ensemble = ""
-        self.began_with: str | None = None
         self.is_known = False
         self.added: tuple[StateName, ...] = ()
         self.current = 1
@@ -157,11 +152,8 @@ class Journal:
             if claiming.change is None:
                 raise another_topology(differences(known, fingerprint))
             noted = _noted(current, fingerprint, claiming.change(known))
-            only = only_spout_of(fingerprint.to_json())
-            self._check_spout(began_with(node), only, current_of(current))
-        self.began_with = began_with(node)
-        kept = known if fingerprint is None else fingerprint
-        value |= _topology(None if kept is None else kept.to_json(), self.began_with)
+        if (topology := known if fingerprint is None else fingerprint) is not None:
+            value["topology"] = topology.to_json()
         claim: list[Step] = [CompareAndSet(EPOCH, value, node.version if node else None)]
         # A coordinator of a lost node may still hold its version; a new node must be past it.
         rewrites = min(above, REWRITES_MAX) if node is None else 0
@@ -181,25 +173,6 @@ class Journal:
         if noted or added_of(current):
             self._look_at_current()
         return epoch
-
-    def _check_spout(self, before: str | None, only: str | None, current: int) -> None:
-        """Check that metadata without ids is of the only spout that is left.
-
-        From now on such metadata is taken for that spout's.
-        """
-        if before is None or only in (None, before):
-            return
-        for name in self._state.children(BATCHES):
-            path = f"{BATCHES}/{name}"
-            txid = txid_of(path)
-            if txid >= current - 1:
-                batch = batch_of(path, txid, self._state.get(path))
-                if metadata_from_json(txid, batch.metadata).spouts is None:
-                    raise TopologyChanged(
-                        f"txid {txid} was planned by spout {before!r} alone, so spout {only!r} "
-                        "would go on from its position; nothing was written; start it with both "
-                        f"until a batch is committed, and without {before!r} then"
-                    )
 
     def check_unchanged(self, fingerprint: Fingerprint) -> None:
         """Check that a topology is the one that has run, if one has.
@@ -429,7 +402,7 @@ def put_batch(batch: StoredBatch) -> Put:
         "metadata": batch.metadata,
     }
     if batch.content is not None:
-        value["content"] = batch.content
+        value["content"] = {**batch.content}
     return Put(batch_path(attempt.txid), value)
 
 
@@ -443,14 +416,6 @@ def unfinished(operation: dict[str, Json]) -> OperationUnfinished:
         verb=verb,
         arguments=arguments,
     )
-
-
-def _topology(kept: Json, spout: str | None) -> dict[str, Json]:
-    """Return what ``/epoch`` says of the topology: nothing of its spout if it has one."""
-    value: dict[str, Json] = {} if kept is None else {"topology": kept}
-    if spout is not None and only_spout_of(kept) is None:
-        value["spout"] = spout
-    return value
 
 
 def _noted(node: Node | None, fingerprint: Fingerprint, added: Sequence[StateName]) -> list[Step]:

@@ -6,9 +6,7 @@
     ensemble this is. The term id is random, drawn with the epoch. Those of the :data:`TERMS_MAX`
     epochs before are kept, so that a ledger with the epoch of another history is recognised. The
     token is random, drawn once, and every ledger names it. The version of this node is the fence:
-    every other write is checked against it, so a deposed coordinator writes nothing. A topology of
-    several spouts that began with one also has ``"spout"``: the id of the one that metadata without
-    ids is of.
+    every other write is checked against it, so a deposed coordinator writes nothing.
 ``/current``
     ``{"current": txid}``: the lowest txid that is not committed. It is written together with the
     first epoch, so a missing node is damage and never means "nothing committed yet". While an
@@ -21,9 +19,11 @@
 ``/batches/<txid as 20 digits>``
     ``{"attempt": [epoch, attempt, term], "metadata": …}``: how to emit the batch of the txid again,
     and the attempt that the metadata belongs to. After processing it may also have
-    ``"content": {part: …}``, with which replays are compared. The metadata of one spout is
-    ``{"planned": …, "cut": …}``; that of several is ``{"spouts": {id: plan}, "cut": …}``, perhaps
-    with ``"kept"`` (:mod:`txtopo.metadata`). Either may have
+    ``"content": {spout: {part: …}}``, with which replays are compared. The metadata
+    (:mod:`txtopo.metadata`) is ``{"spouts": {id: share}}``. The share of a spout is
+    ``{"planned": …, "cut": {partition: …}}``, or ``"absent"`` with its newest plan in place of
+    ``"planned"``; it has no ``"cut"`` while that is unknown, and of a spout that plans whole
+    batches. The metadata may also have ``"pace": {"rows_max": …, …}``, and
     ``"facts": {"time": ms, "latest": ms, "tables": {id: version}}``; ``latest`` is there if the
     clock was in doubt.
 ``/quarantine/<txid as 20 digits>``
@@ -49,9 +49,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeGuard
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
@@ -60,10 +60,9 @@ from txtopo.errors import (
     CorruptNodeError,
     EmitError,
     SchemaVersionError,
-    TopologyChanged,
 )
 from txtopo.fingerprint import Fingerprint, StateName
-from txtopo.metadata import BatchMetadata, absent, json_text, of_spout, part_of, shown
+from txtopo.metadata import BatchMetadata, SpoutShare, json_text, shown
 from txtopo.pacing import rows_max_of
 from txtopo.transactional_state.store import CompareAndSet, Json, Node, Put, Step
 
@@ -96,13 +95,13 @@ class StoredBatch:
 
     Attributes:
         attempt: The attempt that the metadata belongs to.
-        metadata: What the spout needs to emit it.
-        content: Count and digest of its tuples, by part; None if not known.
+        metadata: What the spouts need to emit it.
+        content: Count and digest of its tuples, by spout and part; None if not known.
     """
 
     attempt: TransactionAttempt
     metadata: Json
-    content: dict[str, Json] | None = None
+    content: dict[str, dict[str, Json]] | None = None
 
 
 def batch_path(txid: int, parent: str = BATCHES) -> str:
@@ -243,10 +242,16 @@ def batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
     match node.value if node else None:
         case {"attempt": [int(epoch), int(number), str(term)], "metadata": metadata, **rest}:
             content = rest.get("content")
-            if content is None or isinstance(content, dict):
+            if _is_content(content):
                 attempt = TransactionAttempt(txid, number, epoch, term=term)
                 return StoredBatch(attempt, metadata, content)
     raise corrupt(path, node and node.value)
+
+
+def _is_content(content: object) -> TypeGuard[dict[str, dict[str, Json]] | None]:
+    if not isinstance(content, dict):
+        return content is None
+    return all(isinstance(parts, dict) for parts in content.values())
 
 
 def attempt_to_json(attempt: TransactionAttempt) -> Json:
@@ -256,11 +261,18 @@ def attempt_to_json(attempt: TransactionAttempt) -> Json:
 
 def metadata_to_json(metadata: BatchMetadata) -> Json:
     """Return the value under ``"metadata"`` in the node of a batch."""
-    value: dict[str, Json] = {"planned": metadata.planned, "cut": metadata.cut}
-    if metadata.spouts is not None:
-        value = {"spouts": {**metadata.spouts}, "cut": metadata.cut}
-    more = {"pace": metadata.pace, "kept": metadata.kept, "facts": metadata.facts}
-    return value | {name: each for name, each in more.items() if each is not None}
+    spouts: dict[str, Json] = {}
+    for spout, share in metadata.spouts.items():
+        own: dict[str, Json] = {"absent" if share.absent else "planned": share.planned}
+        if share.cut is not None:
+            own["cut"] = share.cut
+        spouts[spout] = own
+    value: dict[str, Json] = {"spouts": spouts}
+    if metadata.pace is not None:
+        value["pace"] = metadata.pace
+    if metadata.facts is not None:
+        value["facts"] = metadata.facts
+    return value
 
 
 def metadata_from_json(txid: int, value: Json) -> BatchMetadata:
@@ -269,134 +281,47 @@ def metadata_from_json(txid: int, value: Json) -> BatchMetadata:
     Raises:
         CorruptNodeError: The value has another form. It is never taken as empty.
     """
-    if isinstance(value, dict) and isinstance(facts := value.get("facts"), dict):
-        others = {name: each for name, each in value.items() if name != "facts"}
-        if _are_facts(facts):
-            return replace(metadata_from_json(txid, others), facts=facts)
     match value:
-        case {"planned": planned, "cut": dict() | None as cut, **rest} if not rest:
-            return BatchMetadata(planned, cut)
-        case {"planned": planned, "cut": dict() | None as cut, "pace": dict() as pace, **rest} if (
-            not rest and rows_max_of(pace) is not None
-        ):
-            return BatchMetadata(planned, cut, pace=pace)
-        case {"spouts": dict() as spouts, "cut": dict() | None as cut, **rest} if (
-            all(isinstance(p, dict) and {*p} in _PLANS for p in spouts.values())
-            and {*rest} <= {"kept"}
-            and isinstance(kept := rest.get("kept"), dict | None)
-        ):
-            return BatchMetadata(None, cut, spouts=spouts, kept=kept)
+        case {"spouts": dict() as spouts, **rest} if {*rest} <= {
+            "pace",
+            "facts",
+        } and None not in rest.values():
+            pace, facts = rest.get("pace"), rest.get("facts")
+            shares = {id: share for id, each in spouts.items() if (share := _share_of(each))}
+            if len(shares) == len(spouts) and _is_pace(pace) and _are_facts(facts):
+                return BatchMetadata(shares, pace=pace, facts=facts)
     raise CorruptNodeError(
         f"the stored metadata of txid {txid} cannot be read; got {value!r:.200}; expected an "
-        "object with 'planned' and 'cut', and perhaps 'pace', or with 'spouts' and 'cut', and "
-        "perhaps 'facts'; put it back with txtopo.operations.repair_node",
+        "object with 'spouts', which has 'planned' or 'absent' for each spout, and perhaps 'cut', "
+        "and perhaps with 'pace' and 'facts'; put it back with txtopo.operations.repair_node",
         txid=txid,
     )
 
 
-def _are_facts(facts: Mapping[str, Json]) -> bool:
+def _share_of(value: object) -> SpoutShare | None:
+    """Return the share of a spout in stored metadata; None if it cannot be read."""
+    if not isinstance(value, dict):
+        return None
+    names, cut = {*value} - {"cut"}, value.get("cut")
+    if names not in ({"planned"}, {"absent"}) or not isinstance(cut, dict | None):
+        return None
+    (name,) = names
+    return SpoutShare(value[name], cut, absent=name == "absent")
+
+
+def _is_pace(pace: object) -> TypeGuard[dict[str, Json] | None]:
+    return pace is None or rows_max_of(pace) is not None
+
+
+def _are_facts(facts: object) -> TypeGuard[dict[str, Json] | None]:
     match facts:
+        case None:
+            return True
         case {"time": int(time_ms), **rest} if not isinstance(time_ms, bool) and time_ms >= 0:
             latest_ms = rest.pop("latest", time_ms)
             known = {*rest} <= {"tables"} and isinstance(rest.get("tables", {}), dict)
             return known and type(latest_ms) is int and latest_ms >= time_ms
     return False
-
-
-_PLANS: tuple[set[str], ...] = ({"planned"}, {"absent"})
-
-
-def only_spout_of(fingerprint: Json) -> str | None:
-    """Return the id of the only spout of a topology, by its fingerprint; None if it has several."""
-    stored: Any = fingerprint
-    components = {} if stored is None else stored["components"]
-    spouts = [id for id, each in components.items() if not each["inputs"]]
-    return spouts[0] if len(spouts) == 1 else None
-
-
-def began_with(epoch: Node | None) -> str | None:
-    """Return the spout that metadata without ids is of, by the node ``/epoch``; None if unknown."""
-    value = epoch.value if epoch is not None and isinstance(epoch.value, dict) else {}
-    kept = value.get("spout")
-    return only_spout_of(value.get("topology")) or (kept if isinstance(kept, str) else None)
-
-
-def fitted(
-    txid: int,
-    metadata: BatchMetadata,
-    spouts: Sequence[str],
-    before: str | None,
-    *,
-    replayed: bool = False,
-) -> BatchMetadata:
-    """Return stored metadata as a topology with these spouts reads it, after a change of spouts.
-
-    A spout that the metadata does not know is absent from its batch, and begins at None. What it
-    has of a spout that the topology does not have is left out.
-
-    Args:
-        txid: The txid of the batch, for errors.
-        metadata: The stored metadata.
-        spouts: Ids of the spouts of the topology.
-        before: Id of the spout that metadata without ids is of.
-        replayed: Whether the batch is not committed yet.
-
-    Raises:
-        CorruptNodeError: It is not known which spout the metadata is of.
-        TopologyChanged: The only spout that is left is absent from a batch that is to be replayed.
-    """
-    if metadata.spouts is None and len(spouts) == 1 and before in (None, spouts[0]):
-        return metadata
-    if metadata.spouts is None and before is None:
-        raise CorruptNodeError(
-            f"the metadata of txid {txid} does not say which spout it is of; got "
-            f"{metadata_to_json(metadata)!r:.200}; expected metadata of "
-            f"{', '.join(map(repr, spouts))}; put it back with txtopo.operations.repair_node",
-            txid=txid,
-        )
-    if before is not None and metadata.spouts is None:
-        metadata = _of_one(before, metadata)
-    known = metadata.spouts or {}
-    if metadata.cut is None and not replayed and {*spouts} - {*known}:
-        # Its spouts had no cut, and a new one may have: at the beginning.
-        metadata = replace(metadata, cut={})
-    if len(spouts) == 1:
-        if replayed and not metadata.takes_part(spouts[0]):
-            raise _left_alone(txid, spouts[0], known)
-        return metadata.of(spouts[0])
-    cut, content, kept = (
-        None if each is None else _of_spouts(spouts, each)
-        for each in (metadata.cut, metadata.content, metadata.kept)
-    )
-    plans = {spout: known.get(spout, absent()) for spout in spouts}
-    return BatchMetadata(None, cut, content, spouts=plans, kept=kept, facts=metadata.facts)
-
-
-def _of_spouts(spouts: Sequence[str], parts: Mapping[str, Json]) -> dict[str, Json]:
-    return {
-        part_of(spout, part): value
-        for spout in spouts
-        for part, value in of_spout(spout, parts).items()
-    }
-
-
-def _left_alone(txid: int, spout: str, known: Iterable[str]) -> TopologyChanged:
-    return TopologyChanged(
-        f"txid {txid} was planned by other spouts than {spout!r} and is not committed yet, so the "
-        f"topology cannot go on with that one alone; expected all of {', '.join(map(repr, known))};"
-        " start it with them until it is idle, and take spouts out then",
-        txid=txid,
-    )
-
-
-def _of_one(spout: str, metadata: BatchMetadata) -> BatchMetadata:
-    """Return metadata without ids as that of several spouts, of which it knows one."""
-    cut, content = (
-        None if each is None else {part_of(spout, part): v for part, v in each.items()}
-        for each in (metadata.cut, metadata.content)
-    )
-    plans: dict[str, dict[str, Json]] = {spout: {"planned": metadata.planned}}
-    return BatchMetadata(None, cut, content, spouts=plans, facts=metadata.facts)
 
 
 def check_metadata_size(txid: int, metadata: BatchMetadata) -> None:

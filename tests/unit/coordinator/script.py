@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.harness.metadata import CUTTING, of_one, with_cut
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import (
     Coordinator,
@@ -45,7 +46,7 @@ FATAL = Failure(FailureKind.FATAL, ValueError("bug"), "bolt")
 STORM = CoordinatorSettings(
     window_txids=4, run_txids_max=1, jobs_max=4, attempts_max=99, keep_processed=False
 )
-OPAQUE = replace(STORM, repeatable=False, chained=True, jobs_max=1, run_txids_max=1)
+OPAQUE = replace(STORM, repeatable=False, cutting_spouts=CUTTING, jobs_max=1, run_txids_max=1)
 
 
 def ends_of(attempts: tuple[TransactionAttempt, ...]) -> tuple[int, int]:
@@ -95,7 +96,7 @@ class Script:
         if transaction.phase is Phase.COMMITTING:
             group = [t for t in self.coordinator.transactions if t.phase is Phase.COMMITTING]
             return self.tell(Committed(tuple(each.attempt for each in group)))
-        metadata = replace(transaction.metadata, cut=cut)
+        metadata = with_cut(transaction.metadata, cut)
         return self.tell(Processed((transaction.attempt,), (metadata,)))
 
     def fail(self, txid: int, failure: Failure = COUNTED) -> list[str]:
@@ -152,7 +153,7 @@ class Script:
             case StartProcessing():
                 self.starts.append(action)
                 pairs = zip(action.attempts, action.metadata, strict=True)
-                return [" ".join(f"B{a.txid} {m.planned}" for a, m in pairs)]
+                return [" ".join(f"B{a.txid} {m.of('spout').planned}" for a, m in pairs)]
             case StartCommit(attempts):
                 return [f"C{'-'.join(str(txid) for txid in sorted({*ends_of(attempts)}))}"]
             case other:
@@ -160,4 +161,4 @@ class Script:
 
     def _answer(self, attempt: TransactionAttempt) -> Event:
         planned = self.answers.pop(0) if self.answers else self.s
-        return NotReady(attempt) if planned is None else Planned(attempt, planned)
+        return NotReady(attempt) if planned is None else Planned(attempt, of_one(planned))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.harness.metadata import of_one
 from tests.unit.coordinator.script import COUNTED, FATAL, INFRASTRUCTURE, STORM, Script
 from txtopo.coordinator.protocol import (
     Activated,
@@ -101,7 +102,7 @@ def test_a_bug_in_planning_ends_the_run_behind_the_last_planned_batch() -> None:
     asked = replace(script.attempt(4), txid=5)
 
     assert coordinator.handle(Failed(asked, FATAL)) == []
-    assert coordinator.handle(Planned(asked, 10)) == []
+    assert coordinator.handle(Planned(asked, of_one(10))) == []
     for txid in (2, 3):
         script.commit(txid)
     script.ack(4)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.harness.metadata import CUTTING, of_one
 from tests.unit.coordinator.script import COUNTED, INFRASTRUCTURE, OPAQUE, STORM, Script
 from txtopo.coordinator import Phase
 from txtopo.coordinator.protocol import (
@@ -22,7 +23,6 @@ from txtopo.coordinator.protocol import (
     StopRequested,
     StoreBatches,
 )
-from txtopo.metadata import BatchMetadata
 
 KEEPING = replace(STORM, keep_processed=True)
 
@@ -78,7 +78,7 @@ def test_processed_results_of_a_repeatable_spout_are_kept() -> None:
 
 
 def test_processed_results_of_an_opaque_spout_are_never_kept() -> None:
-    settings = replace(OPAQUE, keep_processed=True, chained=False, jobs_max=4)
+    settings = replace(OPAQUE, keep_processed=True, cutting_spouts=frozenset(), jobs_max=4)
     script = Script(settings, s=10)
     script.ack(2)
 
@@ -113,7 +113,7 @@ def test_a_repeatable_batch_is_durable_with_its_attempt_before_it_is_processed()
 
 def test_an_opaque_batch_is_durable_with_its_attempt_before_its_commit() -> None:
     """Also one whose emitters have nothing to say."""
-    script = Script(replace(OPAQUE, chained=False), s=10)
+    script = Script(replace(OPAQUE, cutting_spouts=frozenset()), s=10)
     assert script.stored == {}
 
     script.ack(1)
@@ -125,7 +125,7 @@ def test_an_opaque_batch_is_durable_with_its_attempt_before_its_commit() -> None
 @pytest.mark.rule("txtopo.coordinator.machine", "Order of durability", 2)
 def test_batches_are_stored_in_order_though_they_are_processed_in_any() -> None:
     """A gap would mix two plans after a restart."""
-    script = Script(replace(OPAQUE, chained=False, jobs_max=4), s=10)
+    script = Script(replace(OPAQUE, cutting_spouts=frozenset(), jobs_max=4), s=10)
 
     script.ack(2)
     assert sorted(script.stored) == []
@@ -279,9 +279,9 @@ def test_without_a_limit_a_batch_is_tried_again_for_ever() -> None:
 
 @pytest.mark.rule("txtopo.coordinator.machine", "Order of durability", 2)
 def test_the_cut_is_durable_before_the_commit() -> None:
-    script = Script(replace(STORM, chained=True), s=10)
+    script = Script(replace(STORM, cutting_spouts=CUTTING), s=10)
     attempt = script.attempt(1)
-    metadata = BatchMetadata(10, {"0": 2})
+    metadata = of_one(10, {"0": 2})
     store, *others = script.coordinator.handle(Processed((attempt,), (metadata,)))
 
     assert isinstance(store, StoreBatches)
@@ -291,8 +291,8 @@ def test_the_cut_is_durable_before_the_commit() -> None:
 
 def test_the_cut_of_a_batch_and_the_plan_of_the_next_run_are_stored_in_one_write() -> None:
     """So a batch that is alone in its run costs two writes with its ``Advance``, and not three."""
-    script = Script(replace(STORM, chained=True), s=10)
-    attempt, cut = script.attempt(1), BatchMetadata(10, {"0": 2})
+    script = Script(replace(STORM, cutting_spouts=CUTTING), s=10)
+    attempt, cut = script.attempt(1), of_one(10, {"0": 2})
 
     store, commit, process, *_ = script.coordinator.handle(Processed((attempt,), (cut,)))
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.harness.metadata import CUTTING, of_one
 from tests.unit.coordinator.script import OPAQUE, STORM
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import CoordinatorSettings, Phase, Transaction
 from txtopo.coordinator.invariants import check_invariants
 from txtopo.coordinator.transactions import TransactionTable
-from txtopo.metadata import BatchMetadata
 
 COMMITTING, PROCESSED, PROCESSING, PLANNED = (
     Phase.COMMITTING,
@@ -20,14 +20,14 @@ COMMITTING, PROCESSED, PROCESSING, PLANNED = (
     Phase.PROCESSING,
     Phase.PLANNED,
 )
-CHAINED = replace(STORM, chained=True)
+CHAINED = replace(STORM, cutting_spouts=CUTTING)
 GROUPS = replace(STORM, group_txids_max=2)
 RUNS = replace(STORM, window_txids=6, run_txids_max=3, jobs_max=1)
-CUT = BatchMetadata(10, {"0": 1})
+CUT = of_one(10, {"0": 1})
 
 
 def row(txid: int, phase: Phase, *, cut: bool = False, run: int = 0, epoch: int = 1) -> Transaction:
-    metadata = CUT if cut else BatchMetadata(10)
+    metadata = CUT if cut else of_one(10)
     attempt = TransactionAttempt(txid, 0, epoch)
     return Transaction(attempt, phase, metadata, durable=True, run=run)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.harness.metadata import CUTTING, of_one
 from tests.unit.coordinator.script import COUNTED, INFRASTRUCTURE, OPAQUE, STORM, Script
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator, CoordinatorSettings
@@ -42,31 +43,29 @@ def test_one_question_is_open_at_a_time() -> None:
 
 
 def test_the_spout_is_told_the_batch_before() -> None:
-    coordinator = new(stored={4: BatchMetadata("four")}, current=5)
+    coordinator = new(stored={4: of_one("four")}, current=5)
 
     assert coordinator.start() == [
-        PlanBatch(TransactionAttempt(5, 0, 1), 4, BatchMetadata("four")),
+        PlanBatch(TransactionAttempt(5, 0, 1), 4, of_one("four")),
     ]
-    actions = coordinator.handle(Planned(TransactionAttempt(5, 0, 1), "five"))
-    assert actions[-1] == PlanBatch(TransactionAttempt(6, 0, 1), 5, BatchMetadata("five"))
+    actions = coordinator.handle(Planned(TransactionAttempt(5, 0, 1), of_one("five")))
+    assert actions[-1] == PlanBatch(TransactionAttempt(6, 0, 1), 5, of_one("five"))
 
 
 def test_a_partitioned_spout_is_told_the_newest_batch_whose_end_is_known() -> None:
-    before = BatchMetadata(1, {"0": 8})
-    coordinator = new(replace(STORM, chained=True), stored={4: before}, current=5)
+    before = of_one(1, {"0": 8})
+    coordinator = new(replace(STORM, cutting_spouts=CUTTING), stored={4: before}, current=5)
     coordinator.start()
     asked = [
-        coordinator.handle(Planned(TransactionAttempt(5, 0, 1), 1))[-1],
-        coordinator.handle(
-            Processed((TransactionAttempt(5, 0, 1),), (BatchMetadata(1, {"0": 9}),))
-        )[-1],
-        coordinator.handle(Planned(TransactionAttempt(6, 0, 1), 1))[-1],
+        coordinator.handle(Planned(TransactionAttempt(5, 0, 1), of_one(1)))[-1],
+        coordinator.handle(Processed((TransactionAttempt(5, 0, 1),), (of_one(1, {"0": 9}),)))[-1],
+        coordinator.handle(Planned(TransactionAttempt(6, 0, 1), of_one(1)))[-1],
     ]
 
     # The plan of the txid before is known, though its end is not.
-    assert asked[0] == PlanBatch(TransactionAttempt(6, 0, 1), 4, before, BatchMetadata(1))
-    known = BatchMetadata(1, {"0": 9})
-    assert asked[2] == PlanBatch(TransactionAttempt(7, 0, 1), 5, known, BatchMetadata(1))
+    assert asked[0] == PlanBatch(TransactionAttempt(6, 0, 1), 4, before, of_one(1))
+    known = of_one(1, {"0": 9})
+    assert asked[2] == PlanBatch(TransactionAttempt(7, 0, 1), 5, known, of_one(1))
 
 
 def test_a_spout_that_was_not_ready_is_asked_again_with_a_tick_only() -> None:
@@ -84,8 +83,8 @@ def test_what_is_planned_does_not_wait_for_a_spout_that_is_slow_to_answer() -> N
     coordinator = new(replace(STORM, window_txids=12, run_txids_max=3))
     coordinator.start()
     first = TransactionAttempt(1, 0, 1)
-    assert coordinator.handle(Planned(first, "a")) == [
-        PlanBatch(TransactionAttempt(2, 0, 1), 1, BatchMetadata("a"))
+    assert coordinator.handle(Planned(first, of_one("a"))) == [
+        PlanBatch(TransactionAttempt(2, 0, 1), 1, of_one("a"))
     ]
 
     started = coordinator.handle(Tick())
@@ -96,10 +95,10 @@ def test_what_is_planned_does_not_wait_for_a_spout_that_is_slow_to_answer() -> N
 def test_runs_wait_to_be_full_again_once_the_spout_has_answered() -> None:
     coordinator = new(replace(STORM, window_txids=12, run_txids_max=3))
     coordinator.start()
-    coordinator.handle(Planned(TransactionAttempt(1, 0, 1), "a"))
+    coordinator.handle(Planned(TransactionAttempt(1, 0, 1), of_one("a")))
     coordinator.handle(Tick())
 
-    answered = coordinator.handle(Planned(TransactionAttempt(2, 0, 1), "b"))
+    answered = coordinator.handle(Planned(TransactionAttempt(2, 0, 1), of_one("b")))
 
     assert [type(action) for action in answered] == [PlanBatch]
 
@@ -130,7 +129,7 @@ def test_what_was_planned_when_a_spout_was_deactivated_is_in_flight() -> None:
     coordinator.start()
     coordinator.handle(Deactivated())
 
-    actions = coordinator.handle(Planned(TransactionAttempt(1, 0, 1), 10))
+    actions = coordinator.handle(Planned(TransactionAttempt(1, 0, 1), of_one(10)))
 
     assert [type(action).__name__ for action in actions] == ["StoreBatches", "StartProcessing"]
 
@@ -159,7 +158,7 @@ def test_a_failed_plan_is_asked_for_after_a_pause_and_counts() -> None:
 def test_a_run_does_not_wait_for_a_spout_that_cannot_plan() -> None:
     coordinator = new(replace(STORM, window_txids=8, run_txids_max=4, jobs_max=1))
     coordinator.start()
-    actions = coordinator.handle(Planned(TransactionAttempt(1, 0, 1), 10))
+    actions = coordinator.handle(Planned(TransactionAttempt(1, 0, 1), of_one(10)))
     assert [type(action).__name__ for action in actions] == ["PlanBatch"]
 
     actions = coordinator.handle(Failed(TransactionAttempt(2, 0, 1), INFRASTRUCTURE))
@@ -198,4 +197,4 @@ def test_an_opaque_batch_is_replayed_after_a_restart_though_the_spout_is_not_rea
     script.s = None
 
     assert script.restart() == ["B1 10"]
-    assert script.starts[0].metadata == (BatchMetadata(10, None),)
+    assert script.starts[0].metadata == (of_one(10, None),)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.harness.chance import examples
+from tests.harness.metadata import CUTTING
 from tests.unit.coordinator.world import RECORDS, World
 from txtopo.coordinator import CoordinatorSettings
 from txtopo.coordinator.protocol import Action, Resumed
@@ -21,7 +22,7 @@ SETTINGS = [
         attempts_max=3,
         keep_processed=keep,
         repeatable=repeatable,
-        chained=chained,
+        cutting_spouts=CUTTING if chained else frozenset(),
         group_txids_max=group,
     )
     for group, (window, run, jobs), repeatable, chained, keep in product(
@@ -37,7 +38,7 @@ SETTINGS = [
 
 def name_of(chosen: CoordinatorSettings) -> str:
     kind = "repeatable" if chosen.repeatable else "opaque"
-    words = [kind, "chained" * chosen.chained, "keeping" * chosen.keep_processed]
+    words = [kind, "chained" * bool(chosen.cutting_spouts), "keeping" * chosen.keep_processed]
     sizes = [chosen.window_txids, chosen.run_size, chosen.group_txids_max]
     return "-".join([*filter(None, words), *map(str, sizes)])
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.harness.metadata import CUTTING, of_one
 from tests.unit.coordinator.script import OPAQUE, STORM
 from txtopo.coordinator import Coordinator
 from txtopo.errors import CorruptNodeError
-from txtopo.metadata import BatchMetadata
 
-ONE = BatchMetadata(1, {"0": 1})
+ONE = of_one(1, {"0": 1})
 
 
 def test_metadata_before_the_current_batch_is_never_taken_as_empty() -> None:
@@ -28,14 +28,16 @@ def test_a_gap_in_what_was_planned_is_refused() -> None:
 
 def test_a_predecessor_without_an_end_is_refused_where_batches_are_chained() -> None:
     with pytest.raises(CorruptNodeError, match="txid 1 has no end"):
-        Coordinator(OPAQUE, epoch=2, current=2, stored={1: BatchMetadata(1)})
+        Coordinator(OPAQUE, epoch=2, current=2, stored={1: of_one(1)})
 
 
 @pytest.mark.row(48)
 def test_older_metadata_that_was_not_pruned_does_no_harm() -> None:
     stored = {1: ONE, 2: ONE, 3: ONE, 4: ONE}
 
-    coordinator = Coordinator(replace(STORM, chained=True), epoch=2, current=4, stored=stored)
+    coordinator = Coordinator(
+        replace(STORM, cutting_spouts=CUTTING), epoch=2, current=4, stored=stored
+    )
 
     coordinator.start()
     assert [t.attempt.txid for t in coordinator.transactions] == [4]

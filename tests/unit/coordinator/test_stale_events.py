@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
+from tests.harness.metadata import of_one
 from tests.unit.coordinator.script import COUNTED, FATAL, INFRASTRUCTURE, OPAQUE, STORM, Script
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator, Phase
@@ -20,14 +21,13 @@ from txtopo.coordinator.protocol import (
     Resumed,
     RunFailed,
 )
-from txtopo.metadata import BatchMetadata
 
 
 def events_of(attempt: TransactionAttempt) -> list[Event]:
     return [
-        Planned(attempt, 7),
+        Planned(attempt, of_one(7)),
         NotReady(attempt),
-        Processed((attempt,), (BatchMetadata(7, {"0": 7}),)),
+        Processed((attempt,), (of_one(7, {"0": 7}),)),
         Committed((attempt,)),
         Failed(attempt, COUNTED),
         Failed(attempt, FATAL),
@@ -85,9 +85,9 @@ def test_a_doubled_answer_changes_nothing() -> None:
     script.s = 10
     script.tick()
     attempt = script.attempt(1)
-    assert_no_effect(script.coordinator, Planned(attempt, 11))
+    assert_no_effect(script.coordinator, Planned(attempt, of_one(11)))
     script.ack(1)
-    assert_no_effect(script.coordinator, Processed((attempt,), (BatchMetadata(10),)))
+    assert_no_effect(script.coordinator, Processed((attempt,), (of_one(10),)))
     script.ack(1)
     assert_no_effect(script.coordinator, Committed((attempt,)))
 
@@ -130,7 +130,7 @@ def test_an_opaque_end_of_an_abandoned_attempt_is_forgotten() -> None:
     old = script.attempt(1)
     script.fail(1)
 
-    late = Processed((old,), (BatchMetadata(10, {"0": 99}),))
+    late = Processed((old,), (of_one(10, {"0": 99}),))
 
     assert_no_effect(script.coordinator, late)
 

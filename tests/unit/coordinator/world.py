@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.harness.metadata import CUTTING, of_one, with_cut
 from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.coordinator import Coordinator, CoordinatorSettings
 from txtopo.coordinator.protocol import (
@@ -208,10 +209,10 @@ class World:
         begin = 0 if work.last is None else self.end_of(work.last)
         if begin >= RECORDS or (not self.healthy and self.random.random() < 0.2):
             return NotReady(work.attempt)
-        if self.settings.chained:
-            return Planned(work.attempt, 1)
+        if self.settings.cutting_spouts:
+            return Planned(work.attempt, of_one(1))
         assert work.last_txid == work.attempt.txid - 1
-        return Planned(work.attempt, [begin, self.somewhere(begin)])
+        return Planned(work.attempt, of_one([begin, self.somewhere(begin)]))
 
     def process(self, work: StartProcessing, failure: Failure | None) -> None:
         """Tell that a leading part is processed, and what came of the rest."""
@@ -261,9 +262,10 @@ class World:
         position = 0 if work.previous is None else self.end_of(work.previous)
         done = []
         for attempt, metadata in zip(work.attempts, work.metadata, strict=True):
-            if self.settings.chained:
-                end = self.end_of(metadata) if metadata.cut else self.somewhere(position)
-                metadata = BatchMetadata(metadata.planned, {"0": end})
+            if self.settings.cutting_spouts:
+                known = metadata.is_cut(CUTTING)
+                end = self.end_of(metadata) if known else self.somewhere(position)
+                metadata = with_cut(metadata, {"0": end})
             self.batches[attempt] = (position, self.end_of(metadata))
             position = self.end_of(metadata)
             done.append(metadata)
@@ -276,12 +278,13 @@ class World:
         self.store.write(group_of(attempts), batches, repeatable=self.settings.repeatable)
 
     def end_of(self, metadata: BatchMetadata) -> int:
-        if self.settings.chained:
-            assert metadata.cut is not None
-            position = metadata.cut["0"]
+        share = metadata.of("spout")
+        if self.settings.cutting_spouts:
+            assert share.cut is not None
+            position = share.cut["0"]
         else:
-            assert isinstance(metadata.planned, list)
-            position = metadata.planned[1]
+            assert isinstance(share.planned, list)
+            position = share.planned[1]
         assert isinstance(position, int)
         return position
 

@@ -69,7 +69,7 @@ def test_a_batch_that_is_taken_out_keeps_its_facts_though_its_end_is_given_witho
     topology = Stamped("opaque")
     topology.die("begin.before:stamps.stamps", 2)
     known = facts_in(topology.ensemble)[2]
-    end: Json = {"planned": 1, "cut": {"0": [2, 4]}}
+    end: Json = {"spouts": {"numbers": {"planned": 1, "cut": {"0": [2, 4]}}}}
 
     quarantine(
         topology.topology, 2, ONE_BY_ONE, reason="bad", end=end, access=topology.access
@@ -129,5 +129,5 @@ def test_metadata_that_cannot_be_used_is_told_the_form_with_facts() -> None:
     topology = Stamped("opaque")
     topology.run()
 
-    with pytest.raises(StateUsageError, match=r"'cut': …, 'facts': \{'time': …\}\}"):
+    with pytest.raises(StateUsageError, match=r"'cut': …\}\}, 'facts': \{'time': …\}\}"):
         rewind(topology.topology, 3, ONE_BY_ONE, metadata={"no": 1}, access=topology.access)

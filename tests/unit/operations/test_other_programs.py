@@ -239,8 +239,7 @@ def test_a_program_that_was_replaced_since_the_plan_was_made_is_refused(
         lost = world.ensemble.nodes[f"/{ID}{CURRENT}"]
         world.lose(CURRENT)
     if verb == "quarantine":  # of a txid that is not planned yet it has to be told the end
-        spouts: dict[str, Json] = {name: {"planned": 1} for name in "xy"}
-        end: Json = {"spouts": spouts, "cut": {"x/0": 8, "y/0": 8}}
+        end: Json = {"spouts": {name: {"planned": 1, "cut": {"0": 8}} for name in "xy"}}
         plan = quarantine(world.topology(less), 5, CONFIG, end=end, access=world.access())
     else:
         plan = VERBS[verb](world, less)
@@ -367,11 +366,9 @@ def test_a_lost_epoch_comes_back_with_the_fingerprint(world: World) -> None:
     assert world.run().counts("a") == {"cat": 8, "dog": 4, "eel": 4}
 
 
-def test_a_given_epoch_keeps_its_fingerprint_and_the_spout_of_before(world: World) -> None:
-    """Without that spout nobody knows whose the metadata without ids is."""
-    world.run(Program(spouts=("x",), words=RAN.words[:6])).run(config=ANYWAY)
+def test_a_given_epoch_keeps_its_fingerprint(world: World) -> None:
+    world.run()
     value = world.epoch()
-    assert value["spout"] == "x"
     world.lose(EPOCH)
     other = {**value, "topology": {"guarantee": "exactly once", "components": {"c": A_BOLT}}}
 
@@ -379,8 +376,7 @@ def test_a_given_epoch_keeps_its_fingerprint_and_the_spout_of_before(world: Worl
         repair_node(world.topology(), EPOCH, CONFIG, value=other, access=world.access())
     repair_node(world.topology(), EPOCH, CONFIG, value=value, access=world.access()).apply()
 
-    now = world.epoch()
-    assert (now["topology"], now["spout"]) == (value["topology"], "x")
+    assert world.epoch()["topology"] == value["topology"]
 
 
 def test_a_large_fingerprint_is_written_past_a_thousand_lost_epochs_in_one_request() -> None:

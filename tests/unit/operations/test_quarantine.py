@@ -132,7 +132,7 @@ def test_nothing_is_done_before_the_plan_is_applied(memory: Make) -> None:
     assert "commit txid 3 to state 'a.totals' as an empty batch" in str(plan)
 
 
-@pytest.mark.parametrize("end", [None, {"planned": 1, "cut": None}, {"cut": {}}, [3]])
+@pytest.mark.parametrize("end", [None, {"spouts": {"spout": {"planned": 1}}}, {"spouts": {}}, [3]])
 def test_where_an_opaque_batch_ends_that_never_passed_is_not_guessed(
     memory: Make, end: object
 ) -> None:
@@ -153,7 +153,7 @@ def test_where_an_opaque_batch_ends_that_never_passed_is_not_guessed(
 def test_an_end_that_is_given_is_where_the_next_batch_starts(memory: Make) -> None:
     """The poison alone is skipped: 4 was in the batch with it and comes in the next one."""
     deployment = poisoned(memory(opaque=True))
-    end = {"planned": 1, "cut": {"0": [5, 1]}}
+    end = {"spouts": {"spout": {"planned": 1, "cut": {"0": [5, 1]}}}}
 
     plan = quarantine(
         deployment.topology(),

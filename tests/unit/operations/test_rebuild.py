@@ -20,6 +20,9 @@ from txtopo.operations import forget, rebuild, show, verify
 from txtopo.state import Ledger, open_state
 from txtopo.transactional_state.memory import MemoryEnsemble
 
+BEGINNING: Json = {"spouts": {"spout": {"absent": None, "cut": {}}}}
+"""The start of the source."""
+
 
 @pytest.mark.parametrize("started", [False, True])
 @pytest.mark.row(51)
@@ -77,7 +80,13 @@ def test_zookeeper_goes_back_to_a_store_that_was_restored(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "metadata", [{"planned": 1}, {"planned": 1, "cut": None}, "x", {"planned": 1, "cut": [1]}]
+    "metadata",
+    [
+        {"spout": {"planned": 1}},
+        {"spouts": {"spout": {"planned": 1, "cut": None}}},
+        "x",
+        {"spouts": {"spout": {"planned": 1, "cut": [1]}}},
+    ],
 )
 def test_a_position_of_another_shape_is_refused(memory: Make, metadata: object) -> None:
     deployment = memory()
@@ -111,7 +120,7 @@ def test_another_topology_takes_over_what_was_forgotten(make: Make) -> None:
     assert deployment.held() == both(BATCHES, ALL)
     with pytest.raises(StoreAheadOfCoordinator, match=r"operations\.rebuild"):
         heir.run()
-    beginning: dict[int, Json] = {BATCHES: {"planned": None, "cut": {}}}
+    beginning: dict[int, Json] = {BATCHES: BEGINNING}
     deaths = apply_with_deaths(
         lambda access: rebuild(heir.topology(), heir.config, metadata=beginning, access=access),
         heir,
@@ -200,7 +209,7 @@ def test_a_delta_table_changes_hands(tmp_path: Path) -> None:
     deployment.run(batches=2)
 
     forget(deployment.topology(), deployment.config, access=deployment.access()).apply()
-    beginning: dict[int, Json] = {2: {"planned": None, "cut": {}}}
+    beginning: dict[int, Json] = {2: BEGINNING}
     rebuild(heir.topology(), heir.config, metadata=beginning, access=heir.access()).apply()
 
     heir.run()

@@ -125,13 +125,15 @@ def test_a_batch_of_several_spouts_is_taken_out(three: Three) -> None:
 @pytest.mark.parametrize(
     ("end", "error"),
     [
-        ({"planned": 1, "cut": {"0": [2, 4]}}, "expected {'spouts': {'ranges': {'planned': …}"),
-        ({"spouts": {"range": {"planned": 1}}, "cut": {}}, "'range' is no spout of the topology"),
-        ({"spouts": {name: {"planned": 1} for name in NAMES}, "cut": None}, "its cut is None"),
-        ({"spouts": {}, "cut": {"0": [2, 4]}}, "'0' in its cut is no spout/partition"),
-        ({"spouts": {"ranges": 3}, "cut": {}}, "cannot be used"),
         (
-            {"spouts": {name: {"planned": [0, 9]} for name in NAMES}, "cut": {}},
+            {"planned": 1, "cut": {"0": [2, 4]}},
+            "expected {'spouts': {'ranges': {'planned': …, 'cut': …}",
+        ),
+        ({"spouts": {"range": {"planned": 1}}}, "'range' is no spout of the topology"),
+        ({"spouts": {name: {"planned": 1} for name in NAMES}}, "cut of 'partitioned' is None"),
+        ({"spouts": {"ranges": 3}}, "cannot be used"),
+        (
+            {"spouts": {name: {"planned": [0, 9], "cut": {}} for name in NAMES}},
             "where it was planned to end",
         ),
     ],
@@ -150,9 +152,8 @@ def test_metadata_that_does_not_fit_the_spouts_is_refused(
 def test_a_position_that_an_operator_gives_names_each_spout(three: Three, given: set[str]) -> None:
     """One that is not named would begin again with its first record."""
     three.run()
-    position: Json = {"planned": 1, "cut": {"0": [2, 4]}}
-    if given:
-        position = {"spouts": {name: {"planned": 1} for name in given}, "cut": {}}
+    shares: dict[str, Json] = {name: {"planned": 1, "cut": {}} for name in given}
+    position: Json = {"spouts": shares}
 
     def refused(verb: Callable[..., object], *arguments: object, **more: object) -> None:
         with pytest.raises(StateUsageError, match=r"expected \{'spouts': "):
@@ -166,10 +167,14 @@ def test_a_position_that_an_operator_gives_names_each_spout(three: Three, given:
 
 def test_a_spout_that_has_not_begun_is_named_as_absent(three: Three) -> None:
     three.run()
-    spouts: dict[str, Json] = {"ranges": {"planned": [8, 10]}, "partitioned": {"planned": 1}}
-    cut: dict[str, Json] = {"partitioned/0": [6, 8]}
     three.ensemble.nodes.clear()
-    position: Json = {"spouts": {**spouts, "opaque": {"absent": None}}, "cut": cut}
+    position: Json = {
+        "spouts": {
+            "ranges": {"planned": [8, 10]},
+            "partitioned": {"planned": 1, "cut": {"0": [6, 8]}},
+            "opaque": {"absent": None, "cut": {}},
+        }
+    }
 
     rebuild(three.topology, CONFIG, metadata={5: position}, access=three.access).apply()
     three.run()

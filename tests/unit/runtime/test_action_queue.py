@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.harness.metadata import of_one
 from tests.unit.runtime.diagrams import drawn
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator.protocol import Action, Advance, Cancel, Stop, StoreBatches
 from txtopo.errors import CoordinatorUnavailable, FencedError
-from txtopo.metadata import BatchMetadata
 from txtopo.runtime import action_queue
 from txtopo.runtime.action_queue import (
     AFTER,
@@ -23,7 +23,7 @@ from txtopo.runtime.action_queue import (
 )
 
 ATTEMPT = TransactionAttempt(2, 0, 1)
-STORE = StoreBatches((ATTEMPT,), (BatchMetadata(1, None),))
+STORE = StoreBatches((ATTEMPT,), (of_one(1),))
 ADVANCE = Advance(2, 1)
 CANCEL = Cancel((ATTEMPT,))
 AWAY = CoordinatorUnavailable("zookeeper is away")

@@ -20,6 +20,7 @@ from tests.faults.storm.programs import (
     UpdateGlobalCount,
     global_count,
 )
+from tests.harness.metadata import of_one
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import LOCAL, Changes
 from tests.unit.runtime.loop_world import running
@@ -38,7 +39,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import FrameContext, TaskContext
 from txtopo.errors import CoordinatorUnavailable, FencedError, RunLostError
-from txtopo.metadata import BatchMetadata, Json
+from txtopo.metadata import Json, SpoutShare
 from txtopo.plugins.spouts import (
     LastBatch,
     TransactionalCoordinator,
@@ -46,11 +47,11 @@ from txtopo.plugins.spouts import (
     TransactionalSpout,
 )
 from txtopo.plugins.stores import Writes
-from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.commit_permit import CommitPermit, CommitTurns
 from txtopo.runtime.commit_phase import run_frame_committers
 from txtopo.runtime.progress import BatchFailed, Leading, Stopped
 from txtopo.runtime.spark_jobs import SparkJobs
+from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.stages.permits import NotPermitted, ask_for
@@ -375,13 +376,13 @@ def test_an_emitter_is_not_told_to_commit_without_a_permit(answers: int) -> None
     """It is asked for before the emitter is waited for, and its time is looked at after that."""
     Committing.committed = []
     component = Component("spout", Role.TRANSACTIONAL_SPOUT, Committing(), 1, {})
-    planner, permit = BatchPlanner("told", component, Config()), Refusal(after=answers)
+    planner, permit = SpoutPlanner("told", component, Config()), Refusal(after=answers)
     assert planner.may_write_elsewhere
 
     with pytest.raises(NotPermitted):
-        planner.commit(ATTEMPT, BatchMetadata(1), permit)
+        planner.commit(ATTEMPT, SpoutShare(1), permit)
     assert Committing.committed == []
-    planner.commit(ATTEMPT, BatchMetadata(1), Refusal(after=2))
+    planner.commit(ATTEMPT, SpoutShare(1), Refusal(after=2))
     assert Committing.committed == [ATTEMPT.txid]
 
 
@@ -389,7 +390,7 @@ def test_a_refusal_between_the_jobs_of_a_commit_is_not_taken_for_an_error_of_the
     labels: Any = SimpleNamespace(
         put_on=lambda *_: None, take_off=lambda _: None, cancel=lambda _: None, stopped=False
     )
-    run = Run("run", (ATTEMPT,), (BatchMetadata(1),), None)
+    run = Run("run", (ATTEMPT,), (of_one(1),), None)
     jobs = SparkJobs(labels, "totals")
 
     with pytest.raises(NotPermitted), jobs.labelled(run, "commit"):
@@ -406,7 +407,7 @@ class Unmade(Committing):
 def test_an_emitter_that_cannot_be_made_yet_may_write_elsewhere() -> None:
     component = Component("spout", Role.TRANSACTIONAL_SPOUT, Unmade(), 1, {})
 
-    assert BatchPlanner("told", component, Config()).may_write_elsewhere
+    assert SpoutPlanner("told", component, Config()).may_write_elsewhere
 
 
 class Calls(DataFrameBolt, Committer):

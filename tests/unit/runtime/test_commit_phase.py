@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import pytest
 
+from tests.harness.metadata import of_one
 from tests.unit.runtime.loop_world import BATCHES, ROWS, Total, memory_state
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
 from txtopo.fingerprint import StateName
-from txtopo.metadata import BatchMetadata
 from txtopo.plugins.stores import StateBackend
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import LocalCarrier
@@ -63,7 +63,7 @@ def context_with_two_states(state: State, bolt: Total | None = None) -> RunConte
         config=config,
         carrier=LocalCarrier(),
         transactional_state=MemoryTransactionalState(graph.id),
-        planner=BatchPlanner(graph.id, graph.spout, config),
+        planner=BatchPlanner(graph, config),
         plan_clock=PlanClock(scheduler, graph.id),
         scheduler=scheduler,
     )
@@ -71,7 +71,7 @@ def context_with_two_states(state: State, bolt: Total | None = None) -> RunConte
 
 def processed(context: RunContext, txid: int = 1) -> BatchResult:
     attempt = TransactionAttempt(txid, 0, EPOCH)
-    run = Run("run", (attempt,), (BatchMetadata(1, None),), None)
+    run = Run("run", (attempt,), (of_one(1, spout=context.graph.spout.id),), None)
     context.carrier.start(context.program)
     done = context.carrier.process(run)
     (batch,) = judge(context.program, run, done.records).processed

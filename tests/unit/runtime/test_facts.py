@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.harness.dying import RaisingScheduler
+from tests.harness.metadata import of_one
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import LOCAL, on, started
 from tests.harness.sources import Source
@@ -41,7 +42,7 @@ from txtopo.errors import (
     TopologyError,
     TxtopoError,
 )
-from txtopo.metadata import BatchMetadata, Json
+from txtopo.metadata import NOT_BEGUN, BatchMetadata, Json, SpoutShare
 from txtopo.runtime.facts import FactsPlanner
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import (
@@ -88,7 +89,7 @@ def test_several_spouts_share_the_facts_of_their_txid() -> None:
     (node,) = [
         e[0] for path, e in ensemble.nodes.items() if path.endswith("/batches/" + "2".zfill(20))
     ]
-    assert [*json.loads(node)["value"]["metadata"]] == ["spouts", "cut", "facts"]
+    assert [*json.loads(node)["value"]["metadata"]] == ["spouts", "facts"]
 
 
 @pytest.mark.parametrize("kind", SPOUTS)
@@ -313,10 +314,10 @@ def test_batches_that_were_planned_without_facts_get_them_at_a_takeover_and_no_o
     clocks = Clocks()
     known: dict[str, Json] = {"time": 5_000_000, "tables": {"shops": 1}}
     stored = {
-        3: BatchMetadata("committed"),
-        4: BatchMetadata("known", facts=known),
-        5: BatchMetadata("a lookup was added", facts={"time": 6_000_000}),
-        6: BatchMetadata("planned before"),
+        3: of_one("committed"),
+        4: of_one("known", facts=known),
+        5: of_one("a lookup was added", facts={"time": 6_000_000}),
+        6: of_one("planned before"),
     }
 
     completed = planner(Table(7), clocks).completed(stored, current=4)
@@ -360,9 +361,9 @@ def test_a_topology_that_begins_to_ask_goes_on_with_what_was_planned_before() ->
 @pytest.mark.parametrize(
     "metadata",
     [
-        BatchMetadata(1, {"0": 2}, facts={"time": 3}),
-        BatchMetadata(1, pace={"rows_max": [1]}, facts={"time": 3, "tables": {"shops": 4}}),
-        BatchMetadata(spouts={"a": {"planned": 1}}, kept={"a/0": 1}, facts={"time": 3}),
+        of_one(1, {"0": 2}, facts={"time": 3}),
+        of_one(1, pace={"rows_max": [1]}, facts={"time": 3, "tables": {"shops": 4}}),
+        BatchMetadata({"a": SpoutShare(1), "b": NOT_BEGUN}, facts={"time": 3}),
     ],
 )
 def test_facts_are_read_as_they_were_written(metadata: BatchMetadata) -> None:
@@ -372,15 +373,11 @@ def test_facts_are_read_as_they_were_written(metadata: BatchMetadata) -> None:
 def test_facts_of_another_form_are_refused() -> None:
     for facts in ({}, {"time": "now"}, {"time": -1}, {"time": 1, "more": 2}, {"time": True}, 7):
         with pytest.raises(TxtopoError, match="cannot be read"):
-            metadata_from_json(1, {"planned": 1, "cut": None, "facts": facts})  # type: ignore[dict-item]
+            metadata_from_json(1, {"spouts": {}, "facts": facts})  # type: ignore[dict-item]
 
 
-def test_a_batch_that_is_cut_anew_keeps_its_facts_and_so_does_the_share_of_a_spout() -> None:
-    spouts: dict[str, dict[str, Json]] = {"a": {"planned": 1}}
-    metadata = BatchMetadata(spouts=spouts, cut={"a/0": 1}, facts={"time": 3})
-
-    assert metadata.cut_anew().facts == {"time": 3}
-    assert metadata.of("a").facts == {"time": 3}
+def test_a_batch_that_is_cut_again_keeps_its_facts() -> None:
+    assert of_one(1, {"0": 1}, facts={"time": 3}).cut_again() == of_one(1, facts={"time": 3})
 
 
 def test_a_stream_spout_keeps_no_plan_so_it_can_give_no_time() -> None:

@@ -59,7 +59,8 @@ def lose_the_end(ensemble: MemoryEnsemble) -> None:
     record = decode(path, data)
     assert record is not None
     value: Any = record.value
-    value["metadata"]["cut"] = None
+    for share in value["metadata"]["spouts"].values():
+        del share["cut"]
     ensemble.nodes = {**ensemble.nodes, path: (encode(path, value, "test"), version)}
 
 

@@ -47,8 +47,8 @@ from txtopo.plugins.spouts import (
     TransactionalSpout,
 )
 from txtopo.plugins.stores import StateTable, Writes, backing_map_factory
-from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.progress import BatchCommitted, BatchesProcessed
+from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.runtime.takeover import _no_groups
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Aggregate, Ledger, State, open_state, register_backend
@@ -311,7 +311,7 @@ def test_a_takeover_asks_once_whether_an_emitter_may_write_elsewhere(
 ) -> None:
     """One that can be made by the second time would be asked for a permit by one part alone."""
     answers = iter([True, False])
-    monkeypatch.setattr(BatchPlanner, "may_write_elsewhere", property(lambda _: next(answers)))
+    monkeypatch.setattr(SpoutPlanner, "may_write_elsewhere", property(lambda _: next(answers)))
 
     with running(totals_of(amounts(), Total()), MemoryEnsemble()) as run:
         run.process_all_available(LIMIT_S)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import create_engine, text
 
+from tests.harness.metadata import with_cut
 from tests.harness.polling import wait_until
 from tests.harness.runs import WaitsForFile
 from tests.unit.spouts.data_sources import LinesSource, write
@@ -26,7 +27,6 @@ from txtopo import (
 from txtopo.config import Kind
 from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
 from txtopo.errors import ConfigError, EmitError
-from txtopo.metadata import BatchMetadata
 from txtopo.plugins.spouts import (
     LastBatch,
     OpaquePartitionedTransactionalEmitter,
@@ -322,18 +322,18 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], told:
 def test_a_restart_goes_on_from_the_stored_level_of_the_rate() -> None:
     """The clocks stand still meanwhile, so there is nothing to give."""
     spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 100)
-    component = topology(spout).graph.spout
+    graph = topology(spout).graph
     times = Clock()
     config = replace(LOCAL, max_rows_per_second=10)
-    first = BatchPlanner("paced", component, config, times=times)
+    first = BatchPlanner(graph, config, times)
     first.begin({}, 1)
     times.now_s += 1
     planned = first.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
     assert isinstance(planned, Planned)
-    assert planned.pace == {"rows_max": [10], "credit": 0.0, "at_s": 1.0}
+    assert planned.metadata.pace == {"rows_max": [10], "credit": 0.0, "at_s": 1.0}
 
-    stored = {1: BatchMetadata(1, {"0": [0, 10]}, pace=planned.pace)}
-    second = BatchPlanner("paced", component, config, times=times)
+    stored = {1: with_cut(planned.metadata, {"0": [0, 10]}, graph.spout.id)}
+    second = BatchPlanner(graph, config, times)
     second.begin(stored, 2)
     ask = PlanBatch(TransactionAttempt(2, 0, 2), 1, stored[1])
     assert second.plan(ask) == NotReady(ask.attempt, held=True)

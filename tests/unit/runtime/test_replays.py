@@ -189,7 +189,7 @@ def test_a_batch_of_a_start_that_kept_no_content_is_read(kind: Any) -> None:
 
     changed: Changes = run_to_end(topology(storage, kind("another value")), storage)
     assert changed.committed == [3, 4, 5]
-    assert list(nodes(storage)["0" * 19 + "5"]["content"]) == ["0", "1", "2"]
+    assert list(nodes(storage)["0" * 19 + "5"]["content"]["spout"]) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
@@ -199,7 +199,7 @@ def test_what_was_brought_is_durable_before_the_commit(kind: Any) -> None:
     storage = Storage.in_memory()
     stopped_in_its_commit_phase(storage, kind(""))
 
-    content = nodes(storage)[f"{BAD:020d}"]["content"]
+    content = nodes(storage)[f"{BAD:020d}"]["content"]["spout"]
     assert list(content) == ["0", "1", "2"]
     assert content["0"] == content["1"] == content["2"]
     assert content["0"][0] == 4

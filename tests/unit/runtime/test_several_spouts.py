@@ -61,7 +61,7 @@ def of_three(rows: int = 9) -> tuple[Source, Source, Source]:
     return Source("ranges", rows), Source("partitioned", rows - 2, 3), Source("opaque", rows - 4, 1)
 
 
-@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 2)
+@pytest.mark.rule("txtopo.runtime.batch_planner", "Rules", 2)
 def test_spouts_of_all_kinds_are_in_one_txid_each_with_its_own_parallelism() -> None:
     state, ensemble, changes = memory_state(), MemoryEnsemble(), Changes()
     sources = of_three()
@@ -77,8 +77,8 @@ def test_spouts_of_all_kinds_are_in_one_txid_each_with_its_own_parallelism() -> 
     assert lag == {"ranges/all": 0, "partitioned/0": 0, "opaque/0": 0}
 
 
-@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 1)
-def test_the_metadata_of_a_txid_is_one_node_with_the_spouts_in_its_keys() -> None:
+@pytest.mark.rule("txtopo.runtime.batch_planner", "Rules", 1)
+def test_the_metadata_of_a_txid_is_one_node_with_a_share_of_each_spout() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     with running(built(state, *of_three(5)), ensemble) as run:
         run.process_all_available(LIMIT_S)
@@ -87,15 +87,16 @@ def test_the_metadata_of_a_txid_is_one_node_with_the_spouts_in_its_keys() -> Non
     assert last["value"]["metadata"] == {
         "spouts": {
             "ranges": {"planned": [4, 5]},
-            "partitioned": {"absent": None},
-            "opaque": {"absent": None},
-        },
-        "cut": {"partitioned/0": [0, 3], "opaque/0": [0, 1]},
+            "partitioned": {"absent": None, "cut": {"0": [0, 3]}},
+            "opaque": {"absent": None, "cut": {"0": [0, 1]}},
+        }
     }
-    assert list(last["value"]["content"]) == ["ranges/0"]
+    assert {spout: [*parts] for spout, parts in last["value"]["content"].items()} == {
+        "ranges": ["0"]
+    }
 
 
-@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 1, 2)
+@pytest.mark.rule("txtopo.runtime.batch_planner", "Rules", 1, 2)
 def test_a_spout_that_has_nothing_is_absent_and_goes_on_where_it_was() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     sources = of_three(6)
@@ -108,7 +109,7 @@ def test_a_spout_that_has_nothing_is_absent_and_goes_on_where_it_was() -> None:
     assert counted(state) == all_of(*sources)
 
 
-@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 3)
+@pytest.mark.rule("txtopo.runtime.batch_planner", "Rules", 3)
 def test_a_source_out_of_reach_is_absent_with_one_warning_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -133,7 +134,7 @@ def test_a_source_out_of_reach_is_absent_with_one_warning_and_the_others_go_on(
     assert "is back" in told[1].getMessage()
 
 
-@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 3)
+@pytest.mark.rule("txtopo.runtime.batch_planner", "Rules", 3)
 def test_nobody_takes_a_topology_for_idle_while_a_source_is_out_of_reach() -> None:
     sources = Source("ranges", 1), Source("opaque", 4)
     sources[1].away = True
@@ -148,7 +149,7 @@ def test_nobody_takes_a_topology_for_idle_while_a_source_is_out_of_reach() -> No
     assert counted(state) == all_of(*sources)
 
 
-@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 4)
+@pytest.mark.rule("txtopo.runtime.batch_planner", "Rules", 4)
 def test_an_exception_while_planning_names_its_spout() -> None:
     source, bad = Source("ranges", 1), Source("opaque", 1)
     bad.batch_rows = "none"  # type: ignore[assignment]
@@ -217,7 +218,7 @@ def test_a_driver_that_dies_anywhere_loses_and_doubles_nothing(step: str, times:
     assert counted(state) == all_of(*sources)
 
 
-@pytest.mark.rule("txtopo.runtime.spouts_planner", "Rules", 5)
+@pytest.mark.rule("txtopo.runtime.batch_planner", "Rules", 5)
 def test_several_spouts_are_not_paced() -> None:
     topology = built(memory_state(), Source("ranges"), Source("opaque"))
 
@@ -306,8 +307,7 @@ def test_a_spout_that_is_taken_out_leaves_the_others_where_they_were(left: int) 
     assert counted(state) == all_of(*sources)
 
 
-def test_a_spout_cannot_stay_alone_while_a_batch_without_it_is_to_be_replayed() -> None:
-    """Alone it has no way to be absent, and would emit what it emitted before once more."""
+def test_a_spout_that_stays_alone_is_absent_from_a_batch_that_was_planned_without_it() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     one, other = Source("ranges", 2), Source("opaque", 9, 1)
     config = Config(carrier="local", zookeeper="memory", run_txids_max=1, group_txids_max=1)
@@ -320,15 +320,15 @@ def test_a_spout_cannot_stay_alone_while_a_batch_without_it_is_to_be_replayed() 
     )
     with pytest.raises((TxtopoError, RuntimeError), match="Died"):
         run.await_termination(20)
+    planned = stored(ensemble)[3]["value"]["metadata"]["spouts"]
+    assert planned["ranges"] == {"absent": [0, 2]}
 
-    with (
-        running(built(state, one), ensemble, allow_change=True) as run,
-        pytest.raises(TopologyChanged, match=r"cannot go on with that one alone; .* until it is"),
-    ):
+    one.rows += 2
+    with running(built(state, one), ensemble, changes := Changes(), allow_change=True) as run:
         run.process_all_available(LIMIT_S)
-    with running(built(state, one, other), ensemble, allow_change=True) as run:
-        run.process_all_available(LIMIT_S)
-    assert counted(state) == all_of(one, other)
+    committed = [each.progress for each in changes.of(BatchCommitted)]
+    assert [(each.txid, each.rows) for each in committed if each.txid == 3] == [(3, 0)]
+    assert counted(state)[one.name] == all_of(one)[one.name]
 
 
 def test_a_spout_of_another_name_does_not_take_the_position_of_one_that_is_gone() -> None:
@@ -355,7 +355,7 @@ def test_a_spout_of_another_name_does_not_take_the_position_of_one_that_is_gone(
     assert counted(state) == all_of(old, third)
 
 
-def test_metadata_of_a_spout_that_is_gone_is_not_taken_for_that_of_the_one_left() -> None:
+def test_the_position_of_a_spout_that_is_gone_is_not_taken_for_that_of_the_one_left() -> None:
     """The second spout was added by a leader that died before it planned a batch."""
     state, ensemble = memory_state(), MemoryEnsemble()
     old, new = Source("ranges", 3), Source("partitioned", 9)
@@ -369,19 +369,7 @@ def test_metadata_of_a_spout_that_is_gone_is_not_taken_for_that_of_the_one_left(
     with pytest.raises((TxtopoError, RuntimeError), match="Died"):
         run.await_termination(20)
 
-    before = dict(ensemble.nodes)
-    with (
-        running(built(state, new), ensemble, allow_change=True) as run,
-        pytest.raises(
-            TopologyChanged, match=r"planned by spout 'ranges' alone.*start it with both"
-        ),
-    ):
-        run.process_all_available(LIMIT_S)
-    assert ensemble.nodes == before
-    with running(built(state, old, new), ensemble) as run:
-        run.process_all_available(LIMIT_S)
     with running(built(state, new), ensemble, allow_change=True) as run:
-        new.rows += 1
         run.process_all_available(LIMIT_S)
     assert counted(state) == all_of(old, new)
 
@@ -409,20 +397,20 @@ def test_a_spout_of_another_kind_under_the_same_id_is_refused(kind: str, other: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_nodes_of_one_spout_do_not_name_it(kind: str) -> None:
+def test_the_nodes_of_one_spout_have_the_form_of_several(kind: str) -> None:
     ensemble = MemoryEnsemble()
     with running(built(memory_state(), Source(kind, 2)), ensemble) as run:
         run.process_all_available(LIMIT_S)
 
     (record,) = stored(ensemble).values()
     (data,) = [ensemble.nodes[path][0] for path in ensemble.nodes if "/batches/" in path]
-    cut: dict[str, Json] = {"planned": 1, "cut": {"0": [0, 2]}}
+    share: dict[str, Json] = {"planned": 1, "cut": {"0": [0, 2]}}
     value: dict[str, Json] = {
         "attempt": record["value"]["attempt"],
-        "metadata": {"planned": [0, 2], "cut": None} if kind == "ranges" else cut,
+        "metadata": {"spouts": {kind: {"planned": [0, 2]} if kind == "ranges" else share}},
     }
     if kind != "opaque":
-        value["content"] = {"0": [2, record["value"]["content"]["0"][1]]}
+        value["content"] = {kind: {"0": [2, record["value"]["content"][kind]["0"][1]]}}
     expected = {"schema": 1, "write": record["write"], "value": value}
     assert data == json.dumps(expected, separators=(",", ":")).encode()
     (epoch,) = [json.loads(e[0]) for path, e in ensemble.nodes.items() if path.endswith("/epoch")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
 from txtopo.errors import TopologyError
 from txtopo.metadata import BatchMetadata
-from txtopo.runtime.spouts_planner import SpoutsPlanner
+from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.spouts import ClockTransactionalSpout, MemoryTransactionalSpout
 from txtopo.state import Count, Max, open_state
 from txtopo.testing import simulate
@@ -43,13 +44,12 @@ def ticking(clock: ClockTransactionalSpout, rows: int = 0) -> Topology:
 
 def taking(planned: object) -> list[str]:
     assert isinstance(planned, Planned)
-    assert planned.spouts is not None
-    return [spout for spout, plan in planned.spouts.items() if "planned" in plan]
+    return [spout for spout, share in planned.metadata.spouts.items() if not share.absent]
 
 
 def test_a_txid_comes_with_the_clock_alone_when_nothing_else_came_for_long_enough() -> None:
     clocks = Clocks()
-    planner = SpoutsPlanner(ticking(ClockTransactionalSpout("1 minute"), 1).graph, LOCAL, clocks)
+    planner = BatchPlanner(ticking(ClockTransactionalSpout("1 minute"), 1).graph, LOCAL, clocks)
 
     def plan(txid: int, last: BatchMetadata | None, pending: int = 0) -> Planned | NotReady:
         answer = planner.plan(PlanBatch(TransactionAttempt(txid, 0, 1), txid - 1, last), pending)
@@ -60,7 +60,8 @@ def test_a_txid_comes_with_the_clock_alone_when_nothing_else_came_for_long_enoug
     assert taking(first) == ["rows", "clock"]
     assert isinstance(first, Planned)
     assert not first.idle
-    cut = BatchMetadata(cut={"rows/0": [0, 1]}, spouts=first.spouts, facts=first.facts)
+    rows = replace(first.metadata.of("rows"), cut={"0": [0, 1]})
+    cut = replace(first.metadata, spouts={**first.metadata.spouts, "rows": rows})
 
     clocks.wall_s += 59.9
     assert isinstance(plan(2, cut), NotReady)
@@ -70,7 +71,7 @@ def test_a_txid_comes_with_the_clock_alone_when_nothing_else_came_for_long_enoug
     assert taking(second) == ["clock"]
     assert isinstance(second, Planned)
     assert second.idle
-    assert second.facts == {"time": 1_060_000}
+    assert second.metadata.facts == {"time": 1_060_000}
 
 
 def test_a_wait_for_all_that_there_is_does_not_wait_for_the_clock() -> None:

@@ -83,7 +83,7 @@ def test_the_initial_offset_is_stored_before_a_record_is_there(tmp_path: Path) -
 
     (first,) = driver.next()
     assert first.rows == ()
-    assert first.metadata.planned == {"start": {}, "end": {}}
+    assert first.metadata.of("spout").planned == {"start": {}, "end": {}}
     assert driver.next() == []
 
 

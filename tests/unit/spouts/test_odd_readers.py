@@ -9,15 +9,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import DataSource, InputPartition
 
+from tests.harness.metadata import of_one
 from tests.unit.spouts.data_sources import CountingReader, LinesSource, SimpleLinesSource, write
 from tests.unit.spouts.test_data_source import FIELDS, committed, folder, spout
 from txtopo import Config, TransactionAttempt
 from txtopo.builders.prototypes import snapshot
-from txtopo.coordinator.protocol import PlanBatch, Planned
+from txtopo.coordinator.protocol import PlanBatch
 from txtopo.errors import ConfigError, EmitError
-from txtopo.metadata import BatchMetadata
+from txtopo.metadata import SpoutShare
 from txtopo.plugins.spouts import LastBatch
-from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.runtime.spout_planner import SpoutPlan, SpoutPlanner
 from txtopo.spouts import DataSourceSpout
 from txtopo.testing.conformance.spout_driver import SpoutDriver
 from txtopo.topology.component import Component, Role
@@ -85,7 +86,7 @@ def test_a_part_of_an_offset_may_go() -> None:
 def test_numbers_in_lists_and_fractions_go_back_too(initial: Any, ahead: Any, back: Any) -> None:
     reader = Ticks(ahead, back, ahead, initial=initial)
     driver = SpoutDriver(DataSourceSpout(reader, fields=FIELDS))
-    coordinator = driver._planner._coordinator
+    coordinator = driver._spout._coordinator
 
     assert coordinator.is_ready(1, LastBatch())
     first = LastBatch(1, coordinator.initialize_transaction(1, None))
@@ -126,13 +127,13 @@ def test_the_source_hears_nothing_of_a_batch_that_another_leader_planned_otherwi
 ) -> None:
     """What this process planned in its first term was never stored, and ends further on."""
     driver = SpoutDriver(spout(folder, signature="old"))
-    planner = driver._planner
+    planner = driver._spout
     planner.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
     write(folder / "p0", 5)
-    planner.plan(PlanBatch(TransactionAttempt(2, 0, 1), 1, BatchMetadata(END_5)))
-    planner.plan(PlanBatch(TransactionAttempt(3, 0, 1), 2, BatchMetadata(END_6)))
+    planner.plan(PlanBatch(TransactionAttempt(2, 0, 1), 1, of_one(END_5)))
+    planner.plan(PlanBatch(TransactionAttempt(3, 0, 1), 2, of_one(END_6)))
 
-    planner.commit(TransactionAttempt(3, 0, 3), BatchMetadata(END_6))
+    planner.commit(TransactionAttempt(3, 0, 3), SpoutShare(END_6))
     planner.cleanup_before(4)
     planner.close()
     assert committed(folder) == []
@@ -141,13 +142,13 @@ def test_the_source_hears_nothing_of_a_batch_that_another_leader_planned_otherwi
 def test_starts_of_one_topology_share_nothing(folder: Path) -> None:
     """A standby in the same process must not get what the leader's source is to hear."""
     shared = snapshot(Component("spout", Role.TRANSACTIONAL_SPOUT, spout(folder), 1, {}))
-    leader, standby = (BatchPlanner("lines", shared, Config()) for _ in range(2))
+    leader, standby = (SpoutPlanner("lines", shared, Config()) for _ in range(2))
     planned = leader.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, SpoutPlan)
 
-    leader.commit(TransactionAttempt(1, 0, 1), BatchMetadata(planned.planned))
+    leader.commit(TransactionAttempt(1, 0, 1), SpoutShare(planned.planned))
     leader.cleanup_before(2)
-    leader.plan(PlanBatch(TransactionAttempt(2, 0, 1), 1, BatchMetadata(planned.planned)))
+    leader.plan(PlanBatch(TransactionAttempt(2, 0, 1), 1, of_one(planned.planned)))
     assert committed(folder) == ["4"]
     standby.close()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.harness.metadata import of_one
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.config import Config
@@ -120,7 +121,7 @@ def run_of(
     previous: BatchMetadata | None = None,
 ) -> Run:
     attempts = tuple(TransactionAttempt(txid, 0, 1) for txid in range(first, first + txids))
-    metadata = tuple(BatchMetadata(planned, cut) for cut in cuts or [None] * txids)
+    metadata = tuple(of_one(planned, cut) for cut in cuts or [None] * txids)
     return Run(f"txtopo:test:1:{first}", attempts, metadata, previous)
 
 

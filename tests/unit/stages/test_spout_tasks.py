@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.harness.metadata import of_one
 from tests.unit.stages.bolts import Recorder
 from tests.unit.stages.running import Ran, Topology, bolt, gathered, recording, run_of, spout
 from txtopo.config import Config
@@ -159,7 +160,7 @@ LONG = 100
 
 
 def cuts(outcome: Ran) -> list[Any]:
-    return [batch.metadata.cut for batch in outcome.outcome.processed]
+    return [batch.metadata.of("spout").cut for batch in outcome.outcome.processed]
 
 
 def numbers(partition: int, start: int, end: int) -> list[tuple[int, int]]:
@@ -180,7 +181,7 @@ def test_inside_a_run_each_batch_starts_where_the_one_before_ended(
 
 
 def test_a_run_starts_where_its_predecessor_ended() -> None:
-    previous = BatchMetadata(2, {"0": [8, 10], "1": [2, 4]})
+    previous = of_one(2, {"0": [8, 10], "1": [2, 4]})
 
     _, emitted = ran(Opaque(), run_of(1, first=6, planned=2, previous=previous))
 
@@ -200,7 +201,7 @@ def test_check_34_a_replay_brings_exactly_the_ranges_that_were_kept() -> None:
 @pytest.mark.row(12)
 def test_check_35_a_replay_does_not_touch_partitions_that_were_added_later() -> None:
     _, third = ran(Ranges(), run_of(1, first=3, planned=1, cuts=[{"0": [4, 6]}]))
-    previous = BatchMetadata(1, {"0": [4, 6]})
+    previous = of_one(1, {"0": [4, 6]})
     grown, fourth = ran(Ranges(), run_of(1, first=4, planned=2, previous=previous))
     _, replayed = ran(Ranges(), run_of(1, first=3, planned=1, cuts=[{"0": [4, 6]}]))
 
@@ -253,7 +254,8 @@ def test_the_content_of_a_partition_does_not_depend_on_what_it_is_sent_with(
         digest, texts = Digest(), prototype.texts_of(partition)
         digest.add("default", pa.RecordBatch.from_pydict({"text": texts}), None)
         expected[str(partition)] = digest.take()
-    assert [each.metadata.content for each in outcome.outcome.processed] == [expected] * 2
+    contents = [each.metadata.content for each in outcome.outcome.processed]
+    assert contents == [{"spout": expected}] * 2
 
 
 @pytest.mark.row(23)
@@ -285,7 +287,7 @@ def test_r5_a_partition_that_is_down_keeps_its_position(runs: int) -> None:
 
 
 def test_partitions_that_are_gone_keep_their_position() -> None:
-    previous = BatchMetadata(2, {"0": [0, 2], "1": [0, 2]})
+    previous = of_one(2, {"0": [0, 2], "1": [0, 2]})
 
     outcome, emitted = ran(Opaque(), run_of(1, first=2, planned=1, previous=previous))
 

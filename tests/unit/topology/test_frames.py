@@ -13,6 +13,7 @@ from txtopo.config import Config
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.spouts import DataFrameTransactionalSpout, MemoryTransactionalSpout
 from txtopo.state import open_state
+from txtopo.topology.component import Component, Role, cutting
 
 
 class Unmade(DataFrameBolt):
@@ -144,3 +145,9 @@ def test_a_coordinator_that_is_given_is_copied_for_each_start() -> None:
 
     assert first is not second
     assert first.is_ready(3, None)  # type: ignore[arg-type]
+
+
+def test_the_plan_of_spark_says_where_its_batch_ends_so_no_emitter_does() -> None:
+    planned = Component("spout", Role.DATAFRAME_SPOUT, spout(), 1, {})
+
+    assert cutting([planned]) == frozenset()

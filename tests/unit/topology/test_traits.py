@@ -32,8 +32,8 @@ from txtopo.bolts import KafkaSink
 from txtopo.builders.dead_letters import SINK
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.explanation.explanation import Explanation
-from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.explaining import explain_topology
+from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.spouts import (
     ClockTransactionalSpout,
     MemorySpout,
@@ -146,7 +146,7 @@ def two_queues(traits: Traits) -> str | None:
 
 def time_only(traits: Traits) -> bool:
     spout = topology(Traits(), ToldSpout(traits)).spout
-    return BatchPlanner("told", spout, Config()).time_only
+    return SpoutPlanner("told", spout, Config()).time_only
 
 
 def sink_of_dead_letters(traits: Traits) -> tuple[str, ...]:

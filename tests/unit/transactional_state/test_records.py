@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from tests.harness.metadata import of_one
 from txtopo.errors import CorruptNodeError, SchemaVersionError
-from txtopo.metadata import BatchMetadata, Json
+from txtopo.metadata import NOT_BEGUN, BatchMetadata, Json, SpoutShare
 from txtopo.transactional_state.nodes import (
     INNER_NODE,
     NodeRecord,
@@ -57,15 +58,15 @@ def test_a_newer_schema_asks_for_an_upgrade() -> None:
 
 
 def test_a_batch_without_a_limit_has_none_in_its_node() -> None:
-    stored = json.dumps(metadata_to_json(BatchMetadata(3, {"0": [0, 2]})))
+    stored = json.dumps(metadata_to_json(of_one(3, {"0": [0, 2]})))
 
-    assert stored == '{"planned": 3, "cut": {"0": [0, 2]}}'
+    assert stored == '{"spouts": {"spout": {"planned": 3, "cut": {"0": [0, 2]}}}}'
 
 
 @pytest.mark.parametrize("rows_max", [0, 7, [3, 0, 4]])
 @pytest.mark.rule("txtopo.pacing", "Rules", 2)
 def test_a_limit_is_stored_and_comes_back(rows_max: Json) -> None:
-    metadata = BatchMetadata(3, None, pace={"rows_max": rows_max, "credit": 0.5, "at_s": 9.25})
+    metadata = of_one(3, pace={"rows_max": rows_max, "credit": 0.5, "at_s": 9.25})
 
     assert metadata_from_json(1, json.loads(json.dumps(metadata_to_json(metadata)))) == metadata
 
@@ -75,4 +76,29 @@ def test_a_limit_is_stored_and_comes_back(rows_max: Json) -> None:
 )
 def test_a_limit_that_cannot_be_read_is_never_taken_for_none(pace: Json) -> None:
     with pytest.raises(CorruptNodeError, match="stored metadata of txid 4 cannot be read"):
-        metadata_from_json(4, {"planned": 3, "cut": None, "pace": pace})
+        metadata_from_json(4, {"spouts": {"spout": {"planned": 3}}, "pace": pace})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"planned": 3, "cut": None},
+        {"spouts": [3]},
+        {"spouts": {"spout": 3}},
+        {"spouts": {"spout": {}}},
+        {"spouts": {"spout": {"planned": 3, "absent": 3}}},
+        {"spouts": {"spout": {"planned": 3, "more": 3}}},
+        {"spouts": {"spout": {"planned": 3, "cut": [0, 2]}}},
+        {"spouts": {"spout": {"planned": 3}}, "cut": {"0": [0, 2]}},
+    ],
+)
+def test_metadata_of_another_form_is_never_taken_for_empty(value: Json) -> None:
+    with pytest.raises(CorruptNodeError, match="stored metadata of txid 4 cannot be read"):
+        metadata_from_json(4, value)
+
+
+def test_an_absent_spout_comes_back_with_its_newest_plan_and_its_cut() -> None:
+    shares = {"ranges": SpoutShare([40, 60], absent=True), "new": NOT_BEGUN}
+    metadata = BatchMetadata(shares)
+
+    assert metadata_from_json(1, json.loads(json.dumps(metadata_to_json(metadata)))) == metadata

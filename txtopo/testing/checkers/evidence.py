@@ -35,7 +35,7 @@ class Evidence:
         expected: Classes of errors that a run may end with.
         limited: Whether each batch has to have a limit in its metadata.
         rows_per_second: The rate of planned rows; None for no rate, or if clocks jump.
-        spouts: Ids of the spouts, if there are several.
+        spouts: Ids of the spouts.
     """
 
     topology_id: str
@@ -49,7 +49,7 @@ class Evidence:
     outside: Mapping[str, Rows] = field(default_factory=dict)
     limited: bool = False
     rows_per_second: float | None = None
-    spouts: Sequence[str] = ()
+    spouts: Sequence[str] = ("spout",)
     _store_writes: list[StoreWrite] | None = None
 
     def store_writes(self) -> list[StoreWrite]:
@@ -97,7 +97,8 @@ class Evidence:
         records: list[Record] = []
         for share, emissions in sorted(shares.items()):
             if len(emissions) > 1:
-                cut = self._cut(attempt, nodes).get(self._part(share))
+                number, partition = divmod(share, PARTITIONS_APART)
+                cut = self._cut(attempt, nodes, self.spouts[number]).get(str(partition))
                 # A task that could not reach its partition has no cut. The end of the batch
                 # before is stored then, which no emission of this attempt has.
                 fitting = [each for each in emissions if each.metadata == cut]
@@ -107,15 +108,8 @@ class Evidence:
             records += emissions[0].records
         return records
 
-    def _part(self, share: int) -> str:
-        """Return the key of a share in the metadata."""
-        if len(self.spouts) < 2:
-            return str(share)
-        number, partition = divmod(share, PARTITIONS_APART)
-        return f"{self.spouts[number]}/{partition}"
-
-    def _cut(self, attempt: TransactionAttempt, nodes: Nodes) -> dict[str, Any]:
-        """Return the cut of an attempt in ZooKeeper, now or before a later attempt replaced it.
+    def _cut(self, attempt: TransactionAttempt, nodes: Nodes, spout: str) -> dict[str, Any]:
+        """Return what an attempt cut of a spout, as ZooKeeper has it or had it.
 
         If the answer to its commit was lost, the write may arrive after the txid was planned
         again.
@@ -127,7 +121,7 @@ class Evidence:
         cut: dict[str, Any] = {}
         for each in held:
             if stored_attempt(self.topology_id, each, attempt.txid) == attempt:
-                cut = (_decoded(each[path][0])["metadata"] or {}).get("cut") or cut
+                cut = _decoded(each[path][0])["metadata"]["spouts"][spout].get("cut") or cut
         return cut
 
     def batches(self, table: str) -> list[list[Record]]:

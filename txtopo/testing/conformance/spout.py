@@ -470,7 +470,7 @@ _TRIES = 3
 def _ends(driver: SpoutDriver) -> dict[str, object]:
     if not driver.processed:
         return {}
-    return dict(driver.stored.of(driver.processed).cut or {})
+    return dict(driver.stored.of(driver.processed).of("spout").cut or {})
 
 
 def _tried(source: SpoutSource, driver: SpoutDriver) -> list[Batch]:

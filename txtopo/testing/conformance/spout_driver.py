@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pytest
@@ -24,18 +24,24 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.builders.prototypes import snapshot
 from txtopo.config import Config
-from txtopo.coordinator.protocol import NotReady, PlanBatch
+from txtopo.coordinator.protocol import Failed, NotReady, PlanBatch
 from txtopo.groupings import DirectGrouping, GlobalGrouping
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import LocalCarrier
-from txtopo.runtime.facts import FactsPlanner
 from txtopo.stages.envelopes import open_envelope
 from txtopo.stages.outcome import BatchOutcome, judge
 from txtopo.stages.program import Run, compile_program
 from txtopo.testing.conformance.pace import announce
 from txtopo.testing.conformance.spout_source import Row, Spout, SpoutSource
-from txtopo.topology.component import Component, Role, Subscription, declared_streams, spout_role
+from txtopo.topology.component import (
+    Component,
+    Role,
+    Subscription,
+    cutting,
+    declared_streams,
+    spout_role,
+)
 from txtopo.topology.graph import Graph
 from txtopo.transactional_state.nodes import (
     check_metadata_size,
@@ -123,8 +129,8 @@ class SpoutDriver:
         self.stored.epoch += 1
         # A second goes by before each batch, so each may have what the rate allows in a second.
         times = _Seconds(1_000 * self.stored.epoch)
-        facts = FactsPlanner(graph, times)
-        self._planner = BatchPlanner(_TOPOLOGY, component, config, times=times, facts=facts)
+        self._planner = BatchPlanner(graph, config, times)
+        (self._spout,), self._cutting = self._planner.parts, cutting([component])
         known = {txid: self.stored.of(txid) for txid in self.stored.metadata}
         self._planner.begin(known, self.stored.committed + 1)
         self.processed = self.stored.committed
@@ -161,7 +167,7 @@ class SpoutDriver:
         newest = self.processed
         if not self.repeatable:
             for later in range(txid, newest + 1):
-                self.stored.put(later, replace(self.stored.of(later), cut=None))
+                self.stored.put(later, self.stored.of(later).cut_again())
         self.processed = txid - 1
         (batch,) = self._run([txid])
         if self.repeatable:
@@ -172,11 +178,11 @@ class SpoutDriver:
         """Commit all processed txids, and notify the spout as the framework does."""
         while self.stored.committed < self.processed:
             txid = self.stored.committed + 1
-            self._planner.commit(self._done[txid], self.stored.of(txid))
+            self._spout.commit(self._done[txid], self.stored.of(txid).of("spout"))
             self.stored.committed = txid
             for old in [each for each in self.stored.metadata if each < txid]:
                 del self.stored.metadata[old]
-            self._planner.cleanup_before(txid + 1)
+            self._spout.cleanup_before(txid + 1)
 
     def lag(self) -> dict[str, int]:
         """Return the lag behind the last batch."""
@@ -192,20 +198,21 @@ class SpoutDriver:
             known -= 1
         last = self.stored.of(known) if known else None
         planned = self._planner.plan(PlanBatch(self._attempt(txid), known, last))
+        if isinstance(planned, Failed):
+            raise planned.failure.error
         if isinstance(planned, NotReady):
             return False
         self.stored.put(txid, planned.metadata)
         return True
 
     def _is_known(self, txid: int) -> bool:
-        generic = self.role is Role.TRANSACTIONAL_SPOUT
-        return generic or self.stored.of(txid).cut is not None
+        return self.stored.of(txid).is_cut(self._cutting)
 
     def _run(self, txids: Sequence[int]) -> list[Batch]:
         attempts = tuple(self._attempt(txid) for txid in txids)
         metadata = tuple(self.stored.of(txid) for txid in txids)
         if not self.repeatable:
-            metadata = tuple(replace(each, cut=None) for each in metadata)
+            metadata = tuple(each.cut_again() for each in metadata)
         first = txids[0]
         previous = self.stored.of(first - 1) if first > 1 else None
         run = Run(f"txtopo:{_TOPOLOGY}:{first}", attempts, metadata, previous)

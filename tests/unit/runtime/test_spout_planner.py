@@ -1,4 +1,4 @@
-"""BatchPlanner calls only those hooks of an emitter that it has."""
+"""SpoutPlanner calls only those hooks of an emitter that it has."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 
 from txtopo import Config, Fields, TaskContext, TransactionAttempt
 from txtopo.errors import TopologyError
-from txtopo.metadata import BatchMetadata
+from txtopo.metadata import SpoutShare
 from txtopo.plugins.spouts import (
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,
 )
-from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.topology.component import Component, Role
 
 ATTEMPT = TransactionAttempt(1, 0, 1)
@@ -54,9 +54,9 @@ class PlainSpout(TransactionalSpout):
 
 def test_an_emitter_that_is_not_derived_from_ours_needs_no_hooks() -> None:
     spout = Component("spout", Role.TRANSACTIONAL_SPOUT, PlainSpout(), 1, {})
-    plain = BatchPlanner("plain", spout, Config())
+    plain = SpoutPlanner("plain", spout, Config())
 
-    plain.commit(ATTEMPT, BatchMetadata(1))
+    plain.commit(ATTEMPT, SpoutShare(1))
     plain.cleanup_before(2)
 
     assert plain.cleanup_failures == 0
@@ -78,7 +78,7 @@ def test_a_coordinator_whose_method_would_not_run_is_refused() -> None:
     with pytest.raises(
         TopologyError, match="is_ready of the coordinator of spout 'spout' does not"
     ):
-        BatchPlanner("async", spout, Config())
+        SpoutPlanner("async", spout, Config())
 
 
 OLD_COMMIT = (
@@ -132,7 +132,7 @@ def test_a_commit_with_more_arguments_that_need_not_be_given_is_taken() -> None:
 
 def test_an_old_commit_of_an_emitter_that_is_not_derived_from_ours_is_refused_by_name() -> None:
     spout = Component("spout", Role.TRANSACTIONAL_SPOUT, OldPlainSpout(), 1, {})
-    planner = BatchPlanner("plain", spout, Config())
+    planner = SpoutPlanner("plain", spout, Config())
 
     with pytest.raises(TopologyError, match=f"emitter OldPlainEmitter {OLD_COMMIT}"):
-        planner.commit(ATTEMPT, BatchMetadata(1))
+        planner.commit(ATTEMPT, SpoutShare(1))

@@ -1,0 +1,325 @@
+"""SpoutPlanner: calls one spout in the driver, above all to ask for its share of the next batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.coordinator.protocol import NotReady, PlanBatch
+from txtopo.errors import ConfigError, EmitError
+from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
+from txtopo.pacing import Asked, Grant, Held, Pacer
+from txtopo.runtime.facts import Times, time_of
+from txtopo.runtime.plan_clock import held_back_by
+from txtopo.spouts.spout import (
+    LastBatch,
+    PartitionedCoordinator,
+    TransactionalCoordinator,
+    check_commit,
+    takes_rows_max,
+)
+from txtopo.stages.permits import Permit
+from txtopo.stages.pickling import Prototype
+from txtopo.topology.component import Component, Role, check_runs
+from txtopo.topology.elsewhere import emitter_may_write_elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class SpoutPlan:
+    """What a spout that is ready plans for a batch.
+
+    Attributes:
+        planned: Its metadata; the number of partitions of a partitioned spout.
+        pace: The limit of the batch; None without one.
+    """
+
+    planned: Json
+    pace: dict[str, Json] | None
+
+
+class SpoutPlanner:
+    """Calls the coordinator and the emitter of a spout in the driver. All methods block.
+
+    Each of the two is called by one thread at a time. A call waits while an earlier one has not
+    returned, be it of an abandoned attempt or of an earlier term. Only ``lag``, ``lost`` and
+    ``cleanup_before`` do not wait.
+
+    If the topology is paced, each new batch is asked for of its :class:`~txtopo.pacing.Pacer`.
+
+    Attributes:
+        spout_id: Id of the spout.
+        plans_batches: Whether it plans whole batches, so that its emitters do not cut them.
+        time_only: Whether its batches have no records, but come since time has passed.
+
+    Raises:
+        ConfigError: The topology is paced, and its spout cannot be; or an error of the spout's.
+    """
+
+    def __init__(
+        self,
+        topology_id: str,
+        spout: Component,
+        config: Config,
+        parallelism: Mapping[str, int] | None = None,
+        times: Times | None = None,
+    ) -> None:
+        self.spout_id = spout.id
+        self.plans_batches = spout.role.plans_batches
+        self.time_only = spout.traits.brings_time_only
+        context = TaskContext(
+            topology_id, spout.id, 0, spout.parallelism, parallelism=parallelism or {}
+        )
+        # A copy, so that several runs of one topology share nothing.
+        prototype = Prototype[Any](spout.prototype).copy()
+        self._coordinator = prototype.coordinator(config, context)
+        calls = ("is_ready", "initialize_transaction", "number_of_partitions")
+        check_runs("the coordinator of spout", spout.id, self._coordinator, *calls)
+        # A DataFrame spout has no emitter.
+        self._make_emitter: Callable[[], Any] = lambda: (
+            None if spout.role.frame else prototype.emitter(config, context)
+        )
+        self._emitter: Any = None
+        self._cleaned_before = 0
+        self.cleanup_failures = 0
+        """How often in a row the emitter could not clean up."""
+        # Held across calls of user code, which may block: that is what they are for. No durable
+        # step is marked while they are held.
+        self._coordinator_lock, self._emitter_lock = threading.Lock(), threading.Lock()
+        self._opaque, self._frame = spout.role is Role.OPAQUE_SPOUT, spout.role.frame
+        self._times, self._pace = times, Pacer(config.pace)
+        self._paced = config.pace.given and times is not None
+        self._pace_lock = threading.Lock()
+        if self._paced:
+            self._check_paced(config)
+
+    @property
+    def pace(self) -> Mapping[str, Json]:
+        """What limits the next batch; empty without a pace."""
+        return self._pace.now
+
+    def begin(self, stored: Mapping[int, BatchMetadata], current: int) -> None:
+        """Begin a term: take the pace over from what earlier leaders have stored."""
+        if self._paced and self._times is not None:
+            known = {txid: each.pace for txid, each in stored.items()}
+            with self._pace_lock:
+                self._pace.begin(known, current, self._times.now(), self._times.wall_clock())
+
+    def committed(self, txid: int, rows: int) -> None:
+        """Take note of a commit, to size the next batches. It does not block."""
+        if self._paced and self._times is not None:
+            with self._pace_lock:
+                counted = None if self._frame else rows
+                self._pace.committed(txid, counted, self._times.now())
+
+    def plan(self, action: PlanBatch, pending: int = 0) -> SpoutPlan | NotReady:
+        """Return what the spout plans for a ``PlanBatch``, with *pending* batches in flight.
+
+        Raises:
+            EmitError: The metadata is not JSON.
+        """
+        txid, last_txid, share = action.attempt.txid, *self._newest(action)
+        # Metadata is copied on its way in and out, because the spout may change the object.
+        metadata = None if share is None else self._plain(self._metadata(share))
+        last = LastBatch(last_txid, metadata, pending, self._idle_s(action))
+        with self._coordinator_lock:
+            if not self._coordinator.is_ready(txid, last):
+                return NotReady(action.attempt)
+            partitions = 0 if self.plans_batches else self._coordinator.number_of_partitions()
+            grant = self._granted(txid, last, partitions)
+            if isinstance(grant, Held):
+                return NotReady(action.attempt, held=grant.by is not None)
+            try:
+                planned = self._planned(txid, last, grant) if self.plans_batches else partitions
+                return SpoutPlan(self._plain(planned), grant.metadata)
+            except BaseException:
+                self.withdraw(txid)
+                raise
+
+    def withdraw(self, txid: int) -> None:
+        """Take note that a batch with a plan of the spout could not be planned."""
+        with self._pace_lock:
+            self._pace.withdraw(txid)
+
+    def newest_plan(self, action: PlanBatch) -> Json:
+        """Return the newest plan of a spout that plans whole batches; None for any other."""
+        _, share = self._newest(action)
+        return share.planned if share is not None and self.plans_batches else None
+
+    def lag(self, share: SpoutShare) -> Mapping[str, int]:
+        """Return how many records are behind a batch, by partition, where the spout knows it."""
+        lag = self._coordinator.lag(self._plain(self._metadata(share)) or {})
+        return {str(partition): int(records) for partition, records in dict(lag).items()}
+
+    def lost(self, share: SpoutShare) -> Mapping[str, str]:
+        """Return what the source lost before a batch could read it, by partition."""
+        lost = self._coordinator.lost(self._plain(self._metadata(share)) or {})
+        return {str(partition): str(what) for partition, what in dict(lost).items()}
+
+    @property
+    def held_back(self) -> Mapping[str, str]:
+        """What waits for its time or was set aside, in words: of the spout, and of the clock."""
+        # A coordinator of a user need not be derived from ours, and then may lack the method.
+        told = getattr(self._coordinator, "held_back", lambda: None)()
+        found = {self.spout_id: str(told)} if told else {}
+        return {**found, **held_back_by(self._times)}
+
+    @property
+    def may_write_elsewhere(self) -> bool:
+        """Whether the emitter has a ``commit`` of which it does not declare what it writes."""
+        if (emitter := self._emitter) is None:
+            with self._emitter_lock:  # nobody has called it yet, so nobody hangs in it
+                try:
+                    emitter = self._opened_emitter()
+                except Exception:  # noqa: BLE001 - the first commit meets it, and tells its txid
+                    return True
+        return emitter_may_write_elsewhere(emitter)
+
+    def commit(
+        self,
+        attempt: TransactionAttempt,
+        share: SpoutShare,
+        permit: Permit | None = None,
+    ) -> None:
+        """Call the emitter's ``commit``, if it has one.
+
+        Args:
+            attempt: The attempt.
+            share: The share of the spout in its batch.
+            permit: What is asked right before the call.
+
+        Raises:
+            TopologyError: It takes other arguments; repair the emitter.
+            NotPermitted: The permit was refused.
+        """
+        if permit is not None:
+            permit.ask()  # it blocks, so no lock is held
+        with self._emitter_lock:
+            # An emitter of a user need not be derived from ours, and then may lack the hooks.
+            if commit := getattr(self._opened_emitter(), "commit", None):
+                plain = self._plain(self._metadata(share))
+                if permit is not None:
+                    permit.check()
+                commit(attempt, plain)
+
+    def cleanup_before(self, txid: int) -> None:
+        """Call the emitter's ``cleanup_before``, if any, unless it was called for a later txid.
+
+        Nor while the emitter hangs in its ``commit`` of a later batch: a later call covers this
+        one, and the next commit would wait for it.
+        """
+        if not self._emitter_lock.acquire(blocking=False):
+            return
+        try:
+            cleanup = getattr(self._opened_emitter(), "cleanup_before", None)
+            if cleanup and txid > self._cleaned_before:
+                self.cleanup_failures += 1
+                cleanup(txid)
+                self._cleaned_before, self.cleanup_failures = txid, 0
+        finally:
+            self._emitter_lock.release()
+
+    def close(self) -> None:
+        """Close the coordinator and the emitter."""
+        with self._coordinator_lock:
+            self._coordinator.close()
+        with self._emitter_lock:
+            if self._emitter is not None:
+                self._emitter.close()
+
+    def _newest(self, action: PlanBatch) -> tuple[int, SpoutShare | None]:
+        """Return the newest txid whose share of the spout is known in full, with that share."""
+        txid, last = action.last_txid, action.last
+        if self.plans_batches and action.previous is not None:
+            txid, last = action.attempt.txid - 1, action.previous
+        return txid, None if last is None else last.of(self.spout_id)
+
+    def _idle_s(self, action: PlanBatch) -> float | None:
+        """Return how long ago the txid before was planned."""
+        facts = None if action.before is None else action.before.facts
+        if self._times is None or facts is None:
+            return None
+        return max(0.0, self._times.wall_clock() - time_of(facts) / 1000)
+
+    def _planned(self, txid: int, last: LastBatch, grant: Grant) -> Json:
+        limit = {} if grant.rows_max is None else {"rows_max": grant.rows_max}
+        planned: Json = self._coordinator.initialize_transaction(txid, last.metadata, **limit)
+        return planned
+
+    def _granted(self, txid: int, last: LastBatch, partitions: int) -> Grant | Held:
+        if not self._paced or self._times is None:
+            return Grant(None)
+        unread = self._unread(last)
+        now_s, wall_s = self._times.now(), self._times.wall_clock()
+        count = partitions if type(partitions) is int else 0  # the task refuses another type
+        asked = Asked(txid, last.txid, unread, count, last.pending, now_s, wall_s)
+        with self._pace_lock:
+            return self._pace.ask(asked)
+
+    def _unread(self, last: LastBatch) -> dict[str, int] | None:
+        # A coordinator of a user need not be derived from ours, and then may lack the method.
+        unread = self._plain(getattr(self._coordinator, "unread", lambda _: None)(last))
+        counts = unread.values() if isinstance(unread, dict) else [None]
+        if unread is not None and any(type(each) is not int or each < 0 for each in counts):
+            raise EmitError(
+                f"unread of spout {self.spout_id!r} did not tell numbers; got {shown(unread)}; "
+                "expected a mapping with a whole number of at least 0 for each partition, or None"
+            )
+        return None if unread is None else unread
+
+    def _check_paced(self, config: Config) -> None:
+        """Refuse a pace that the spout cannot keep.
+
+        Raises:
+            ConfigError: It cannot; leave the setting out, or repair the spout.
+        """
+        setting = config.pace.limiting
+        if setting is not None:
+            method = "emit_partition_batch" if self._opaque else "emit_partition_batch_new"
+            owner = self._coordinator if self.plans_batches else self._opened_emitter()
+            method = "initialize_transaction" if self.plans_batches else method
+            if not takes_rows_max(getattr(owner, method)):
+                part = "coordinator" if self.plans_batches else "emitter"
+                raise ConfigError(
+                    f"the batches of spout {self.spout_id!r} cannot be limited; got {setting} and "
+                    f"{part} {type(owner).__qualname__}, whose {method} does not take the limit; "
+                    "expected the keyword argument rows_max=None; give it to the spout, or leave "
+                    f"{setting} out",
+                    setting=setting,
+                )
+        if config.min_batch_rows is not None:
+            kind = type(self._coordinator)
+            told = getattr(kind, "unread", None)
+            if told in (None, TransactionalCoordinator.unread, PartitionedCoordinator.unread):
+                raise ConfigError(
+                    f"spout {self.spout_id!r} cannot tell how many rows are unread; got "
+                    f"min_batch_rows and coordinator {kind.__qualname__} without a method unread; "
+                    "expected unread(self, last); give it to the spout, or leave min_batch_rows "
+                    "and max_batch_delay_s out",
+                    setting="min_batch_rows",
+                )
+
+    def _metadata(self, share: SpoutShare) -> Json:
+        """Return what the spout gets: its own plan, or what its emitters returned."""
+        return share.planned if self.plans_batches else (share.cut or {})
+
+    def _plain(self, metadata: Json) -> Any:
+        try:
+            return json_copy(metadata)
+        except ValueError as error:
+            raise EmitError(
+                f"the metadata of spout {self.spout_id!r} is not JSON; got {shown(metadata)} "
+                f"({error}); expected numbers, strings, lists and objects with string keys"
+            ) from error
+
+    def _opened_emitter(self) -> Any:
+        if self._emitter is None:
+            emitter = self._make_emitter()
+            if (commit := getattr(emitter, "commit", None)) is not None:
+                check_commit(commit, type(emitter).__qualname__, 2)
+            self._emitter = emitter
+        return self._emitter
