@@ -24,6 +24,7 @@ from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.handle import RunHandle
 from txtopo.runtime.jobs import Jobs
+from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.transactional_state.journal import Journal
 
 KINDS = ("loop", "planning", "jobs", "merge", "commit", "store", "zookeeper", "other", "workers")
@@ -33,7 +34,7 @@ Python; ``workers`` are Python processes below it."""
 
 TIMED: tuple[tuple[Any, str, str], ...] = (
     (BatchPlanner, "plan", "planning"),
-    (BatchPlanner, "cleanup_before", "planning"),
+    (SpoutPlanner, "cleanup_before", "planning"),
     (Jobs, "_process", "jobs"),
     (CommitPhase, "run", "commit"),
     (commit_phase, "merge_partials", "merge"),
