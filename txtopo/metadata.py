@@ -90,7 +90,12 @@ class BatchMetadata:
         Args:
             cutting: The spouts whose emitters decide that.
         """
-        return all(self.of(spout).cut is not None for spout in cutting)
+        # The coordinator asks this of each batch in flight at each event: no generator, no call.
+        for spout in cutting:
+            share = self.spouts.get(spout)
+            if share is not None and share.cut is None:
+                return False
+        return True
 
     def cut_again(self, repeatable: Collection[str] = ()) -> BatchMetadata:
         """Return what an attempt starts from that cuts the batch again.
