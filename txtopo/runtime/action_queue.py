@@ -167,15 +167,14 @@ class ActionQueue:
         # more, and commands of operators would never be answered.
         if self._beat_is_due:
             self._beat_is_due = False
-            self._move(QueueEvent.BEAT_TAKEN)
+            self._moved(QueueEvent.BEAT_TAKEN)
             return StartBeat()
         if not self._actions:
             return None
         action = self._actions[0]
         if isinstance(action, StoreBatches | Advance):
-            if not self._expects(QueueEvent.WRITE_TAKEN):
+            if not self._moved(QueueEvent.WRITE_TAKEN):
                 return None
-            self._move(QueueEvent.WRITE_TAKEN)
             self._write = action
         return self._actions.popleft()
 
@@ -183,8 +182,7 @@ class ActionQueue:
 
     def written(self) -> None:
         """Note that the write which was taken last is durable."""
-        if self._expects(QueueEvent.WRITTEN):
-            self._move(QueueEvent.WRITTEN)
+        if self._moved(QueueEvent.WRITTEN):
             self._write, self._failures = None, 0
 
     def write_failed(
@@ -197,7 +195,7 @@ class ActionQueue:
             committing: Whether a commit is under way. A run that was asked to stop finishes it, and
                 therefore still needs its writes.
         """
-        if self._write is None or not self._expects(QueueEvent.WRITE_FAILED):
+        if self._write is None or self._phase is not QueuePhase.WRITING:
             return None
         if not isinstance(error, InfrastructureError):
             return EndTerm(error)
@@ -207,16 +205,13 @@ class ActionQueue:
             return EndTerm(stop.error)
         if self._stopping and not committing:
             return EndTerm(None)
-        self._move(QueueEvent.WRITE_FAILED)
+        self._moved(QueueEvent.WRITE_FAILED)
         self._failures += 1
         return RepeatWrite(self._write, self._failures)
 
     def pause_ended(self) -> Write | None:
         """Return the write that is repeated now; None if the term is over."""
-        if not self._expects(QueueEvent.PAUSE_ENDED):
-            return None
-        self._move(QueueEvent.PAUSE_ENDED)
-        return self._write
+        return self._write if self._moved(QueueEvent.PAUSE_ENDED) else None
 
     # ------------------------------------------------------------ the beat
 
@@ -226,8 +221,7 @@ class ActionQueue:
 
     def beat_ended(self) -> None:
         """Note that a beat has ended, well or not."""
-        if self._expects(QueueEvent.BEAT_ENDED):
-            self._move(QueueEvent.BEAT_ENDED)
+        self._moved(QueueEvent.BEAT_ENDED)
 
     # ------------------------------------------------------------ the end
 
@@ -237,16 +231,17 @@ class ActionQueue:
 
     def close(self) -> None:
         """Drop all actions: the term is over."""
-        if self._expects(QueueEvent.CLOSED):
-            self._move(QueueEvent.CLOSED)
+        self._moved(QueueEvent.CLOSED)
         self._actions.clear()
         self._write, self._failures, self._beat_is_due = None, 0, False
 
-    def _expects(self, event: QueueEvent) -> bool:
-        return (self._phase, event) in AFTER
-
-    def _move(self, event: QueueEvent) -> None:
-        self._phase = AFTER[self._phase, event]
+    def _moved(self, event: QueueEvent) -> bool:
+        """Enter the phase after an event; return False if the phase does not expect the event."""
+        after = AFTER.get((self._phase, event))
+        if after is None:
+            return False
+        self._phase = after
+        return True
 
 
 def check_invariants(
