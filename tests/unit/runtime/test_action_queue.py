@@ -16,10 +16,10 @@ from txtopo.runtime.action_queue import (
     AFTER,
     ActionQueue,
     EndTerm,
-    QueueEvent,
-    QueuePhase,
     RepeatWrite,
     StartBeat,
+    StateUse,
+    StateUseEvent,
 )
 
 ATTEMPT = TransactionAttempt(2, 0, 1)
@@ -173,31 +173,31 @@ def test_a_run_that_stops_beats_no_more_also_if_a_beat_has_waited() -> None:
     assert taken(queue) == []
 
 
-STEPS: dict[QueuePhase, Callable[[], ActionQueue]] = {
-    QueuePhase.FREE: ActionQueue,
-    QueuePhase.WRITING: lambda: queue_in(QueuePhase.WRITING),
-    QueuePhase.PAUSING: lambda: queue_in(QueuePhase.PAUSING),
-    QueuePhase.BEATING: lambda: beating(),
-    QueuePhase.OVER: lambda: queue_in(QueuePhase.OVER),
+STEPS: dict[StateUse, Callable[[], ActionQueue]] = {
+    StateUse.FREE: ActionQueue,
+    StateUse.WRITING: lambda: queue_in(StateUse.WRITING),
+    StateUse.PAUSING: lambda: queue_in(StateUse.PAUSING),
+    StateUse.BEATING: lambda: beating(),
+    StateUse.OVER: lambda: queue_in(StateUse.OVER),
 }
 
 
-def queue_in(phase: QueuePhase) -> ActionQueue:
+def queue_in(phase: StateUse) -> ActionQueue:
     queue = queue_with(STORE)
     taken(queue)
-    if phase is QueuePhase.PAUSING:
+    if phase is StateUse.PAUSING:
         queue.write_failed(AWAY, committing=False)
-    elif phase is QueuePhase.OVER:
+    elif phase is StateUse.OVER:
         queue.close()
     return queue
 
 
-EVENTS: dict[QueueEvent, Callable[[ActionQueue], object]] = {
-    QueueEvent.WRITTEN: ActionQueue.written,
-    QueueEvent.WRITE_FAILED: lambda queue: queue.write_failed(AWAY, committing=True),
-    QueueEvent.PAUSE_ENDED: ActionQueue.pause_ended,
-    QueueEvent.BEAT_ENDED: ActionQueue.beat_ended,
-    QueueEvent.CLOSED: ActionQueue.close,
+EVENTS: dict[StateUseEvent, Callable[[ActionQueue], object]] = {
+    StateUseEvent.WRITTEN: ActionQueue.written,
+    StateUseEvent.WRITE_FAILED: lambda queue: queue.write_failed(AWAY, committing=True),
+    StateUseEvent.PAUSE_ENDED: ActionQueue.pause_ended,
+    StateUseEvent.BEAT_ENDED: ActionQueue.beat_ended,
+    StateUseEvent.CLOSED: ActionQueue.close,
 }
 
 
@@ -205,7 +205,7 @@ EVENTS: dict[QueueEvent, Callable[[ActionQueue], object]] = {
 @pytest.mark.parametrize("phase", STEPS, ids=lambda phase: phase.name)
 @pytest.mark.rule("txtopo.runtime.action_queue", "Rules", 5)
 def test_an_event_does_what_the_table_says_and_otherwise_nothing(
-    phase: QueuePhase, event: QueueEvent
+    phase: StateUse, event: StateUseEvent
 ) -> None:
     queue = STEPS[phase]()
     assert queue.phase is phase
@@ -218,7 +218,7 @@ def test_an_event_does_what_the_table_says_and_otherwise_nothing(
 
 
 @pytest.mark.parametrize("phase", STEPS, ids=lambda phase: phase.name)
-def test_nothing_leaves_the_queue_after_the_end_of_the_term(phase: QueuePhase) -> None:
+def test_nothing_leaves_the_queue_after_the_end_of_the_term(phase: StateUse) -> None:
     queue = STEPS[phase]()
     queue.add([CANCEL, ADVANCE])
     queue.beat_due()
