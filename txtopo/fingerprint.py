@@ -63,8 +63,8 @@ class InputForm:
     @classmethod
     def from_json(cls, value: Any) -> InputForm:
         """Return it from what is stored."""
-        source, stream, grouping, fields = value
-        return cls(_text(source), _text(stream), _text(grouping), tuple(map(_text, fields)))
+        source, stream, grouping, fields = _list(value)
+        return cls(_text(source), _text(stream), _text(grouping), _texts(fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class StateForm:
             _text(value["mode"]),
             _columns(value["key"]),
             _columns(value["value"]),
-            tuple(map(_text, value["aggregates"])),
+            _texts(value["aggregates"]),
         )
 
 
@@ -170,7 +170,7 @@ class ComponentForm:
         rows, buffered = value.get("rows"), value.get("buffered")
         return cls(
             _text(value["role"]),
-            tuple(InputForm.from_json(each) for each in value["inputs"]),
+            tuple(InputForm.from_json(each) for each in _list(value["inputs"])),
             None if rows is None else _text(rows),
             None if buffered is None else _text(buffered),
             {name: StateForm.from_json(each) for name, each in value["states"].items()},
@@ -320,7 +320,18 @@ def setting_for(found: Sequence[Difference]) -> str:
 
 
 def _columns(value: Any) -> Columns:
-    return tuple((_text(name), _text(type)) for name, type in value)
+    columns = (_list(each) for each in _list(value))
+    return tuple((_text(name), _text(type)) for name, type in columns)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(_text, _list(value)))
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(value)
+    return value
 
 
 def _text(value: object) -> str:

@@ -30,6 +30,11 @@ from txtopo.topology.graph import Graph, fingerprint
 FORM = StateForm("t", "opaque", "table", (("k", "string"),), (("a", "long"),), ("Sum",))
 
 
+BAD_INPUTS: list[Any] = [[["a"]], "", {}, [["a", "b", "c", "de"]], ["abcd"]]
+
+STORED: dict[str, Any] = FORM.to_json()  # type: ignore[assignment]
+
+
 def graph(
     spout: str = "spout", bolt: str = "bolt", state: str = "state", *, opaque: bool = False
 ) -> Graph:
@@ -164,10 +169,26 @@ def test_a_spout_of_another_kind_is_refused() -> None:
         {"guarantee": 1, "components": {}},
         {"guarantee": "exactly once", "components": {"bolt": "a bolt"}},
         {"guarantee": "exactly once", "components": {"bolt": {"role": "bolt", "inputs": []}}},
-        {
-            "guarantee": "exactly once",
-            "components": {"bolt": {"role": "bolt", "inputs": [["a"]], "states": {}}},
-        },
+        *(
+            {
+                "guarantee": "exactly once",
+                "components": {"bolt": {"role": "bolt", "inputs": inputs, "states": {}}},
+            }
+            for inputs in BAD_INPUTS
+        ),
+        *(
+            {
+                "guarantee": "exactly once",
+                "components": {
+                    "bolt": {
+                        "role": "bolt",
+                        "inputs": [],
+                        "states": {"s": {**STORED, part: value}},
+                    }
+                },
+            }
+            for part, value in (("key", ["ab"]), ("value", ""), ("aggregates", "ab"))
+        ),
     ],
 )
 def test_a_fingerprint_of_another_form_is_not_read(damaged: Any) -> None:
