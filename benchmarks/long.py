@@ -43,7 +43,7 @@ from txtopo import (
     open_state,
 )
 from txtopo.config import Carrier
-from txtopo.transactional_state.embedded import EmbeddedServer
+from txtopo.ensemble.embedded import EmbeddedServer
 
 TIMEOUT_S = 24 * 3600.0
 RECORDS = 10

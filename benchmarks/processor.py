@@ -19,13 +19,13 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from txtopo.ensemble.journal import Journal
 from txtopo.runtime import commit_phase
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.handle import RunHandle
 from txtopo.runtime.jobs import Jobs
 from txtopo.runtime.spout_planner import SpoutPlanner
-from txtopo.transactional_state.journal import Journal
 
 KINDS = ("loop", "planning", "jobs", "merge", "commit", "store", "zookeeper", "other", "workers")
 """``merge`` is the merge of partial results, and ``commit`` a commit phase without that and its

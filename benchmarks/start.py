@@ -37,16 +37,16 @@ from txtopo import (
     open_session,
     open_state,
 )
+from txtopo.ensemble.embedded import EmbeddedServer
+from txtopo.ensemble.journal import Journal
+from txtopo.ensemble.memory import MemoryTransactionalState
+from txtopo.ensemble.zookeeper.state import ZooKeeperTransactionalState
 from txtopo.runtime import start as starting
 from txtopo.runtime import takeover
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.resident.carrier import ResidentCarrier, StageSlots
 from txtopo.runtime.spark_carriers import RddCarrier
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.transactional_state.embedded import EmbeddedServer
-from txtopo.transactional_state.journal import Journal
-from txtopo.transactional_state.memory import MemoryTransactionalState
-from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
 ROWS = 100
 BATCH_ROWS = 10

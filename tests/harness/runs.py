@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from tests.harness.polling import LIMIT_S, wait_until
 from txtopo import BatchBolt, Committer, Config, Fields, Topology
 from txtopo.config import Carrier
+from txtopo.ensemble import MemoryEnsemble
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, TopologyEvent, TopologyListener
 from txtopo.runtime.start import TopologyRun, start_topology
 from txtopo.state import Ledger, State, open_state
 from txtopo.state.backend import StateKind
-from txtopo.transactional_state import MemoryEnsemble
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ PACKAGES = [
     "txtopo.spouts",
     "txtopo.state",
     "txtopo.topology",
-    "txtopo.transactional_state",
+    "txtopo.ensemble",
 ]
 
 

@@ -88,7 +88,7 @@ def test_the_core_imports_no_extra() -> None:
         "from txtopo.spouts import *\n"
         "from txtopo.bolts import *\n"
         "from txtopo.runtime.start import start_topology\n"
-        "import txtopo.transactional_state.zookeeper.state\n"
+        "import txtopo.ensemble.zookeeper.state\n"
         "open_state('sqlite:///none.db', table='counts').open().close()"
     )
 

@@ -19,10 +19,10 @@ from tests.unit.test_exports import PACKAGES
 from tests.unit.test_layout import ROOT
 from tests.unit.test_references import DOCS
 from txtopo import errors
-from txtopo.transactional_state import nodes
+from txtopo.ensemble import nodes
 
 FACES = [
-    *(name for name in PACKAGES if name not in ("txtopo.topology", "txtopo.transactional_state")),
+    *(name for name in PACKAGES if name not in ("txtopo.topology", "txtopo.ensemble")),
     *("txtopo.streams", "txtopo.testing", "txtopo.testing.conformance"),
 ]
 """The modules that users and authors of plug-ins import from."""

@@ -10,9 +10,9 @@ from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from txtopo.config import is_loopback
+from txtopo.ensemble.store import this_process
 from txtopo.errors import AuthError, InfrastructureError, StateUsageError
 from txtopo.operations.ensemble import TopologyStatus
-from txtopo.transactional_state.store import this_process
 
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024

@@ -19,6 +19,7 @@ from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, print_note
 from txtopo.config import Config
+from txtopo.ensemble.commands import KILLED
 from txtopo.errors import ConfigError, TopologyKilled, escaped
 from txtopo.runtime.handle import ReliableRun, TopologyRun
 from txtopo.runtime.progress import (
@@ -32,7 +33,6 @@ from txtopo.runtime.progress import (
 )
 from txtopo.runtime.session import active_session, mark_own, open_session
 from txtopo.runtime.start import frame_session_conf
-from txtopo.transactional_state.commands import KILLED
 from txtopo.ui.progress_bar import LateLine, ProgressBar, details_of
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from txtopo.command.output import (
     print_table,
 )
 from txtopo.command.page_client import PageClient
+from txtopo.ensemble.commands import Answer, Desired
+from txtopo.ensemble.embedded import HOST
 from txtopo.errors import ConfigError, PromiseError, TxtopoError, escaped
 from txtopo.operations.ensemble import WAIT_S, Ensemble, TopologyStatus
-from txtopo.transactional_state.commands import Answer, Desired
-from txtopo.transactional_state.embedded import HOST
 
 FAILURES_SHOWN = 10
 

@@ -13,18 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from txtopo.config import Config
-from txtopo.errors import (
-    AuthError,
-    ConfigError,
-    CorruptNodeError,
-    SchemaVersionError,
-    StateUsageError,
-    TxtopoError,
-    similar,
-)
-from txtopo.metadata import Json
-from txtopo.operations.folder import EmbeddedFolder
-from txtopo.transactional_state.commands import (
+from txtopo.ensemble.commands import (
     KILLED,
     Answer,
     Desired,
@@ -32,9 +21,9 @@ from txtopo.transactional_state.commands import (
     check_command,
     desired_of,
 )
-from txtopo.transactional_state.directory import Directory, TopologyNodes
-from txtopo.transactional_state.memory import MemoryEnsemble
-from txtopo.transactional_state.nodes import (
+from txtopo.ensemble.directory import Directory, TopologyNodes
+from txtopo.ensemble.memory import MemoryEnsemble
+from txtopo.ensemble.nodes import (
     BATCHES,
     COMMANDS,
     CURRENT,
@@ -46,8 +35,19 @@ from txtopo.transactional_state.nodes import (
     epoch_of,
     operation_of,
 )
-from txtopo.transactional_state.opening import open_directory
-from txtopo.transactional_state.store import Node, TransactionalState
+from txtopo.ensemble.opening import open_directory
+from txtopo.ensemble.store import Node, TransactionalState
+from txtopo.errors import (
+    AuthError,
+    ConfigError,
+    CorruptNodeError,
+    SchemaVersionError,
+    StateUsageError,
+    TxtopoError,
+    similar,
+)
+from txtopo.metadata import Json
+from txtopo.operations.folder import EmbeddedFolder
 
 WAIT_S = 30.0
 """How long a kill lets batches in flight take, as Storm's does by default."""

@@ -24,7 +24,7 @@ from txtopo.errors import ConfigError
 from txtopo.runtime.java import check_java
 
 if TYPE_CHECKING:
-    from txtopo.transactional_state.embedded import EmbeddedServer
+    from txtopo.ensemble.embedded import EmbeddedServer
 
 END_TIMEOUT_S = 10.0
 """How long the JVM may take to end before it is killed. What it acknowledged is on disk."""
@@ -60,7 +60,7 @@ class EmbeddedFolder:
         Raises:
             ConfigError: The directory cannot be used, or there is no Java to host it with.
         """
-        from txtopo.transactional_state.embedded import HOST
+        from txtopo.ensemble.embedded import HOST
 
         with self._lock:  # pages ask from several threads
             if self._server is None and self._is_free():
@@ -97,7 +97,7 @@ class EmbeddedFolder:
         return True
 
     def _host(self) -> None:
-        from txtopo.transactional_state.embedded import EmbeddedServer
+        from txtopo.ensemble.embedded import EmbeddedServer
 
         if self._gateway is None:
             self._gateway = _launch()

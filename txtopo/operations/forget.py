@@ -21,6 +21,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.config import ChangeKind, Config
+from txtopo.ensemble.nodes import (
+    BATCHES,
+    COMMANDS,
+    CURRENT,
+    DESIRED,
+    EPOCH,
+    QUARANTINE,
+)
+from txtopo.ensemble.store import Delete
 from txtopo.errors import StateUsageError
 from txtopo.fingerprint import in_words
 from txtopo.metadata import Json
@@ -36,15 +45,6 @@ from txtopo.operations.program import SAME_PROGRAM, differences_of, known_topolo
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, holder
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner
 from txtopo.topology.graph import fingerprint
-from txtopo.transactional_state.nodes import (
-    BATCHES,
-    COMMANDS,
-    CURRENT,
-    DESIRED,
-    EPOCH,
-    QUARANTINE,
-)
-from txtopo.transactional_state.store import Delete
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology

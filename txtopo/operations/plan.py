@@ -21,21 +21,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import CorruptNodeError, StateUsageError, nearest
-from txtopo.fingerprint import Fingerprint
-from txtopo.metadata import BatchMetadata, Json, json_flaw
-from txtopo.operations.program import check_program
-from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_operator_session
-from txtopo.state.ledger import Ledger, check_claimed_since, check_timeline
-from txtopo.transactional_state.journal import JournalContents, put_batch, unfinished
-from txtopo.transactional_state.nodes import (
+from txtopo.ensemble.journal import JournalContents, put_batch, unfinished
+from txtopo.ensemble.nodes import (
     CURRENT,
     StoredBatch,
     batch_path,
     metadata_from_json,
     metadata_to_json,
 )
-from txtopo.transactional_state.store import Delete, Put
+from txtopo.ensemble.store import Delete, Put
+from txtopo.errors import CorruptNodeError, StateUsageError, nearest
+from txtopo.fingerprint import Fingerprint
+from txtopo.metadata import BatchMetadata, Json, json_flaw
+from txtopo.operations.program import check_program
+from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_operator_session
+from txtopo.state.ledger import Ledger, check_claimed_since, check_timeline
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology

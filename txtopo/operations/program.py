@@ -26,6 +26,16 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from txtopo.config import ChangeKind
+from txtopo.ensemble.nodes import (
+    BATCHES,
+    CURRENT,
+    EPOCH,
+    batch_of,
+    current_of,
+    fingerprint_in,
+    metadata_from_json,
+    txid_of,
+)
 from txtopo.errors import CorruptNodeError, InfrastructureError, TopologyChanged, TxtopoError
 from txtopo.fingerprint import (
     Difference,
@@ -36,16 +46,6 @@ from txtopo.fingerprint import (
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.state.ledger import Ledger
 from txtopo.topology.graph import fingerprint
-from txtopo.transactional_state.nodes import (
-    BATCHES,
-    CURRENT,
-    EPOCH,
-    batch_of,
-    current_of,
-    fingerprint_in,
-    metadata_from_json,
-    txid_of,
-)
 
 if TYPE_CHECKING:
     from txtopo.operations.plan import Verb

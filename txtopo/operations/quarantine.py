@@ -22,6 +22,15 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import txids_text
 from txtopo.config import Config
+from txtopo.ensemble.journal import JournalContents
+from txtopo.ensemble.nodes import (
+    CURRENT,
+    QUARANTINE,
+    attempt_to_json,
+    batch_path,
+    metadata_to_json,
+)
+from txtopo.ensemble.store import Put
 from txtopo.errors import StateUsageError
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.operations.plan import (
@@ -42,15 +51,6 @@ from txtopo.operations.program import SAME_PROGRAM
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim
 from txtopo.state.backend import Puts
 from txtopo.state.ledger import Ledger
-from txtopo.transactional_state.journal import JournalContents
-from txtopo.transactional_state.nodes import (
-    CURRENT,
-    QUARANTINE,
-    attempt_to_json,
-    batch_path,
-    metadata_to_json,
-)
-from txtopo.transactional_state.store import Put
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology

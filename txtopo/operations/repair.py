@@ -26,6 +26,27 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.config import Config
+from txtopo.ensemble.commands import desired_of, last_number
+from txtopo.ensemble.journal import rewritten
+from txtopo.ensemble.nodes import (
+    BATCHES,
+    CURRENT,
+    DESIRED,
+    EPOCH,
+    EPOCH_ROOM,
+    REWRITES_MAX,
+    batch_of,
+    batch_path,
+    claimed_terms,
+    current_of,
+    ensemble_of,
+    epoch_of,
+    fingerprint_in,
+    metadata_from_json,
+    terms_of,
+    txid_of,
+)
+from txtopo.ensemble.store import CompareAndSet, Node, Put, Step
 from txtopo.errors import SchemaVersionError, StateUsageError, TxtopoError
 from txtopo.fingerprint import Fingerprint, differences
 from txtopo.metadata import BatchMetadata, Json
@@ -46,27 +67,6 @@ from txtopo.operations.program import (
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, Reading, VerbClaim, read
 from txtopo.state.ledger import Ledger
 from txtopo.topology.graph import fingerprint
-from txtopo.transactional_state.commands import desired_of, last_number
-from txtopo.transactional_state.journal import rewritten
-from txtopo.transactional_state.nodes import (
-    BATCHES,
-    CURRENT,
-    DESIRED,
-    EPOCH,
-    EPOCH_ROOM,
-    REWRITES_MAX,
-    batch_of,
-    batch_path,
-    claimed_terms,
-    current_of,
-    ensemble_of,
-    epoch_of,
-    fingerprint_in,
-    metadata_from_json,
-    terms_of,
-    txid_of,
-)
-from txtopo.transactional_state.store import CompareAndSet, Node, Put, Step
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology

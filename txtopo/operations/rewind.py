@@ -36,6 +36,17 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt, txids_text
 from txtopo.config import Config
+from txtopo.ensemble.journal import JournalContents
+from txtopo.ensemble.nodes import (
+    CURRENT,
+    EPOCH,
+    batch_of,
+    batch_path,
+    ensemble_of,
+    metadata_to_json,
+    terms_of,
+)
+from txtopo.ensemble.store import Node, Put
 from txtopo.errors import (
     CorruptNodeError,
     ForeignStateError,
@@ -71,17 +82,6 @@ from txtopo.state.ledger import (
 )
 from txtopo.topology.changes import other_spouts
 from txtopo.topology.graph import fingerprint
-from txtopo.transactional_state.journal import JournalContents
-from txtopo.transactional_state.nodes import (
-    CURRENT,
-    EPOCH,
-    batch_of,
-    batch_path,
-    ensemble_of,
-    metadata_to_json,
-    terms_of,
-)
-from txtopo.transactional_state.store import Node, Put
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology

@@ -19,18 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from txtopo.attempt import TransactionAttempt, group_of
-from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
-from txtopo.fingerprint import Fingerprint, StateName
-from txtopo.metadata import BatchMetadata, Json
-from txtopo.runtime.takeover import check_ends
-from txtopo.state.backend import StateBackend, StateTable, Writes
-from txtopo.state.commit import claim_state, commit_resolved
-from txtopo.state.ledger import RELEASED, Claim, Compared, Ledger, Owner, check_known, same_owner
-from txtopo.state.witness import check_none_later, check_witness
-from txtopo.topology.component import Role, cutting
-from txtopo.transactional_state.commands import Desired, desired_of
-from txtopo.transactional_state.journal import Journal, JournalContents
-from txtopo.transactional_state.nodes import (
+from txtopo.ensemble.commands import Desired, desired_of
+from txtopo.ensemble.journal import Journal, JournalContents
+from txtopo.ensemble.nodes import (
     BATCHES,
     CURRENT,
     DESIRED,
@@ -49,15 +40,24 @@ from txtopo.transactional_state.nodes import (
     terms_of,
     txid_of,
 )
-from txtopo.transactional_state.opening import open_transactional_state
-from txtopo.transactional_state.store import Node, Step, TransactionalState, this_process
+from txtopo.ensemble.opening import open_transactional_state
+from txtopo.ensemble.store import Node, Step, TransactionalState, this_process
+from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
+from txtopo.fingerprint import Fingerprint, StateName
+from txtopo.metadata import BatchMetadata, Json
+from txtopo.runtime.takeover import check_ends
+from txtopo.state.backend import StateBackend, StateTable, Writes
+from txtopo.state.commit import claim_state, commit_resolved
+from txtopo.state.ledger import RELEASED, Claim, Compared, Ledger, Owner, check_known, same_owner
+from txtopo.state.witness import check_none_later, check_witness
+from txtopo.topology.component import Role, cutting
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology
     from txtopo.config import Config
+    from txtopo.ensemble.memory import MemoryEnsemble
+    from txtopo.ensemble.nodes import StoredBatch
     from txtopo.topology.graph import Graph
-    from txtopo.transactional_state.memory import MemoryEnsemble
-    from txtopo.transactional_state.nodes import StoredBatch
 
 # Enough to see whether a live candidate is ahead in the queue. One whose process has ended on this
 # machine is skipped without waiting.

@@ -15,6 +15,19 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import txids_text
 from txtopo.config import Config
+from txtopo.ensemble.commands import Desired
+from txtopo.ensemble.nodes import (
+    BATCHES,
+    CURRENT,
+    EPOCH,
+    QUARANTINE,
+    StoredBatch,
+    batch_of,
+    batch_path,
+    metadata_from_json,
+    terms_of,
+)
+from txtopo.ensemble.store import Node
 from txtopo.errors import InfrastructureError, PromiseError, TxtopoError
 from txtopo.fingerprint import Difference, setting_for
 from txtopo.metadata import Json
@@ -33,19 +46,6 @@ from txtopo.state.ledger import (
     same_owner,
 )
 from txtopo.state.witness import check_witness
-from txtopo.transactional_state.commands import Desired
-from txtopo.transactional_state.nodes import (
-    BATCHES,
-    CURRENT,
-    EPOCH,
-    QUARANTINE,
-    StoredBatch,
-    batch_of,
-    batch_path,
-    metadata_from_json,
-    terms_of,
-)
-from txtopo.transactional_state.store import Node
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology

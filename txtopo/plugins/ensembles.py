@@ -15,20 +15,10 @@ candidate has ended. :class:`MemoryTransactionalState` is the reference.
 from __future__ import annotations
 
 from txtopo.config import Config
-from txtopo.errors import (
-    AuthError,
-    BatchMetadataTooLarge,
-    ConfigError,
-    CoordinatorUnavailable,
-    CorruptNodeError,
-    EmitError,
-    StateUsageError,
-)
-from txtopo.metadata import Json
-from txtopo.transactional_state.memory import MemoryTransactionalState
-from txtopo.transactional_state.nodes import decode, encode_steps
-from txtopo.transactional_state.plug_ins import EnsembleFactory, register_ensemble
-from txtopo.transactional_state.store import (
+from txtopo.ensemble.memory import MemoryTransactionalState
+from txtopo.ensemble.nodes import decode, encode_steps
+from txtopo.ensemble.plug_ins import EnsembleFactory, register_ensemble
+from txtopo.ensemble.store import (
     Check,
     CompareAndSet,
     Delete,
@@ -40,6 +30,16 @@ from txtopo.transactional_state.store import (
     VersionConflict,
     is_gone,
 )
+from txtopo.errors import (
+    AuthError,
+    BatchMetadataTooLarge,
+    ConfigError,
+    CoordinatorUnavailable,
+    CorruptNodeError,
+    EmitError,
+    StateUsageError,
+)
+from txtopo.metadata import Json
 
 __all__ = [
     "AuthError",

@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, TypeVar
 from txtopo.config import Config
 from txtopo.coordinator.failures import failure_of
 from txtopo.coordinator.protocol import Failed, NotReady, PlanBatch, Planned
+from txtopo.ensemble.nodes import check_metadata_size
 from txtopo.errors import ConfigError, InfrastructureError
 from txtopo.log_records import logger_of, one_line
 from txtopo.metadata import BatchMetadata, Json, SpoutShare
 from txtopo.retries import LOGGER
 from txtopo.runtime.facts import FactsPlanner, Times
 from txtopo.runtime.spout_planner import SpoutPlan, SpoutPlanner
-from txtopo.transactional_state.nodes import check_metadata_size
 
 if TYPE_CHECKING:
     from txtopo.topology.graph import Graph

@@ -14,19 +14,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from txtopo.ensemble.commands import KILLED, RUNNING, Desired, who
+from txtopo.ensemble.journal import Journal
 from txtopo.errors import CoordinatorUnavailable, FencedError, InfrastructureError, TopologyKilled
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER, warn_of_retry
 from txtopo.runtime.progress import Standby, Started, TopologyEvent
 from txtopo.runtime.succession import as_exception
-from txtopo.transactional_state.commands import KILLED, RUNNING, Desired, who
-from txtopo.transactional_state.journal import Journal
 
 if TYPE_CHECKING:
     from txtopo.config import Config
+    from txtopo.ensemble.store import Leadership, TransactionalState
     from txtopo.metadata import Json
     from txtopo.runtime.scheduler import Scheduler, Timer
-    from txtopo.transactional_state.store import Leadership, TransactionalState
 
 # How long one request for the leadership waits. A stop waits at most so long for its answer.
 LEAD_TIMEOUT_S = 1.0

@@ -28,7 +28,7 @@ from txtopo.stages.permits import NotPermitted
 
 if TYPE_CHECKING:
     from txtopo.attempt import TransactionAttempt
-    from txtopo.transactional_state.journal import Journal
+    from txtopo.ensemble.journal import Journal
 
 COUNTS_SHARE = 1 / 3
 """The share of the session's time for which an answer counts. kazoo takes a connection for lost

@@ -16,6 +16,8 @@ from dataclasses import asdict
 from functools import partial
 
 from txtopo.coordinator.protocol import Activated, Deactivated, StopRequested
+from txtopo.ensemble.commands import DEACTIVATED, KILLED, RUNNING
+from txtopo.ensemble.journal import Journal
 from txtopo.errors import FencedError, TopologyKilled
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
@@ -32,8 +34,6 @@ from txtopo.runtime.run_context import RunContext, close_context, close_prepared
 from txtopo.runtime.succession import as_exception
 from txtopo.runtime.takeover import Takeover, take_over
 from txtopo.runtime.term import LeaderTerm, TermHooks
-from txtopo.transactional_state.commands import DEACTIVATED, KILLED, RUNNING
-from txtopo.transactional_state.journal import Journal
 
 # A spout's close may hang on a dead source, and so may a committer. They are waited for last, so
 # everything else is closed then.

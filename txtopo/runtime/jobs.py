@@ -19,6 +19,7 @@ from txtopo.coordinator.protocol import (
     RunFailed,
     StartProcessing,
 )
+from txtopo.ensemble.nodes import check_metadata_size
 from txtopo.errors import (
     BatchMetadataTooLarge,
     DriverMemoryError,
@@ -26,7 +27,6 @@ from txtopo.errors import (
 from txtopo.runtime.carrier import Carrier, RunOutput
 from txtopo.stages.outcome import BatchOutcome, RunOutcome, judge, outcome_without_envelopes
 from txtopo.stages.program import Program, Run
-from txtopo.transactional_state.nodes import check_metadata_size
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

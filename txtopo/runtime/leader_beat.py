@@ -1,6 +1,6 @@
 """LeaderBeat: the leader's housekeeping, about once a second, for both kinds of topologies.
 
-A beat answers the commands of operators (:mod:`txtopo.transactional_state.commands` has the rules)
+A beat answers the commands of operators (:mod:`txtopo.ensemble.commands` has the rules)
 and announces a summary of the run. It is a call of the transactional state, which takes one call at
 a time. So the owner of the beat decides when a beat that is due begins.
 
@@ -18,19 +18,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from txtopo.ensemble.commands import CommandDesk
 from txtopo.errors import FencedError
 from txtopo.retries import warn_of_retry
-from txtopo.transactional_state.commands import CommandDesk
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from txtopo.config import Config
+    from txtopo.ensemble.commands import Desired
+    from txtopo.ensemble.journal import Journal
+    from txtopo.ensemble.store import TransactionalState
     from txtopo.metadata import Json
     from txtopo.runtime.scheduler import Scheduler
-    from txtopo.transactional_state.commands import Desired
-    from txtopo.transactional_state.journal import Journal
-    from txtopo.transactional_state.store import TransactionalState
 
 BEAT_S = 1.0
 """Time between the end of one beat and the next one. It costs one request to ZooKeeper, and one to

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from txtopo.ensemble.store import Leadership
 from txtopo.fingerprint import StateName
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER
 from txtopo.state.backend import StateBackend
-from txtopo.transactional_state.store import Leadership
 
 if TYPE_CHECKING:
     from txtopo.config import Config
+    from txtopo.ensemble.store import TransactionalState
     from txtopo.metadata import BatchMetadata
     from txtopo.runtime.batch_planner import BatchPlanner
     from txtopo.runtime.carrier import Carrier
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from txtopo.runtime.spout_planner import SpoutPlanner
     from txtopo.stages.program import Program
     from txtopo.topology.graph import Graph
-    from txtopo.transactional_state.store import TransactionalState
 
 """A state of a topology: (component id, name in ``with_state``)."""
 

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.clock import wall_clock
 from txtopo.config import ChangeKind, Config, Kind
+from txtopo.ensemble.journal import Journal
+from txtopo.ensemble.memory import MemoryEnsemble
+from txtopo.ensemble.opening import open_transactional_state, own_ensemble
+from txtopo.ensemble.store import this_process
 from txtopo.errors import ConfigError, SchemaDrift, TopologyChanged, TopologyError
 from txtopo.fingerprint import StateName
 from txtopo.runtime.batch_planner import BatchPlanner
@@ -45,18 +49,14 @@ from txtopo.stages.program import Program, compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
 from txtopo.topology.graph import fingerprint
-from txtopo.transactional_state.journal import Journal
-from txtopo.transactional_state.memory import MemoryEnsemble
-from txtopo.transactional_state.opening import open_transactional_state, own_ensemble
-from txtopo.transactional_state.store import this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from txtopo.ensemble.store import TransactionalState
     from txtopo.metadata import Json
     from txtopo.state.frames import FrameFactory
     from txtopo.topology.graph import Graph
-    from txtopo.transactional_state.store import TransactionalState
 
 __all__ = ["TopologyRun", "start_topology"]
 

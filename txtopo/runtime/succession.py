@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from txtopo.ensemble.commands import KILLED
 from txtopo.runtime.handle import RunDriver, resolve
 from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import Stopped, TopologyListener
-from txtopo.transactional_state.commands import KILLED
 
 if TYPE_CHECKING:
     from txtopo.metadata import Json

@@ -44,6 +44,12 @@ from typing import TYPE_CHECKING
 from txtopo.attempt import txids_text
 from txtopo.config import ChangeKind
 from txtopo.coordinator import Coordinator, CoordinatorSettings
+from txtopo.ensemble.commands import KILLED, Desired, desired_of, killed_error
+from txtopo.ensemble.nodes import (
+    DESIRED,
+    EPOCH,
+    metadata_from_json,
+)
 from txtopo.errors import (
     FencedError,
     PromiseError,
@@ -76,19 +82,13 @@ from txtopo.state.registry import redacted_url
 from txtopo.topology.changes import added_states, refused_change
 from txtopo.topology.component import Component, Role, cutting, lacks_end
 from txtopo.topology.graph import fingerprint
-from txtopo.transactional_state.commands import KILLED, Desired, desired_of, killed_error
-from txtopo.transactional_state.nodes import (
-    DESIRED,
-    EPOCH,
-    metadata_from_json,
-)
 
 if TYPE_CHECKING:
+    from txtopo.ensemble.journal import Journal, JournalContents
+    from txtopo.ensemble.store import TransactionalState
     from txtopo.metadata import BatchMetadata, Json
     from txtopo.runtime.run_context import RunContext
     from txtopo.runtime.scheduler import Scheduler
-    from txtopo.transactional_state.journal import Journal, JournalContents
-    from txtopo.transactional_state.store import TransactionalState
 
 
 @dataclass(frozen=True, slots=True)

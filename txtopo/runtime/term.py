@@ -48,6 +48,7 @@ from txtopo.coordinator.protocol import (
     StopRequested,
     StoreBatches,
 )
+from txtopo.ensemble.nodes import StoredBatch, metadata_to_json
 from txtopo.errors import DriverMemoryError, FencedError
 from txtopo.retries import warn_of_retry
 from txtopo.runtime.action_queue import ActionQueue, EndTerm, RepeatWrite, StartBeat, Write
@@ -70,15 +71,14 @@ from txtopo.runtime.reporting import ProgressReporter
 from txtopo.runtime.run_context import RunContext
 from txtopo.runtime.spout_asks import SpoutAsks
 from txtopo.runtime.succession import as_exception
-from txtopo.transactional_state.nodes import StoredBatch, metadata_to_json
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from txtopo.ensemble.commands import Desired
+    from txtopo.ensemble.journal import Journal
     from txtopo.runtime.reporting import ProgressMeter
     from txtopo.runtime.scheduler import Timer
-    from txtopo.transactional_state.commands import Desired
-    from txtopo.transactional_state.journal import Journal
 
 # Writes to ZooKeeper whose durations are kept for the next progress. A commit has one or two.
 WRITES_MAX = 100

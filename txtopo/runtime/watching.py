@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from txtopo.config import Config
+    from txtopo.ensemble.memory import MemoryEnsemble
     from txtopo.metadata import Json
     from txtopo.runtime.handle import RunHandle
     from txtopo.runtime.histogram import Histogram
     from txtopo.runtime.progress import TopologyListener
     from txtopo.topology.graph import Graph
-    from txtopo.transactional_state.memory import MemoryEnsemble
 
 RunKind = Literal["transactional", "at-least-once"]
 

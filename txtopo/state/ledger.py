@@ -75,7 +75,7 @@ A state that is added, or that comes back
 -----------------------------------------
 A state that is added to a topology that has run begins at ``current`` - 1: it holds nothing, and
 takes the next txid like any other. Only a note in ZooKeeper (``/current``, see
-:mod:`txtopo.transactional_state.nodes`) allows that. Without it an empty ledger is a lost table.
+:mod:`txtopo.ensemble.nodes`) allows that. Without it an empty ledger is a lost table.
 
 1. Its claim has :attr:`Claim.begins`, and writes that txid into an empty ledger. The txid has no
    writer and no attempts: nothing of it is in the state. So the ledger is still empty, and a later

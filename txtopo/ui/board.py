@@ -18,6 +18,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from txtopo import clock as real_clock
+from txtopo.ensemble.store import this_process
 from txtopo.log_records import one_line, printable
 from txtopo.metadata import Json
 from txtopo.runtime.histogram import Histogram
@@ -44,7 +45,6 @@ from txtopo.runtime.progress import (
     TreesFailed,
 )
 from txtopo.state.registry import redacted_url
-from txtopo.transactional_state.store import this_process
 from txtopo.ui.figures import PHASES, Rates, Samples, percentiles, recent
 from txtopo.ui.timeline import TXIDS_MAX, TxidTimeline
 

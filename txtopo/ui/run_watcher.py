@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from txtopo.config import Config
+    from txtopo.ensemble.memory import MemoryEnsemble
     from txtopo.runtime.handle import RunHandle
     from txtopo.runtime.progress import TopologyListener
     from txtopo.runtime.watching import RunKind, WatchedRun
     from txtopo.topology.graph import Graph
-    from txtopo.transactional_state.memory import MemoryEnsemble
     from txtopo.ui.pages.run_page import RunPage
 
 

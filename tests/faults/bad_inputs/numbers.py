@@ -21,8 +21,8 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 _BUILDERS = "tests/unit/builders/test_mistakes.py::test_"
 _BOLTS = "tests/unit/builders/test_bolt_mistakes.py::test_"
 _PROTOTYPES = "tests/unit/builders/test_prototypes.py::test_"
-_ZOOKEEPER = "tests/unit/transactional_state/test_zookeeper.py::test_"
-_EMBEDDED = "tests/unit/transactional_state/test_embedded.py::test_"
+_ZOOKEEPER = "tests/unit/ensemble/test_zookeeper.py::test_"
+_EMBEDDED = "tests/unit/ensemble/test_embedded.py::test_"
 _DELTA = "tests/unit/state_backends/delta/test_delta_table.py::test_"
 _EXISTING = "tests/unit/state_backends/existing_suite.py::ExistingSuite::test_"
 _MARIADB = "tests/unit/state_backends/test_existing.py::TestMariadb::test_"
@@ -71,13 +71,13 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
     37: (
         f"{_ZOOKEEPER}nodes_of_another_user_are_refused_with_path_and_scheme",
         f"{_ZOOKEEPER}a_step_that_touches_a_forbidden_node_is_refused",
-        "tests/unit/transactional_state/test_refused_credentials.py::"
+        "tests/unit/ensemble/test_refused_credentials.py::"
         "test_refused_credentials_are_not_tried_again",
     ),
     46: (
         f"{_EMBEDDED}a_directory_that_cannot_be_made_is_refused",
         f"{_EMBEDDED}a_port_that_a_stranger_took_is_left_to_it",
-        "tests/unit/transactional_state/test_opening.py::test_embedded_without_a_jvm_names_the_ways_out",
+        "tests/unit/ensemble/test_opening.py::test_embedded_without_a_jvm_names_the_ways_out",
     ),
     53: (
         f"{_SCHEMA}a_lost_table_is_not_made_anew",

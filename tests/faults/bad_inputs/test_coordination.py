@@ -19,6 +19,13 @@ from tests.harness.polling import wait_until
 from tests.harness.runs import LOCAL, Changes, Storage, run_to_end, running
 from txtopo import Config, TransactionalTopologyBuilder
 from txtopo.context import TaskContext
+from txtopo.ensemble import (
+    Delete,
+    Journal,
+    MemoryTransactionalState,
+    Put,
+    this_process,
+)
 from txtopo.errors import (
     BatchMetadataTooLarge,
     CorruptNodeError,
@@ -39,13 +46,6 @@ from txtopo.plugins.spouts import (
 )
 from txtopo.runtime.progress import BatchCommitted, Standby
 from txtopo.testing.conformance.driver import StateDriver
-from txtopo.transactional_state import (
-    Delete,
-    Journal,
-    MemoryTransactionalState,
-    Put,
-    this_process,
-)
 
 FOUR = [["a", 1], ["b", 2], ["c", 3], ["d", 4]]
 

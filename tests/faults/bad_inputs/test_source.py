@@ -14,6 +14,7 @@ from tests.faults.bad_inputs.topologies import ROWS, Keep, keeping
 from tests.harness.runs import Storage, run_to_end
 from txtopo import Config, FailedException, Topology, TransactionalTopologyBuilder
 from txtopo.context import TaskContext
+from txtopo.ensemble import MemoryTransactionalState
 from txtopo.errors import (
     EmitError,
     NonRepeatableBatch,
@@ -34,7 +35,6 @@ from txtopo.plugins.spouts import (
     TransactionalSpout,
 )
 from txtopo.spouts import FilesTransactionalSpout, OpaqueMemoryTransactionalSpout
-from txtopo.transactional_state import MemoryTransactionalState
 
 ROWS_BEFORE: list[list[Any]] = [["a", 1], [None, 2], ["c", 3]]
 """The run ends at the second of them, when all three are planned."""

@@ -20,9 +20,9 @@ from tests.harness.polling import LIMIT_S
 from tests.harness.runs import Storage
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from txtopo import Config
+from txtopo.ensemble.zookeeper import diagnosis
 from txtopo.errors import AuthError, CoordinatorUnavailable
 from txtopo.runtime.start import start_topology
-from txtopo.transactional_state.zookeeper import diagnosis
 
 
 class Silent(BaseHTTPRequestHandler):

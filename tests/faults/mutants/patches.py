@@ -25,8 +25,8 @@ NOT_SIMULATED = (
     "txtopo/spouts/kafka/",
     "txtopo/spouts/query/",
     "txtopo/streams/",
-    "txtopo/transactional_state/embedded.py",
-    "txtopo/transactional_state/zookeeper/",
+    "txtopo/ensemble/embedded.py",
+    "txtopo/ensemble/zookeeper/",
     "txtopo/ui/",
 )
 """Code that the simulator replaces or leaves out; a bug in it is for other tests."""

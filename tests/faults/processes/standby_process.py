@@ -32,9 +32,9 @@ from txtopo import (
     Tuple,
 )
 from txtopo.collector import BatchOutputCollector
+from txtopo.ensemble import store
 from txtopo.runtime.progress import Leading, Standby, TopologyEvent
 from txtopo.spouts.spout import Spout
-from txtopo.transactional_state import store
 
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 # How long a bolt takes for a message until the file "last" is there: the files stay small.

@@ -16,6 +16,7 @@ from tests.faults.bad_inputs.topologies import ROWS
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import LOCAL, Changes, Storage, running
 from txtopo import BatchBolt, Committer, FailedException, TransactionalTopologyBuilder
+from txtopo.ensemble.nodes import decode, encode
 from txtopo.errors import (
     TEXT_CHARACTERS_MAX,
     BoltError,
@@ -27,7 +28,6 @@ from txtopo.errors import (
 from txtopo.metadata import json_flaw
 from txtopo.runtime.progress import BatchFailed
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.transactional_state.nodes import decode, encode
 
 HUGE = 10_000_000
 SHORT = TEXT_CHARACTERS_MAX + 100

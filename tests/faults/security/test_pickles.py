@@ -78,7 +78,7 @@ def test_pickles_are_made_and_read_in_one_place() -> None:
 
 
 def test_nobody_who_reads_from_outside_can_reach_that_place() -> None:
-    outside = ("txtopo/transactional_state/", "txtopo/state/", "txtopo/spouts/", "state_backends/")
+    outside = ("txtopo/ensemble/", "txtopo/state/", "txtopo/spouts/", "state_backends/")
     users = {
         str(path.relative_to(ROOT))
         for path, tree in sources()

@@ -85,7 +85,7 @@ def test_what_was_asked_is_done_once_and_lasts_whoever_dies(
 
 
 def test_every_step_of_a_command_is_tried() -> None:
-    text = (ROOT / "txtopo/transactional_state/commands.py").read_text()
+    text = (ROOT / "txtopo/ensemble/commands.py").read_text()
 
     assert set(re.findall(r'\.point\("([a-z.-]+)"\)', text)) == set(POINTS)
 

@@ -33,6 +33,7 @@ from txtopo import FailedException, Topology, TransactionalTopologyBuilder, Tran
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.errors import TxtopoError
 from txtopo.metadata import Json
 from txtopo.plugins.spouts import (
@@ -44,7 +45,6 @@ from txtopo.plugins.spouts import (
 from txtopo.runtime.progress import BatchCommitted, BatchesProcessed, BatchFailed
 from txtopo.runtime.scheduler import Scheduler
 from txtopo.runtime.start import start_topology
-from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.tuples import Fields
 
 pytestmark = pytest.mark.integration

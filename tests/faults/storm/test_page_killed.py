@@ -26,10 +26,10 @@ from tests.harness.processes import Child
 from tests.harness.runs import LOCAL, Changes, on, started
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from txtopo.config import Carrier, Config
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import TxtopoError
 from txtopo.runtime.commit_permit import CommitPermit
 from txtopo.runtime.progress import BatchCommitted, Leading
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.long import YOUNG_TXIDS, check, mib_of, started, znodes
 from txtopo import BatchCommitted, Config, TopologyEvent, TopologyListener
-from txtopo.transactional_state.embedded import EmbeddedServer
+from txtopo.ensemble.embedded import EmbeddedServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

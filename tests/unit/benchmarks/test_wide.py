@@ -7,8 +7,8 @@ import pytest
 from benchmarks.commits import topology
 from tests.harness.polling import LIMIT_S
 from txtopo import Config
+from txtopo.ensemble.nodes import METADATA_BYTES_MAX
 from txtopo.errors import BatchMetadataTooLarge
-from txtopo.transactional_state.nodes import METADATA_BYTES_MAX
 
 LOCAL = Config(carrier="local", zookeeper="memory")
 

@@ -18,6 +18,7 @@ from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder, Trans
 from txtopo.attempt import group_of
 from txtopo.bolts import KafkaSink
 from txtopo.bolts.kafka import PublishedRecords
+from txtopo.ensemble import MemoryEnsemble
 from txtopo.errors import (
     ConfigError,
     FencedError,
@@ -37,7 +38,6 @@ from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.state.backend import Puts, StateBackend
 from txtopo.testing.conformance.driver import claim_of, whole_ledger
-from txtopo.transactional_state import MemoryEnsemble
 
 pytestmark = pytest.mark.service("kafka")
 FIELDS = Fields("value string")

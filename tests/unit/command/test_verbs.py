@@ -499,9 +499,9 @@ def test_a_page_of_another_machine_never_gets_the_token() -> None:
 
 def test_a_page_that_is_gone_does_not_answer() -> None:
     from txtopo.command.page_client import PageClient
+    from txtopo.ensemble.store import this_process
     from txtopo.errors import InfrastructureError
     from txtopo.operations.ensemble import TopologyStatus
-    from txtopo.transactional_state.store import this_process
 
     summary = {"page": "http://127.0.0.1:1", "process": {"host": this_process()["host"], "pid": 1}}
     status = TopologyStatus("a", summary, None, (), 1, 1, None, None, {})  # type: ignore[arg-type]

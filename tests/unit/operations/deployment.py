@@ -14,13 +14,13 @@ from tests.harness.runs import started
 from tests.harness.servers.zookeeper import LONG_SESSION_S
 from tests.unit.runtime.loop_world import Total
 from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import TxtopoError
 from txtopo.operations import Access, Plan
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.state import Ledger, State
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Tuple
 
 BATCHES, ROWS = 5, 2

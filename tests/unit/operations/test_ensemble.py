@@ -12,15 +12,15 @@ from tests.harness.servers.zookeeper import LONG_SESSION_S, ZooKeeperProcess
 from tests.unit.operations.conftest import Make
 from tests.unit.operations.deployment import Deployment
 from txtopo import Config, open_state
+from txtopo.ensemble import Journal, MemoryEnsemble, MemoryTransactionalState
+from txtopo.ensemble.commands import Desired, who
+from txtopo.ensemble.nodes import DESIRED
+from txtopo.ensemble.zookeeper.state import ZooKeeperTransactionalState
 from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable, StateUsageError
 from txtopo.metadata import Json
 from txtopo.operations import forget, repair_node, show, verify
 from txtopo.operations.ensemble import Ensemble
 from txtopo.plugins.ensembles import register_ensemble
-from txtopo.transactional_state import Journal, MemoryEnsemble, MemoryTransactionalState
-from txtopo.transactional_state.commands import Desired, who
-from txtopo.transactional_state.nodes import DESIRED
-from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
 MEMORY = Config(zookeeper="memory")
 ODD = ["a b", "ü日本", "%2F", 'it\'s "x" <script>alert(1)</script>'.replace("/", "|"), "-", "a.b"]

@@ -11,12 +11,12 @@ from tests.harness.polling import LIMIT_S
 from tests.harness.runs import started
 from tests.harness.sources import Source
 from tests.unit.runtime.stamping import ONE_BY_ONE, facts_in, stamped, stamps_in
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import StateUsageError, TxtopoError
 from txtopo.metadata import Json
 from txtopo.operations import Access, quarantine, rebuild, repair_node, rewind, show
 from txtopo.runtime.start import start_topology
 from txtopo.state import open_state
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 
 class Stamped:

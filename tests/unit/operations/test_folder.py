@@ -18,15 +18,15 @@ from tests.harness.processes import Child
 from tests.harness.servers.private import free_port
 from tests.unit.operations.deployment import Deployment
 from txtopo import Config, open_state
+from txtopo.ensemble import Journal
+from txtopo.ensemble.zookeeper.state import ZooKeeperTransactionalState
 from txtopo.errors import ConfigError
 from txtopo.operations import show
 from txtopo.operations.ensemble import Ensemble
 from txtopo.operations.folder import EmbeddedFolder
-from txtopo.transactional_state import Journal
-from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
 pytestmark = pytest.mark.spark
-RUN = "tests.unit.transactional_state.embedded_process"
+RUN = "tests.unit.ensemble.embedded_process"
 HELD = """
 import sys
 from txtopo.operations.ensemble import Ensemble

@@ -16,6 +16,9 @@ from tests.unit.operations.deployment import (
     both,
 )
 from txtopo.attempt import GroupAttempt, TransactionAttempt
+from txtopo.ensemble.journal import put_batch
+from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
+from txtopo.ensemble.nodes import CURRENT, batch_of, batch_path
 from txtopo.errors import PoisonBatchError, StateUsageError, StoreAheadOfCoordinator
 from txtopo.operations import Finding, Overview, quarantine, rebuild, repair_node, rewind
 from txtopo.operations import show as show_of
@@ -23,9 +26,6 @@ from txtopo.operations import verify as verify_of
 from txtopo.operations.session import HeldTxids
 from txtopo.plugins.stores import Puts
 from txtopo.state import Ledger, open_state
-from txtopo.transactional_state.journal import put_batch
-from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
-from txtopo.transactional_state.nodes import CURRENT, batch_of, batch_path
 
 GROUP = 3
 """So there are two groups: txids 1 to 3, and txids 4 and 5."""

@@ -24,6 +24,9 @@ from txtopo import (
     TransactionalTopologyBuilder,
     open_state,
 )
+from txtopo.ensemble.journal import rewritten
+from txtopo.ensemble.memory import MemoryEnsemble
+from txtopo.ensemble.nodes import CURRENT, EPOCH, STEP_BYTES_MAX, encode_steps
 from txtopo.errors import StateUsageError, TopologyChanged
 from txtopo.metadata import Json
 from txtopo.operations import (
@@ -38,9 +41,6 @@ from txtopo.operations import (
 )
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.state import State
-from txtopo.transactional_state.journal import rewritten
-from txtopo.transactional_state.memory import MemoryEnsemble
-from txtopo.transactional_state.nodes import CURRENT, EPOCH, STEP_BYTES_MAX, encode_steps
 
 ID = "words"
 CONFIG = Config(

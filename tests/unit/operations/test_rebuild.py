@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.operations.conftest import Make
 from tests.unit.operations.deployment import ALL, BATCHES, Deployment, apply_with_deaths, both
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import (
     ForeignStateError,
     StateUsageError,
@@ -18,7 +19,6 @@ from txtopo.errors import (
 from txtopo.metadata import Json
 from txtopo.operations import forget, rebuild, show, verify
 from txtopo.state import Ledger, open_state
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 BEGINNING: Json = {"spouts": {"spout": {"absent": None, "cut": {}}}}
 """The start of the source."""

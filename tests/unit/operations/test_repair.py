@@ -13,9 +13,9 @@ from tests.unit.operations.deployment import (
     apply_with_deaths,
     both,
 )
+from txtopo.ensemble.nodes import CURRENT, EPOCH, batch_path
 from txtopo.errors import CorruptNodeError, PoisonBatchError, SchemaVersionError, StateUsageError
 from txtopo.operations import Plan, repair_node, show, verify
-from txtopo.transactional_state.nodes import CURRENT, EPOCH, batch_path
 
 LAST = batch_path(3)
 

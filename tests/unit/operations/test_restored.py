@@ -10,6 +10,15 @@ import pytest
 
 from tests.unit.operations.conftest import Make
 from tests.unit.operations.deployment import ALL, BATCHES, POISON, ROWS, Deployment, both
+from txtopo.ensemble.journal import put_batch
+from txtopo.ensemble.memory import MemoryTransactionalState
+from txtopo.ensemble.nodes import (
+    EPOCH,
+    batch_of,
+    batch_path,
+    metadata_from_json,
+    metadata_to_json,
+)
 from txtopo.errors import (
     PoisonBatchError,
     StateUsageError,
@@ -20,15 +29,6 @@ from txtopo.errors import (
 from txtopo.metadata import Json
 from txtopo.operations import Plan, forget, quarantine, rebuild, repair_node, rewind, show, verify
 from txtopo.state.row_backend import Contents
-from txtopo.transactional_state.journal import put_batch
-from txtopo.transactional_state.memory import MemoryTransactionalState
-from txtopo.transactional_state.nodes import (
-    EPOCH,
-    batch_of,
-    batch_path,
-    metadata_from_json,
-    metadata_to_json,
-)
 
 MORE = BATCHES + 2
 

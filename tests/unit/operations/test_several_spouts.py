@@ -12,12 +12,12 @@ from tests.harness.runs import started
 from tests.harness.sources import Opaque, Partitioned, Ranges, Source
 from tests.unit.runtime.loop_world import memory_state
 from txtopo import Config, PersistentAggregate, Topology, TransactionalTopologyBuilder
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import StateUsageError, TxtopoError
 from txtopo.metadata import Json
 from txtopo.operations import Access, quarantine, rebuild, rewind, show, verify
 from txtopo.runtime.start import start_topology
 from txtopo.state import State, Sum
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 CONFIG = Config(
     carrier="local",

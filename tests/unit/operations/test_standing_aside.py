@@ -11,6 +11,8 @@ from tests.harness.polling import LIMIT_S
 from tests.unit.operations.conftest import Make
 from tests.unit.operations.deployment import ALL, BATCHES, Deployment, both
 from txtopo.attempt import TransactionAttempt
+from txtopo.ensemble import Journal, MemoryTransactionalState
+from txtopo.ensemble.nodes import CURRENT
 from txtopo.errors import (
     ConfigError,
     CoordinatorActive,
@@ -22,8 +24,6 @@ from txtopo.errors import (
 from txtopo.operations import Access, forget, quarantine, rebuild, repair_node, rewind, show, verify
 from txtopo.plugins.stores import Puts
 from txtopo.testing.conformance.driver import claim_of
-from txtopo.transactional_state import Journal, MemoryTransactionalState
-from txtopo.transactional_state.nodes import CURRENT
 
 Call = Callable[[Deployment], object]
 VERBS: dict[str, Call] = {

@@ -23,12 +23,12 @@ from txtopo import (
 )
 from txtopo.builders.transactional import Topology
 from txtopo.collector import BatchOutputCollector
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import TxtopoError
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.state import Aggregate, Ledger, State, open_state
 from txtopo.state.backend import StateKind
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Tuple
 
 KEYS = 3

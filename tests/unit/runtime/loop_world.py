@@ -12,11 +12,11 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.builders.transactional import Topology
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import TopologyListener
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, Outage
 from txtopo.state import State, open_state
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Tuple
 
 BATCHES = 12

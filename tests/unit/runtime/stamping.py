@@ -11,8 +11,8 @@ from tests.harness.runs import LOCAL
 from tests.harness.sources import Opaque, Partitioned, Ranges, Source
 from txtopo import BatchBolt, Committer, Config, TaskContext, Topology, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.state import State
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Fields, Tuple
 
 SPOUTS: dict[str, type[Ranges] | type[Partitioned] | type[Opaque]] = {

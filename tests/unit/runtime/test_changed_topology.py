@@ -11,11 +11,11 @@ import pytest
 from tests.harness.polling import LIMIT_S
 from tests.unit.runtime.loop_world import Total, expected, memory_state, running, stored
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import ConfigError, ForeignStateError, TopologyChanged
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import State, open_state
 from txtopo.topology.graph import fingerprint
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 ROWS = [[amount] for amount in range(36)]
 

@@ -24,6 +24,10 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.ensemble import MemoryEnsemble, MemoryTransactionalState, Put
+from txtopo.ensemble.commands import Answer, Desired
+from txtopo.ensemble.nodes import COMMANDS, DESIRED, encode
+from txtopo.ensemble.store import Step
 from txtopo.errors import StateUsageError, TopologyKilled
 from txtopo.operations.ensemble import Ensemble
 from txtopo.plugins.ensembles import register_ensemble
@@ -34,10 +38,6 @@ from txtopo.runtime.restart import Restart
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import Outage
-from txtopo.transactional_state import MemoryEnsemble, MemoryTransactionalState, Put
-from txtopo.transactional_state.commands import Answer, Desired
-from txtopo.transactional_state.nodes import COMMANDS, DESIRED, encode
-from txtopo.transactional_state.store import Step
 
 MEMORY = Config(carrier="local", zookeeper="memory")
 GATES: dict[str, threading.Event] = {}
@@ -106,7 +106,7 @@ def test_a_leader_that_finds_the_topology_deactivated_plans_nothing_until_it_is_
         assert stored(state) == (12, expected())
 
 
-@pytest.mark.rule("txtopo.transactional_state.commands", "Rules", 3)
+@pytest.mark.rule("txtopo.ensemble.commands", "Rules", 3)
 def test_a_run_that_is_killed_ends_without_an_error_and_no_process_may_run_it() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     with running(topology_of(state), ensemble) as run, running(topology_of(state), ensemble) as b:

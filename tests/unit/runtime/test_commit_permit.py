@@ -38,6 +38,8 @@ from txtopo import (
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import FrameContext, TaskContext
+from txtopo.ensemble.journal import Journal
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import CoordinatorUnavailable, FencedError, RunLostError
 from txtopo.metadata import Json, SpoutShare
 from txtopo.plugins.spouts import (
@@ -58,8 +60,6 @@ from txtopo.stages.permits import NotPermitted, ask_for
 from txtopo.stages.program import Run, compile_program
 from txtopo.state import Ledger, register_backend
 from txtopo.topology.component import Component, Role
-from txtopo.transactional_state.journal import Journal
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Tuple
 
 ATTEMPT = TransactionAttempt(15)

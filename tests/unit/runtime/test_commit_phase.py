@@ -11,6 +11,7 @@ from tests.harness.metadata import of_one
 from tests.unit.runtime.loop_world import BATCHES, ROWS, Total, memory_state
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
+from txtopo.ensemble.memory import MemoryTransactionalState
 from txtopo.errors import RunLostError
 from txtopo.fingerprint import StateName
 from txtopo.plugins.stores import StateBackend
@@ -26,7 +27,6 @@ from txtopo.stages.outcome import judge
 from txtopo.stages.program import Run, compile_program
 from txtopo.state import State
 from txtopo.testing.conformance.driver import claim_of
-from txtopo.transactional_state.memory import MemoryTransactionalState
 
 EPOCH = 1
 

@@ -23,6 +23,7 @@ from txtopo import Config, FailedException, Fields, TaskContext, TransactionalTo
 from txtopo.attempt import TransactionAttempt
 from txtopo.builders.transactional import Topology
 from txtopo.collector import BatchOutputCollector
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import PoisonBatchError, TxtopoError, ValueRefusedError
 from txtopo.metadata import Json
 from txtopo.plugins.spouts import (
@@ -38,7 +39,6 @@ from txtopo.plugins.stores import Ledger, Writes
 from txtopo.runtime.progress import BatchesProcessed, BatchFailed, Leading, TopologyEvent
 from txtopo.runtime.start import start_topology
 from txtopo.state import State, open_state, register_backend
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 BATCHES = 5
 AMOUNTS = Fields("amount long")

@@ -22,9 +22,9 @@ from tests.unit.runtime.loop_world import (
     topology_of,
 )
 from tests.unit.runtime.ranges import ranges
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.runtime.progress import BatchesProcessed, TopologyEvent
 from txtopo.runtime.start import TopologyRun, start_topology
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 
 def test_a_run_stops_while_a_commit_waits_for_zookeeper() -> None:

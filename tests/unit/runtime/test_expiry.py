@@ -16,6 +16,7 @@ from txtopo import BatchBolt, Committer, Config, Fields, Topology, Transactional
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import FencedError, StoreUnavailable
 from txtopo.operations import Access, rewind
 from txtopo.plugins.stores import StateTable
@@ -25,7 +26,6 @@ from txtopo.runtime.scheduler import settled
 from txtopo.spouts import OpaqueMemoryTransactionalSpout
 from txtopo.state import State, open_state, register_backend
 from txtopo.testing.conformance.driver import StateDriver
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Tuple
 
 BATCHES = 6

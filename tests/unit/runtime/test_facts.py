@@ -33,6 +33,8 @@ from txtopo import (
     TransactionalTopologyBuilder,
 )
 from txtopo.config import Carrier
+from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
+from txtopo.ensemble.nodes import metadata_from_json, metadata_to_json
 from txtopo.errors import (
     ConfigError,
     EmitError,
@@ -53,8 +55,6 @@ from txtopo.spouts import (
 )
 from txtopo.state import open_state
 from txtopo.traits import Traits
-from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
-from txtopo.transactional_state.nodes import metadata_from_json, metadata_to_json
 from txtopo.tuples import Fields, Tuple
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from txtopo import (
 )
 from txtopo.attempt import TransactionAttempt
 from txtopo.builders.transactional import Topology
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import (
     PoisonBatchError,
     StoreAheadOfCoordinator,
@@ -57,7 +58,6 @@ from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.stages.outcome import BatchOutcome
 from txtopo.stages.program import Run
 from txtopo.state import Ledger, State, open_state, register_backend
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 Bounds = tuple[int, int]
 

@@ -9,9 +9,9 @@ import pytest
 from state_backends.memory import MemoryBackend, MemoryStore
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.loop_world import running, topology_of
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.plugins.stores import Claim, StateTable
 from txtopo.state import Ledger, State, open_state, register_backend
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 
 class SlowBackend(MemoryBackend):

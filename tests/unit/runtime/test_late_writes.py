@@ -11,10 +11,10 @@ import pytest
 from tests.harness.polling import LIMIT_S
 from tests.unit.runtime.loop_world import BATCHES, expected, memory_state, stored, topology_of
 from txtopo import Config
+from txtopo.ensemble.journal import Journal
+from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.runtime.scheduler import Done, ThreadScheduler
 from txtopo.runtime.start import start_topology
-from txtopo.transactional_state.journal import Journal
-from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 
 T = TypeVar("T")
 

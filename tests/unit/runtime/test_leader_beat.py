@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from txtopo import Config
+from txtopo.ensemble import Journal, MemoryEnsemble, MemoryTransactionalState, Put
+from txtopo.ensemble.commands import Desired, command_path
 from txtopo.errors import FencedError
 from txtopo.metadata import Json
 from txtopo.runtime.leader_beat import BEAT_S, BeatHooks, LeaderBeat
 from txtopo.runtime.scheduler import Scheduler
-from txtopo.transactional_state import Journal, MemoryEnsemble, MemoryTransactionalState, Put
-from txtopo.transactional_state.commands import Desired, command_path
 
 CONFIG = Config(carrier="local", zookeeper="memory", backoff_s=0.7, backoff_max_s=5.0)
 

@@ -24,6 +24,8 @@ from tests.unit.runtime.loop_world import (
 from tests.unit.runtime.test_outages import FlakyBackend, flaky
 from txtopo import FailedException
 from txtopo.attempt import TransactionAttempt
+from txtopo.ensemble.journal import Journal
+from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.errors import PoisonBatchError, ProcessEnds, StoreUnavailable
 from txtopo.log_records import CAUSE_CHARACTERS_MAX, one_line
 from txtopo.retries import LOGGER, warn_of_retry
@@ -50,8 +52,6 @@ from txtopo.runtime.progress import (
     TreesFailed,
 )
 from txtopo.state import State
-from txtopo.transactional_state.journal import Journal
-from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.tuples import Tuple
 
 __all__ = ["flaky", "kept"]

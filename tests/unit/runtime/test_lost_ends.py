@@ -14,12 +14,12 @@ from tests.unit.runtime.loop_world import BATCHES, ROWS, Total, expected, stored
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.builders.transactional import Topology
 from txtopo.config import Config
+from txtopo.ensemble.memory import MemoryEnsemble
+from txtopo.ensemble.nodes import batch_path, decode, encode
 from txtopo.errors import StoreAheadOfCoordinator, TxtopoError
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.state import open_state
-from txtopo.transactional_state.memory import MemoryEnsemble
-from txtopo.transactional_state.nodes import batch_path, decode, encode
 
 ONE_BY_ONE = Config(carrier="local", slots=2, max_spout_pending=1, zookeeper="memory")
 

@@ -14,10 +14,10 @@ from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import BATCHES, expected, memory_state, running, stored
 from tests.unit.runtime.ranges import ranges
 from txtopo import Config
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import BatchMetadataTooLarge, ConfigError, EmitError, StateUsageError
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import BatchCommitted, TopologyEvent
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 
 def test_metadata_that_the_spout_changes_later_stays_what_it_was() -> None:

@@ -39,6 +39,7 @@ from txtopo.attempt import GroupAttempt, TransactionAttempt
 from txtopo.builders.transactional import Topology
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.metadata import Json
 from txtopo.plugins.spouts import (
     LastBatch,
@@ -52,7 +53,6 @@ from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.runtime.takeover import _no_groups
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Aggregate, Ledger, State, open_state, register_backend
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Tuple
 
 _numbers = itertools.count()

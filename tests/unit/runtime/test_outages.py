@@ -20,12 +20,12 @@ from tests.unit.runtime.loop_world import (
 )
 from txtopo import FailedException
 from txtopo.attempt import TransactionAttempt
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import PoisonBatchError, StoreUnavailable, UnknownOutcomeError
 from txtopo.plugins.stores import Snapshot, StateTable
 from txtopo.runtime.progress import BatchCommitted, BatchFailed
 from txtopo.state import Ledger, State, open_state, register_backend
 from txtopo.state.backend import Writes
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Tuple
 
 

@@ -22,9 +22,9 @@ from tests.unit.runtime.cheating import (
 )
 from tests.unit.runtime.loop_world import Total
 from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder
+from txtopo.ensemble import MemoryTransactionalState
 from txtopo.errors import NonRepeatableBatch
 from txtopo.spouts import FilesTransactionalSpout
-from txtopo.transactional_state import MemoryTransactionalState
 
 
 class FailsOnce(Total):

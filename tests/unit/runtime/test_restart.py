@@ -36,6 +36,8 @@ from txtopo import (
     open_state,
 )
 from txtopo.collector import BatchOutputCollector
+from txtopo.ensemble.journal import Journal
+from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.errors import (
     AuthError,
     ConfigError,
@@ -61,8 +63,6 @@ from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemorySpout, MemoryTransactionalSpout
 from txtopo.state import State, register_backend
 from txtopo.testing import Shared
-from txtopo.transactional_state.journal import Journal
-from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

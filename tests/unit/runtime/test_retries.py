@@ -21,14 +21,14 @@ from tests.unit.runtime.loop_world import (
 )
 from tests.unit.runtime.test_outages import FlakyBackend, flaky
 from txtopo import FailedException
+from txtopo.ensemble.journal import Journal
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import AuthError, FencedError, PoisonBatchError, StoreUnavailable
 from txtopo.log_records import CAUSE_CHARACTERS_MAX, one_line
 from txtopo.plugins.stores import StateTable
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, BatchPlanned, TopologyEvent
 from txtopo.state import State, open_state, register_backend
-from txtopo.transactional_state.journal import Journal
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Tuple
 
 __all__ = ["flaky"]

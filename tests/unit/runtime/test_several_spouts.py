@@ -14,12 +14,12 @@ from tests.harness.runs import LOCAL, Changes
 from tests.harness.sources import Opaque, Partitioned, Ranges, Source
 from tests.unit.runtime.loop_world import memory_state, running
 from txtopo import Config, PersistentAggregate, Topology, TransactionalTopologyBuilder
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import ConfigError, TopologyChanged, TxtopoError
 from txtopo.metadata import Json
 from txtopo.runtime.progress import BatchCommitted, BatchFailed
 from txtopo.runtime.start import start_topology
 from txtopo.state import Count, State, Sum
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 KINDS: dict[str, type[Ranges] | type[Partitioned] | type[Opaque]] = {
     "ranges": Ranges,

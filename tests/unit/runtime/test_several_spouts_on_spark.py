@@ -11,9 +11,9 @@ from tests.harness.polling import LIMIT_S
 from tests.harness.runs import LOCAL, on, started
 from txtopo import Fields, PersistentAggregate, TransactionalTopologyBuilder
 from txtopo.config import Carrier
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, Outage
 from txtopo.state import Count, Sum, open_state
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

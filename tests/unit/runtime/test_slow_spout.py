@@ -19,12 +19,12 @@ from tests.unit.runtime.loop_world import (
 )
 from tests.unit.runtime.ranges import ranges
 from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.plugins.spouts import LastBatch
 from txtopo.runtime.progress import BatchCommitted, ProcessingStarted, TopologyEvent
 from txtopo.runtime.scheduler import Callback, ThreadScheduler, Timer
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 # In the module, since a spout is pickled, and a function of a module goes by its name.
 committed = threading.Event()

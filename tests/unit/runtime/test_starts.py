@@ -14,6 +14,10 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import BATCHES, ROWS, Total, running, topology_of
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
+from txtopo.ensemble.commands import KILLED, Desired
+from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
+from txtopo.ensemble.nodes import DESIRED
+from txtopo.ensemble.store import Put
 from txtopo.errors import CoordinatorUnavailable, SchemaDrift, StoreUnavailable, TopologyKilled
 from txtopo.plugins.stores import Claim, StateTable
 from txtopo.runtime.carrier import LocalCarrier
@@ -23,10 +27,6 @@ from txtopo.runtime.start import open_driver
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.stages.program import Program
 from txtopo.state import Ledger, State, open_state, register_backend
-from txtopo.transactional_state.commands import KILLED, Desired
-from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
-from txtopo.transactional_state.nodes import DESIRED
-from txtopo.transactional_state.store import Put
 
 
 class NotingBackend(MemoryBackend):

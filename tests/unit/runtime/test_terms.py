@@ -10,11 +10,11 @@ import pytest
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import expected, memory_state, running, stored, topology_of
+from txtopo.ensemble.journal import Journal
+from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.errors import FencedError
 from txtopo.runtime.progress import BatchCommitted, Leading, Standby
 from txtopo.spouts import Outage
-from txtopo.transactional_state.journal import Journal
-from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 
 
 def test_a_run_commits_everything_and_says_so() -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from tests.unit.runtime.loop_world import memory_state, topology_of
 from txtopo import Config, ConfigError, TopologyBuilder, TopologyEvent, TopologyListener
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.runtime import watching
 from txtopo.runtime.handle import RunHandle
 from txtopo.runtime.watching import RunKind
 from txtopo.spouts import MemorySpout
 from txtopo.topology.graph import Graph
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Fields
 from txtopo.ui.run_watcher import RunWatcher
 

@@ -15,6 +15,7 @@ from tests.unit.runtime.test_facts import Clocks
 from txtopo import PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import TopologyError
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.batch_planner import BatchPlanner
@@ -22,7 +23,6 @@ from txtopo.spouts import ClockTransactionalSpout, MemoryTransactionalSpout
 from txtopo.state import Count, Max, open_state
 from txtopo.testing import simulate
 from txtopo.testing.conformance.spout_driver import SpoutDriver
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Fields
 
 KEYED = Fields("key string")

@@ -25,6 +25,7 @@ from txtopo import (
     open_state,
 )
 from txtopo.builders.transactional import Topology
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import SchemaVersionError, TopologyChanged, TxtopoError
 from txtopo.metadata import Json
 from txtopo.plugins.spouts import LastBatch
@@ -40,7 +41,6 @@ from txtopo.spouts import (
 )
 from txtopo.spouts.kafka.offsets import from_json
 from txtopo.state import State
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 FIELDS = Fields("id long, word string")
 REFUSED = r"the stored position is not one of .*; got .*; .* give this one another id"

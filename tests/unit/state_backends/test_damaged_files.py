@@ -19,10 +19,10 @@ import pytest
 from tests.faults.processes.damage import cut_off, flip
 from tests.harness.polling import LIMIT_S
 from tests.unit.runtime.loop_world import BATCHES, expected, running, stored, topology_of
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import StateUsageError, StoreBehindCoordinator, StoreDamagedError
 from txtopo.state import open_state
 from txtopo.testing.conformance.driver import StateDriver
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 pytestmark = pytest.mark.integration
 ROWS = 2_000

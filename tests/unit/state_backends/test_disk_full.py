@@ -13,10 +13,10 @@ from tests.harness.servers.small_disk import SmallDisk
 from tests.unit.runtime.loop_world import BATCHES, running, topology_of
 from tests.unit.state_backends.large_values import Large, expected, filling, read
 from txtopo import Fields
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import StoreUnavailable
 from txtopo.runtime.progress import BatchFailed
 from txtopo.state import open_state
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 pytestmark = pytest.mark.integration
 FULL_AFTER = 3

@@ -13,11 +13,11 @@ import pytest
 from tests.unit.runtime.loop_world import running
 from txtopo import Fields, PersistentAggregate, TransactionalTopologyBuilder
 from txtopo.builders.transactional import Topology
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import SchemaDrift, TopologyError, ValueRefusedError
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Aggregate, Max, Mean, Min, State, Sum, open_state
 from txtopo.testing.conformance.driver import StateDriver
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 pytestmark = pytest.mark.integration
 CENTS = [Decimal(text) for text in ("9.10", "10.20", "-3.50", "-10.00", "0.00", "0.05", "100.00")]

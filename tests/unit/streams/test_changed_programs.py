@@ -15,13 +15,13 @@ from tests.harness.runs import started
 from tests.unit.runtime.evolving import SETTINGS
 from tests.unit.streams.times import EVENT, at, events, minutes
 from txtopo import Config, Count, Fields, StreamBuilder, TopologyError, open_state
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import StoreBehindCoordinator, TopologyChanged
 from txtopo.operations import rebuild
 from txtopo.operations.session import Access
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import State
 from txtopo.streams import DataStream, session, sliding, tumbling
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 FIVE = tumbling("5 minutes")
 Program = Callable[["Changing", StreamBuilder], object]

@@ -22,6 +22,7 @@ from tests.unit.runtime.stamping import ONE_BY_ONE, facts_in
 from tests.unit.streams.worlds import RecuttingSpout
 from txtopo import Fields, StreamBuilder, Sum, Topology, TopologyError, open_state
 from txtopo.config import Carrier
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import (
     ConfigError,
     EmitError,
@@ -52,7 +53,6 @@ from txtopo.testing.simulation.clock import ThreadHandoff
 from txtopo.testing.simulation.history import NodesWrite
 from txtopo.testing.simulation.scenario import CHAOS_S, Scenario
 from txtopo.testing.simulation.world import World
-from txtopo.transactional_state.memory import MemoryEnsemble
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

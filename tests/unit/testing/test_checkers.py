@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.unit.testing.scenarios import clean
+from txtopo.ensemble.nodes import encode
 from txtopo.errors import FencedError, StoreUnavailable
 from txtopo.state.row_backend import Contents
 from txtopo.testing.checkers import Evidence, TraceReplay
 from txtopo.testing.simulation.campaign import CHECKERS, Simulator
 from txtopo.testing.simulation.history import History, NodesWrite, RunEnding, StoreWrite
 from txtopo.testing.simulation.topologies import Shape
-from txtopo.transactional_state.nodes import encode
 
 SHAPE = Shape("opaque", "opaque", ("totals", "logs"), relay=False, parallelism=1)
 Tamper = Callable[[Evidence], None]

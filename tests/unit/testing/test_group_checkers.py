@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.testing.scenarios import clean
+from txtopo.ensemble.nodes import encode
 from txtopo.state.ledger import Ledger
 from txtopo.state.row_backend import Contents
 from txtopo.testing.checkers import Evidence
@@ -17,7 +18,6 @@ from txtopo.testing.checkers.evidence import members_of
 from txtopo.testing.simulation.campaign import CHECKERS, Simulator
 from txtopo.testing.simulation.history import History, NodesWrite, StoreWrite
 from txtopo.testing.simulation.topologies import Shape
-from txtopo.transactional_state.nodes import encode
 
 SHAPE = Shape("opaque", "opaque", ("totals", "logs"), relay=False, parallelism=1)
 Tamper = Callable[[Evidence], None]

@@ -18,6 +18,7 @@ from tests.unit.runtime.test_log import SAMPLES
 from txtopo import BasicBolt, Config, FailedException, Fields, Restart, TopologyBuilder, Tuple
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.runtime.progress import (
     AckerProgress,
     BatchCommitted,
@@ -40,7 +41,6 @@ from txtopo.runtime.progress import (
 from txtopo.spouts import MemorySpout
 from txtopo.state import open_state
 from txtopo.testing import Shared
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.ui.board import Board
 
 

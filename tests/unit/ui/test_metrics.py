@@ -17,6 +17,7 @@ from tests.unit.runtime.loop_world import memory_state, running, topology_of
 from tests.unit.test_layout import ROOT
 from txtopo import Config, Fields, TopologyBuilder
 from txtopo.attempt import TransactionAttempt
+from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.runtime.handle import ReliableRun, TopologyRun
 from txtopo.runtime.histogram import Histogram
 from txtopo.runtime.progress import (
@@ -35,7 +36,6 @@ from txtopo.runtime.progress import (
 from txtopo.runtime.reliable.start import start_reliable
 from txtopo.runtime.watching import Figures
 from txtopo.spouts import MemorySpout
-from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.ui import metrics
 from txtopo.ui.board import Board
 from txtopo.ui.metrics import METRICS

@@ -21,6 +21,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from txtopo.ensemble.commands import KILLED, Desired
+from txtopo.ensemble.opening import open_transactional_state
+from txtopo.ensemble.store import this_process
 from txtopo.errors import TooFewCores, TopologyKilled
 from txtopo.fingerprint import Fingerprint
 from txtopo.log_records import logger_of
@@ -35,16 +38,13 @@ from txtopo.runtime.session import check_session, is_classic
 from txtopo.runtime.succession import StartableDriver, Succession, as_exception
 from txtopo.runtime.takeover import claim_epoch
 from txtopo.runtime.workers import check_workers
-from txtopo.transactional_state.commands import KILLED, Desired
-from txtopo.transactional_state.opening import open_transactional_state
-from txtopo.transactional_state.store import this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txtopo.config import Config
-    from txtopo.transactional_state.memory import MemoryEnsemble
-    from txtopo.transactional_state.store import TransactionalState
+    from txtopo.ensemble.memory import MemoryEnsemble
+    from txtopo.ensemble.store import TransactionalState
 
 _logger = logger_of(LOGGER)
 

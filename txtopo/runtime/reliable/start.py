@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from txtopo.clock import now, wall_clock
 from txtopo.config import Config, Kind
+from txtopo.ensemble.memory import MemoryEnsemble
+from txtopo.ensemble.opening import own_ensemble
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.progress import Progressed, TopologyListener
@@ -25,8 +27,6 @@ from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program
 from txtopo.topology.component import DEFAULT_ID
 from txtopo.topology.graph import Graph
-from txtopo.transactional_state.memory import MemoryEnsemble
-from txtopo.transactional_state.opening import own_ensemble
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from txtopo.ensemble.memory import Nodes
 from txtopo.testing.checkers.evidence import Evidence, Violation, epoch_of, node_of
 from txtopo.testing.simulation.history import NodesWrite
-from txtopo.transactional_state.memory import Nodes
 
 CHANGES = {"activate": "running", "deactivate": "deactivated", "kill": "killed"}
 

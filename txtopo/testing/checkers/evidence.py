@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.ensemble.memory import Nodes
 from txtopo.state.ledger import Ledger
 from txtopo.state.row_backend import Contents
 from txtopo.state.values import Row
 from txtopo.testing.simulation.history import EmittedShare, History, NodesWrite, Record, StoreWrite
 from txtopo.testing.simulation.source import PARTITIONS_APART
 from txtopo.testing.simulation.topologies import Oracle, Rows
-from txtopo.transactional_state.memory import Nodes
 
 
 @dataclass(slots=True)

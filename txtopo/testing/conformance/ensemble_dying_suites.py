@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import pytest
 
+from txtopo.ensemble.store import CompareAndSet, Delete, Node, Put, Step
 from txtopo.testing.conformance.deaths import Deaths, Work, done
 from txtopo.testing.conformance.ensemble_fixtures import (
     EnsembleFixtures,
@@ -23,7 +24,6 @@ from txtopo.testing.conformance.ensemble_fixtures import (
 )
 from txtopo.testing.conformance.pace import DEATHS_MAX, DEATHS_MIN, is_long
 from txtopo.testing.conformance.rules import proves
-from txtopo.transactional_state.store import CompareAndSet, Delete, Node, Put, Step
 
 Tree = tuple[Node | None, Node | None, list[str]]
 

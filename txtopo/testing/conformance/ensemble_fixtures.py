@@ -10,15 +10,15 @@ from typing import ClassVar
 
 import pytest
 
+from txtopo.ensemble.store import Node, Put, TransactionalState
 from txtopo.testing.conformance.pace import announce
-from txtopo.transactional_state.store import Node, Put, TransactionalState
 
 # What the suite writes, and how long it waits for candidates that may not lead.
 _WRITES, _WAITS_S = 80, 2.0
 
 
 class EnsembleRule(Enum):
-    """A promise of an ensemble; see :mod:`txtopo.transactional_state.store`."""
+    """A promise of an ensemble; see :mod:`txtopo.ensemble.store`."""
 
     VERSIONS = "each write of a node adds one to its version, and a new node has version 0"
     EXACT = "a value is JSON and comes back as it was, or the write is refused whole"
@@ -37,7 +37,7 @@ class EnsembleRule(Enum):
     @property
     def broken(self) -> str:
         """The note on a test that found the rule broken."""
-        return f"the ensemble broke a rule: {self.value}; read txtopo/transactional_state/store.py"
+        return f"the ensemble broke a rule: {self.value}; read txtopo/ensemble/store.py"
 
 
 OpenClient = Callable[[str], TransactionalState]

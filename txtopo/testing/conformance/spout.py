@@ -26,6 +26,7 @@ import json
 
 import pytest
 
+from txtopo.ensemble.nodes import metadata_from_json, metadata_to_json
 from txtopo.errors import ConfigError, FailedException, InfrastructureError, SourceDataLost
 from txtopo.metadata import BatchMetadata
 from txtopo.testing.conformance.rules import proves
@@ -40,7 +41,6 @@ from txtopo.testing.conformance.spout_driver import (
     same_batch,
 )
 from txtopo.testing.conformance.spout_source import SpoutRule, SpoutSource
-from txtopo.transactional_state.nodes import metadata_from_json, metadata_to_json
 
 
 class SpoutBatchesSuite(SpoutFixtures):

@@ -25,6 +25,11 @@ from txtopo.bolts.bolt import BatchBolt
 from txtopo.builders.prototypes import snapshot
 from txtopo.config import Config
 from txtopo.coordinator.protocol import Failed, NotReady, PlanBatch
+from txtopo.ensemble.nodes import (
+    check_metadata_size,
+    metadata_from_json,
+    metadata_to_json,
+)
 from txtopo.groupings import DirectGrouping, GlobalGrouping
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.batch_planner import BatchPlanner
@@ -43,11 +48,6 @@ from txtopo.topology.component import (
     spout_role,
 )
 from txtopo.topology.graph import Graph
-from txtopo.transactional_state.nodes import (
-    check_metadata_size,
-    metadata_from_json,
-    metadata_to_json,
-)
 
 _TOPOLOGY = "conformance"
 

@@ -15,19 +15,9 @@ import pytest
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.clock import now
-from txtopo.errors import BatchMetadataTooLarge, EmitError, FencedError
-from txtopo.metadata import Json
-from txtopo.testing.conformance.ensemble_dying_suites import DyingEnsembleSuite
-from txtopo.testing.conformance.ensemble_fixtures import (
-    Connect,
-    EnsembleFixtures,
-    EnsembleRule,
-    OpenClient,
-)
-from txtopo.testing.conformance.rules import proves
-from txtopo.transactional_state.journal import Journal
-from txtopo.transactional_state.nodes import STEP_BYTES_MAX, StoredBatch
-from txtopo.transactional_state.store import (
+from txtopo.ensemble.journal import Journal
+from txtopo.ensemble.nodes import STEP_BYTES_MAX, StoredBatch
+from txtopo.ensemble.store import (
     Check,
     CompareAndSet,
     Delete,
@@ -38,6 +28,16 @@ from txtopo.transactional_state.store import (
     TransactionalState,
     VersionConflict,
 )
+from txtopo.errors import BatchMetadataTooLarge, EmitError, FencedError
+from txtopo.metadata import Json
+from txtopo.testing.conformance.ensemble_dying_suites import DyingEnsembleSuite
+from txtopo.testing.conformance.ensemble_fixtures import (
+    Connect,
+    EnsembleFixtures,
+    EnsembleRule,
+    OpenClient,
+)
+from txtopo.testing.conformance.rules import proves
 
 # A batch is planned in some hundred bytes; a coordinator fills a write up to the limit.
 _LARGE = "x" * (STEP_BYTES_MAX * 3 // 4)
@@ -463,7 +463,7 @@ class TransactionalStateSuite(NodesSuite, ClientsSuite, ElectionSuite, DyingEnse
 
     Example:
         >>> from txtopo.plugins.ensembles import MemoryTransactionalState
-        >>> from txtopo.transactional_state import MemoryEnsemble
+        >>> from txtopo.ensemble import MemoryEnsemble
         >>> class TestMemory(TransactionalStateSuite):
         ...     @pytest.fixture
         ...     def open_client(self):

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.ensemble.commands import Answer
+from txtopo.ensemble.memory import Nodes
 from txtopo.metadata import Json
 from txtopo.runtime.progress import TopologyEvent
 from txtopo.state.row_backend import Contents
-from txtopo.transactional_state.commands import Answer
-from txtopo.transactional_state.memory import Nodes
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import SimulatedProcess

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from txtopo.ensemble.commands import RUNNING, Answer, ask
+from txtopo.ensemble.memory import MemoryTransactionalState
 from txtopo.errors import InfrastructureError, StateUsageError
 from txtopo.metadata import Json
 from txtopo.testing.simulation.clock import Crashed
 from txtopo.testing.simulation.faults import AWAY_S
-from txtopo.transactional_state.commands import RUNNING, Answer, ask
-from txtopo.transactional_state.memory import MemoryTransactionalState
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import SimulatedProcess, World

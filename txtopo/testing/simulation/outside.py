@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.ensemble.memory import Contender, MemoryEnsemble, Nodes
 from txtopo.errors import (
     CoordinatorUnavailable,
     RunLostError,
@@ -34,7 +35,6 @@ from txtopo.state.ledger import Ledger
 from txtopo.state.row_backend import Contents, RowBackend
 from txtopo.state.values import Row
 from txtopo.testing.simulation.faults import AWAY_S, SLOW_S
-from txtopo.transactional_state.memory import Contender, MemoryEnsemble, Nodes
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from txtopo.config import Config
+from txtopo.ensemble.nodes import BATCHES, batch_path, decode, txid_of
 from txtopo.errors import (
     CoordinatorActive,
     CorruptNodeError,
@@ -45,12 +46,11 @@ from txtopo.testing.simulation.clock import Crashed
 from txtopo.testing.simulation.faults import SLOW_S
 from txtopo.testing.simulation.history import NodesWrite, StoreWrite
 from txtopo.topology.elsewhere import may_write_elsewhere
-from txtopo.transactional_state.nodes import BATCHES, batch_path, decode, txid_of
 
 if TYPE_CHECKING:
     from txtopo.attempt import TransactionAttempt
+    from txtopo.ensemble.memory import Nodes
     from txtopo.testing.simulation.world import SimulatedProcess, World
-    from txtopo.transactional_state.memory import Nodes
 
 KINDS = ("zookeeper", "stores", "store")
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 
 from txtopo.builders.transactional import Topology
 from txtopo.config import Config
+from txtopo.ensemble.memory import MemoryTransactionalState
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.progress import Leading, TopologyEvent, TopologyListener
 from txtopo.runtime.start import open_driver
@@ -51,7 +52,6 @@ from txtopo.testing.simulation.outside import (
 )
 from txtopo.testing.simulation.restoring import Restorations
 from txtopo.testing.simulation.source import RecordingSpout, SimulatedSource, worlds
-from txtopo.transactional_state.memory import MemoryTransactionalState
 
 LIVENESS_S = 300.0
 """Virtual time in which a healed world processes the rest. A call that is still under way takes up

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from txtopo.transactional_state.commands import STATUS_AFTER
+from txtopo.ensemble.commands import STATUS_AFTER
 from txtopo.ui.pages.access import PageAccess
 from txtopo.ui.pages.calls import Calls
 from txtopo.ui.pages.events import CLIENTS_MAX, EventStream, Feed

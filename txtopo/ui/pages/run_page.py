@@ -10,9 +10,9 @@ from txtopo.ui.pages.server import PageServer, check_installed, listen
 from txtopo.ui.pages.sources import RunSource
 
 if TYPE_CHECKING:
+    from txtopo.ensemble.memory import MemoryEnsemble
     from txtopo.runtime.handle import RunHandle
     from txtopo.topology.graph import Graph
-    from txtopo.transactional_state.memory import MemoryEnsemble
     from txtopo.ui.board import Board
 
 

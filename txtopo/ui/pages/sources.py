@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from txtopo import clock
 from txtopo.config import Config
+from txtopo.ensemble.commands import STATUS_AFTER
+from txtopo.ensemble.nodes import check_topology_id
 from txtopo.errors import ConfigError, StateUsageError, TxtopoError, nearest
 from txtopo.metadata import Json
 from txtopo.operations.ensemble import WAIT_S, Ensemble, TopologyStatus
 from txtopo.runtime.explaining import explain_topology
 from txtopo.runtime.scheduler import Workers
-from txtopo.transactional_state.commands import STATUS_AFTER
-from txtopo.transactional_state.nodes import check_topology_id
 
 if TYPE_CHECKING:
+    from txtopo.ensemble.memory import MemoryEnsemble
     from txtopo.runtime.handle import RunHandle
     from txtopo.runtime.watching import Figures
     from txtopo.state.registry import State
     from txtopo.topology.graph import Graph
-    from txtopo.transactional_state.memory import MemoryEnsemble
 
 T = TypeVar("T")
 

@@ -25,6 +25,8 @@ from txtopo import (
     Tuple,
 )
 from txtopo.collector import BatchOutputCollector
+from txtopo.ensemble import MemoryEnsemble, MemoryTransactionalState
+from txtopo.ensemble.journal import Journal
 from txtopo.errors import (
     FencedError,
     TooFewCores,
@@ -45,8 +47,6 @@ from txtopo.spouts import MemorySpout
 from txtopo.spouts.spout import Spout
 from txtopo.testing import Shared
 from txtopo.topology.graph import Graph
-from txtopo.transactional_state import MemoryEnsemble, MemoryTransactionalState
-from txtopo.transactional_state.journal import Journal
 from txtopo.ui.pages.sources import RunSource
 
 MEMORY = Config(

@@ -10,10 +10,10 @@ import pytest
 from tests.unit.testing.conformance import broken_ensembles
 from tests.unit.testing.conformance.broken_ensembles import BrokenEnsemble
 from tests.unit.testing.conformance.noticing import noticing
+from txtopo.ensemble import MemoryEnsemble
 from txtopo.plugins.ensembles import MemoryTransactionalState, TransactionalState
 from txtopo.testing.conformance import TransactionalStateSuite
 from txtopo.testing.conformance.ensemble_fixtures import EnsembleFixtures, OpenClient
-from txtopo.transactional_state import MemoryEnsemble
 
 BROKEN = {
     name: kind

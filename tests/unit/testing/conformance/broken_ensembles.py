@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from txtopo.ensemble import MemoryEnsemble
 from txtopo.metadata import Json
 from txtopo.plugins.ensembles import (
     Check,
@@ -20,7 +21,6 @@ from txtopo.plugins.ensembles import (
     Step,
     VersionConflict,
 )
-from txtopo.transactional_state import MemoryEnsemble
 
 
 class BrokenEnsemble(MemoryTransactionalState):

@@ -15,6 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
+from txtopo.ensemble import MemoryEnsemble
+from txtopo.ensemble.memory import Nodes
 from txtopo.plugins.ensembles import MemoryTransactionalState, Step
 from txtopo.plugins.stores import (
     BackingMap,
@@ -29,8 +31,6 @@ from txtopo.plugins.stores import (
     expiring,
 )
 from txtopo.testing.conformance.pace import DEATHS_MAX, DEATHS_MIN
-from txtopo.transactional_state import MemoryEnsemble
-from txtopo.transactional_state.memory import Nodes
 
 Changes = Mapping[Key, Row | None]
 

@@ -14,11 +14,11 @@ from tests.harness.runs import started
 from tests.harness.web import TOKEN, ask, listening
 from tests.unit.ui.pages.test_server import on_page, words
 from txtopo import Config
+from txtopo.ensemble import MemoryEnsemble
+from txtopo.ensemble.memory import MemoryTransactionalState
+from txtopo.ensemble.nodes import EPOCH
+from txtopo.ensemble.store import Put
 from txtopo.operations.ensemble import Ensemble
-from txtopo.transactional_state import MemoryEnsemble
-from txtopo.transactional_state.memory import MemoryTransactionalState
-from txtopo.transactional_state.nodes import EPOCH
-from txtopo.transactional_state.store import Put
 from txtopo.ui.pages.server import PageServer
 from txtopo.ui.pages.sources import EnsembleSource
 

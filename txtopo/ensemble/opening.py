@@ -1,0 +1,149 @@
+"""Opens what a Config names: the transactional state of a topology, or the directory of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from txtopo.config import Config
+from txtopo.ensemble.directory import Directory, MemoryDirectory, PlugInDirectory
+from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
+from txtopo.ensemble.nodes import check_topology_id
+from txtopo.ensemble.plug_ins import open_plug_in, scheme_of
+from txtopo.ensemble.store import TransactionalState
+from txtopo.errors import ConfigError
+from txtopo.log_records import logger_of
+
+_logger = logger_of("txtopo.ensemble")
+
+
+def open_transactional_state(
+    config: Config,
+    topology_id: str,
+    jvm: object | None = None,
+    ensemble: MemoryEnsemble | None = None,
+    locate: Callable[[], str] | None = None,
+) -> TransactionalState:
+    """Open the transactional state of a topology.
+
+    Args:
+        config: Says where it is.
+        topology_id: Id of the topology.
+        jvm: ``spark._jvm`` of a classic Spark session; ``"embedded"`` needs it, or *locate*.
+        ensemble: The ensemble for ``"memory"``; by default a new one.
+        locate: Returns the ``host:port`` of an embedded server that somebody else hosts.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+        CoordinatorUnavailable: ZooKeeper cannot be reached.
+        AuthError: ZooKeeper refuses the credentials.
+    """
+    check_topology_id(topology_id)
+    if config.zookeeper == "memory":
+        return MemoryTransactionalState(topology_id, ensemble or own_ensemble(topology_id))
+    if config.zookeeper == "embedded":
+        return _open_embedded(config, topology_id, jvm, locate)
+    scheme = scheme_of(config.zookeeper)
+    if scheme is not None:
+        return open_plug_in(scheme, topology_id, config)
+    from txtopo.ensemble.zookeeper.state import ZooKeeperTransactionalState
+
+    return ZooKeeperTransactionalState(
+        config.zookeeper,
+        topology_id,
+        digest=config.zookeeper_digest,
+        sasl=config.zookeeper_sasl,
+        tls=config.zookeeper_tls,
+        session_timeout_s=config.session_timeout_s,
+        connect_timeout_s=config.connect_timeout_s,
+    )
+
+
+def own_ensemble(topology_id: str) -> MemoryEnsemble:
+    """Return a new ensemble in memory for one topology, and warn that it will not last."""
+    _logger.warning(
+        "zookeeper='memory': the transactional state of %r ends with this process; "
+        "a state that outlives the process will not fit the next start",
+        topology_id,
+        extra={"topology": topology_id},
+    )
+    return MemoryEnsemble()
+
+
+def open_directory(
+    config: Config,
+    ensemble: MemoryEnsemble | None = None,
+    locate: Callable[[], str] | None = None,
+) -> Directory:
+    """Open the directory of the topologies of an ensemble.
+
+    Args:
+        config: Says where it is.
+        ensemble: The ensemble for ``"memory"``.
+        locate: Returns the ``host:port`` of the server, for ``"embedded"``.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+        CoordinatorUnavailable: ZooKeeper cannot be reached.
+        AuthError: ZooKeeper refuses the credentials.
+    """
+    if config.zookeeper == "memory":
+        if ensemble is None:
+            raise ConfigError(
+                "zookeeper='memory' ends with the process of a run, so no other process can reach "
+                "it; expected the hosts of a ZooKeeper, or the folder of an embedded one",
+                setting="zookeeper",
+            )
+        return MemoryDirectory(ensemble)
+    scheme = scheme_of(config.zookeeper)
+    if scheme is not None:
+        return PlugInDirectory(scheme, config)
+    from txtopo.ensemble.zookeeper.directory import ZooKeeperDirectory
+
+    return ZooKeeperDirectory(
+        config.zookeeper if locate is None else locate(),
+        digest=config.zookeeper_digest,
+        sasl=config.zookeeper_sasl,
+        tls=config.zookeeper_tls,
+        session_timeout_s=config.session_timeout_s,
+        connect_timeout_s=config.connect_timeout_s,
+        locate=locate,
+    )
+
+
+def _open_embedded(
+    config: Config, topology_id: str, jvm: object | None, locate: Callable[[], str] | None
+) -> TransactionalState:
+    from txtopo.ensemble.embedded import EmbeddedServer
+    from txtopo.ensemble.zookeeper.state import ZooKeeperTransactionalState
+
+    refused = {"zookeeper_sasl": config.zookeeper_sasl, "zookeeper_tls": config.zookeeper_tls}
+    for name, value in refused.items():
+        if value is not None:
+            raise ConfigError(
+                f"{name} is for a ZooKeeper of your own; got it with zookeeper='embedded', which "
+                "listens on the loopback interface only, without TLS and SASL; leave it out, use "
+                "zookeeper_digest, or give 'host:port'",
+                setting=name,
+            )
+    connected = partial(
+        ZooKeeperTransactionalState,
+        topology_id=topology_id,
+        digest=config.zookeeper_digest,
+        session_timeout_s=config.session_timeout_s,
+        connect_timeout_s=config.connect_timeout_s,
+    )
+    if locate is not None:
+        return connected(locate(), locate=locate)
+    server = EmbeddedServer(jvm, config.zookeeper_dir)
+    hosts = server.attach()
+    try:
+        return connected(
+            hosts,
+            locate=server.locate,
+            on_close=server.close,
+            tidy=server.tidy,
+        )
+    except BaseException:
+        server.close()
+        raise

@@ -1,0 +1,99 @@
+"""Plug-ins of transactional state: another ensemble than ZooKeeper, by the scheme of its URL.
+
+A distribution declares a factory in the entry point group ``txtopo.ensembles``, or a program calls
+:func:`register_ensemble`. ``Config(zookeeper="scheme://…")`` then finds it.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from txtopo.config import Config
+from txtopo.ensemble.store import TransactionalState
+from txtopo.errors import ConfigError
+
+ENTRY_POINTS = "txtopo.ensembles"
+# Like installed entry points they belong to the program, not to a run.
+_registered: dict[str, EnsembleFactory] = {}
+
+
+class EnsembleFactory(Protocol):
+    """Opens the transactional state of a topology; called in the driver, once for each start.
+
+    It connects, and raises ``CoordinatorUnavailable`` if it cannot within
+    ``config.connect_timeout_s``, before anything is written. A leader that is silent for longer
+    than ``config.session_timeout_s`` is deposed.
+    """
+
+    def __call__(self, url: str, topology_id: str, config: Config) -> TransactionalState:
+        """Open it.
+
+        Args:
+            url: ``Config.zookeeper``, whole.
+            topology_id: Id of the topology. Those of one ensemble do not see each other.
+            config: The settings.
+        """
+        ...
+
+
+def register_ensemble(scheme: str, factory: EnsembleFactory) -> None:
+    """Register an ensemble in this process, under a URL scheme.
+
+    Args:
+        scheme: The part of its URLs before ``://``.
+        factory: ``(url, topology_id, config) -> TransactionalState``.
+
+    Example:
+        >>> from txtopo import Config
+        >>> from txtopo.plugins.ensembles import MemoryTransactionalState, register_ensemble
+        >>> register_ensemble("mine", lambda url, id, config: MemoryTransactionalState(id))
+        >>> config = Config(zookeeper="mine://host:1234/root")
+    """
+    _registered[scheme.lower()] = factory
+
+
+def scheme_of(zookeeper: str) -> str | None:
+    """Return the scheme that ``Config.zookeeper`` names, or None for ZooKeeper itself."""
+    scheme, mark, _ = zookeeper.partition("://")
+    return scheme.lower() if mark else None
+
+
+def open_plug_in(scheme: str, topology_id: str, config: Config) -> TransactionalState:
+    """Open the transactional state of a topology in the ensemble of a scheme.
+
+    Raises:
+        ConfigError: There is no such plug-in, it cannot be imported, or it opens something else.
+    """
+    opened: object = _factory(scheme)(config.zookeeper, topology_id, config)
+    if not isinstance(opened, TransactionalState):
+        raise ConfigError(
+            f"the ensemble {scheme!r} opens no transactional state; got {type(opened).__name__}; "
+            "expected an object derived from txtopo.plugins.ensembles.TransactionalState; look at "
+            "its factory",
+            setting="zookeeper",
+        )
+    return opened
+
+
+def _factory(scheme: str) -> EnsembleFactory:
+    if scheme in _registered:
+        return _registered[scheme]
+    points = {point.name.lower(): point for point in entry_points(group=ENTRY_POINTS)}
+    if scheme not in points:
+        known = ", ".join(sorted({*points, *_registered})) or "none"
+        raise ConfigError(
+            f"no ensemble for zookeeper='{scheme}://…'; known are {known}; expected 'embedded', "
+            "'memory', 'host:port,…/chroot', or a scheme of an installed plug-in or of "
+            "register_ensemble",
+            setting="zookeeper",
+        )
+    try:
+        factory: EnsembleFactory = points[scheme].load()
+    except Exception as error:
+        raise ConfigError(
+            f"the ensemble {scheme!r} cannot be loaded from {points[scheme].value!r}; got "
+            f"{type(error).__name__}: {error}; install its distribution again, or repair it",
+            setting="zookeeper",
+        ) from error
+    return factory
