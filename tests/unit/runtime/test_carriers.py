@@ -85,7 +85,7 @@ def test_what_a_batch_brought_is_the_same_on_every_carrier(
         carrier.close()
 
     assert found[0] == found[1]
-    assert [list(content or ()) for content in found[0]] == [["0", "1"]] * 3
+    assert [list((content or {})["spout"]) for content in found[0]] == [["0", "1"]] * 3
 
 
 def test_a_failure_in_the_commit_phase_comes_back_as_data(
