@@ -54,7 +54,7 @@ Write = StoreBatches | Advance
 """The actions that are durable before the next one starts."""
 
 
-class StateUse(Enum):
+class EnsembleUse(Enum):
     """What the transactional state is used for."""
 
     FREE = auto()
@@ -69,7 +69,7 @@ class StateUse(Enum):
     """For nothing more: the term is over."""
 
 
-class StateUseEvent(Enum):
+class QueueEvent(Enum):
     """What changes the phase of the queue."""
 
     WRITE_TAKEN = auto()
@@ -81,22 +81,22 @@ class StateUseEvent(Enum):
     CLOSED = auto()
 
 
-AFTER: dict[tuple[StateUse, StateUseEvent], StateUse] = {
-    (StateUse.FREE, StateUseEvent.WRITE_TAKEN): StateUse.WRITING,
-    (StateUse.FREE, StateUseEvent.BEAT_TAKEN): StateUse.BEATING,
-    (StateUse.WRITING, StateUseEvent.WRITTEN): StateUse.FREE,
-    (StateUse.WRITING, StateUseEvent.WRITE_FAILED): StateUse.PAUSING,
-    (StateUse.PAUSING, StateUseEvent.PAUSE_ENDED): StateUse.WRITING,
-    (StateUse.BEATING, StateUseEvent.BEAT_ENDED): StateUse.FREE,
-    (StateUse.FREE, StateUseEvent.CLOSED): StateUse.OVER,
-    (StateUse.WRITING, StateUseEvent.CLOSED): StateUse.OVER,
-    (StateUse.PAUSING, StateUseEvent.CLOSED): StateUse.OVER,
-    (StateUse.BEATING, StateUseEvent.CLOSED): StateUse.OVER,
+AFTER: dict[tuple[EnsembleUse, QueueEvent], EnsembleUse] = {
+    (EnsembleUse.FREE, QueueEvent.WRITE_TAKEN): EnsembleUse.WRITING,
+    (EnsembleUse.FREE, QueueEvent.BEAT_TAKEN): EnsembleUse.BEATING,
+    (EnsembleUse.WRITING, QueueEvent.WRITTEN): EnsembleUse.FREE,
+    (EnsembleUse.WRITING, QueueEvent.WRITE_FAILED): EnsembleUse.PAUSING,
+    (EnsembleUse.PAUSING, QueueEvent.PAUSE_ENDED): EnsembleUse.WRITING,
+    (EnsembleUse.BEATING, QueueEvent.BEAT_ENDED): EnsembleUse.FREE,
+    (EnsembleUse.FREE, QueueEvent.CLOSED): EnsembleUse.OVER,
+    (EnsembleUse.WRITING, QueueEvent.CLOSED): EnsembleUse.OVER,
+    (EnsembleUse.PAUSING, QueueEvent.CLOSED): EnsembleUse.OVER,
+    (EnsembleUse.BEATING, QueueEvent.CLOSED): EnsembleUse.OVER,
 }
 
-WITH_WRITE = frozenset({StateUse.WRITING, StateUse.PAUSING})
+WITH_WRITE = frozenset({EnsembleUse.WRITING, EnsembleUse.PAUSING})
 """Phases in which a write is not durable yet."""
-DOING_ACTIONS = frozenset({StateUse.FREE, StateUse.BEATING})
+DOING_ACTIONS = frozenset({EnsembleUse.FREE, EnsembleUse.BEATING})
 """Phases in which actions leave the queue."""
 
 
@@ -128,14 +128,14 @@ class ActionQueue:
     """
 
     def __init__(self) -> None:
-        self._phase = StateUse.FREE
+        self._phase = EnsembleUse.FREE
         self._actions: deque[Action] = deque()
         self._write: Write | None = None
         self._failures = 0
         self._beat_is_due = self._stopping = False
 
     @property
-    def phase(self) -> StateUse:
+    def phase(self) -> EnsembleUse:
         """What the transactional state is used for."""
         return self._phase
 
@@ -151,7 +151,7 @@ class ActionQueue:
 
     def add(self, actions: Iterable[Action]) -> None:
         """Put the actions that follow an event of the coordinator at the end."""
-        if self._phase is not StateUse.OVER:
+        if self._phase is not EnsembleUse.OVER:
             self._actions.extend(actions)
 
     def next(self) -> Action | StartBeat | None:
@@ -165,15 +165,14 @@ class ActionQueue:
             return None
         # Before the actions that have waited for the same write: under load there is always one
         # more, and commands of operators would never be answered.
-        if self._beat_is_due:
+        if self._beat_is_due and self._moved(QueueEvent.BEAT_TAKEN):
             self._beat_is_due = False
-            self._moved(StateUseEvent.BEAT_TAKEN)
             return StartBeat()
         if not self._actions:
             return None
         action = self._actions[0]
         if isinstance(action, StoreBatches | Advance):
-            if not self._moved(StateUseEvent.WRITE_TAKEN):
+            if not self._moved(QueueEvent.WRITE_TAKEN):
                 return None
             self._write = action
         return self._actions.popleft()
@@ -182,7 +181,7 @@ class ActionQueue:
 
     def written(self) -> None:
         """Note that the write which was taken last is durable."""
-        if self._moved(StateUseEvent.WRITTEN):
+        if self._moved(QueueEvent.WRITTEN):
             self._write, self._failures = None, 0
 
     def write_failed(
@@ -195,7 +194,7 @@ class ActionQueue:
             committing: Whether a commit is under way. A run that was asked to stop finishes it, and
                 therefore still needs its writes.
         """
-        if self._write is None or self._phase is not StateUse.WRITING:
+        if self._write is None or self._phase is not EnsembleUse.WRITING:
             return None
         if not isinstance(error, InfrastructureError):
             return EndTerm(error)
@@ -205,23 +204,23 @@ class ActionQueue:
             return EndTerm(stop.error)
         if self._stopping and not committing:
             return EndTerm(None)
-        self._moved(StateUseEvent.WRITE_FAILED)
+        self._moved(QueueEvent.WRITE_FAILED)
         self._failures += 1
         return RepeatWrite(self._write, self._failures)
 
     def pause_ended(self) -> Write | None:
         """Return the write that is repeated now; None if the term is over."""
-        return self._write if self._moved(StateUseEvent.PAUSE_ENDED) else None
+        return self._write if self._moved(QueueEvent.PAUSE_ENDED) else None
 
     # ------------------------------------------------------------ the beat
 
     def beat_due(self) -> None:
         """Note that the pause after the last beat is over. A run that stops beats no more."""
-        self._beat_is_due = not self._stopping and self._phase is not StateUse.OVER
+        self._beat_is_due = not self._stopping and self._phase is not EnsembleUse.OVER
 
     def beat_ended(self) -> None:
         """Note that a beat has ended, well or not."""
-        self._moved(StateUseEvent.BEAT_ENDED)
+        self._moved(QueueEvent.BEAT_ENDED)
 
     # ------------------------------------------------------------ the end
 
@@ -231,11 +230,11 @@ class ActionQueue:
 
     def close(self) -> None:
         """Drop all actions: the term is over."""
-        self._moved(StateUseEvent.CLOSED)
+        self._moved(QueueEvent.CLOSED)
         self._actions.clear()
         self._write, self._failures, self._beat_is_due = None, 0, False
 
-    def _moved(self, event: StateUseEvent) -> bool:
+    def _moved(self, event: QueueEvent) -> bool:
         """Enter the phase after an event; return False if the phase does not expect the event."""
         after = AFTER.get((self._phase, event))
         if after is None:
@@ -245,10 +244,10 @@ class ActionQueue:
 
 
 def check_invariants(
-    phase: StateUse, actions: deque[Action], write: Write | None, failures: int
+    phase: EnsembleUse, actions: deque[Action], write: Write | None, failures: int
 ) -> None:
     """Check what holds after every event. A breach is a bug of ours, so these are assertions."""
     assert (write is not None) == (phase in WITH_WRITE), "a write is at work in its phases"
     assert failures == 0 or write is not None, "only a write fails"
-    assert phase is not StateUse.PAUSING or failures > 0, "a pause follows a failure"
-    assert phase is not StateUse.OVER or not actions, "what is over has nothing to do"
+    assert phase is not EnsembleUse.PAUSING or failures > 0, "a pause follows a failure"
+    assert phase is not EnsembleUse.OVER or not actions, "what is over has nothing to do"

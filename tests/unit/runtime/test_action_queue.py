@@ -16,10 +16,10 @@ from txtopo.runtime.action_queue import (
     AFTER,
     ActionQueue,
     EndTerm,
+    EnsembleUse,
+    QueueEvent,
     RepeatWrite,
     StartBeat,
-    StateUse,
-    StateUseEvent,
 )
 
 ATTEMPT = TransactionAttempt(2, 0, 1)
@@ -173,31 +173,31 @@ def test_a_run_that_stops_beats_no_more_also_if_a_beat_has_waited() -> None:
     assert taken(queue) == []
 
 
-STEPS: dict[StateUse, Callable[[], ActionQueue]] = {
-    StateUse.FREE: ActionQueue,
-    StateUse.WRITING: lambda: queue_in(StateUse.WRITING),
-    StateUse.PAUSING: lambda: queue_in(StateUse.PAUSING),
-    StateUse.BEATING: lambda: beating(),
-    StateUse.OVER: lambda: queue_in(StateUse.OVER),
+STEPS: dict[EnsembleUse, Callable[[], ActionQueue]] = {
+    EnsembleUse.FREE: ActionQueue,
+    EnsembleUse.WRITING: lambda: queue_in(EnsembleUse.WRITING),
+    EnsembleUse.PAUSING: lambda: queue_in(EnsembleUse.PAUSING),
+    EnsembleUse.BEATING: lambda: beating(),
+    EnsembleUse.OVER: lambda: queue_in(EnsembleUse.OVER),
 }
 
 
-def queue_in(phase: StateUse) -> ActionQueue:
+def queue_in(phase: EnsembleUse) -> ActionQueue:
     queue = queue_with(STORE)
     taken(queue)
-    if phase is StateUse.PAUSING:
+    if phase is EnsembleUse.PAUSING:
         queue.write_failed(AWAY, committing=False)
-    elif phase is StateUse.OVER:
+    elif phase is EnsembleUse.OVER:
         queue.close()
     return queue
 
 
-EVENTS: dict[StateUseEvent, Callable[[ActionQueue], object]] = {
-    StateUseEvent.WRITTEN: ActionQueue.written,
-    StateUseEvent.WRITE_FAILED: lambda queue: queue.write_failed(AWAY, committing=True),
-    StateUseEvent.PAUSE_ENDED: ActionQueue.pause_ended,
-    StateUseEvent.BEAT_ENDED: ActionQueue.beat_ended,
-    StateUseEvent.CLOSED: ActionQueue.close,
+EVENTS: dict[QueueEvent, Callable[[ActionQueue], object]] = {
+    QueueEvent.WRITTEN: ActionQueue.written,
+    QueueEvent.WRITE_FAILED: lambda queue: queue.write_failed(AWAY, committing=True),
+    QueueEvent.PAUSE_ENDED: ActionQueue.pause_ended,
+    QueueEvent.BEAT_ENDED: ActionQueue.beat_ended,
+    QueueEvent.CLOSED: ActionQueue.close,
 }
 
 
@@ -205,7 +205,7 @@ EVENTS: dict[StateUseEvent, Callable[[ActionQueue], object]] = {
 @pytest.mark.parametrize("phase", STEPS, ids=lambda phase: phase.name)
 @pytest.mark.rule("txtopo.runtime.action_queue", "Rules", 5)
 def test_an_event_does_what_the_table_says_and_otherwise_nothing(
-    phase: StateUse, event: StateUseEvent
+    phase: EnsembleUse, event: QueueEvent
 ) -> None:
     queue = STEPS[phase]()
     assert queue.phase is phase
@@ -218,7 +218,7 @@ def test_an_event_does_what_the_table_says_and_otherwise_nothing(
 
 
 @pytest.mark.parametrize("phase", STEPS, ids=lambda phase: phase.name)
-def test_nothing_leaves_the_queue_after_the_end_of_the_term(phase: StateUse) -> None:
+def test_nothing_leaves_the_queue_after_the_end_of_the_term(phase: EnsembleUse) -> None:
     queue = STEPS[phase]()
     queue.add([CANCEL, ADVANCE])
     queue.beat_due()
