@@ -231,10 +231,11 @@ def _first_failure(run: Run, failures: list[TaskFailure]) -> FailedBatch | None:
 
 def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadata]:
     """Return the metadata of each attempt, with the positions where its emitters ended."""
+    cutting = [id for id in program.spouts if not program.components[id].role.plans_batches]
+    if not cutting:
+        return list(run.metadata)
     shares = [dict(each.spouts) for each in run.metadata]
-    for spout in program.spouts:
-        if program.components[spout].role.plans_batches:
-            continue
+    for spout in cutting:
         for share, cut in zip(shares, _ends(program, spout, run, control), strict=True):
             share[spout] = replace(share[spout], cut=cut)
     return [replace(each, spouts=own) for each, own in zip(run.metadata, shares, strict=True)]
