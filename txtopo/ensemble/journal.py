@@ -40,7 +40,7 @@ from txtopo.ensemble.nodes import (
     encode,
     ensemble_of,
     epoch_of,
-    fingerprint_in,
+    fingerprint_of,
     operation_of,
     packet_bytes,
     terms_of,
@@ -145,7 +145,7 @@ class Journal:
         ensemble = ensemble_of(node) or claiming.token
         value: dict[str, Json] = {"epoch": epoch, **claimed_terms(node, claiming.token)}
         value |= {"leader": claiming.candidate, "ensemble": ensemble}
-        known = fingerprint_in(None if node is None else node.value)
+        known = fingerprint_of(node)
         self.is_known = known is not None and fingerprint is not None
         noted: list[Step] = []
         if known is not None and fingerprint is not None and known != fingerprint:
@@ -180,8 +180,7 @@ class Journal:
         Raises:
             TopologyChanged: It is another one.
         """
-        node = self._state.get(EPOCH)
-        known = fingerprint_in(None if node is None else node.value)
+        known = fingerprint_of(self._state.get(EPOCH))
         if known is not None and known != fingerprint:
             raise another_topology(differences(known, fingerprint))
 

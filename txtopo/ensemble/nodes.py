@@ -201,13 +201,13 @@ def operation_of(node: Node | None) -> dict[str, Json] | None:
     return operation
 
 
-def fingerprint_in(epoch: Json) -> Fingerprint | None:
-    """Return the fingerprint in a value of ``/epoch``; None if it has none.
+def fingerprint_of(node: Node | None) -> Fingerprint | None:
+    """Return the fingerprint that ``/epoch`` holds; None if it has none.
 
     Raises:
         CorruptNodeError: It cannot be read.
     """
-    stored = epoch.get("topology") if isinstance(epoch, dict) else None
+    stored = node.value.get("topology") if node and isinstance(node.value, dict) else None
     if stored is None:
         return None
     try:

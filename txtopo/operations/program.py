@@ -32,7 +32,7 @@ from txtopo.ensemble.nodes import (
     EPOCH,
     batch_of,
     current_of,
-    fingerprint_in,
+    fingerprint_of,
     metadata_from_json,
     txid_of,
 )
@@ -43,7 +43,7 @@ from txtopo.fingerprint import (
     differences,
     in_words,
 )
-from txtopo.metadata import BatchMetadata, Json
+from txtopo.metadata import BatchMetadata
 from txtopo.state.ledger import Ledger
 from txtopo.topology.graph import fingerprint
 
@@ -98,7 +98,9 @@ def differences_of(session: OperatorSession) -> list[Difference]:
 
 def known_topology(session: OperatorSession) -> Fingerprint | None:
     """Return the stored fingerprint; None if there is none, or if its node cannot be read."""
-    return fingerprint_in(_epoch(session))
+    with suppress(CorruptNodeError):
+        return fingerprint_of(session.state.get(EPOCH))
+    return None
 
 
 def _states_left_out(session: OperatorSession) -> Iterator[Difference]:
@@ -177,11 +179,3 @@ def _in_use(session: OperatorSession) -> dict[int, BatchMetadata]:
         if txid >= current - 1:
             found[txid] = metadata
     return found
-
-
-def _epoch(session: OperatorSession) -> Json:
-    """Return the value of ``/epoch``; None if there is none, or if it cannot be read."""
-    with suppress(CorruptNodeError):
-        node = session.state.get(EPOCH)
-        return None if node is None else node.value
-    return None

@@ -41,7 +41,7 @@ from txtopo.ensemble.nodes import (
     current_of,
     ensemble_of,
     epoch_of,
-    fingerprint_in,
+    fingerprint_of,
     metadata_from_json,
     terms_of,
     txid_of,
@@ -186,7 +186,7 @@ class _RepairNode:
     def _topology(self, session: OperatorSession) -> Fingerprint:
         """Return the fingerprint for ``/epoch``; with one that is given the program has to fit."""
         now = fingerprint(session.graph)
-        given = fingerprint_in(self.value) or known_topology(session) or now
+        given = fingerprint_of(Node(self.value, 0)) or known_topology(session) or now
         if found := differences(given, now):
             raise changed(self.name, session, found, SAME_PROGRAM)
         return given

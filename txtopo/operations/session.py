@@ -34,7 +34,7 @@ from txtopo.ensemble.nodes import (
     current_of,
     ensemble_of,
     epoch_of,
-    fingerprint_in,
+    fingerprint_of,
     metadata_from_json,
     operation_of,
     terms_of,
@@ -474,7 +474,7 @@ def _epoch(session: OperatorSession) -> Node | None:
     if node is not None:
         epoch_of(node)
         terms_of(node)
-        fingerprint_in(node.value)
+        fingerprint_of(node)
     return node
 
 

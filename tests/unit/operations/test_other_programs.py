@@ -366,6 +366,18 @@ def test_a_lost_epoch_comes_back_with_the_fingerprint(world: World) -> None:
     assert world.run().counts("a") == {"cat": 8, "dog": 4, "eel": 4}
 
 
+def test_a_damaged_fingerprint_is_put_back(world: World) -> None:
+    """The error that a start ends with names this verb."""
+    world.run()
+    known = world.epoch()["topology"]
+    world.set_epoch(topology={"guarantee": "exactly once", "components": []})
+
+    repair_node(world.topology(), EPOCH, CONFIG, access=world.access()).apply()
+
+    assert world.epoch()["topology"] == known
+    assert world.run().counts("a") == {"cat": 8, "dog": 4, "eel": 4}
+
+
 def test_a_given_epoch_keeps_its_fingerprint(world: World) -> None:
     world.run()
     value = world.epoch()
