@@ -101,7 +101,6 @@ def main() -> None:
         zookeeper_dir=str(args.dir / "txtopo-zookeeper"),
         # After a kill the new process waits for the old one's session to end.
         session_timeout_s=2.0,
-        backoff_max_s=1.0,
     )
     listeners: Sequence[TopologyListener] = [JsonProgress()]
     conf = {"spark.ui.enabled": "false"}

@@ -18,8 +18,9 @@ from txtopo.pacing import PaceSettings
 
 Carrier = Literal["auto", "local", "rdd", "dataframe", "resident"]
 CARRIERS = ("auto", "local", "rdd", "dataframe", "resident")
-LostSlot = Literal["end", "rdd"]
-LOST_SLOT = ("end", "rdd")
+
+LONGEST_BACKOFF = 100
+"""The longest pause after failures, in multiples of the first one."""
 
 
 # Between the slashes and the last @, as plug-ins may have them in their URLs.
@@ -178,7 +179,6 @@ USED_BY: Mapping[str, tuple[Kind, ...]] = {
     "connect_timeout_s": _ZOOKEEPER,
     "max_spout_pending": _STARTED,
     "slots": tuple(Kind),
-    "lost_slot": (Kind.RESIDENT,),
     "run_txids_max": _BATCHES,
     "jobs_max": _BATCHES,
     "group_txids_max": _BATCHES,
@@ -186,8 +186,6 @@ USED_BY: Mapping[str, tuple[Kind, ...]] = {
     "batch_timeout_s": _SLOTS,
     "poll_interval_s": _STARTED,
     "backoff_s": _PAUSES,
-    "backoff_max_s": _PAUSES,
-    "keep_processed": _BATCHES,
     "driver_bytes_max": _BATCHES,
     "history_txids": _BATCHES,
     "allow_change": _BATCHES,
@@ -238,12 +236,6 @@ class Config:
         slots: Spark partitions that host the tasks; default: the session's parallelism. On the
             carrier ``resident``: tasks that live long; default: one on each free core. By default
             no more than the largest component has tasks.
-        lost_slot: Carrier ``resident``, transactional topologies: what happens when a slot has had
-            no task for ``batch_timeout_s`` while work waits for it, as after the loss of a worker
-            whose core does not come back. With ``"end"`` the run ends with ``SlotUnavailable``;
-            with ``"rdd"`` it ends its slots and goes on with the carrier ``rdd``, on the cores that
-            are left. A warning comes after half of that time, also in at-least-once topologies,
-            which go on waiting.
         run_txids_max: Maximum batches that one Spark job processes together.
         jobs_max: Maximum Spark jobs that process at the same time.
         group_txids_max: Maximum batches that are committed together, if they wait for their turn:
@@ -252,14 +244,16 @@ class Config:
             take groups.
         attempts_max: The topology stops after this many counted failures of one batch; None for no
             limit, as in Storm: it pauses and tries again until the batch succeeds.
-        batch_timeout_s: Time limit of a batch; a job of n batches has n times as much.
+        batch_timeout_s: Time limit of a batch; a job of n batches has n times as much. It is also
+            how long a resident slot may have no task while work waits for it, as after the loss of
+            a worker whose core does not come back. Then a run that asked for ``resident`` ends with
+            ``SlotUnavailable``; one for which ``"auto"`` chose it ends its slots and continues with
+            the carrier ``rdd``, on the cores that are left. A warning comes after half of that
+            time, also in at-least-once topologies, which wait longer.
         poll_interval_s: Longest pause before a spout that was not ready is asked again. The first
             pause is a tenth of it, and each further one is twice as long.
         backoff_s: Pause after the first failure of a batch, or the first infrastructure fault;
-            doubled each time.
-        backoff_max_s: Longest such pause.
-        keep_processed: Keep later batches of a transactional spout when one fails, instead of
-            computing them again.
+            doubled each time, up to a hundred times this.
         message_timeout_s: At-least-once topologies: a tree of tuples that is not complete fails
             between one and two of these after it was emitted.
         ackers: At-least-once topologies: the number of ackers, which are spread over the slots with
@@ -305,7 +299,6 @@ class Config:
     connect_timeout_s: float = 15.0
     max_spout_pending: int | None = None
     slots: int | None = None
-    lost_slot: LostSlot = "end"
     run_txids_max: int = 10
     jobs_max: int = 2
     group_txids_max: int = 30
@@ -313,8 +306,6 @@ class Config:
     batch_timeout_s: float = 120.0
     poll_interval_s: float = 0.05
     backoff_s: float = 0.1
-    backoff_max_s: float = 10.0
-    keep_processed: bool = True
     driver_bytes_max: int = 1 << 30
     history_txids: int = 1
     allow_change: bool | Collection[str] = False
@@ -350,19 +341,12 @@ class Config:
                 f"unknown carrier; got {self.carrier!r}; expected one of {', '.join(CARRIERS)}",
                 setting="carrier",
             )
-        if self.lost_slot not in LOST_SLOT:
-            raise ConfigError(
-                f"unknown lost_slot; got {self.lost_slot!r}; expected one of "
-                f"{', '.join(LOST_SLOT)}",
-                setting="lost_slot",
-            )
         self._check_numbers()
         self._check_type("zookeeper", str, "a string")
         self._check_type("zookeeper_dir", str | os.PathLike, "a path")
         self._check_type("zookeeper_digest", str | None, "'user:password' or None")
         self._check_type("zookeeper_sasl", Mapping | None, "a mapping or None")
         self._check_type("zookeeper_tls", Mapping | None, "a mapping or None")
-        self._check_type("keep_processed", bool, "True or False")
         self._check_changes()
         self._check_type("check_replays", bool, "True or False")
         self._check_type("ui_host", str, "a string")
@@ -478,7 +462,7 @@ class Config:
 
     def pause_s(self, failures: int) -> float:
         """Return the pause after *failures* failures of one kind, from 1."""
-        return growing_pause_s(failures, self.backoff_s, self.backoff_max_s)
+        return growing_pause_s(failures, self.backoff_s, LONGEST_BACKOFF * self.backoff_s)
 
     def _check_numbers(self) -> None:
         for name in ("run_txids_max", "jobs_max", "group_txids_max", "driver_bytes_max"):

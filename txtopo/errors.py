@@ -626,8 +626,8 @@ class DriverMemoryError(PromiseError):
 class SlotUnavailable(PromiseError, TimeoutError):
     """A resident slot got no task for ``batch_timeout_s``, and work waits for it.
 
-    Give the cluster back its cores and start the topology again, ask for fewer slots, or let it go
-    on with the carrier ``rdd``; see ``Config.lost_slot``.
+    Give the cluster back its cores and start the topology again, or ask for fewer slots. A run for
+    which ``carrier="auto"`` chose the slots continues with the carrier ``rdd`` instead.
 
     Attributes:
         slot: The slot.

@@ -28,8 +28,6 @@ OTHER: dict[str, Any] = {
     "zookeeper_digest": "user:password",
     "zookeeper_sasl": {"mechanism": "DIGEST-MD5"},
     "zookeeper_tls": {"ca": "ca.pem"},
-    "lost_slot": "rdd",
-    "keep_processed": False,
     "ackers": 0,
     "allow_change": True,
     "check_replays": False,
@@ -72,13 +70,11 @@ def at_least_once(config: Config) -> None:
         (transactional, "ackers", 0, "a transactional topology", "an at-least-once topology"),
         (transactional, "ackers", None, "a transactional topology", "an at-least-once topology"),
         (transactional, "message_timeout_s", 9, "a transactional topology", "an at-least-once"),
-        (transactional, "lost_slot", "end", "a transactional topology", "carrier 'resident'"),
         (by_query, "zookeeper", "memory", "foreach_batch", "a transactional topology"),
         (by_query, "max_spout_pending", 3, "foreach_batch", "a transactional topology"),
         (at_least_once, "session_timeout_s", 9, "an at-least-once topology", "with zookeeper"),
         (at_least_once, "attempts_max", 9, "an at-least-once topology", "a transactional"),
         (at_least_once, "batch_timeout_s", 9, "an at-least-once topology", "carrier 'resident'"),
-        (at_least_once, "lost_slot", "rdd", "an at-least-once topology", "carrier 'resident'"),
     ],
 )
 def test_a_setting_that_the_kind_of_a_topology_ignores_is_refused(
@@ -98,14 +94,6 @@ def test_settings_that_are_not_given_are_never_refused() -> None:
     transactional(Config(carrier="local", zookeeper="memory"))
     by_query(Config())
     at_least_once(Config(carrier="local"))
-
-
-def test_resident_slots_use_more_settings() -> None:
-    config = Config(lost_slot="rdd", batch_timeout_s=9)
-
-    config.check_used("words", Kind.TRANSACTIONAL, Kind.RESIDENT)
-    with pytest.raises(ConfigError, match="got lost_slot"):
-        config.check_used("words", Kind.AT_LEAST_ONCE, Kind.AT_LEAST_ONCE_RESIDENT)
 
 
 def test_what_is_given_is_told_from_the_defaults() -> None:

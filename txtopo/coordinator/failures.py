@@ -49,9 +49,8 @@ def lost_with(
     failed: Transaction, transactions: Sequence[Transaction], settings: CoordinatorSettings
 ) -> list[Transaction]:
     """Return the later transactions that a failure abandons: all except results that are kept."""
-    keeps = settings.keep_processed and settings.repeatable
     later = [each for each in transactions if each.txid > failed.txid]
-    return [each for each in later if not (keeps and each.phase is Phase.PROCESSED)]
+    return [each for each in later if not (settings.repeatable and each.phase is Phase.PROCESSED)]
 
 
 def is_final(failure: Failure) -> bool:

@@ -82,9 +82,8 @@ class CoordinatorSettings:
         jobs_max: Maximum number of runs that are processed at the same time.
         attempts_max: Number of counted failures of one batch at which the topology stops; None for
             no such number.
-        keep_processed: Whether the processed results of later batches are kept when a batch fails.
-            Has an effect only if *repeatable*.
-        repeatable: Whether a replay brings the same batch (transactional spouts only).
+        repeatable: Whether a replay brings the same batch (transactional spouts only). Then the
+            processed results of later batches are kept when a batch fails.
         cutting_spouts: The spouts whose batch starts where its predecessor ended, which only the
             emitters know (partitioned and opaque partitioned spouts).
         group_txids_max: Maximum number of batches that are committed together.
@@ -96,7 +95,6 @@ class CoordinatorSettings:
     run_txids_max: int = 1
     jobs_max: int = 1
     attempts_max: int | None = 5
-    keep_processed: bool = True
     repeatable: bool = True
     cutting_spouts: frozenset[str] = frozenset()
     group_txids_max: int = 1

@@ -160,13 +160,11 @@ def failure(graph: Graph, config: Config) -> str:
             "the batch that failed and all later ones are cut anew, perhaps with other tuples; "
             "the states undo what an attempt has left"
         )
-    elif config.keep_processed:
+    else:
         again = (
             "the batch that failed is replayed with the same tuples; later batches that are "
             "processed are kept, the others are computed again"
         )
-    else:
-        again = "the batch that failed and all later ones are replayed with the same tuples"
     if config.attempts_max is not None:
         limit = f"the run ends at the {_ordinal(config.attempts_max)} counted failure of one batch"
     else:

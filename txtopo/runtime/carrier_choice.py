@@ -102,7 +102,7 @@ def with_carrier(
     if carrier != "resident":
         return replace(config, carrier=carrier)
     slots = config.slots or useful_slots(facts.free - 1, slots_max)
-    return replace(config, carrier="resident", slots=slots, lost_slot="rdd")
+    return replace(config, carrier="resident", slots=slots)
 
 
 def useful_slots(slots: int, slots_max: int | None) -> int:

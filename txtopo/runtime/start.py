@@ -94,10 +94,12 @@ def start_topology(
     if config.zookeeper == "memory":
         ensemble = ensemble or own_ensemble(graph.id)
     with watcher_of(graph, "transactional", clock, config) as watcher:
+        replaceable = config.carrier == "auto"
         session, config = _session_and_carrier(spark, graph, config)
         told = watcher.all_listeners([recent, *listeners])
         summary = watcher.figures.summary
-        opening = partial(_open, graph, config, session, ensemble=ensemble, summary=summary)
+        opening = partial(_open, graph, config, session, replaceable=replaceable)
+        opening = partial(opening, ensemble=ensemble, summary=summary)
         driver: StartableDriver
         if restart is None:
             driver = opening(told, scheduler=scheduler)
@@ -125,6 +127,7 @@ def _open(
     listeners: Sequence[TopologyListener],
     active: bool = True,
     *,
+    replaceable: bool,
     ensemble: MemoryEnsemble | None = None,
     meter: ProgressMeter | None = None,
     scheduler: Scheduler | None = None,
@@ -137,6 +140,7 @@ def _open(
         name=graph.id,
         frames=graph.spout.role.frame,
         slots_max=graph.slots_max,
+        replaceable=replaceable,
     )
     opened = partial(open_transactional_state, config, graph.id, _jvm(session), ensemble)
     scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")
@@ -277,6 +281,7 @@ def open_carrier(
     name: str = "",
     frames: bool = False,
     slots_max: int | None = None,
+    replaceable: bool = False,
 ) -> Carrier:
     """Return the carrier that the configuration names.
 
@@ -286,12 +291,13 @@ def open_carrier(
         name: Id of the topology.
         frames: Whether it must carry DataFrames.
         slots_max: The most resident slots, unless the settings give a number.
+        replaceable: Whether the run may continue on ``rdd`` when a resident slot stays lost.
     """
     if session is None:
         return LocalCarrier(config.slots)
     carrier = with_carrier(config, session, frames=frames, slots_max=slots_max).carrier
     if carrier == "resident":
-        return _resident(config, session, name, slots_max)
+        return _resident(config, session, name, slots_max, replaceable=replaceable)
     if carrier == "rdd":
         from txtopo.runtime.spark_carriers import RddCarrier
 
@@ -301,7 +307,9 @@ def open_carrier(
     return DataFrameCarrier(session)
 
 
-def _resident(config: Config, session: SparkSession, name: str, slots_max: int | None) -> Carrier:
+def _resident(
+    config: Config, session: SparkSession, name: str, slots_max: int | None, *, replaceable: bool
+) -> Carrier:
     from txtopo.runtime.resident.carrier import ResidentCarrier
     from txtopo.runtime.resident.slot_jobs import SlotJobs
     from txtopo.runtime.spark_carriers import RddCarrier
@@ -315,7 +323,7 @@ def _resident(config: Config, session: SparkSession, name: str, slots_max: int |
         config,
         slots if config.slots else useful_slots(slots, slots_max),
         scheduler,
-        replacement=partial(RddCarrier, session),
+        replacement=partial(RddCarrier, session) if replaceable else None,
     )
 
 

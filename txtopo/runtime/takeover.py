@@ -445,7 +445,6 @@ def settings_of(context: RunContext, *, groups: bool = True) -> CoordinatorSetti
         run_txids_max=1 if context.graph.spout.role.frame else config.run_txids_max,
         jobs_max=config.jobs_max,
         attempts_max=config.attempts_max,
-        keep_processed=config.keep_processed,
         repeatable=len(repeatable) == len(spouts),
         cutting_spouts=cutting(spouts),
         group_txids_max=config.group_txids_max if groups else 1,

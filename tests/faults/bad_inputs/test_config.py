@@ -54,7 +54,6 @@ def test_known_settings_are_taken_as_they_were() -> None:
         ("zookeeper_dir", 7, "zookeeper_dir is of the wrong type; got int; expected a path"),
         ("zookeeper_sasl", "DIGEST-MD5", "zookeeper_sasl .* got str; expected a mapping or None"),
         ("zookeeper_tls", True, "zookeeper_tls .* got bool; expected a mapping or None"),
-        ("keep_processed", "no", "keep_processed .* got str; expected True or False"),
         ("carrier", ["rdd"], r"unknown carrier; got \['rdd'\]; expected one of auto, local, rdd"),
         ("slots", "2", "slots must be a whole number of at least 1; got '2'"),
         ("run_txids_max", 1.5, "run_txids_max must be a whole number of at least 1; got 1.5"),

@@ -292,7 +292,6 @@ class Driver(TopologyListener):
             batch_timeout_s=SPARK_BATCH_S if on_spark else BATCH_S,
             attempts_max=None,
             backoff_s=0.02,
-            backoff_max_s=0.3,
         )
         counting = topology(self._name, url, spec.kind, self._arrivals, 2)
         spark = services.spark() if on_spark else None

@@ -23,8 +23,10 @@ from txtopo import (
     Tuple,
 )
 from txtopo.collector import BatchOutputCollector
-from txtopo.config import LostSlot
+from txtopo.config import Carrier
 from txtopo.errors import SlotUnavailable
+from txtopo.runtime import carrier_choice
+from txtopo.runtime.carrier_choice import SessionFacts
 from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Count, open_state
@@ -78,25 +80,26 @@ class Warnings(logging.Handler):
         tell("warned", text=record.getMessage(), **facts)
 
 
-def main(lost_slot: LostSlot, folder: Path) -> None:
+def main(carrier: Carrier, folder: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     paths = {"spark.executorEnv.PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
     logging.getLogger("txtopo.runtime").addHandler(Warnings())
+    # "auto" would choose slots on this machine only.
+    carrier_choice.facts_of = lambda session: SessionFacts(classic=True, resident="", free=3)
     config = Config(
-        carrier="resident",
+        carrier=carrier,
         slots=2,
         zookeeper="memory",
         run_txids_max=1,
         batch_timeout_s=LIMIT_S,
-        lost_slot=lost_slot,
-        backoff_max_s=1.0,
+        backoff_s=0.01,
     )
     with SparkCluster() as cluster:
         spark = open_test_session(cluster.url, paths)
         run = topology(folder).start(spark, config, listeners=[Telling(cluster)])
         error: SlotUnavailable | None = None
         try:
-            if lost_slot == "end":
+            if carrier == "resident":
                 run.await_termination(10 * LIMIT_S)
             else:
                 run.process_all_available(10 * LIMIT_S)
@@ -113,4 +116,4 @@ def tell(event: str, **facts: object) -> None:
 
 
 if __name__ == "__main__":
-    main("rdd" if sys.argv[1] == "rdd" else "end", Path(sys.argv[2]))
+    main("auto" if sys.argv[1] == "auto" else "resident", Path(sys.argv[2]))

@@ -20,7 +20,7 @@ NOTICED_S = 20.0
 @pytest.mark.slow
 @pytest.mark.row(18)
 def test_a_run_whose_core_does_not_come_back_says_so_and_ends(tmp_path: Path) -> None:
-    said = story("end", tmp_path)
+    said = story("resident", tmp_path)
 
     lost, ended = only(said, "lost"), only(said, "ended")
     warned = [each for each in only(said, "warned", slots=2, cores=1) if each["slot"] in (0, 1)]
@@ -37,7 +37,7 @@ def test_a_run_whose_core_does_not_come_back_says_so_and_ends(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.row(18)
 def test_a_run_goes_on_with_the_carrier_rdd_on_the_core_that_is_left(tmp_path: Path) -> None:
-    said = story("rdd", tmp_path)
+    said = story("auto", tmp_path)
 
     assert only(said, "ended")[0]["status"] == "stopped", said[-1]
     changed = [each for each in only(said, "warned") if "goes on with the carrier" in each["text"]]
@@ -46,8 +46,8 @@ def test_a_run_goes_on_with_the_carrier_rdd_on_the_core_that_is_left(tmp_path: P
     assert [each["txid"] for each in only(said, "committed")] == list(range(1, BATCHES + 1))
 
 
-def story(lost_slot: str, folder: Path) -> Said:
-    return run_child("tests.faults.processes.lost_worker_process", lost_slot, str(folder)).said
+def story(carrier: str, folder: Path) -> Said:
+    return run_child("tests.faults.processes.lost_worker_process", carrier, str(folder)).said
 
 
 def only(said: Said, event: str, **facts: object) -> Said:

@@ -102,7 +102,6 @@ def config(zookeeper: ZooKeeperProcess) -> Config:
         zookeeper=f"{zookeeper.hosts}/{uuid.uuid4().hex}",
         zookeeper_digest=f"owner:{DIGEST}",
         backoff_s=0.01,
-        backoff_max_s=0.05,
     )
 
 

@@ -155,7 +155,6 @@ def do_work(spark: SparkSession, carrier: Carrier, name: str, order: Order) -> N
         # Small steps, so that there is always something under way, and something left to do.
         run_txids_max=2,
         group_txids_max=1,
-        backoff_max_s=1.0,
     )
     began_s, first_stage = time.monotonic(), next_stage(spark)
     error = ""

@@ -53,16 +53,12 @@ def test_a_failed_exception_replays_the_batch_on_spark(
     assert held(storage) == fold(BATCHES)
 
 
-@pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.row(23)
-def test_a_failed_batch_takes_the_later_ones_of_its_run_with_it_and_all_are_replayed(
-    keep: bool,
-) -> None:
+def test_a_failed_batch_takes_the_later_ones_of_its_run_with_it_and_all_are_replayed() -> None:
     storage = Storage.in_memory()
-    config = replace(LOCAL, keep_processed=keep)
     troubles = [Trouble("batch.execute", 2), Trouble("committer.execute", 4, attempts=3)]
 
-    changes = run_to_end(troubled(storage, troubles, batches=8, tasks=2), storage, config)
+    changes = run_to_end(troubled(storage, troubles, batches=8, tasks=2), storage, LOCAL)
 
     assert changes.failures
     assert changes.committed == [1, 2, 3, 4, 5, 6, 7, 8]

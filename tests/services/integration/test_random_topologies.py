@@ -174,7 +174,6 @@ configs = st.builds(
     slots=st.integers(1, 4),
     run_txids_max=st.sampled_from([1, 2, 10]),
     max_spout_pending=st.sampled_from([None, 1, 3]),
-    keep_processed=st.booleans(),
 )
 
 

@@ -42,10 +42,8 @@ COUNTED = Failure(FailureKind.COUNTED, FailedException("no"), "bolt")
 INFRASTRUCTURE = Failure(FailureKind.INFRASTRUCTURE, ConnectionError("gone"))
 FATAL = Failure(FailureKind.FATAL, ValueError("bug"), "bolt")
 
-# Storm's checks: four pending, each batch a job of its own, nothing kept.
-STORM = CoordinatorSettings(
-    window_txids=4, run_txids_max=1, jobs_max=4, attempts_max=99, keep_processed=False
-)
+# Storm's checks: four pending, each batch a job of its own.
+STORM = CoordinatorSettings(window_txids=4, run_txids_max=1, jobs_max=4, attempts_max=99)
 OPAQUE = replace(STORM, repeatable=False, cutting_spouts=CUTTING, jobs_max=1, run_txids_max=1)
 
 

@@ -163,7 +163,6 @@ def test_how_many_txids_share_a_job_follows_from_the_window() -> None:
     ("opaque", "config", "said"),
     [
         (False, Config(), "later batches that are processed are kept"),
-        (False, Config(keep_processed=False), "and all later ones are replayed with the same"),
         (True, Config(), "are cut anew"),
         (False, Config(attempts_max=3), "at the 3rd counted failure"),
         (False, Config(attempts_max=None), "without a limit"),
@@ -265,7 +264,7 @@ def test_a_session_of_txtopos_own_gets_resident_slots_and_keeps_a_core_free(
     assert topology.explain(spark=spark).carrier.carrier == "resident"
     assert topology.explain(spark=spark).carrier.slots == 1
     chosen = with_carrier(Config(), spark, frames=False, slots_max=2)
-    assert (chosen.carrier, chosen.slots, chosen.lost_slot) == ("resident", 1, "rdd")
+    assert (chosen.carrier, chosen.slots) == ("resident", 1)
 
     told = topology.explain(Config(slots=2), spark).carrier
     assert told.carrier == "rdd"

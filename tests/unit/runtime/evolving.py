@@ -43,7 +43,6 @@ SETTINGS: dict[str, Any] = {
     "run_txids_max": 1,
     "group_txids_max": 1,
     "backoff_s": 0.01,
-    "backoff_max_s": 0.05,
     "poll_interval_s": 0.005,
 }
 

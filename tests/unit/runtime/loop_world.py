@@ -46,12 +46,16 @@ class Total(BatchBolt, Committer):
 
 
 def topology_of(
-    state: State, bolt: BatchBolt | None = None, outages: tuple[Outage, ...] = ()
+    state: State,
+    bolt: BatchBolt | None = None,
+    outages: tuple[Outage, ...] = (),
+    *,
+    opaque: bool = False,
 ) -> Topology:
     rows = [[amount] for amount in range(BATCHES * ROWS)]
     spout: MemoryTransactionalSpout | OpaqueMemoryTransactionalSpout
     spout = MemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS)
-    if outages:
+    if outages or opaque:
         spout = OpaqueMemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS, outages)
     builder = TransactionalTopologyBuilder("totals", "spout", spout)
     declarer = builder.set_bolt("total", bolt or Total())
@@ -76,7 +80,7 @@ def running(
 ) -> Iterator[TopologyRun]:
     """Run a topology with a client of *ensemble*."""
     defaults = {"carrier": "local", "zookeeper": "memory"}
-    pauses = {"backoff_s": 0.01, "backoff_max_s": 0.05, "poll_interval_s": 0.005}
+    pauses = {"backoff_s": 0.01, "poll_interval_s": 0.005}
     config = Config(**(defaults | pauses | settings))
     with started(topology, config, ensemble, listeners) as run:
         yield run

@@ -16,7 +16,7 @@ from txtopo.metadata import Json
 from txtopo.runtime.leader_beat import BEAT_S, BeatHooks, LeaderBeat
 from txtopo.runtime.scheduler import Scheduler
 
-CONFIG = Config(carrier="local", zookeeper="memory", backoff_s=0.7, backoff_max_s=5.0)
+CONFIG = Config(carrier="local", zookeeper="memory", backoff_s=0.7)
 
 
 class ByHand:

@@ -51,7 +51,7 @@ from txtopo.runtime.progress import (
     TopologyEvent,
     TreesFailed,
 )
-from txtopo.state import State
+from txtopo.state import State, open_state
 from txtopo.tuples import Tuple
 
 __all__ = ["flaky", "kept"]
@@ -202,9 +202,9 @@ def test_who_waits_and_who_was_adopted_is_told(kept: Kept, monkeypatch: pytest.M
 def test_a_batch_behind_one_that_failed_has_a_later_attempt_but_no_failure(kept: Kept) -> None:
     """Its attempt was abandoned, and has not failed."""
     changes = Changes()
-    topology = topology_of(memory_state(), Unlucky())
-    alone = {"keep_processed": False, "group_txids_max": 1}
-    with running(topology, MemoryEnsemble(), changes, **alone) as run:
+    state = open_state("memory:", kind="opaque")
+    topology = topology_of(state, Unlucky(), opaque=True)
+    with running(topology, MemoryEnsemble(), changes, group_txids_max=1) as run:
         run.process_all_available(LIMIT_S)
 
     told = {each.progress.txid: each.progress for each in changes.of(BatchCommitted)}

@@ -86,7 +86,7 @@ def test_faults_of_a_store_never_end_the_run(flaky: State) -> None:
     """They say nothing about the batch, so they do not count towards attempts_max."""
     FlakyBackend.script = {3: ["before"] * 9}
 
-    with running(topology_of(flaky), MemoryEnsemble(), attempts_max=2, backoff_max_s=0.02) as run:
+    with running(topology_of(flaky), MemoryEnsemble(), attempts_max=2, backoff_s=0.001) as run:
         run.process_all_available(LIMIT_S)
 
     assert stored(flaky) == (12, expected())

@@ -36,7 +36,7 @@ def clean(seed: int = 1, faults: SlotFaults | None = None) -> SlotScenario:
         levels=2,
         at_once=2,
         batch_timeout_s=20.0,
-        lost_slot="end",
+        changes_carrier=False,
     )
 
 

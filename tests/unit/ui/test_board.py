@@ -653,8 +653,8 @@ def test_the_board_of_a_run_has_all_phases_of_each_txid() -> None:
 
 def test_a_run_tells_which_attempts_a_failure_took_with_it() -> None:
     gate, changes = Gate(), Changes()
-    topology = topology_of(memory_state(), Odd(gate))
-    settings = {"max_spout_pending": 4, "keep_processed": False, "group_txids_max": 1}
+    topology = topology_of(open_state("memory:", kind="opaque"), Odd(gate), opaque=True)
+    settings = {"max_spout_pending": 4, "group_txids_max": 1}
     with running(topology, MemoryEnsemble(), changes, **settings) as run:
         wait_until(lambda: len(changes.of(BatchPlanned)) == 8, "5 to 8 are in flight")
         gate.opened.set()

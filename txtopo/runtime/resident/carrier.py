@@ -5,10 +5,10 @@ A run costs no Spark job: the tasks are there, and the driver hands them stage a
 since the slots go on while the topology waits for ZooKeeper or a store. :class:`ResidentCarrier` is
 the blocking face of it.
 
-A slot that is missing for too long (``Config.lost_slot``) may have the carrier end its slots, which
-gives their cores back, and hand everything from then on to the carrier ``rdd``. The runs that were
-under way are lost as with a lost executor, and so are cuts that wait here for a commit in tasks:
-their batches are processed again.
+If ``carrier="auto"`` chose this carrier, a slot that is missing for too long makes it end its
+slots, which gives their cores back, and hand everything from then on to the carrier ``rdd``. Runs
+that were under way are lost as with a lost executor, and so are cuts that wait here for a commit in
+tasks: their batches are processed again.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class ResidentCarrier:
         self._room = slots
         self._scheduler = scheduler
         self._replacement = replacement
-        changed = self._change if config.lost_slot == "rdd" and replacement is not None else None
+        changed = None if replacement is None else self._change
         self._slots = StageSlots(jobs, keys, config, scheduler, limits, changed=changed)
         self._program: Program | None = None
         self._replaced: Future[Carrier] | None = None

@@ -50,7 +50,7 @@ one level here: one order, which a slot computes without the others. ::
   ``reason_s``. Orders that were waiting are done by the next life, unless two jobs in a row bring
   none.
 * **A missing slot** that is overdue ends everything as soon as an order waits for it: by an error
-  that is not tried again, or by a change to another carrier (``Config.lost_slot``).
+  that is not tried again, or by a change to another carrier, if ``"auto"`` chose this one.
 * **Nothing can be doubled.** An order has a number of its own, which signs all that it makes; one
   answer is taken for it, from the life that was given it, while its level is waited for. Whatever
   else a slot computed is heard by nobody, and wrote nowhere: states are written by the driver

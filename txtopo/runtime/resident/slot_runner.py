@@ -378,9 +378,8 @@ class SlotRunner:
         _logger.warning("topology %r: %s", self._topology_id, text, extra=attributes)
 
     def _unavailable(self, missing: SlotMissing) -> SlotUnavailable:
-        more = ", raise batch_timeout_s, or go on without resident slots by Config(lost_slot='rdd')"
-        more = more if self._config.lost_slot == "end" else ""
-        return SlotUnavailable(f"{self._missing_text(missing)}{more}", **self._facts(missing))
+        text = f"{self._missing_text(missing)}, or raise batch_timeout_s"
+        return SlotUnavailable(text, **self._facts(missing))
 
     def _missing_text(self, missing: SlotMissing) -> str:
         known = "got an unknown number of cores"

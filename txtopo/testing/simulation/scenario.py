@@ -44,7 +44,6 @@ class Scenario:
         jobs_max: As in ``Config``.
         max_spout_pending: As in ``Config``.
         attempts_max: As in ``Config``.
-        keep_processed: As in ``Config``.
         chaos_s: Virtual time after which the faults stop.
         min_batch_rows: As in ``Config``, with a delay of a second.
         max_rows_per_second: As in ``Config``.
@@ -64,7 +63,6 @@ class Scenario:
     jobs_max: int
     max_spout_pending: int | None
     attempts_max: int
-    keep_processed: bool
     chaos_s: float = CHAOS_S
     min_batch_rows: int | None = None
     max_rows_per_second: float | None = None
@@ -118,7 +116,6 @@ class Scenario:
             jobs_max=jobs_max,
             max_spout_pending=chance.choice((None, run_txids_max + 1, run_txids_max)),
             attempts_max=chance.choice((3, 100)),
-            keep_processed=chance.random() < 0.5,
             min_batch_rows=pace.choice((None, 2, 5)) if paced else None,
             max_rows_per_second=pace.choice((None, 5.0, 7.5, 50.0)) if paced else None,
             target_commit_s=pace.choice((None, None, 0.5)) if paced else None,
@@ -135,12 +132,10 @@ class Scenario:
             jobs_max=self.jobs_max,
             max_spout_pending=self.max_spout_pending,
             attempts_max=self.attempts_max,
-            keep_processed=self.keep_processed,
             group_txids_max=self.group_txids_max,
             batch_timeout_s=5.0,
             poll_interval_s=0.5,
             backoff_s=0.05,
-            backoff_max_s=2.0,
             **self._pace(),
         )
 
@@ -195,7 +190,6 @@ CHANGEABLE = (
     "jobs_max",
     "max_spout_pending",
     "attempts_max",
-    "keep_processed",
     "chaos_s",
     "min_batch_rows",
     "max_rows_per_second",

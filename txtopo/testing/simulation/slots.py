@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, cast
+from typing import cast
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
@@ -58,7 +58,7 @@ class SlotScenario:
         levels: Levels of each.
         at_once: How many are under way at the same time.
         batch_timeout_s: As in ``Config``.
-        lost_slot: As in ``Config``.
+        changes_carrier: Whether the run continues without slots when one is missing for too long.
         chaos_s: Virtual time after which the faults stop.
     """
 
@@ -71,7 +71,7 @@ class SlotScenario:
     levels: int
     at_once: int
     batch_timeout_s: float
-    lost_slot: Literal["end", "rdd"]
+    changes_carrier: bool
     chaos_s: float = CHAOS_S
 
     @classmethod
@@ -89,7 +89,7 @@ class SlotScenario:
             levels=chance.choice((1, 2, 3)),
             at_once=chance.choice((1, 2, 4)),
             batch_timeout_s=chance.choice((20.0, 120.0)),
-            lost_slot=chance.choice(("end", "rdd")),
+            changes_carrier=chance.choice((False, True)),
         )
 
     def config(self) -> Config:
@@ -98,9 +98,7 @@ class SlotScenario:
             carrier="resident",
             slots=self.slots,
             batch_timeout_s=self.batch_timeout_s,
-            lost_slot=self.lost_slot,
             backoff_s=0.1,
-            backoff_max_s=2.0,
         )
 
     def without(self, kinds: Collection[str]) -> SlotScenario:
@@ -207,7 +205,7 @@ class SlotWorld:
             repeats=scenario.repeats,
             tell=self.tell,
         )
-        changed = self._changed if scenario.lost_slot == "rdd" else None
+        changed = self._changed if scenario.changes_carrier else None
         self.slots = WatchedSlots(
             self.cluster,
             KEYS,

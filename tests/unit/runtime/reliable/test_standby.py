@@ -49,9 +49,7 @@ from txtopo.testing import Shared
 from txtopo.topology.graph import Graph
 from txtopo.ui.pages.sources import RunSource
 
-MEMORY = Config(
-    carrier="local", zookeeper="memory", poll_interval_s=0.005, backoff_s=0.01, backoff_max_s=0.05
-)
+MEMORY = Config(carrier="local", zookeeper="memory", poll_interval_s=0.005, backoff_s=0.01)
 
 
 @pytest.fixture(autouse=True)

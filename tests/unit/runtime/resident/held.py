@@ -39,7 +39,7 @@ from txtopo.topology.component import Component, Role
 from txtopo.tuples import Fields, Tuple
 
 DIED = RunLostError("a python worker of the job died", counted=True, cancelled=False)
-CONFIG = Config(backoff_s=0.01, backoff_max_s=0.02)
+CONFIG = Config(backoff_s=0.01)
 AWAY = RunLostError("the executor was lost", counted=False, cancelled=False)
 
 

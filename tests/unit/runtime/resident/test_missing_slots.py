@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -88,8 +89,8 @@ def test_a_slot_that_is_missing_while_nobody_needs_it_ends_nothing() -> None:
 
 
 def test_a_run_goes_on_with_another_carrier(caplog: pytest.LogCaptureFixture) -> None:
-    config = Config(**SETTINGS, lost_slot="rdd")
-    slots, gate = Slots(1, config=config, replacement=lambda: LocalCarrier(1)), Gate(txid=0)
+    replacement = partial(LocalCarrier, 1)
+    slots, gate = Slots(1, config=Config(**SETTINGS), replacement=replacement), Gate(txid=0)
     with without_cores(slots.jobs), caplog.at_level(logging.WARNING):
         slots.start(held(gate))
         assert slots.carrier.keeps_cut_in_driver
@@ -109,7 +110,7 @@ def test_a_carrier_that_cannot_take_over_ends_the_runs_with_its_error() -> None:
     def refuse() -> LocalCarrier:
         raise ConfigError("Spark is gone")
 
-    slots = Slots(1, config=Config(**SETTINGS, lost_slot="rdd"), replacement=refuse)
+    slots = Slots(1, config=Config(**SETTINGS), replacement=refuse)
     with without_cores(slots.jobs):
         slots.start(held(Gate(txid=0)))
         with pytest.raises(RunLostError):
@@ -137,8 +138,3 @@ def test_bolts_whose_slot_is_missing_are_waited_for_with_a_word(
         assert resident.run.status == "starting"
 
     assert {each["slot"] for each in warned(caplog)} == {0}
-
-
-def test_the_setting_is_checked_at_the_door() -> None:
-    with pytest.raises(ConfigError, match="unknown lost_slot; got 'local'; expected one of end"):
-        Config(lost_slot="local")  # type: ignore[arg-type]

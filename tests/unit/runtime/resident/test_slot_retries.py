@@ -17,7 +17,7 @@ from txtopo.tuples import Fields
 
 pytestmark = pytest.mark.integration
 DIED = RunLostError("a python worker of the job died", counted=True, cancelled=False)
-CONFIG = Config(backoff_s=0.01, backoff_max_s=0.02, max_spout_pending=4)
+CONFIG = Config(backoff_s=0.01, max_spout_pending=4)
 
 
 def topology(feeder: FeederSpout) -> ReliableTopology:
