@@ -26,6 +26,7 @@ from txtopo import (
     TopologyEvent,
     TopologyListener,
     TransactionalTopologyBuilder,
+    ZooKeeper,
     open_session,
     open_state,
 )
@@ -159,7 +160,7 @@ def settings_of(case: str) -> Iterator[dict[str, Any]]:
         yield {"carrier": "local", "zookeeper": "memory"}
         return
     with tempfile.TemporaryDirectory(prefix="txtopo-commits-zookeeper-") as folder:
-        yield {"carrier": case, "zookeeper_dir": folder}
+        yield {"carrier": case, "zookeeper": ZooKeeper(dir=folder)}
 
 
 def topology(txids: int, partitions: int) -> Topology:

@@ -29,6 +29,7 @@ from txtopo import (
     PersistentAggregate,
     Topology,
     TransactionalTopologyBuilder,
+    ZooKeeper,
     open_session,
     open_state,
 )
@@ -145,7 +146,7 @@ def by_txtopo(spark: SparkSession, servers: str, topic: str, batch: int, url: st
     """Run the topology until everything is committed, and stop it."""
     with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-zookeeper-") as folder:
         topology = word_topology(servers, topic, batch // PARTITIONS, url)
-        run = topology.start(spark, Config(zookeeper_dir=folder))
+        run = topology.start(spark, Config(zookeeper=ZooKeeper(dir=folder)))
         run.process_all_available(LIMIT_S)
         run.stop()
 

@@ -34,6 +34,7 @@ from txtopo import (
     Fields,
     PersistentAggregate,
     TransactionalTopologyBuilder,
+    ZooKeeper,
     open_session,
     open_state,
 )
@@ -170,7 +171,7 @@ def run_txtopo(carrier: Carrier) -> Way:
         builder.set_bolt("counts", counts).global_grouping("records")
         topology = builder.build_topology()
         with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-zookeeper-") as folder:
-            config = Config(zookeeper_dir=folder, carrier=carrier)
+            config = Config(zookeeper=ZooKeeper(dir=folder), carrier=carrier)
             with topology.start(spark, config):
                 yield
 

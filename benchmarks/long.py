@@ -39,6 +39,7 @@ from txtopo import (
     TopologyEvent,
     TopologyListener,
     TransactionalTopologyBuilder,
+    ZooKeeper,
     open_session,
     open_state,
 )
@@ -142,7 +143,9 @@ def main() -> None:
         url = stack.enter_context(database(arguments.store, folder))
         spark, _ = open_session(app_name="txtopo-long")
         stack.callback(spark.stop)
-        config = Config(carrier=arguments.carrier, zookeeper_dir=str(folder / "zookeeper"))
+        config = Config(
+            carrier=arguments.carrier, zookeeper=ZooKeeper(dir=str(folder / "zookeeper"))
+        )
         # The first start makes tables and loads classes.
         started(spark, config, url, YOUNG_TXIDS)
         young = started(spark, config, url, 2 * YOUNG_TXIDS)

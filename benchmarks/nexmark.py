@@ -42,7 +42,7 @@ from examples.nexmark.generator import FIELDS, Generator, Kind
 from examples.nexmark.queries import QUERIES, topology
 from tests.harness.nexmark import EXPECTED, Events, held
 from tests.harness.servers.postgresql import PostgresServer
-from txtopo import Config, open_session, open_state
+from txtopo import Config, ZooKeeper, open_session, open_state
 from txtopo.spouts import FilesTransactionalSpout
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def run_txtopo(spark: SparkSession, query: str, source: Source, url: str) -> Non
 
     with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-zookeeper-") as folder:
         program = topology(query, source.generator, url, spout, FILES_PER_BATCH)
-        run = program.start(spark, Config(zookeeper_dir=folder))
+        run = program.start(spark, Config(zookeeper=ZooKeeper(dir=folder)))
         run.process_all_available(LIMIT_S)
         run.stop()
 

@@ -24,6 +24,7 @@ from txtopo import (
     Config,
     Count,
     Fields,
+    Pace,
     PersistentAggregate,
     TopologyEvent,
     TopologyListener,
@@ -82,7 +83,7 @@ def measured(there: int, rate: int, settings: Mapping[str, Any], seconds: float)
         counts = PersistentAggregate(state, "key", Count())
         builder.set_bolt("counts", counts).fields_grouping("records", "key")
         commits = Commits()
-        config = Config(carrier="local", zookeeper="memory", **settings)
+        config = Config(carrier="local", zookeeper="memory", pace=Pace(**settings))
         with builder.build_topology().start(config=config, listeners=[commits]):
             time.sleep(seconds)
         ended_s = PLANNED[0] + seconds

@@ -23,6 +23,7 @@ from txtopo import (
     Config,
     Count,
     Fields,
+    Page,
     PersistentAggregate,
     Topology,
     TransactionalTopologyBuilder,
@@ -48,10 +49,10 @@ for line in urllib.request.urlopen(page + "/api/v1/topologies/words/events"):
 
 START = """
 import sys, time
-from benchmarks.page import Config, words
+from benchmarks.page import Config, Page, words
 topology = words("memory:", 1)
-port = 0 if sys.argv[1] == "page" else None
-config = Config(carrier="local", zookeeper="memory", ui_port=port)
+page = Page() if sys.argv[1] == "page" else None
+config = Config(carrier="local", zookeeper="memory", page=page)
 before_s = time.process_time()
 run = topology.start(config=config)
 print(time.process_time() - before_s)
@@ -92,7 +93,7 @@ def words(url: str, txids: int) -> Topology:
 
 def run_with_page(url: str, txids: int, carrier: Literal["local", "rdd"]) -> tuple[float, float]:
     """Return the processor time of the threads of the page, and that of the process."""
-    config = Config(carrier=carrier, zookeeper="memory", ui_port=0)
+    config = Config(carrier=carrier, zookeeper="memory", page=Page(port=0))
     with words(url, txids).start(config=config) as run:
         assert run.page_url is not None
         client = subprocess.Popen([sys.executable, "-c", CLIENT, run.page_url])

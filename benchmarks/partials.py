@@ -40,6 +40,7 @@ from txtopo import (
     TopologyEvent,
     TopologyListener,
     TransactionalTopologyBuilder,
+    ZooKeeper,
     open_session,
     open_state,
 )
@@ -160,7 +161,7 @@ def measure(spark: SparkSession, url: str, server: PostgresServer | None, keys: 
     processor = Processor("partials")
     with tempfile.TemporaryDirectory(prefix="txtopo-partials-") as folder, processor.measured():
         sums = Sums(processor, server)
-        config = Config(carrier="resident", zookeeper_dir=folder, max_spout_pending=1)
+        config = Config(carrier="resident", zookeeper=ZooKeeper(dir=folder), max_spout_pending=1)
         run = topology(url, keys, WARM_UP_TXIDS + TXIDS.get(keys, 5)).start(spark, config, [sums])
         run.process_all_available(TIMEOUT_S)
         took = sums.took()

@@ -25,10 +25,10 @@ import numpy as np
 
 from benchmarks.report import machine
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     BatchOutputCollector,
     Bolt,
-    Config,
     Fields,
     OutputCollector,
     ReliableTopology,
@@ -40,6 +40,7 @@ from txtopo import (
     open_session,
 )
 from txtopo.acking import Ackers
+from txtopo.config import AnyConfig
 from txtopo.spouts import MemorySpout
 from txtopo.stages.anchoring.answers import TreeAnswers
 from txtopo.stages.anchoring.sending import Sealed
@@ -71,7 +72,7 @@ class Split(BasicBolt):
 class Count(BasicBolt):
     """Counts words."""
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         self.counts = Counter[str]()
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
@@ -83,7 +84,9 @@ class SplitByHand(Bolt):
 
     output_fields = Fields("word string")
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self.collector = collector
 
     def execute(self, tuple: Tuple) -> None:
@@ -96,7 +99,9 @@ class SplitByHand(Bolt):
 class CountByHand(Bolt):
     """As ``Count``, but acks."""
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self.collector, self.counts = collector, Counter[str]()
 
     def execute(self, tuple: Tuple) -> None:
@@ -112,7 +117,9 @@ class Paced(Spout):
     def __init__(self, rows: list[tuple[str]], path: str) -> None:
         self.rows, self.path = rows, path
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         self.collector, self.next = collector, 0
         self.began_s = time.monotonic()
         self.emitted_s: dict[int, float] = {}
@@ -199,7 +206,7 @@ class Measured(NamedTuple):
 def measure(spark: SparkSession, rows: list[tuple[str]], count: int, way: Way) -> Measured:
     """Split and count so many sentences."""
     spout = MemorySpout(rows, SENTENCE, count // len(rows))
-    config = Config(
+    config = AtLeastOnceConfig(
         carrier="resident",
         slots=way.slots,
         max_spout_pending=PENDING_MAX // way.slots,
@@ -226,7 +233,7 @@ def latency(spark: SparkSession, rows: list[tuple[str]]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "seconds"
         made = topology(Paced(rows, str(path)), by_hand=False, spouts=1)
-        with made.start(spark, Config(carrier="resident", slots=2)) as run:
+        with made.start(spark, AtLeastOnceConfig(carrier="resident", slots=2)) as run:
             while len(seconds := _lines(path)) < wanted and run.is_active:
                 time.sleep(0.5)
     p50, p99 = np.percentile(seconds, (50, 99)) * 1000
@@ -254,7 +261,7 @@ def wire(rows: list[tuple[str]]) -> None:
         for kind in ("basic", "by hand"):
             sizes.clear()
             made = topology(MemorySpout(rows, SENTENCE, 10), by_hand=kind != "basic", spouts=2)
-            with made.start(None, Config(carrier="local", slots=2)) as run:
+            with made.start(None, AtLeastOnceConfig(carrier="local", slots=2)) as run:
                 run.process_all_available()
                 progress = run.last_progress
             assert progress is not None

@@ -45,6 +45,7 @@ from txtopo import (
     TopologyListener,
     TransactionalTopologyBuilder,
     Tuple,
+    ZooKeeper,
     open_session,
     open_state,
 )
@@ -220,7 +221,7 @@ def run_case(spark: SparkSession, case: Case) -> Measured:
     processor = Processor("scale")
     with tempfile.TemporaryDirectory(prefix="txtopo-scale-") as folder, processor.measured():
         clock = Clock(processor)
-        config = Config(carrier=case.carrier, slots=case.slots, zookeeper_dir=folder)
+        config = Config(carrier=case.carrier, slots=case.slots, zookeeper=ZooKeeper(dir=folder))
         run = topology(case).start(spark, config, [clock])
         run.process_all_available(TIMEOUT_S)
         after = clock.now()

@@ -34,6 +34,7 @@ from txtopo import (
     TopologyEvent,
     TopologyListener,
     TransactionalTopologyBuilder,
+    ZooKeeper,
     open_session,
     open_state,
 )
@@ -155,7 +156,7 @@ def measure(spark: Any, server: PostgresServer, settings: Mapping[str, Any]) -> 
         fresh_database(server) as url,
         tempfile.TemporaryDirectory(prefix="txtopo-start-zookeeper-") as folder,
     ):
-        config = Config(**({"zookeeper_dir": folder} | dict(settings)))
+        config = Config(**({"zookeeper": ZooKeeper(dir=folder)} | dict(settings)))
         topology, used_s = words(url), time.process_time()
         times = Times()
         with times.watching():

@@ -34,7 +34,7 @@ from txtopo.state import StateMode
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txtopo import Topology
+    from txtopo import Topology, ZooKeeper
 
 TIMEOUT_S = 3600.0
 
@@ -116,7 +116,7 @@ def run_log(spark: SparkSession, workload: Workload, source: Source, url: str) -
 
 def _run(spark: SparkSession, workload: Workload, topology: Topology, **settings: Any) -> str:
     with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-zookeeper-") as folder:
-        settings["zookeeper_dir"] = folder
+        settings["zookeeper"] = ZooKeeper(dir=folder)
         if workload.run_txids_max is not None:
             settings["run_txids_max"] = workload.run_txids_max
         pace = Pace()

@@ -36,6 +36,7 @@ from txtopo import (
     TopologyListener,
     TransactionalTopologyBuilder,
     TransactionAttempt,
+    ZooKeeper,
     open_session,
     open_state,
 )
@@ -184,10 +185,9 @@ def run() -> None:
     cut(args.dir / "input", flights_csv())
     config = Config(
         carrier=args.carrier,
-        zookeeper=args.zookeeper,
-        zookeeper_dir=str(args.dir / "txtopo-zookeeper"),
-        # After a kill the new process waits for the old one's session to end.
-        session_timeout_s=2.0,
+        zookeeper=ZooKeeper(
+            args.zookeeper, dir=str(args.dir / "txtopo-zookeeper"), session_timeout_s=2.0
+        ),
     )
     state = args.state or f"sqlite:///{args.dir / 'flights.db'}"
     topology = flights(

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     BatchOutputCollector,
     Config,
@@ -35,6 +36,7 @@ from txtopo import (
     TopologyBuilder,
     TransactionalTopologyBuilder,
     Tuple,
+    ZooKeeper,
     open_session,
     open_state,
 )
@@ -65,7 +67,9 @@ class Inbox(Spout):
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         self._collector, self._burst, self._next_s = collector, BURST, 0.0
         self._database = connect(self._path)
         rows = self._database.execute("SELECT number FROM messages ORDER BY number")
@@ -96,7 +100,7 @@ class CountOutside(BasicBolt):
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: Config | AtLeastOnceConfig, context: TaskContext) -> None:
         self._database = connect(self._path)
         self._database.execute(
             "CREATE TABLE IF NOT EXISTS counts (number INTEGER PRIMARY KEY, count INTEGER)"
@@ -121,7 +125,7 @@ def connect(path: Path) -> sqlite3.Connection:
     return database
 
 
-def by_tuple(folder: Path, config: Config) -> None:
+def by_tuple(folder: Path, config: AtLeastOnceConfig) -> None:
     """Count tuple by tuple."""
     builder = TopologyBuilder("by-tuple")
     builder.set_spout("messages", Inbox(folder / INPUT))
@@ -134,12 +138,12 @@ def by_tuple(folder: Path, config: Config) -> None:
 
 def at_most_once(folder: Path) -> None:
     """Count tuple by tuple; a message is acked when it is emitted."""
-    by_tuple(folder, Config(carrier="local", slots=1, ackers=0))
+    by_tuple(folder, AtLeastOnceConfig(carrier="local", slots=1, ackers=0))
 
 
 def at_least_once(folder: Path) -> None:
     """Count tuple by tuple; a message is acked when it is counted."""
-    by_tuple(folder, Config(carrier="local", slots=1))
+    by_tuple(folder, AtLeastOnceConfig(carrier="local", slots=1))
 
 
 def exactly_once(folder: Path) -> None:
@@ -153,7 +157,7 @@ def exactly_once(folder: Path) -> None:
     builder.set_bolt("counts", counts).fields_grouping("messages", "number")
     spark, _ = open_session(conf={"spark.ui.enabled": "false"})
     # After a kill the next process waits for the end of the session of the one before it.
-    config = Config(zookeeper_dir=str(folder / "zookeeper"), session_timeout_s=2.0)
+    config = Config(zookeeper=ZooKeeper(dir=str(folder / "zookeeper"), session_timeout_s=2.0))
     with builder.build_topology().start(spark, config) as run:
         run.process_all_available()
 

@@ -24,6 +24,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
     Tuple,
+    ZooKeeper,
     open_session,
     open_state,
 )
@@ -97,10 +98,9 @@ def main() -> None:
     args.dir.mkdir(parents=True, exist_ok=True)
     config = Config(
         carrier=args.carrier,
-        zookeeper=args.zookeeper,
-        zookeeper_dir=str(args.dir / "txtopo-zookeeper"),
-        # After a kill the new process waits for the old one's session to end.
-        session_timeout_s=2.0,
+        zookeeper=ZooKeeper(
+            args.zookeeper, dir=str(args.dir / "txtopo-zookeeper"), session_timeout_s=2.0
+        ),
     )
     listeners: Sequence[TopologyListener] = [JsonProgress()]
     conf = {"spark.ui.enabled": "false"}

@@ -141,7 +141,7 @@ def run_query(
 def live(folder: Path, dies: int | None) -> None:
     """Be the process: count all files, then those of a new checkpoint, unless it is killed."""
     spark, _ = open_session(conf={"spark.ui.enabled": "false"})
-    by_hand, txtopo = ByHand(folder, dies), topology(folder).foreach_batch(LOCAL)
+    by_hand, txtopo = ByHand(folder, dies), topology(folder).foreach_batch(carrier="local")
 
     def write(frame: DataFrame, batch: int) -> None:
         txtopo(frame, batch)
@@ -165,7 +165,9 @@ def live(folder: Path, dies: int | None) -> None:
     run_query(spark, folder, "new", write_anew)
     show("with a new checkpoint", folder, FILES + AFTER, refused=bool(refusals))
 
-    goes_on = topology(folder).foreach_batch(LOCAL, continues=query, after_txid=len(FILES))
+    goes_on = topology(folder).foreach_batch(
+        carrier="local", continues=query, after_txid=len(FILES)
+    )
     run_query(spark, folder, "continued", goes_on)
     show("txtopo, continued as its refusal says", folder, FILES + AFTER, sinks=("txtopo",))
 

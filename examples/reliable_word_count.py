@@ -14,6 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     BatchOutputCollector,
     Bolt,
@@ -50,7 +51,7 @@ class Split(BasicBolt):
 
     output_fields = Fields("word string")
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: Config | AtLeastOnceConfig, context: TaskContext) -> None:
         self.sentences = 0
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
@@ -64,7 +65,9 @@ class Split(BasicBolt):
 class Count(Bolt):
     """Counts words and acks them by hand; forgets to, now and then: their trees time out."""
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self.collector, self.counts, self.words = collector, Counter[str](), 0
 
     def execute(self, tuple: Tuple) -> None:
@@ -93,7 +96,7 @@ class Show(TopologyListener):
 
 def main(
     spark: SparkSession | None = None,
-    config: Config = Config(message_timeout_s=2, max_spout_pending=2_000),
+    config: AtLeastOnceConfig = AtLeastOnceConfig(message_timeout_s=2, max_spout_pending=2_000),
 ) -> None:
     """Count until every sentence is acked, on Spark if there is a session."""
     builder = TopologyBuilder("reliable-word-count")
@@ -107,6 +110,10 @@ def main(
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["resident"]:
-        main(config=Config(carrier="resident", message_timeout_s=2, max_spout_pending=2_000))
+        main(
+            config=AtLeastOnceConfig(
+                carrier="resident", message_timeout_s=2, max_spout_pending=2_000
+            )
+        )
     else:
         main()

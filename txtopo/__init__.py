@@ -18,7 +18,7 @@ from txtopo.bolts import (
 )
 from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
 from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
-from txtopo.config import Config
+from txtopo.config import AtLeastOnceConfig, Config, Page, ZooKeeper
 from txtopo.context import FrameContext, TaskContext
 from txtopo.errors import (
     AuthError,
@@ -38,6 +38,7 @@ from txtopo.errors import (
 )
 from txtopo.groupings import CustomStreamGrouping
 from txtopo.lazy_names import lazy_names
+from txtopo.pacing import Pace
 from txtopo.reliable_collector import OutputCollector, SpoutOutputCollector
 from txtopo.spouts.spout import Spout
 from txtopo.state.aggregates import Count, Max, Mean, Min, OwnAggregate, Sum
@@ -119,6 +120,7 @@ __all__ = [
     "AckerProgress",
     "ArrowBolt",
     "ArrowOutputCollector",
+    "AtLeastOnceConfig",
     "AuthError",
     "Avro",
     "BasicBolt",
@@ -153,6 +155,8 @@ __all__ = [
     "Min",
     "OutputCollector",
     "OwnAggregate",
+    "Pace",
+    "Page",
     "PersistentAggregate",
     "ProcessingStarted",
     "Progress",
@@ -193,6 +197,7 @@ __all__ = [
     "TreesFailed",
     "Tuple",
     "TxtopoError",
+    "ZooKeeper",
     "__version__",
     "is_tick",
     "open_session",

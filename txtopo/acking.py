@@ -89,7 +89,8 @@ class Ackers:
     Attributes:
         slots: The number of slots.
         spout_slots: The number of slots with spouts: 0 to *spout_slots* - 1.
-        wanted: ``Config.ackers``. None: each slot with spouts has the acker of their trees.
+        wanted: ``AtLeastOnceConfig.ackers``. None: each slot with spouts has the acker of their
+            trees.
     """
 
     slots: int

@@ -1,90 +1,159 @@
-"""Config: the settings of a run, frozen and checked when they are made; units are in the names."""
+"""Config and AtLeastOnceConfig: the settings of a run, frozen and checked when they are made.
+
+A transactional topology takes a :class:`Config`, an at-least-once topology an
+:class:`AtLeastOnceConfig`. Each has only the settings that its kind of topology uses. Settings that
+belong together are a record: :class:`ZooKeeper`, :class:`Page` and :class:`~txtopo.pacing.Pace`.
+In files, variables and errors a setting of a record has a dotted name, such as ``zookeeper.hosts``.
+Units are in the names.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 import re
-import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from types import UnionType
-from typing import Any, Literal, Self, get_type_hints
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, get_type_hints
 
-from txtopo.config_sources import Known, find_settings, located
-from txtopo.errors import ConfigError, nearest
-from txtopo.pacing import PaceSettings
+from txtopo.config_sources import Known, Setting, check_known, find_settings, located
+from txtopo.errors import ConfigError
+from txtopo.pacing import Pace
+from txtopo.setting_checks import (
+    Settings,
+    check_positive_number,
+    check_text,
+    check_type,
+    check_whole_number,
+)
 
 Carrier = Literal["auto", "local", "rdd", "dataframe", "resident"]
 CARRIERS = ("auto", "local", "rdd", "dataframe", "resident")
+SlotCarrier = Literal["auto", "local", "resident"]
+SLOT_CARRIERS = ("auto", "local", "resident")
+StreamCarrier = Literal["auto", "local", "dataframe"]
+STREAM_CARRIERS = ("auto", "local", "dataframe")
 
 LONGEST_BACKOFF = 100
 """The longest pause after failures, in multiples of the first one."""
 
+PAGE_TOKEN_CHARACTERS_MIN = 16
 
 # Between the slashes and the last @, as plug-ins may have them in their URLs.
 _CREDENTIALS = re.compile(r"(?<=://).*@", re.S)
 
 
-def unusable_character(text: str) -> str | None:
-    """Return the first character that keeps a text from being a path or being sent, if any.
+@dataclass(frozen=True, slots=True, repr=False)
+class ZooKeeper(Settings):
+    """Where the ensemble is that keeps the progress of topologies, and how to reach it.
 
-    NUL ends a text in system calls; a surrogate has no bytes in UTF-8.
+    Attributes:
+        hosts: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM), ``"memory"``
+            (nothing survives the process) or ``"host:port,host:port/chroot"``. ``"scheme://…"``
+            names another ensemble, of a plug-in (:mod:`txtopo.plugins.ensembles`).
+        dir: Directory of the embedded server.
+        auth: ``"user:password"``; nodes are then readable by that user only. A mapping is a SASL
+            login: kazoo's ``sasl_options``.
+        tls: kazoo's TLS arguments (``use_ssl``, ``ca``, ``certfile``, ``keyfile`` …).
+        session_timeout_s: How long a session lasts without a sign of life. A leader that is silent
+            for longer is deposed.
+        connect_timeout_s: How long to try the first connection.
     """
-    return next((s for s in text if s == "\0" or "\ud800" <= s <= "\udfff"), None)
+
+    holder: ClassVar[str] = "zookeeper"
+    hosts: str = "embedded"
+    dir: str = "./txtopo-zookeeper"
+    auth: str | Mapping[str, str] | None = field(default=None, repr=False)
+    tls: Mapping[str, str | bool] | None = field(default=None, repr=False)
+    session_timeout_s: float = 6.0
+    connect_timeout_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        check_type("zookeeper.hosts", self.hosts, str, "a string")
+        check_type("zookeeper.dir", self.dir, str | os.PathLike, "a path")
+        expected = "'user:password', a mapping or None"
+        check_type("zookeeper.auth", self.auth, str | Mapping | None, expected)
+        check_type("zookeeper.tls", self.tls, Mapping | None, "a mapping or None")
+        check_text("zookeeper.hosts", self.hosts)
+        check_text("zookeeper.dir", str(self.dir))
+        if isinstance(self.auth, str):
+            check_text("zookeeper.auth", self.auth)
+        if not self.hosts:
+            raise ConfigError(
+                "zookeeper.hosts is empty; expected 'embedded', 'memory' or 'host:port,…/chroot'",
+                setting="zookeeper.hosts",
+            )
+        check_positive_number("zookeeper.session_timeout_s", self.session_timeout_s)
+        check_positive_number("zookeeper.connect_timeout_s", self.connect_timeout_s)
+
+    def __repr__(self) -> str:
+        """Return the settings without credentials; the URL of an ensemble may have some, too."""
+        shown = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
+        shown["hosts"] = self.shown_hosts
+        return f"ZooKeeper({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    @property
+    def shown_hosts(self) -> str:
+        """The hosts, with ``***`` in place of credentials."""
+        return _CREDENTIALS.sub("***@", self.hosts)
+
+    @property
+    def place(self) -> str:
+        """The directory of an embedded ensemble, else the hosts, without credentials."""
+        return str(self.dir) if self.hosts == "embedded" else self.shown_hosts
 
 
-def check_text(what: str, text: str) -> None:
-    """Check that a text can be a path or be sent; errors never show it: it may be a password.
+@dataclass(frozen=True, slots=True)
+class Page(Settings):
+    """Where a run serves its page, and who may see it. The extra ``ui`` brings what it needs.
 
-    Raises:
-        ConfigError: It cannot; repair it.
+    Attributes:
+        port: The port; 0 takes a free one. ``run.page_url`` has the address.
+        host: The address at which the page is served.
+        token: Who has it may see the page and give commands; at least 16 characters. Without it,
+            everyone on this machine may see the page, and nobody can give commands by it. Needed on
+            another address than a loopback one.
     """
-    if unusable_character(text) is not None:
-        raise ConfigError(
-            f"{what} has a character that cannot be sent or be part of a path; got NUL, or half "
-            "of a character (a surrogate); expected neither",
-            setting=what,
-        )
 
+    holder: ClassVar[str] = "page"
+    port: int = 0
+    host: str = "127.0.0.1"
+    token: str | None = field(default=None, repr=False)
 
-def check_whole_number(
-    setting: str, value: object, *, at_least: int = 1, of: str = "", more: str = ""
-) -> None:
-    """Check that a setting is a whole number.
-
-    Args:
-        setting: Its name.
-        value: What was given.
-        at_least: The smallest value.
-        of: What it is a setting of, for the message; by default a ``Config``.
-        more: The end of the message.
-
-    Raises:
-        ConfigError: It is something else; repair it.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise ConfigError(
-            f"{setting}{of} must be a whole number of at least {at_least}; got {value!r}{more}",
-            setting=setting,
-        )
-
-
-def check_positive_number(setting: str, value: object, *, of: str = "") -> None:
-    """Check that a setting is a finite number above 0; the arguments are as above.
-
-    Raises:
-        ConfigError: It is something else; repair it.
-    """
-    number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
-    if not 0 < number <= sys.float_info.max:  # a whole number may be larger
-        raise ConfigError(
-            f"{setting}{of} must be a finite number above 0; got {value!r}", setting=setting
-        )
-
-
-UI_TOKEN_CHARACTERS_MIN = 16
+    def __post_init__(self) -> None:
+        check_whole_number("page.port", self.port, at_least=0, more="; 0 takes a free port")
+        if self.port > 65535:
+            raise ConfigError(
+                f"page.port is no port; got {self.port}; expected 0 to 65535", setting="page.port"
+            )
+        host, token = self.host, self.token
+        check_type("page.host", host, str, "a string")
+        check_type("page.token", token, str | None, "a string or None")
+        check_text("page.host", host)
+        if not host or any(character.isspace() or character == "/" for character in host):
+            raise ConfigError(
+                f"page.host is no host; got {host!r}; expected a name or an address, such as "
+                "'127.0.0.1', or '0.0.0.0' for all interfaces",
+                setting="page.host",
+            )
+        if token is None:
+            if not is_loopback(host):
+                raise ConfigError(
+                    f"the page would be readable for everyone who reaches {host}; got "
+                    f"page.host={host!r} without page.token; expected page.token with at least "
+                    f"{PAGE_TOKEN_CHARACTERS_MIN} characters, or page.host='127.0.0.1'",
+                    setting="page.token",
+                )
+        elif len(token) < PAGE_TOKEN_CHARACTERS_MIN or not all(
+            "!" <= each <= "~" for each in token
+        ):
+            raise ConfigError(
+                f"page.token cannot be used; got {len(token)} characters; expected at least "
+                f"{PAGE_TOKEN_CHARACTERS_MIN}, printable ASCII without spaces; make one with: "
+                'python -c "import secrets; print(secrets.token_urlsafe())"',
+                setting="page.token",
+            )
 
 
 def is_loopback(host: str) -> bool:
@@ -95,56 +164,9 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def check_page(port: int | None, host: str, token: str | None) -> None:
-    """Check where a page is served, and who may see it; errors never show the token.
-
-    Raises:
-        ConfigError: It would fail, or everyone could read it; repair it.
-    """
-    if port is not None:
-        check_whole_number("ui_port", port, at_least=0, more="; 0 takes a free port")
-        if port > 65535:
-            raise ConfigError(
-                f"ui_port is no port; got {port}; expected 0 to 65535", setting="ui_port"
-            )
-    check_text("ui_host", host)
-    if not host or any(character.isspace() or character == "/" for character in host):
-        raise ConfigError(
-            f"ui_host is no host; got {host!r}; expected a name or an address, such as "
-            "'127.0.0.1', or '0.0.0.0' for all interfaces",
-            setting="ui_host",
-        )
-    if token is None:
-        if not is_loopback(host):
-            raise ConfigError(
-                f"the page would be readable for everyone who reaches {host}; got ui_host={host!r} "
-                f"without ui_token; expected ui_token with at least {UI_TOKEN_CHARACTERS_MIN} "
-                "characters, or ui_host='127.0.0.1'",
-                setting="ui_token",
-            )
-    elif len(token) < UI_TOKEN_CHARACTERS_MIN or not all("!" <= each <= "~" for each in token):
-        raise ConfigError(
-            f"ui_token cannot be used; got {len(token)} characters; expected at least "
-            f"{UI_TOKEN_CHARACTERS_MIN}, printable ASCII without spaces; make one with: "
-            'python -c "import secrets; print(secrets.token_urlsafe())"',
-            setting="ui_token",
-        )
-
-
 def growing_pause_s(failures: int, first_s: float, longest_s: float) -> float:
     """Return the pause after *failures* failures, from 1: doubled each time, up to the longest."""
     return min(longest_s, first_s * 2.0 ** min(failures - 1, 30))
-
-
-class Kind(StrEnum):
-    """The kinds of topologies, as far as they use different settings."""
-
-    TRANSACTIONAL = "a transactional topology"
-    RESIDENT = "a transactional topology on carrier 'resident'"
-    FOREACH_BATCH = "foreach_batch, whose batches a streaming query plans"
-    AT_LEAST_ONCE = "an at-least-once topology"
-    AT_LEAST_ONCE_RESIDENT = "an at-least-once topology on carrier 'resident'"
-    AT_LEAST_ONCE_STANDBY = "an at-least-once topology with zookeeper"
 
 
 class ChangeKind(StrEnum):
@@ -160,58 +182,124 @@ class ChangeKind(StrEnum):
     """What a spout reads: the query of a query spout, the folders of a files spout."""
 
 
-_STARTED = (Kind.TRANSACTIONAL, Kind.AT_LEAST_ONCE)
-_BATCHES = (Kind.TRANSACTIONAL,)
-_TREES = (Kind.AT_LEAST_ONCE,)
-# At-least-once topologies on resident slots wait for lost slots, and ask again for new ones.
-_SLOTS = (Kind.TRANSACTIONAL, Kind.AT_LEAST_ONCE_RESIDENT)
-_ZOOKEEPER = (Kind.TRANSACTIONAL, Kind.AT_LEAST_ONCE_STANDBY)
-_PAUSES = (*_SLOTS, Kind.AT_LEAST_ONCE_STANDBY)
-
-USED_BY: Mapping[str, tuple[Kind, ...]] = {
-    "carrier": tuple(Kind),
-    "zookeeper": _STARTED,
-    "zookeeper_dir": _ZOOKEEPER,
-    "zookeeper_digest": _ZOOKEEPER,
-    "zookeeper_sasl": _ZOOKEEPER,
-    "zookeeper_tls": _ZOOKEEPER,
-    "session_timeout_s": _ZOOKEEPER,
-    "connect_timeout_s": _ZOOKEEPER,
-    "max_spout_pending": _STARTED,
-    "slots": tuple(Kind),
-    "run_txids_max": _BATCHES,
-    "jobs_max": _BATCHES,
-    "group_txids_max": _BATCHES,
-    "attempts_max": _BATCHES,
-    "batch_timeout_s": _SLOTS,
-    "poll_interval_s": _STARTED,
-    "backoff_s": _PAUSES,
-    "driver_bytes_max": _BATCHES,
-    "history_txids": _BATCHES,
-    "allow_change": _BATCHES,
-    "message_timeout_s": _TREES,
-    "ackers": _TREES,
-    "check_replays": _BATCHES,
-    "min_batch_rows": _BATCHES,
-    "max_batch_delay_s": _BATCHES,
-    "max_rows_per_second": _BATCHES,
-    "target_commit_s": _BATCHES,
-    "ui_port": _STARTED,
-    "ui_host": _STARTED,
-    "ui_token": _STARTED,
+RECORDS: Mapping[str, type[ZooKeeper] | type[Pace] | type[Page]] = {
+    each.holder: each for each in (ZooKeeper, Pace, Page)
 }
-"""Which kinds of topologies use each setting. Others refuse it.
+"""The records of settings, by the setting that holds them."""
 
-``docs/reference/settings.md`` shows it.
-"""
+_Held = TypeVar("_Held")
+
+
+class _TakesHosts(Protocol[_Held]):
+    """For type checkers: a field that holds a record, and may be given hosts instead."""
+
+    def __get__(self, config: object, kind: object) -> _Held: ...
+    def __set__(self, config: object, value: _Held | str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    """The settings of a run. No setting changes what is committed.
+class _CommonConfig(Settings):
+    """What the settings of both kinds of topologies have in common."""
 
-    A topology refuses settings that its kind does not use, if they are given, also if they equal
-    their default: a setting without effect is a mistake. ``docs/reference/settings.md`` lists them.
+    carrier: Carrier = "auto"
+    slots: int | None = None
+    max_spout_pending: int | None = None
+    poll_interval_s: float = 0.05
+    backoff_s: float = 0.1
+    page: Page | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_spout_pending", "slots"):
+            if getattr(self, name) is not None:
+                check_whole_number(name, getattr(self, name))
+        for each in fields(self):
+            if each.name.endswith("_s"):
+                check_positive_number(each.name, getattr(self, each.name))
+        check_type("page", self.page, Page | None, "a Page(…) or None")
+
+    def shown(self) -> dict[str, Any]:
+        """Return all settings by their names in files, with ``***`` in place of credentials."""
+        shown: dict[str, Any] = {}
+        for each in fields(self):
+            value, record = getattr(self, each.name), RECORDS.get(each.name)
+            if record is None:
+                shown[each.name] = value
+                continue
+            for one in fields(record):
+                inner = None if value is None else getattr(value, one.name)
+                secret = not one.repr and inner is not None
+                shown[record.called(one.name)] = "***" if secret else inner
+            if isinstance(value, ZooKeeper):
+                shown["zookeeper.hosts"] = value.shown_hosts
+        return shown
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return the settings of code, the environment and a file; the first that gives one holds.
+
+        Variables are ``TXTOPO_<SETTING>``, such as ``TXTOPO_SLOTS=4`` or ``TXTOPO_PAGE_PORT=0``; an
+        empty one counts as not set. The file is TOML; records are tables there. Both are shared by
+        all topologies: settings of the other kind of topology are left out. A record that code
+        gives holds as a whole.
+
+        Args:
+            path: The file; by default the one that ``TXTOPO_CONFIG`` names, else ``txtopo.toml``
+                in the current folder, if there is one.
+            environment: The variables; by default those of this process.
+            settings: As of the class itself.
+
+        Raises:
+            ConfigError: A setting or variable of our prefix is unknown, a value is wrong (the
+                message says where it came from), or the file cannot be read.
+
+        Example:
+            >>> Config.load(environment={"TXTOPO_SLOTS": "4"}).slots
+            4
+        """
+        own = known_settings(cls)
+        given = _dotted(settings)
+        whole = {name: given.pop(name) for name in RECORDS if name in given}
+        for name, value in given.items():
+            if not isinstance(value, Setting):
+                check_known(name, own, "code")
+        found = find_settings(known_settings(), path, environment, given)
+        values: dict[str, Any] = {}
+        tables: dict[str, dict[str, Any]] = {}
+        for name, setting in found.items():
+            outer, _, inner = name.partition(".")
+            if name not in own or outer in whole:
+                continue
+            if inner:
+                tables.setdefault(outer, {})[inner] = setting.value
+            else:
+                values[name] = setting.value
+        try:
+            values |= {name: RECORDS[name](**table) for name, table in tables.items()}
+            return cls(**values, **whole)
+        except ConfigError as error:
+            raise located(error, found) from error
+
+    def pause_s(self, failures: int) -> float:
+        """Return the pause after *failures* failures of one kind, from 1."""
+        return growing_pause_s(failures, self.backoff_s, LONGEST_BACKOFF * self.backoff_s)
+
+    def _hold(self, zookeeper: object) -> None:
+        """Hold a record, where hosts were given."""
+        if isinstance(zookeeper, str):
+            object.__setattr__(self, "zookeeper", ZooKeeper(zookeeper))
+
+
+@dataclass(frozen=True, slots=True)
+class Config(_CommonConfig):
+    """The settings of a transactional topology. No setting changes what is committed.
+
+    ``docs/reference/settings.md`` lists them.
 
     Attributes:
         carrier: How tuples move between stages: ``"local"`` (in this process, without Spark),
@@ -219,23 +307,18 @@ class Config:
             instead of jobs, which keep their cores; classic Spark, no DataFrames). ``"auto"`` takes
             ``dataframe`` on Spark Connect and for topologies of DataFrames, ``resident`` if the
             start opens the session and cores are left, else ``rdd`` (``docs/how-to/run.md``).
-            At-least-once topologies take ``"local"`` or ``"resident"``; ``"auto"`` takes
-            ``resident`` if a session is given or active, else ``local``.
-        zookeeper: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
-            ``"memory"`` (nothing survives the process) or ``"host:port,host:port/chroot"``.
-            ``"scheme://…"`` names another ensemble, of a plug-in (:mod:`txtopo.plugins.ensembles`).
-            An at-least-once topology uses one only if you name it: then further drivers stand by.
-        zookeeper_dir: Directory of the embedded server.
-        zookeeper_digest: ``"user:password"``; nodes are then readable by that user only.
-        zookeeper_sasl: kazoo's ``sasl_options``.
-        zookeeper_tls: kazoo's TLS arguments (``use_ssl``, ``ca``, ``certfile``, ``keyfile`` …).
-        session_timeout_s: ZooKeeper session; a leader that is silent for longer is deposed.
-        connect_timeout_s: How long to try the first connection to ZooKeeper.
-        max_spout_pending: Batches in flight; default ``run_txids_max * (jobs_max + 1)``. In an
-            at-least-once topology: pending trees of each spout task; by default any number.
         slots: Spark partitions that host the tasks; default: the session's parallelism. On the
             carrier ``resident``: tasks that live long; default: one on each free core. By default
             no more than the largest component has tasks.
+        max_spout_pending: Batches in flight; default ``run_txids_max * (jobs_max + 1)``.
+        poll_interval_s: Longest pause before a spout that was not ready is asked again. The first
+            pause is a tenth of it, and each further one is twice as long.
+        backoff_s: Pause after the first failure of a batch, or the first infrastructure fault;
+            doubled each time, up to a hundred times this.
+        page: Where the run serves its page. None, the default: there is no page.
+        zookeeper: Where the progress of the topology is kept; hosts are short for
+            ``ZooKeeper(hosts)``.
+        pace: How large batches are, and when they are worth planning; by default nothing paces.
         run_txids_max: Maximum batches that one Spark job processes together.
         jobs_max: Maximum Spark jobs that process at the same time.
         group_txids_max: Maximum batches that are committed together, if they wait for their turn:
@@ -249,17 +332,7 @@ class Config:
             a worker whose core does not come back. Then a run that asked for ``resident`` ends with
             ``SlotUnavailable``; one for which ``"auto"`` chose it ends its slots and continues with
             the carrier ``rdd``, on the cores that are left. A warning comes after half of that
-            time, also in at-least-once topologies, which wait longer.
-        poll_interval_s: Longest pause before a spout that was not ready is asked again. The first
-            pause is a tenth of it, and each further one is twice as long.
-        backoff_s: Pause after the first failure of a batch, or the first infrastructure fault;
-            doubled each time, up to a hundred times this.
-        message_timeout_s: At-least-once topologies: a tree of tuples that is not complete fails
-            between one and two of these after it was emitted.
-        ackers: At-least-once topologies: the number of ackers, which are spread over the slots with
-            spouts and share the trees by a hash of the root (Storm ``topology.acker.executors``).
-            None: each slot with spouts has an acker for their trees, so that nothing but the acks
-            travels. 0: no tree is tracked, and a spout's tuple is acked when it is emitted.
+            time.
         driver_bytes_max: Maximum bytes of processed envelopes that wait in the driver for their
             commit.
         history_txids: The number of committed txids before the last group of them whose metadata
@@ -271,144 +344,42 @@ class Config:
         check_replays: Compare the tuples of a replay of a transactional spout with those of the
             first processed attempt, and end the run with ``NonRepeatableBatch`` if they differ. If
             False, nothing is compared, not even with what an earlier start had stored.
-        min_batch_rows: Plan a batch only when the source has this many unread rows, or
-            ``max_batch_delay_s`` is over. The two are given together.
-        max_batch_delay_s: How long rows may wait for others to fill a batch.
-        max_rows_per_second: The most rows that batches are planned with, and no more than one
-            second's worth at once; also over restarts. May be a fraction.
-        target_commit_s: The time from the planning of a batch to its commit to aim at: batches
-            are limited to the rows that can be committed in it. See
-            ``docs/explanation/pacing.md`` for these four.
-        ui_port: Port of the run's page; 0 takes a free one. None, the default: there is no page.
-            ``run.page_url`` has its address. The extra ``ui`` brings what it needs.
-        ui_host: The address at which the page is served.
-        ui_token: Who has it may see the page and give commands; at least 16 characters. Without
-            it, everyone on this machine may see the page, and nobody can give commands by it.
-            Needed on another address than a loopback one.
-        given: The names of the settings that were given. ``dataclasses.replace`` gives all of them,
-            so then those that differ from their default.
     """
 
-    carrier: Carrier = "auto"
-    zookeeper: str = "embedded"
-    zookeeper_dir: str = "./txtopo-zookeeper"
-    zookeeper_digest: str | None = field(default=None, repr=False)
-    zookeeper_sasl: Mapping[str, str] | None = field(default=None, repr=False)
-    zookeeper_tls: Mapping[str, str | bool] | None = field(default=None, repr=False)
-    session_timeout_s: float = 6.0
-    connect_timeout_s: float = 15.0
-    max_spout_pending: int | None = None
-    slots: int | None = None
+    zookeeper: _TakesHosts[ZooKeeper] = ZooKeeper()  # type: ignore[assignment]
+    pace: Pace = Pace()
     run_txids_max: int = 10
     jobs_max: int = 2
     group_txids_max: int = 30
     attempts_max: int | None = 5
     batch_timeout_s: float = 120.0
-    poll_interval_s: float = 0.05
-    backoff_s: float = 0.1
     driver_bytes_max: int = 1 << 30
     history_txids: int = 1
     allow_change: bool | Collection[str] = False
-    message_timeout_s: float = 30.0
-    ackers: int | None = None
     check_replays: bool = True
-    min_batch_rows: int | None = None
-    max_batch_delay_s: float | None = None
-    max_rows_per_second: float | None = None
-    target_commit_s: float | None = None
-    ui_port: int | None = None
-    ui_host: str = "127.0.0.1"
-    ui_token: str | None = field(default=None, repr=False)
-    given: frozenset[str] = field(init=False, repr=False, compare=False)
-
-    def __new__(cls, *values: object, **settings: object) -> Config:
-        """Note what is given; refuse unknown settings with a hint, before ``__init__`` would."""
-        defaults = {each.name: each.default for each in fields(cls) if each.init}
-        known = list(defaults)
-        for name in settings:
-            if name not in known:
-                raise ConfigError(f"unknown setting {name!r}; {nearest(name, known)}", setting=name)
-        given = {**dict(zip(known, values, strict=False)), **settings}
-        if len(given) == len(known):
-            given = {name: value for name, value in given.items() if value != defaults[name]}
-        config = object.__new__(cls)
-        object.__setattr__(config, "given", frozenset(given))
-        return config
 
     def __post_init__(self) -> None:
-        if self.carrier not in CARRIERS:
-            raise ConfigError(
-                f"unknown carrier; got {self.carrier!r}; expected one of {', '.join(CARRIERS)}",
-                setting="carrier",
-            )
-        self._check_numbers()
-        self._check_type("zookeeper", str, "a string")
-        self._check_type("zookeeper_dir", str | os.PathLike, "a path")
-        self._check_type("zookeeper_digest", str | None, "'user:password' or None")
-        self._check_type("zookeeper_sasl", Mapping | None, "a mapping or None")
-        self._check_type("zookeeper_tls", Mapping | None, "a mapping or None")
+        _check_one_of("carrier", self.carrier, CARRIERS)
+        _CommonConfig.__post_init__(self)
+        self._hold(self.zookeeper)
+        check_type("zookeeper", self.zookeeper, ZooKeeper, "a ZooKeeper(…), or its hosts")
+        check_type("pace", self.pace, Pace, "a Pace(…)")
+        for name in ("run_txids_max", "jobs_max", "group_txids_max", "driver_bytes_max"):
+            check_whole_number(name, getattr(self, name))
+        if self.attempts_max is not None:
+            more = "; expected that, or None for no limit"
+            check_whole_number("attempts_max", self.attempts_max, more=more)
+        check_whole_number("history_txids", self.history_txids, at_least=0)
         self._check_changes()
-        self._check_type("check_replays", bool, "True or False")
-        self._check_type("ui_host", str, "a string")
-        self._check_type("ui_token", str | None, "a string or None")
-        check_page(self.ui_port, self.ui_host, self.ui_token)
-        for name in ("zookeeper", "zookeeper_dir", "zookeeper_digest"):
-            check_text(name, str(getattr(self, name)))
-        if not self.zookeeper:
+        check_type("check_replays", self.check_replays, bool, "True or False")
+        delay_s = self.pace.max_batch_delay_s
+        if delay_s is not None and delay_s < self.poll_interval_s:
             raise ConfigError(
-                "zookeeper is empty; expected 'embedded', 'memory' or 'host:port,…/chroot'",
-                setting="zookeeper",
+                f"pace.max_batch_delay_s is below poll_interval_s; got {delay_s!r}; expected at "
+                f"least {self.poll_interval_s!r}, since a spout is not asked more often; raise it, "
+                "or lower poll_interval_s",
+                setting="pace.max_batch_delay_s",
             )
-
-    def __repr__(self) -> str:
-        """Return the settings without credentials; the URL of an ensemble may have some, too."""
-        shown = self.shown()
-        names = [each.name for each in fields(self) if each.repr]
-        return f"Config({', '.join(f'{name}={shown[name]!r}' for name in names)})"
-
-    def shown(self) -> dict[str, Any]:
-        """Return all settings, with ``***`` in place of credentials."""
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
-        secrets = [each.name for each in fields(self) if not each.repr and each.init]
-        hidden = {name: "***" for name in secrets if values[name] is not None}
-        return {**values, **hidden, "zookeeper": _CREDENTIALS.sub("***@", self.zookeeper)}
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        environment: Mapping[str, str] | None = None,
-        **settings: Any,
-    ) -> Self:
-        """Return the settings of code, the environment and a file; the first that gives one holds.
-
-        Variables are ``TXTOPO_<SETTING>``, such as ``TXTOPO_SLOTS=4``; an empty one counts as not
-        set. The file is TOML, with the settings at its top level. A setting of file or environment
-        may be of no use to a topology, since both are shared; only *settings* count as given.
-
-        Args:
-            path: The file; by default the one that ``TXTOPO_CONFIG`` names, else ``txtopo.toml``
-                in the current folder, if there is one.
-            environment: The variables; by default those of this process.
-            settings: As of ``Config(…)``.
-
-        Raises:
-            ConfigError: A setting or variable of our prefix is unknown, a value is wrong (the
-                message says where it came from), or the file cannot be read.
-
-        Example:
-            >>> Config.load(environment={"TXTOPO_SLOTS": "4"}).slots
-            4
-        """
-        found = find_settings(known_settings(), path, environment, settings)
-        values: dict[str, Any] = {name: setting.value for name, setting in found.items()}
-        try:
-            config = cls(**values)
-        except ConfigError as error:
-            raise located(error, found) from error
-        object.__setattr__(config, "given", frozenset(settings))
-        return config
 
     @property
     def window_txids(self) -> int:
@@ -417,106 +388,11 @@ class Config:
             return self.max_spout_pending
         return self.run_txids_max * (self.jobs_max + 1)
 
-    @property
-    def names_zookeeper(self) -> bool:
-        """Whether ``zookeeper`` was given in code, or is another one than by default."""
-        return "zookeeper" in self.given or self.zookeeper != "embedded"
-
-    @property
-    def pace(self) -> PaceSettings:
-        """The settings that pace a topology."""
-        return PaceSettings(
-            self.min_batch_rows,
-            self.max_batch_delay_s,
-            self.max_rows_per_second,
-            self.target_commit_s,
-        )
-
-    def check_used(self, topology_id: str, *kinds: Kind) -> None:
-        """Check that a topology uses all settings that are given.
-
-        Args:
-            topology_id: Id of the topology.
-            kinds: The kinds that it is of.
-
-        Raises:
-            ConfigError: It ignores one; leave it out.
-        """
-        ignored = [
-            f"{name} (only for {', '.join(USED_BY[name])})"
-            for name in sorted(self.given)
-            if not set(kinds) & set(USED_BY[name])
-        ]
-        if ignored:
-            raise ConfigError(
-                f"topology {topology_id!r} is {kinds[-1]}, and does not use all settings; got "
-                f"{', '.join(ignored)}; leave them out, or make a Config for each kind of topology",
-                setting=ignored[0].partition(" ")[0],
-            )
-
     def may_change(self, *changes: ChangeKind) -> bool:
         """Return whether all of these changes are allowed."""
         if isinstance(self.allow_change, bool):
             return self.allow_change or not changes
         return set(changes) <= set(self.allow_change)
-
-    def pause_s(self, failures: int) -> float:
-        """Return the pause after *failures* failures of one kind, from 1."""
-        return growing_pause_s(failures, self.backoff_s, LONGEST_BACKOFF * self.backoff_s)
-
-    def _check_numbers(self) -> None:
-        for name in ("run_txids_max", "jobs_max", "group_txids_max", "driver_bytes_max"):
-            check_whole_number(name, getattr(self, name))
-        for name in ("max_spout_pending", "slots"):
-            if getattr(self, name) is not None:
-                check_whole_number(name, getattr(self, name))
-        if self.attempts_max is not None:
-            more = "; expected that, or None for no limit"
-            check_whole_number("attempts_max", self.attempts_max, more=more)
-        if self.ackers is not None:
-            more = "; 0 tracks no trees: at most once; None is an acker in each slot with spouts"
-            check_whole_number("ackers", self.ackers, at_least=0, more=more)
-        check_whole_number("history_txids", self.history_txids, at_least=0)
-        for each in fields(self):
-            if each.name.endswith("_s") and (each.default is not None or self._has(each.name)):
-                check_positive_number(each.name, getattr(self, each.name))
-        self._check_pace()
-
-    def _has(self, name: str) -> bool:
-        return getattr(self, name) is not None
-
-    def _check_pace(self) -> None:
-        rows_min, delay_s, rate = (
-            self.min_batch_rows,
-            self.max_batch_delay_s,
-            self.max_rows_per_second,
-        )
-        if rows_min is not None:
-            check_whole_number("min_batch_rows", rows_min)
-        if rate is not None:
-            check_positive_number("max_rows_per_second", rate)
-        if (rows_min is None) != (delay_s is None):
-            alone, other = "min_batch_rows", "max_batch_delay_s"
-            if rows_min is None:
-                alone, other = other, alone
-            raise ConfigError(
-                f"{alone} is given without {other}; got {alone}={getattr(self, alone)!r}; expected "
-                "both or neither: one says how many rows a batch waits for, the other how long",
-                setting=alone,
-            )
-        if delay_s is not None and delay_s < self.poll_interval_s:
-            raise ConfigError(
-                f"max_batch_delay_s is below poll_interval_s; got {delay_s!r}; expected at least "
-                f"{self.poll_interval_s!r}, since a spout is not asked more often; raise it, or "
-                "lower poll_interval_s",
-                setting="max_batch_delay_s",
-            )
-        if rows_min is not None and rate is not None and rows_min > max(rate, 1):
-            raise ConfigError(
-                f"min_batch_rows is above what max_rows_per_second allows at once; got {rows_min}; "
-                f"expected at most {rate:g}, one second's worth; lower it, or raise the rate",
-                setting="min_batch_rows",
-            )
 
     def _check_changes(self) -> None:
         given, known = self.allow_change, [each.value for each in ChangeKind]
@@ -531,21 +407,103 @@ class Config:
             )
         object.__setattr__(self, "allow_change", tuple(each for each in known if each in names))
 
-    def _check_type(self, name: str, kind: type | UnionType, expected: str) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, kind):
-            # Never the value: it may be a password.
+
+@dataclass(frozen=True, slots=True)
+class AtLeastOnceConfig(_CommonConfig):
+    """The settings of an at-least-once topology. ``docs/reference/settings.md`` lists them.
+
+    Attributes:
+        carrier: Where spouts and bolts run: ``"local"`` (in this process, without Spark) or
+            ``"resident"`` (in Spark tasks, which keep their cores). ``"auto"`` takes ``resident``
+            if a session is given or active, else ``local``.
+        slots: Tasks that host spouts and bolts; default: one on each free core, and two on the
+            carrier ``local``.
+        max_spout_pending: Pending trees of each spout task; by default any number.
+        poll_interval_s: Longest pause before a spout that had nothing to emit is asked again. The
+            first pause is a tenth of it, and each further one is twice as long.
+        backoff_s: Pause after the first failure of a slot or of the ensemble; doubled each time, up
+            to a hundred times this.
+        page: Where the run serves its page. None, the default: there is no page.
+        zookeeper: Where the drivers of the topology elect a leader, so that others stand by; hosts
+            are short for ``ZooKeeper(hosts)``. None, the default: there is one driver.
+        message_timeout_s: A tree of tuples that is not complete fails between one and two of these
+            after it was emitted.
+        ackers: The number of ackers, which are spread over the slots with spouts and share the
+            trees by a hash of the root (Storm ``topology.acker.executors``). None: each slot with
+            spouts has an acker for their trees, so that nothing but the acks travels. 0: no tree is
+            tracked, and a spout's tuple is acked when it is emitted.
+        slot_timeout_s: How long a resident slot may have no task, as after the loss of a worker
+            whose core does not come back. A warning comes after half of that time, then after all
+            of it, and then once in that time. The topology waits.
+    """
+
+    carrier: SlotCarrier = "auto"
+    zookeeper: _TakesHosts[ZooKeeper | None] = None  # type: ignore[assignment]
+    message_timeout_s: float = 30.0
+    ackers: int | None = None
+    slot_timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.carrier in CARRIERS and self.carrier not in SLOT_CARRIERS:
             raise ConfigError(
-                f"{name} is of the wrong type; got {type(value).__name__}; expected {expected}",
-                setting=name,
+                f"carrier {self.carrier!r} cannot carry an at-least-once topology, whose bolts "
+                "live longer than a Spark job; use carrier='resident' on Spark, or 'local'",
+                setting="carrier",
             )
+        _check_one_of("carrier", self.carrier, SLOT_CARRIERS)
+        _CommonConfig.__post_init__(self)
+        self._hold(self.zookeeper)
+        expected = "a ZooKeeper(…), its hosts, or None"
+        check_type("zookeeper", self.zookeeper, ZooKeeper | None, expected)
+        if self.ackers is not None:
+            more = "; 0 tracks no trees: at most once; None is an acker in each slot with spouts"
+            check_whole_number("ackers", self.ackers, at_least=0, more=more)
 
 
-def known_settings() -> dict[str, Known]:
-    """Return the type of each setting, and whether its value is a secret."""
-    kinds = get_type_hints(Config)
-    return {
-        each.name: Known(kinds[each.name], secret=not each.repr)
-        for each in fields(Config)
-        if each.init
-    }
+AnyConfig = Config | AtLeastOnceConfig
+"""The settings of a topology of either kind."""
+
+
+def for_tasks(config: AnyConfig) -> AnyConfig:
+    """Return settings as tasks get them: without credentials, and without the page."""
+    held = config.zookeeper
+    zookeeper = None if held is None else replace(held, auth=None, tls=None)
+    return replace(config, page=None, zookeeper=zookeeper)  # type: ignore[arg-type]
+
+
+def known_settings(*kinds: type[_CommonConfig]) -> dict[str, Known]:
+    """Return what is known of each setting of some kinds of topologies, by default of all."""
+    known: dict[str, Known] = {}
+    for kind in kinds or (Config, AtLeastOnceConfig):
+        for each in fields(kind):
+            record = RECORDS.get(each.name)
+            if record is None:
+                hints = get_type_hints(kind)
+                known[each.name] = Known(hints[each.name], secret=not each.repr)
+                continue
+            hints = get_type_hints(record)
+            for one in fields(record):
+                known[record.called(one.name)] = Known(hints[one.name], secret=not one.repr)
+    return known
+
+
+def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of code, those of records by their dotted names."""
+    dotted: dict[str, Any] = {}
+    for name, value in settings.items():
+        record = RECORDS.get(name)
+        if record is not None and isinstance(value, record):
+            dotted |= {value.called(each.name): getattr(value, each.name) for each in fields(value)}
+        elif name == "zookeeper" and isinstance(value, str):
+            dotted["zookeeper.hosts"] = value
+        else:
+            dotted[name] = value
+    return dotted
+
+
+def _check_one_of(setting: str, value: object, known: Collection[str]) -> None:
+    if value not in known:
+        raise ConfigError(
+            f"unknown {setting}; got {value!r}; expected one of {', '.join(known)}",
+            setting=setting,
+        )

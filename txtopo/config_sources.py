@@ -1,7 +1,8 @@
 """Settings from a file, the environment and code: the value of each, and where it came from.
 
 What comes first holds: code, the variable ``TXTOPO_<SETTING>``, the file ``txtopo.toml``, the
-default. A value is checked where it is read, so an error names the line or the variable.
+default. A setting of a record, such as ``zookeeper.hosts``, is in a table of the file. A value is
+checked where it is read, so an error names the line or the variable.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -95,7 +96,7 @@ def find_settings(
         path: The file; by default what ``TXTOPO_CONFIG`` names, else ``txtopo.toml`` in the current
             folder, if it is there.
         environment: The variables; by default those of this process.
-        settings: What code gives; a :class:`Setting` brings its own source.
+        settings: What code gives, by the same names; a :class:`Setting` brings its own source.
 
     Raises:
         ConfigError: A setting is unknown or of the wrong type, or the file cannot be read.
@@ -103,7 +104,7 @@ def find_settings(
     variables = os.environ if environment is None else environment
     given: dict[str, Setting] = {}
     for name, value in settings.items():
-        _check_known(name, known, "code")
+        check_known(name, known, "code")
         given[name] = value if isinstance(value, Setting) else Setting(value, "code")
     file = dict(_of_file(known, path, variables))
     return {**file, **dict(_of_environment(known, variables)), **given}
@@ -133,7 +134,7 @@ def of_text(known: Mapping[str, Known], name: str, text: str, source: str) -> Se
     Raises:
         ConfigError: It is unknown, or its value cannot be read.
     """
-    _check_known(name, known, source)
+    check_known(name, known, source)
     setting = known[name]
     try:
         return Setting(_parsed(text, setting.kinds), source)
@@ -153,19 +154,20 @@ def located(error: ConfigError, found: Mapping[str, Setting]) -> ConfigError:
 def _of_environment(
     known: Mapping[str, Known], variables: Mapping[str, str]
 ) -> Iterator[tuple[str, Setting]]:
+    names = {PREFIX + name.replace(".", "_").upper(): name for name in known}
     for variable, text in variables.items():
         if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:
             continue
-        name = variable.removeprefix(PREFIX).lower()
-        if _KUBERNETES.fullmatch(variable) and (name not in known or "://" in text):
-            continue  # TXTOPO_UI_PORT is a setting, unless a service is named txtopo-ui
-        if name not in known or variable != variable.upper():
-            names = [*(PREFIX + each.upper() for each in known), *OTHER_VARIABLES]
+        if _KUBERNETES.fullmatch(variable) and (variable not in names or "://" in text):
+            continue  # TXTOPO_PAGE_PORT is a setting, unless a service is named txtopo-page
+        if variable not in names:
             raise ConfigError(
-                f"unknown variable {variable!r}; {nearest(variable.upper(), names)}", setting=name
+                f"unknown variable {variable!r}; "
+                f"{nearest(variable.upper(), [*names, *OTHER_VARIABLES])}",
+                setting=variable.removeprefix(PREFIX).lower(),
             )
         if text:  # An empty variable is one that is not set, as in scripts and compose files.
-            yield name, of_text(known, name, text, variable)
+            yield names[variable], of_text(known, names[variable], text, variable)
 
 
 def _of_file(
@@ -186,6 +188,27 @@ def _of_file(
         raise ConfigError(
             f"{file} is not TOML; got {error}; expected lines such as slots = 4", path=str(file)
         ) from error
+    for name, value in _settings_of(values, known, file, text):
+        source = f"{file}, line {_line(text, name)}"
+        check_known(name, known, source)
+        setting = known[name]
+        if not _fits(value, setting.kinds):
+            shown = value if isinstance(value, str | int | float) else type(value).__name__
+            raise _wrong(name, setting, shown, source)
+        none = isinstance(value, str) and value.lower() == "none" and type(None) in setting.kinds
+        try:
+            if isinstance(value, int) and float in setting.kinds:
+                value = float(value)
+            yield name, Setting(None if none else value, source)
+        except OverflowError as error:
+            raise _wrong(name, setting, value, source) from error
+
+
+def _settings_of(
+    values: Mapping[str, object], known: Mapping[str, Known], file: Path, text: str
+) -> Iterator[tuple[str, object]]:
+    """Yield the settings in a file; those of a table have dotted names."""
+    tables = {name.partition(".")[0] for name in known if "." in name}
     for name, value in values.items():
         source = f"{file}, line {_line(text, name)}"
         if name == "txtopo" and isinstance(value, dict):
@@ -194,17 +217,17 @@ def _of_file(
                 "take that line out",
                 path=str(file),
             )
-        _check_known(name, known, source)
-        setting = known[name]
-        if not _fits(value, setting.kinds):
-            shown = value if isinstance(value, str | int | float) else type(value).__name__
-            raise _wrong(name, setting, shown, source)
-        none = isinstance(value, str) and value.lower() == "none" and type(None) in setting.kinds
-        number = isinstance(value, int) and float in setting.kinds
-        try:
-            yield name, Setting(None if none else float(value) if number else value, source)
-        except OverflowError as error:
-            raise _wrong(name, setting, value, source) from error
+        if name not in tables:
+            yield name, value
+        elif isinstance(value, dict):
+            yield from ((f"{name}.{inner}", each) for inner, each in value.items())
+        else:
+            some = next(each for each in known if each.startswith(f"{name}."))
+            raise ConfigError(
+                f"{name} is a table; got {type(value).__name__} in {source}; expected [{name}] "
+                f"with its settings below, such as {some}",
+                setting=name,
+            )
 
 
 def _read(file: Path, *, named: bool) -> str:
@@ -222,15 +245,33 @@ def _read(file: Path, *, named: bool) -> str:
 
 def _line(text: str, name: str) -> int:
     """Return the line of a file in which a setting, or a table of that name, begins."""
-    begins = re.compile(rf"""\s*\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
     lines = text.split("\n")
-    return next((n for n, line in enumerate(lines, 1) if begins.match(line)), 1)
+    outer, _, inner = name.partition(".")
+    whole = r"\s*\.\s*".join(re.escape(each) for each in name.split("."))
+    if (line := _first(lines, whole)) is not None:
+        return line
+    begin = _first(lines, re.escape(outer)) or 1
+    below = _first(lines[begin:], re.escape(inner)) if inner else None
+    return begin + (below or 0)
 
 
-def _check_known(name: str, known: Mapping[str, Known], source: str) -> None:
+def _first(lines: Sequence[str], name: str) -> int | None:
+    """Return the number of the first line that begins with a name, if any; 1 is the first."""
+    begins = re.compile(rf"""\s*\[?\s*["']?{name}["']?\s*[=.\]]""")
+    return next((n for n, line in enumerate(lines, 1) if begins.match(line)), None)
+
+
+def check_known(name: str, known: Mapping[str, Known], source: str) -> None:
+    """Check that there is a setting.
+
+    Raises:
+        ConfigError: There is none of that name; it says which one is similar.
+    """
     if name not in known:
         where = "" if source == "code" else f" in {source}"
-        raise ConfigError(f"unknown setting {name!r}{where}; {nearest(name, known)}", setting=name)
+        inner = [each for each in known if each.startswith(f"{name}.")]
+        hint = f"expected one of {', '.join(inner)}" if inner else nearest(name, known)
+        raise ConfigError(f"unknown setting {name!r}{where}; {hint}", setting=name)
 
 
 def _wrong(name: str, setting: Known, value: object, source: str) -> ConfigError:
@@ -245,6 +286,8 @@ def _wrong(name: str, setting: Known, value: object, source: str) -> ConfigError
 def _parsed(text: str, kinds: tuple[Any, ...]) -> object:
     if type(None) in kinds and text.strip().lower() == "none":
         return None
+    if text.lstrip().startswith("{") and any(get_origin(kind) is Mapping for kind in kinds):
+        return _table(text)
     for kind in kinds:
         if kind is bool:
             if (word := text.strip().lower()) in _TRUTH:
@@ -253,6 +296,8 @@ def _parsed(text: str, kinds: tuple[Any, ...]) -> object:
                 raise ValueError(word)
         elif kind in (int, float):
             return kind(text)
+        elif kind is str:
+            return text
         elif get_origin(kind) is Collection:
             return tuple(name.strip() for name in text.split(","))
         elif get_origin(kind) is not None:

@@ -1,7 +1,7 @@
 """Pacing: how large the next batch may be, and when it is worth planning.
 
-Four settings of ``Config`` pace a topology. ``min_batch_rows`` and ``max_batch_delay_s`` say when a
-batch is worth planning; ``max_rows_per_second`` and ``target_commit_s`` limit its rows.
+A :class:`Pace` has the settings. ``min_batch_rows`` and ``max_batch_delay_s`` say when a batch is
+worth planning; ``max_rows_per_second`` and ``target_commit_s`` limit its rows.
 
 No I/O, clock, thread or random number is used here. Times come in, and equal calls give equal
 answers, so the simulator can replay them.
@@ -51,9 +51,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
 
+from txtopo.errors import ConfigError
 from txtopo.metadata import Json
+from txtopo.setting_checks import Settings, check_positive_number, check_whole_number
 
 START_ROWS = 1_000
 """The first limit under a target: some milliseconds of work, doubled while batches use it."""
@@ -76,25 +79,68 @@ _SPREAD = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class PaceSettings:
-    """The settings of ``Config`` that pace a topology; None where they are not given."""
+class Pace(Settings):
+    """How large batches are, and when they are worth planning; what is None paces nothing.
 
+    ``docs/explanation/pacing.md`` explains it.
+
+    Attributes:
+        min_batch_rows: Plan a batch only when the source has this many unread rows, or
+            ``max_batch_delay_s`` is over. The two are given together.
+        max_batch_delay_s: How long rows may wait for others to fill a batch.
+        max_rows_per_second: The most rows that batches are planned with, and no more than one
+            second's worth at once; also over restarts. May be a fraction.
+        target_commit_s: The time from the planning of a batch to its commit to aim at: batches
+            are limited to the rows that can be committed in it.
+    """
+
+    holder: ClassVar[str] = "pace"
     min_batch_rows: int | None = None
     max_batch_delay_s: float | None = None
     max_rows_per_second: float | None = None
     target_commit_s: float | None = None
 
+    def __post_init__(self) -> None:
+        rows_min, delay_s, rate = (
+            self.min_batch_rows,
+            self.max_batch_delay_s,
+            self.max_rows_per_second,
+        )
+        if rows_min is not None:
+            check_whole_number("pace.min_batch_rows", rows_min)
+        for name in ("max_batch_delay_s", "max_rows_per_second", "target_commit_s"):
+            if getattr(self, name) is not None:
+                check_positive_number(f"pace.{name}", getattr(self, name))
+        if (rows_min is None) != (delay_s is None):
+            alone, other = "min_batch_rows", "max_batch_delay_s"
+            if rows_min is None:
+                alone, other = other, alone
+            raise ConfigError(
+                f"pace.{alone} is given without {other}; got {alone}={getattr(self, alone)!r}; "
+                "expected both or neither: one says how many rows a batch waits for, the other how "
+                "long",
+                setting=f"pace.{alone}",
+            )
+        if rows_min is not None and rate is not None and rows_min > max(rate, 1):
+            raise ConfigError(
+                "pace.min_batch_rows is above what max_rows_per_second allows at once; got "
+                f"{rows_min}; expected at most {rate:g}, one second's worth; lower it, or raise "
+                "the rate",
+                setting="pace.min_batch_rows",
+            )
+
     @property
     def limiting(self) -> str | None:
         """The first setting that limits the rows of a batch; None without one."""
         if self.max_rows_per_second is not None:
-            return "max_rows_per_second"
-        return None if self.target_commit_s is None else "target_commit_s"
+            return "pace.max_rows_per_second"
+        return None if self.target_commit_s is None else "pace.target_commit_s"
 
     @property
-    def given(self) -> bool:
-        """Whether anything paces the topology."""
-        return self.limiting is not None or self.min_batch_rows is not None
+    def given(self) -> dict[str, float]:
+        """The settings that pace the topology."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +209,7 @@ class Pacer:
             or is held back.
     """
 
-    def __init__(self, settings: PaceSettings) -> None:
+    def __init__(self, settings: Pace) -> None:
         self.now: dict[str, Json] = {}
         self._settings = settings
         rate = settings.max_rows_per_second

@@ -225,8 +225,8 @@ class SpoutOutputCollector(_Emitting):
         Args:
             values: One value for each declared field, in order.
             message_id: The argument of the one call of ``ack`` or ``fail`` that follows. Without
-                an id the tuple is not tracked. With ``Config(ackers=0)``, ``ack`` is called before
-                this returns.
+                an id the tuple is not tracked. With ``AtLeastOnceConfig(ackers=0)``, ``ack`` is
+                called before this returns.
             stream: The stream to emit to.
         """
         self._put(values, message_id if self._ack is None else None, stream)

@@ -13,13 +13,13 @@ from txtopo.notebook import show_with
 from txtopo.runtime.watching import watch_with
 
 if TYPE_CHECKING:
-    from txtopo.config import Config
+    from txtopo.config import AnyConfig
     from txtopo.runtime.watching import RunKind, Watcher
     from txtopo.topology.graph import Graph
 
 
 def _watcher(
-    graph: Graph, kind: RunKind, clock: Callable[[], float], config: Config | None
+    graph: Graph, kind: RunKind, clock: Callable[[], float], config: AnyConfig | None
 ) -> Watcher:
     from txtopo.ui.run_watcher import RunWatcher
 

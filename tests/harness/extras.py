@@ -19,11 +19,13 @@ from txtopo import (
     Count,
     CountDistinct,
     Fields,
+    Page,
     PersistentAggregate,
     ProgressBar,
     Protobuf,
     TransactionalTopologyBuilder,
     TxtopoError,
+    ZooKeeper,
     open_session,
     open_state,
 )
@@ -72,6 +74,8 @@ def query(url: str) -> None:
     QueryTransactionalSpout(url, "words", "id", Fields("id long"), settle_s=0)._source.engine()
 
 
+LOGIN = {"mechanism": "DIGEST-MD5", "username": "a", "password": "b"}
+
 USES: list[tuple[str, Callable[[], object]]] = [
     ("avro", lambda: Avro('"string"', registry="http://host")),
     ("protobuf", lambda: Protobuf(object, registry="http://host")),
@@ -98,12 +102,11 @@ USES: list[tuple[str, Callable[[], object]]] = [
         "sasl",
         lambda: start(
             Count(),
-            zookeeper="127.0.0.1:1",
-            zookeeper_sasl={"mechanism": "DIGEST-MD5", "username": "a", "password": "b"},
+            zookeeper=ZooKeeper("127.0.0.1:1", auth=LOGIN),
         ),
     ),
     ("sketches", lambda: start(CountDistinct("word"))),
-    ("ui", lambda: start(Count(), ui_port=0)),
+    ("ui", lambda: start(Count(), page=Page(port=0))),
 ]
 """What needs an extra, with its name."""
 

@@ -1,4 +1,4 @@
-"""A topology refuses settings that its kind does not use, if they are given."""
+"""The settings of each kind of topology, and the records among them."""
 
 from __future__ import annotations
 
@@ -13,170 +13,129 @@ import pytest
 
 from tests.harness.processes import ROOT
 from tests.harness.report_page import table
-from txtopo import Config, Fields, TopologyBuilder, TransactionalTopologyBuilder
-from txtopo.bolts import BasicBolt
-from txtopo.config import USED_BY, Kind
+from txtopo import (
+    AtLeastOnceConfig,
+    Config,
+    Fields,
+    Pace,
+    Page,
+    TopologyBuilder,
+    TransactionalTopologyBuilder,
+    ZooKeeper,
+)
+from txtopo.config import RECORDS, AnyConfig, for_tasks, known_settings
 from txtopo.errors import ConfigError
-from txtopo.spouts import MemorySpout, MemoryTransactionalSpout, StreamSpout
+from txtopo.spouts import MemorySpout, MemoryTransactionalSpout
 
 WORD = Fields("word string")
+KINDS: tuple[type[AnyConfig], ...] = (Config, AtLeastOnceConfig)
 
-OTHER: dict[str, Any] = {
-    "carrier": "local",
-    "zookeeper": "memory",
-    "zookeeper_dir": "elsewhere",
-    "zookeeper_digest": "user:password",
-    "zookeeper_sasl": {"mechanism": "DIGEST-MD5"},
-    "zookeeper_tls": {"ca": "ca.pem"},
-    "ackers": 0,
-    "allow_change": True,
-    "check_replays": False,
-    "ui_host": "localhost",
-    "ui_token": "a token has 16 characters".replace(" ", "-"),
-}
-"""A value of each setting that is not its default; the other settings are numbers."""
-
-SETTINGS = [each for each in fields(Config) if each.init]
+SECRETIVE = Config(
+    zookeeper=ZooKeeper("etcd://ann:s3cr@t@host/chroot", auth="ann:secret", tls={"ca": "secret"}),
+    page=Page(token="secret-of-the-page"),
+)
 
 
-class Nothing(BasicBolt):
-    def execute(self, tuple: Any, collector: Any) -> None:
-        pass
-
-
-def transactional(config: Config) -> None:
+def test_a_topology_takes_the_settings_of_its_kind() -> None:
     spout = MemoryTransactionalSpout({0: [["a"]]}, WORD, 1)
-    builder = TransactionalTopologyBuilder("words", "spout", spout)
-    builder.set_bolt("nothing", Nothing()).shuffle_grouping("spout")
-    with builder.build_topology().start(config=config) as run:
-        run.process_all_available()
-
-
-def by_query(config: Config) -> None:
-    builder = TransactionalTopologyBuilder("words", "spout", StreamSpout(WORD))
-    builder.set_bolt("nothing", Nothing()).shuffle_grouping("spout")
-    builder.build_topology().foreach_batch(config)
-
-
-def at_least_once(config: Config) -> None:
+    transactional = TransactionalTopologyBuilder("words", "spout", spout).build_topology()
     builder = TopologyBuilder("words")
     builder.set_spout("spout", MemorySpout([["a"]], WORD))
-    builder.build_topology().start(config=config).stop()
+    at_least_once = builder.build_topology()
+
+    with pytest.raises(ConfigError, match=r"got AtLeastOnceConfig; .* takes a Config\(…\)"):
+        transactional.start(config=AtLeastOnceConfig())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"got Config; .* takes an AtLeastOnceConfig\(…\)"):
+        at_least_once.start(config=Config())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("run", "setting", "value", "kind", "users"),
-    [
-        (transactional, "ackers", 0, "a transactional topology", "an at-least-once topology"),
-        (transactional, "ackers", None, "a transactional topology", "an at-least-once topology"),
-        (transactional, "message_timeout_s", 9, "a transactional topology", "an at-least-once"),
-        (by_query, "zookeeper", "memory", "foreach_batch", "a transactional topology"),
-        (by_query, "max_spout_pending", 3, "foreach_batch", "a transactional topology"),
-        (at_least_once, "session_timeout_s", 9, "an at-least-once topology", "with zookeeper"),
-        (at_least_once, "attempts_max", 9, "an at-least-once topology", "a transactional"),
-        (at_least_once, "batch_timeout_s", 9, "an at-least-once topology", "carrier 'resident'"),
-    ],
-)
-def test_a_setting_that_the_kind_of_a_topology_ignores_is_refused(
-    run: Any, setting: str, value: Any, kind: str, users: str
-) -> None:
-    settings = {setting: value} if run is by_query else {"carrier": "local", setting: value}
-    config = Config(**settings)
-
-    with pytest.raises(ConfigError, match=rf"topology 'words' is {kind}, .* got {setting} \(only"):
-        run(config)
-    with pytest.raises(ConfigError, match=users) as told:
-        run(config)
-    assert told.value.setting == setting
+@pytest.mark.parametrize("carrier", ["rdd", "dataframe"])
+def test_an_at_least_once_topology_has_carriers_that_live(carrier: Any) -> None:
+    with pytest.raises(ConfigError, match="cannot carry an at-least-once topology") as told:
+        AtLeastOnceConfig(carrier=carrier)
+    assert told.value.setting == "carrier"
 
 
-def test_settings_that_are_not_given_are_never_refused() -> None:
-    transactional(Config(carrier="local", zookeeper="memory"))
-    by_query(Config())
-    at_least_once(Config(carrier="local"))
+@pytest.mark.parametrize("kind", KINDS)
+def test_hosts_are_short_for_the_record(kind: type[AnyConfig]) -> None:
+    config = kind(zookeeper="zk1:2181")
+
+    assert config.zookeeper == ZooKeeper(hosts="zk1:2181")
+    assert replace(config, slots=2).zookeeper == config.zookeeper
+    assert replace(config, zookeeper="memory").zookeeper == ZooKeeper("memory")
 
 
-def test_what_is_given_is_told_from_the_defaults() -> None:
-    assert Config().given == frozenset()
-    assert Config("local", ackers=None).given == {"carrier", "ackers"}
+def test_a_driver_is_alone_unless_it_is_given_an_ensemble() -> None:
+    assert AtLeastOnceConfig().zookeeper is None
+    assert Config().zookeeper == ZooKeeper(hosts="embedded")
 
 
-TOGETHER = {"min_batch_rows": "max_batch_delay_s", "max_batch_delay_s": "min_batch_rows"}
-"""Settings that are only given with another one."""
-
-
-@pytest.mark.parametrize("setting", [each.name for each in SETTINGS])
-def test_a_copy_of_a_config_has_the_same_settings_given(setting: str) -> None:
-    default = getattr(Config(), setting)
-    other = {TOGETHER[setting]: 3} if setting in TOGETHER else {}
-    config = Config(**{setting: OTHER.get(setting, 3 if default != 3 else 4), **other})
-
+@pytest.mark.parametrize("config", [SECRETIVE, AtLeastOnceConfig(ackers=2, zookeeper="memory")])
+def test_a_copy_of_a_config_is_equal(config: AnyConfig) -> None:
     others = [pickle.loads(pickle.dumps(config)), copy.copy(config), copy.deepcopy(config)]
-    others.append(replace(config))
-    others.append(replace(replace(config, slots=7), slots=config.slots))
 
-    assert [each.given for each in others] == [{setting, *other}] * 5
-    assert others == [config] * 5
-    assert replace(config, attempts_max=9).given == {setting, *other, "attempts_max"}
-    assert "given" not in repr(config)
+    assert [*others, replace(config)] == [config] * 4
 
 
-def test_which_setting_is_given_does_not_count_in_a_comparison() -> None:
-    assert Config(slots=None) == Config()
+def test_settings_without_mappings_can_be_keys() -> None:
     assert hash(Config(slots=None)) == hash(Config())
 
 
 def test_a_config_that_is_printed_shows_no_credentials() -> None:
-    config = Config(
-        zookeeper="etcd://ann:s3cr@t@host/chroot",
-        zookeeper_digest="ann:secret",
-        ui_token="secret-of-the-page",
+    assert "hosts='etcd://***@host/chroot'" in repr(SECRETIVE)
+    for text in (repr(SECRETIVE), str(SECRETIVE.shown())):
+        assert "s3cr" not in text
+        assert "secret" not in text
+
+
+def test_tasks_get_no_credentials() -> None:
+    given = for_tasks(SECRETIVE)
+
+    assert given.page is None
+    assert (given.zookeeper or ZooKeeper()).auth is None
+    assert for_tasks(AtLeastOnceConfig()) == AtLeastOnceConfig()
+
+
+@pytest.mark.parametrize(
+    ("pace", "message"),
+    [
+        ({"min_batch_rows": 5}, "pace.min_batch_rows is given without max_batch_delay_s"),
+        ({"max_batch_delay_s": 5}, "pace.max_batch_delay_s is given without min_batch_rows"),
+        ({"target_commit_s": 0}, "pace.target_commit_s must be a finite number above 0; got 0"),
+        ({"max_rows": 5}, "unknown setting 'pace.max_rows'; did you mean 'pace.m"),
+    ],
+)
+def test_a_pace_that_cannot_be_kept_is_refused(pace: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as told:
+        Pace(**pace)
+    assert told.value.setting == f"pace.{next(iter(pace))}"
+
+
+def rows(kind: type[AnyConfig]) -> Iterator[str]:
+    """Yield the lines of a table in docs/reference/settings.md."""
+    defaults = kind().shown()
+    records = {each.name: RECORDS[each.name] for each in fields(kind) if each.name in RECORDS}
+    for name, record in records.items():
+        if getattr(kind(), name) is None:
+            shown = {record.called(each.name): each.default for each in fields(record)}
+            defaults |= shown
+    return table(
+        ["setting", "default"],
+        [[f"`{name}`", f"`{defaults[name]!r}`"] for name in known_settings(kind)],
     )
 
-    assert "zookeeper='etcd://***@host/chroot'" in repr(config)
-    assert "s3cr" not in repr(config)
-    assert "secret" not in repr(config)
 
-
-def rows() -> Iterator[str]:
-    """Yield the lines of the table in docs/reference/settings.md."""
-    columns = {
-        "transactional": (Kind.TRANSACTIONAL, {Kind.RESIDENT: "`resident`"}),
-        "`foreach_batch`": (Kind.FOREACH_BATCH, {}),
-        "at-least-once": (
-            Kind.AT_LEAST_ONCE,
-            {
-                Kind.AT_LEAST_ONCE_RESIDENT: "`resident`",
-                Kind.AT_LEAST_ONCE_STANDBY: "with `zookeeper`",
-            },
-        ),
-    }
-    cells = [
-        [
-            f"`{each.name}`",
-            f"`{each.default!r}`",
-            *(
-                "yes"
-                if kind in users
-                else ", ".join(cell for some, cell in parts.items() if some in users) or "–"
-                for kind, parts in columns.values()
-            ),
-        ]
-        for each in SETTINGS
-        for users in [USED_BY[each.name]]
-    ]
-    return table(["setting", "default", *columns], cells)
-
-
-def test_the_page_of_settings_says_which_kinds_use_each() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_of_settings_has_the_settings_and_defaults_of_a_kind(
+    kind: type[AnyConfig],
+) -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text()
 
-    assert set(USED_BY) == {each.name for each in SETTINGS}
-    assert "\n".join(rows()) in page, "\n".join(rows())
+    assert "\n".join(rows(kind)) in page, "\n".join(rows(kind))
 
 
 def test_the_page_of_settings_says_what_each_means() -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text()
-    meanings, _ = page.split("## Which topologies use them")
+    meanings, _ = page.split("## Defaults")
 
-    assert set(re.findall(r"^\| `(\w+)` \| ", meanings, re.MULTILINE)) == set(USED_BY)
+    assert set(re.findall(r"^\| `([\w.]+)` \| ", meanings, re.MULTILINE)) == set(known_settings())

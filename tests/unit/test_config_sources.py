@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from txtopo import BasicBolt, Config, Fields, TopologyBuilder
+from txtopo import (
+    AtLeastOnceConfig,
+    BasicBolt,
+    Config,
+    Fields,
+    Pace,
+    Page,
+    TopologyBuilder,
+    ZooKeeper,
+)
 from txtopo.config import known_settings
 from txtopo.config_sources import Setting, find_settings, of_text
 from txtopo.errors import ConfigError
@@ -64,16 +74,18 @@ def test_a_file_is_named_by_a_path_or_a_variable(folder: Path) -> None:
         ("allow_change", "true", True),
         ("allow_change", "Off", False),
         ("allow_change", "states, columns", ("states", "columns")),
-        ("zookeeper", "none", "none"),
-        ("zookeeper_digest", PASSWORD, PASSWORD),
-        ("zookeeper_tls", '{use_ssl = true, ca = "ca.pem"}', {"use_ssl": True, "ca": "ca.pem"}),
-        ("zookeeper_tls", "none", None),
+        ("zookeeper.hosts", "none", "none"),
+        ("zookeeper.auth", PASSWORD, PASSWORD),
+        ("zookeeper.auth", '{mechanism = "GSSAPI"}', {"mechanism": "GSSAPI"}),
+        ("page.port", "8080", 8080),
+        ("zookeeper.tls", '{use_ssl = true, ca = "ca.pem"}', {"use_ssl": True, "ca": "ca.pem"}),
+        ("zookeeper.tls", "none", None),
     ],
 )
 def test_a_text_becomes_the_type_of_its_setting(name: str, text: str, value: object) -> None:
-    config = Config.load(environment={f"TXTOPO_{name.upper()}": text})
+    config = Config.load(environment={f"TXTOPO_{name.upper().replace('.', '_')}": text})
 
-    assert getattr(config, name) == value
+    assert attrgetter(name)(config) == value
     assert of_text(known_settings(), name, text, "here") == Setting(value, "here")
 
 
@@ -85,14 +97,14 @@ def test_a_text_becomes_the_type_of_its_setting(name: str, text: str, value: obj
         ("batch_timeout_s = 90", "batch_timeout_s", 90.0),
         ("allow_change = true", "allow_change", True),
         ('allow_change = ["source", "states"]', "allow_change", ("states", "source")),
-        ('[zookeeper_tls]\nca = "ca.pem"', "zookeeper_tls", {"ca": "ca.pem"}),
-        ('zookeeper_tls.ca = "ca.pem"', "zookeeper_tls", {"ca": "ca.pem"}),
+        ('[zookeeper.tls]\nca = "ca.pem"', "zookeeper.tls", {"ca": "ca.pem"}),
+        ('zookeeper.tls.ca = "ca.pem"', "zookeeper.tls", {"ca": "ca.pem"}),
     ],
 )
 def test_a_file_has_toml(folder: Path, line: str, name: str, value: object) -> None:
     (folder / "txtopo.toml").write_text(line)
 
-    found = getattr(Config.load(environment={}), name)
+    found = attrgetter(name)(Config.load(environment={}))
     assert found == value
     assert type(found) is type(value)
 
@@ -126,6 +138,16 @@ def test_a_wrong_variable_is_named(variable: str, text: str, words: str) -> None
         ("slots = [4]", "got 'list'; expected a whole number"),
         ("slots == 4", "txtopo.toml is not TOML; got"),
         ("[txtopo]\nslots = 4", "settings stand at the top level"),
+        (
+            'zookeeper = "zk1:2181"',
+            "zookeeper is a table; got str in txtopo.toml, line 1; expected [zo",
+        ),
+        (
+            "[zookeeper]\nhost = 1",
+            "'zookeeper.host' in txtopo.toml, line 2; did you mean 'zookeeper.ho",
+        ),
+        ("slots = 4\n[page]\nport = 70000", "it came from txtopo.toml, line 3"),
+        ("[pace]\nmin_batch_rows = 4", "pace.min_batch_rows is given without max_batch_delay_s"),
         ("slots = 4\nslots = 5", "is not TOML"),
     ],
 )
@@ -146,17 +168,17 @@ def test_a_file_that_cannot_be_read_is_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("zookeeper_tls", f'zookeeper_tls = "{PASSWORD}"'),
-        ("zookeeper_digest", f'zookeeper_digest = ["{PASSWORD}"]'),
-        ("zookeeper_sasl", f'zookeeper_sasl = "{PASSWORD}"'),
+        ("zookeeper.tls", f'zookeeper.tls = "{PASSWORD}"'),
+        ("zookeeper.auth", f'zookeeper.auth = ["{PASSWORD}"]'),
+        ("zookeeper.auth", f'zookeeper = "{PASSWORD}"'),
     ],
 )
 def test_a_secret_is_never_shown(folder: Path, name: str, line: str) -> None:
     (folder / "txtopo.toml").write_text(line)
 
     assert PASSWORD not in said(environment={})
-    if name != "zookeeper_digest":
-        assert PASSWORD not in said(environment={f"TXTOPO_{name.upper()}": PASSWORD})
+    if name != "zookeeper.auth":
+        assert PASSWORD not in said(environment={"TXTOPO_ZOOKEEPER_TLS": PASSWORD})
     assert PASSWORD not in repr(Setting(PASSWORD, "code"))
 
 
@@ -169,7 +191,7 @@ def test_variables_of_kubernetes_and_our_tools_are_no_settings() -> None:
         "TXTOPO_SERVICE_HOST": "10.0.0.1",
         "TXTOPO_SERVICE_PORT_HTTP": "80",
         "TXTOPO_PORT": "tcp://10.0.0.1:80",
-        "TXTOPO_UI_PORT_80_TCP_ADDR": "10.0.0.1",
+        "TXTOPO_PAGE_PORT_80_TCP_ADDR": "10.0.0.1",
         "TXTOPO_JARS": "/jars",
         "TXTOPO_LONG": "1",
     }
@@ -177,17 +199,22 @@ def test_variables_of_kubernetes_and_our_tools_are_no_settings() -> None:
 
 
 def test_the_port_of_the_page_is_a_setting_though_kubernetes_makes_such_variables() -> None:
-    assert Config.load(environment={"TXTOPO_UI_PORT": "8080"}).ui_port == 8080
-    assert Config.load(environment={"TXTOPO_UI_PORT": "tcp://10.0.0.1:80"}).ui_port is None
+    assert Config.load(environment={"TXTOPO_PAGE_PORT": "8080"}).page == Page(8080)
+    assert Config.load(environment={"TXTOPO_PAGE_PORT": "tcp://10.0.0.1:80"}).page is None
 
 
 @pytest.mark.parametrize("digits", [400, 5000])
 def test_a_number_that_is_too_large_is_refused_with_its_line(folder: Path, digits: int) -> None:
-    (folder / "txtopo.toml").write_text(f"session_timeout_s = {'9' * digits}")
+    (folder / "txtopo.toml").write_text(f"zookeeper.session_timeout_s = {'9' * digits}")
 
     assert "txtopo.toml" in said(environment={})
     with pytest.raises(ConfigError, match="finite number above 0"):
-        Config(max_rows_per_second=10**400)
+        Config(pace=Pace(max_rows_per_second=10**400))
+
+
+def test_a_record_is_given_by_its_settings() -> None:
+    with pytest.raises(ConfigError, match=r"'zookeeper' in --set; expected one of zookeeper\."):
+        of_text(known_settings(), "zookeeper", "zk1:2181", "--set")
 
 
 def test_an_unknown_setting_of_code_has_a_hint() -> None:
@@ -195,7 +222,7 @@ def test_an_unknown_setting_of_code_has_a_hint() -> None:
 
 
 def test_a_topology_takes_a_shared_file_with_settings_that_it_does_not_use(folder: Path) -> None:
-    (folder / "txtopo.toml").write_text('attempts_max = 3\ncarrier = "local"')
+    (folder / "txtopo.toml").write_text('attempts_max = 3\ncarrier = "local"\nackers = 2')
     builder = TopologyBuilder("shouting")
     builder.set_spout("words", MemorySpout([["a"]], Fields("word string")))
 
@@ -206,9 +233,20 @@ def test_a_topology_takes_a_shared_file_with_settings_that_it_does_not_use(folde
     builder.set_bolt("nothing", Nothing()).shuffle_grouping("words")
     topology = builder.build_topology()
 
-    config = Config.load(environment={})
-    assert config.given == frozenset()
+    config = AtLeastOnceConfig.load(environment={})
+    assert (config.ackers, Config.load(environment={}).attempts_max) == (2, 3)
     with topology.start(config=config) as run:
         run.process_all_available()
-    with pytest.raises(ConfigError, match="does not use all settings"):
-        topology.start(config=Config.load(environment={}, jobs_max=1))
+    with pytest.raises(ConfigError, match="unknown setting 'jobs_max'"):
+        AtLeastOnceConfig.load(environment={}, jobs_max=1)
+
+
+def test_code_gives_a_record_as_a_whole_and_hosts_alone(folder: Path) -> None:
+    (folder / "txtopo.toml").write_text(f'[zookeeper]\nauth = "{PASSWORD}"\n[page]\nport = 8080')
+
+    whole = Config.load(environment={}, zookeeper=ZooKeeper("zk1:2181"), page=None)
+    hosts = Config.load(environment={}, zookeeper="zk1:2181")
+
+    assert (whole.zookeeper, whole.page) == (ZooKeeper("zk1:2181"), None)
+    assert (hosts.zookeeper, hosts.page) == (ZooKeeper("zk1:2181", auth=PASSWORD), Page(8080))
+    assert "page is of the wrong type; got Pace" in said(environment={}, page=Pace())

@@ -24,6 +24,7 @@ from txtopo import (
     Tuple,
 )
 from txtopo.builders.transactional import Topology
+from txtopo.config import AnyConfig
 from txtopo.errors import TopologyError
 from txtopo.spouts import MemorySpout, MemoryTransactionalSpout
 from txtopo.state import Count
@@ -44,7 +45,7 @@ class ByLength(BasicBolt):
     def __init__(self, to: str = "told") -> None:
         self._to = to
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         self._tasks = context.component_tasks(self._to)
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
@@ -57,7 +58,7 @@ class Told(BasicBolt):
 
     output_fields = Fields("word string, task long")
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         self._task = context.task_index
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:

@@ -34,6 +34,7 @@ FACES = {
     "txtopo": """
         __version__
         TransactionalTopologyBuilder StreamBuilder TopologyBuilder Topology ReliableTopology Config
+        AtLeastOnceConfig ZooKeeper Pace Page
         topology_from_yaml
         ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters PersistentAggregate
         Spout Fields Avro Protobuf Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
@@ -72,7 +73,7 @@ FACES = {
     "txtopo.plugins.ensembles": """
         TransactionalState Leadership Node Step Put CompareAndSet Delete Check VersionConflict
         EnsembleFactory register_ensemble MemoryTransactionalState encode_steps decode is_gone
-        Json Config AuthError BatchMetadataTooLarge ConfigError CoordinatorUnavailable
+        Json ZooKeeper AuthError BatchMetadataTooLarge ConfigError CoordinatorUnavailable
         CorruptNodeError EmitError StateUsageError
     """,
     "txtopo.plugins.spouts": """

@@ -13,8 +13,8 @@ from txtopo.pacing import (
     Bucket,
     Grant,
     Held,
+    Pace,
     Pacer,
-    PaceSettings,
     Sizer,
     rows_max_of,
     shared_out,
@@ -41,14 +41,14 @@ def granted(answer: Grant | Held) -> int | None:
 
 
 def rate(rows: float) -> Pacer:
-    pace = Pacer(PaceSettings(max_rows_per_second=rows))
+    pace = Pacer(Pace(max_rows_per_second=rows))
     pace.begin({}, 1, 0.0, 1_000.0)
     return pace
 
 
 @pytest.mark.rule("txtopo.pacing", "Rules", 2)
 def test_without_a_limit_nothing_is_stored() -> None:
-    pace = Pacer(PaceSettings(min_batch_rows=5, max_batch_delay_s=1))
+    pace = Pacer(Pace(min_batch_rows=5, max_batch_delay_s=1))
 
     assert ask(pace, 1, {"0": 9}, 0.0) == Grant(None)
 
@@ -121,14 +121,14 @@ def test_the_next_leader_goes_on_from_the_stored_level() -> None:
     assert isinstance(answer, Grant)
     assert answer.metadata == {"rows_max": 80, "credit": 20.0, "at_s": 1_001.0}
 
-    second = Pacer(PaceSettings(max_rows_per_second=100))
+    second = Pacer(Pace(max_rows_per_second=100))
     second.begin({1: answer.metadata}, 1, 500.0, 1_001.3)
     assert granted(ask(second, 2, {"0": 999}, 500.0)) == 50
 
 
 @pytest.mark.parametrize(("wall_s", "rows"), [(0.0, 20), (1_001.0, 20), (9e9, 100)])
 def test_a_clock_that_was_set_makes_no_burst(wall_s: float, rows: int) -> None:
-    pace = Pacer(PaceSettings(max_rows_per_second=100))
+    pace = Pacer(Pace(max_rows_per_second=100))
     pace.begin({7: {"rows_max": 80, "credit": 20.0, "at_s": 1_001.0}}, 8, 0.0, wall_s)
 
     assert granted(ask(pace, 8, {"0": 999}, 0.0)) == rows
@@ -152,7 +152,7 @@ def test_in_no_time_span_are_more_rows_than_the_rate_and_one_second(seed: int) -
         while flight and chance.random() < 0.5:
             pace.committed(*flight.pop(0), now_s)
         if stored and chance.random() < 0.05:
-            pace = Pacer(PaceSettings(max_rows_per_second=50))
+            pace = Pacer(Pace(max_rows_per_second=50))
             pace.begin(stored, txid, now_s, 1_000 + now_s)
             flight = []
 
@@ -222,7 +222,7 @@ def test_a_spout_that_is_ready_without_rows_stores_a_position() -> None:
 
 @pytest.mark.rule("txtopo.pacing", "Rules", 1)
 def test_a_batch_waits_for_rows_but_not_for_long() -> None:
-    pace = Pacer(PaceSettings(min_batch_rows=10, max_batch_delay_s=2))
+    pace = Pacer(Pace(min_batch_rows=10, max_batch_delay_s=2))
 
     assert ask(pace, 1, {"0": 3}, 0.0) == Held("min_batch_rows")
     assert pace.now == {"rows_max": 0, "limited_by": "min_batch_rows"}
@@ -233,7 +233,7 @@ def test_a_batch_waits_for_rows_but_not_for_long() -> None:
 
 
 def test_an_empty_source_does_not_count_as_waiting() -> None:
-    pace = Pacer(PaceSettings(min_batch_rows=10, max_batch_delay_s=2))
+    pace = Pacer(Pace(min_batch_rows=10, max_batch_delay_s=2))
     ask(pace, 1, {"0": 10}, 0.0)
     pace.committed(1, 10, 0.1)
 
@@ -241,7 +241,7 @@ def test_an_empty_source_does_not_count_as_waiting() -> None:
 
 
 def test_the_rate_wins_over_the_delay() -> None:
-    settings = PaceSettings(min_batch_rows=10, max_batch_delay_s=1, max_rows_per_second=10)
+    settings = Pace(min_batch_rows=10, max_batch_delay_s=1, max_rows_per_second=10)
     pace = Pacer(settings)
     pace.begin({}, 1, 0.0, 0.0)
 
@@ -251,7 +251,7 @@ def test_the_rate_wins_over_the_delay() -> None:
 
 
 def test_the_target_wins_over_min_batch_rows() -> None:
-    settings = PaceSettings(min_batch_rows=50_000, max_batch_delay_s=60, target_commit_s=1)
+    settings = Pace(min_batch_rows=50_000, max_batch_delay_s=60, target_commit_s=1)
     pace = Pacer(settings)
 
     assert granted(ask(pace, 1, {"0": START_ROWS}, 0.0)) == START_ROWS
@@ -261,7 +261,7 @@ def test_the_target_wins_over_min_batch_rows() -> None:
 
 
 def test_two_batches_are_in_flight_under_a_target() -> None:
-    pace = Pacer(PaceSettings(target_commit_s=1))
+    pace = Pacer(Pace(target_commit_s=1))
 
     assert isinstance(ask(pace, 2, {"0": 5}, 0.0, pending=1), Grant)
     assert ask(pace, 3, {"0": 5}, 0.0, pending=2) == Held("target_commit_s")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
-from txtopo.config import Config
+from txtopo.config import AnyConfig, AtLeastOnceConfig, Config
 from txtopo.context import FrameContext, TaskContext
 from txtopo.reliable_collector import OutputCollector
 from txtopo.traits import HasTraits
@@ -63,7 +63,9 @@ class Bolt(HasTraits, ABC):
     tick_interval_s: float | None = None
 
     @abstractmethod
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         """Get ready and keep the collector."""
 
     @abstractmethod
@@ -108,7 +110,7 @@ class BasicBolt(HasTraits, ABC):
     tick_interval_s: float | None = None
     writes_nowhere_else: bool = False
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         """Get ready; called once for each copy."""
 
     @abstractmethod

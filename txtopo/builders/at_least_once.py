@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from txtopo.bolts.bolt import BasicBolt, Bolt
 from txtopo.builders.declarer import InputDeclarer
 from txtopo.builders.prototypes import snapshot
-from txtopo.config import Config
+from txtopo.config import AtLeastOnceConfig
 from txtopo.errors import TopologyError
 from txtopo.spouts.spout import Spout
 from txtopo.topology.checks import check_parallelism
@@ -53,7 +53,7 @@ class ReliableTopology:
     def start(
         self,
         spark: SparkSession | None = None,
-        config: Config | None = None,
+        config: AtLeastOnceConfig | None = None,
         listeners: Sequence[TopologyListener] = (),
         *,
         active: bool = True,
@@ -65,7 +65,7 @@ class ReliableTopology:
             spark: The session whose tasks host spouts and bolts; by default the active session. If
                 there is none, the topology runs in this process, except on the carrier
                 ``resident``, which builds a session.
-            config: The settings; default ``Config()``.
+            config: The settings; default ``AtLeastOnceConfig()``.
             listeners: Called with each event of the run.
             active: Whether to open spouts and bolts and to emit at once; if False, only after
                 ``activate()`` of the run (Storm's ``INACTIVE``).
@@ -81,11 +81,16 @@ class ReliableTopology:
         from txtopo.runtime.reliable.start import start_reliable
 
         return start_reliable(
-            self.graph, spark, config or Config(), listeners, active=active, restart=restart
+            self.graph,
+            spark,
+            config or AtLeastOnceConfig(),
+            listeners,
+            active=active,
+            restart=restart,
         )
 
     def explain(
-        self, config: Config | None = None, spark: SparkSession | None = None
+        self, config: AtLeastOnceConfig | None = None, spark: SparkSession | None = None
     ) -> Explanation:
         """Explain what the topology is and how it would run; nothing is started.
 
@@ -93,7 +98,7 @@ class ReliableTopology:
         notebook shows the picture of a topology by itself.
 
         Args:
-            config: The settings; default ``Config()``.
+            config: The settings; default ``AtLeastOnceConfig()``.
             spark: The session that it would be started with; by default the active one, if any.
 
         Raises:
@@ -117,8 +122,9 @@ class TopologyBuilder:
     state that is right exactly once use a :class:`~txtopo.TransactionalTopologyBuilder`.
 
     Args:
-        id: Id of the topology, for messages and names of threads. With ``Config.zookeeper`` its
-            drivers elect a leader under it, so there it has to be given.
+        id: Id of the topology, for messages and names of threads. With
+            ``AtLeastOnceConfig.zookeeper`` its drivers elect a leader under it, so there it has to
+            be given.
 
     Raises:
         TopologyError: An argument is wrong; the message says which and how to repair it.

@@ -17,7 +17,7 @@ from txtopo.builders.dead_letters import (
 )
 from txtopo.builders.declarer import BoltDeclarer
 from txtopo.builders.prototypes import snapshot
-from txtopo.config import Config
+from txtopo.config import Config, StreamCarrier
 from txtopo.errors import TopologyError, TopologyWarning
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.spout import (
@@ -90,8 +90,9 @@ class Topology:
 
     def foreach_batch(
         self,
-        config: Config | None = None,
         *,
+        carrier: StreamCarrier = "auto",
+        slots: int | None = None,
         continues: str | None = None,
         after_txid: int = 0,
     ) -> ForeachBatch:
@@ -112,8 +113,8 @@ class Topology:
         Spark's checkpoint keeps them apart, not the ledgers.
 
         Args:
-            config: The settings; only carrier (``"auto"``, ``"dataframe"``, or ``"local"``: all in
-                the driver) and slots are used.
+            carrier: ``"dataframe"``, which ``"auto"`` takes, or ``"local"``: all in the driver.
+            slots: Tasks of a micro-batch; by default the parallelism of the session.
             continues: Id of an earlier query with another checkpoint. This query starts after its
                 last batch and takes over its tables. Give it at each start.
             after_txid: The txid that those tables held then.
@@ -127,7 +128,7 @@ class Topology:
         """
         from txtopo.runtime.streaming import ForeachBatch
 
-        return ForeachBatch(self.graph, config or Config(), continues, after_txid)
+        return ForeachBatch(self.graph, carrier, slots, continues, after_txid)
 
     def explain(
         self, config: Config | None = None, spark: SparkSession | None = None
@@ -236,7 +237,8 @@ class TransactionalTopologyBuilder:
         if role is Role.STREAM_SPOUT and parallelism != 1:
             raise TopologyError(
                 f"stream spout {id!r} has no parallelism of its own; got {parallelism}; "
-                "expected none: its tasks are Spark partitions, one for each of Config.slots",
+                "expected none: its tasks are Spark partitions, one for each of the slots of "
+                "foreach_batch",
                 component=id,
             )
         streams = checked_streams(id, spout)

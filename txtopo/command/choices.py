@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import click
 
-from txtopo.config import Config, known_settings
-from txtopo.config_sources import Setting, of_text
+from txtopo.builders import ReliableTopology, Topology
+from txtopo.config import AnyConfig, AtLeastOnceConfig, Config, known_settings
+from txtopo.config_sources import Setting, check_known, of_text
 from txtopo.errors import ConfigError
 
 
@@ -53,10 +54,10 @@ class Choices:
             for name, text in self.settings.items()
         }
         if self.zookeeper is not None:
-            given["zookeeper"] = Setting(self.zookeeper, "--zookeeper")
+            given["zookeeper.hosts"] = Setting(self.zookeeper, "--zookeeper")
         if self.folder is not None:
-            given["zookeeper"] = Setting("embedded", "--dir")
-            given["zookeeper_dir"] = Setting(str(self.folder), "--dir")
+            given["zookeeper.hosts"] = Setting("embedded", "--dir")
+            given["zookeeper.dir"] = Setting(str(self.folder), "--dir")
         return given
 
     def load_config(self) -> Config:
@@ -66,6 +67,18 @@ class Choices:
             ConfigError: A setting is unknown or wrong; the message says where it came from.
         """
         return Config.load(self.config, **self.given())
+
+    def config_of(self, topology: Topology | ReliableTopology) -> Any:
+        """Return the settings that hold for a topology, of its kind.
+
+        Raises:
+            ConfigError: As above, or ``--set`` has a setting that its kind does not use.
+        """
+        reliable = isinstance(topology, ReliableTopology)
+        kind: type[AnyConfig] = AtLeastOnceConfig if reliable else Config
+        for name in self.settings:
+            check_known(name, known_settings(kind), f"--set {name}")
+        return kind.load(self.config, **self.given())
 
 
 choices = click.make_pass_decorator(Choices)

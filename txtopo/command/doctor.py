@@ -18,7 +18,7 @@ import click
 from txtopo.clock import wall_clock
 from txtopo.command.choices import Choices, choices
 from txtopo.command.output import print_json, print_table
-from txtopo.config import Config
+from txtopo.config import Config, Page
 from txtopo.errors import TxtopoError
 from txtopo.extras import EXTRAS
 from txtopo.log_records import one_line
@@ -134,13 +134,14 @@ def _ensemble(chosen: Choices) -> Iterator[Examined]:
         yield Examined("settings", "failed", str(error))
         return
     yield Examined("settings", "ok", "txtopo config shows each, and where it came from")
-    if config.ui_port:
-        yield _tried("page", lambda: _port(config))
-    if config.zookeeper == "memory":
+    page, zookeeper = config.page, config.zookeeper
+    if page is not None and page.port:
+        yield _tried("page", lambda: _port(page))
+    if zookeeper.hosts == "memory":
         yield Examined("ensemble", "none", "zookeeper='memory' ends with each run")
         return
-    folder = Path(config.zookeeper_dir)
-    if config.zookeeper == "embedded" and chosen.folder is None and not folder.exists():
+    folder = Path(zookeeper.dir)
+    if zookeeper.hosts == "embedded" and chosen.folder is None and not folder.exists():
         yield Examined("ensemble", "none", f"{folder.resolve()} is made by the first run")
         return
     skews: list[tuple[float, str]] = []
@@ -161,16 +162,14 @@ def _topologies(config: Config, skews: list[tuple[float, str]]) -> str:
         at_s = (each.summary or {}).get("updated_at_s")
         if isinstance(at_s, int | float):
             skews.append((at_s - wall_clock(), each.id))
-    shown = config.shown()
-    where = shown["zookeeper_dir"] if config.zookeeper == "embedded" else shown["zookeeper"]
-    return f"{where}; topologies: {len(found)}"
+    return f"{config.zookeeper.place}; topologies: {len(found)}"
 
 
-def _port(config: Config) -> str:
+def _port(page: Page) -> str:
     from txtopo.ui.pages.server import listen  # it needs the extra ui
 
-    listen(config.ui_host, config.ui_port or 0).close()
-    return f"port {config.ui_port} of {config.ui_host} is free"
+    listen(page).close()
+    return f"port {page.port} of {page.host} is free"
 
 
 def _store(url: str) -> Examined:

@@ -27,7 +27,8 @@ def explain(chosen: Choices, place: str, *, mermaid: bool, svg: bool) -> None:
     """
     if mermaid + svg + chosen.json > 1:
         raise click.UsageError("got two of --mermaid, --svg, --json; expected one")
-    explanation = load_topology(place, chosen.modules).explain(chosen.load_config())
+    topology = load_topology(place, chosen.modules)
+    explanation = topology.explain(chosen.config_of(topology))
     if chosen.json:
         print_json(explanation.to_json())
     elif mermaid:

@@ -49,7 +49,7 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
     """Show the lag of each partition.
 
     That is how many of its records were not read yet, the most first. Needs the page of the run
-    (--set ui_port=0 at its start); without one only the sum is known.
+    (--set page.port=0 at its start); without one only the sum is known.
 
     \b
     Example:
@@ -90,8 +90,8 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
 def errors(chosen: Choices, topology: str, since_s: float | None, token: str | None) -> None:
     """Count failures by component and cause.
 
-    Needs the page of the run (--set ui_port=0 at its start), which keeps the last hundred; without
-    one only the last failure is known.
+    Needs the page of the run (--set page.port=0 at its start), which keeps the last hundred;
+    without one only the last failure is known.
 
     \b
     Example:

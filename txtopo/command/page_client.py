@@ -40,7 +40,8 @@ class PageClient:
             raise InfrastructureError(f"topology {topology.id!r} does not run, so it has no page")
         if not isinstance(url, str):
             raise InfrastructureError(
-                f"the run of {topology.id!r} has no page; start it with --set ui_port=0 to have one"
+                f"the run of {topology.id!r} has no page; start it with --set page.port=0 to have "
+                "one"
             )
         address = urlsplit(url)
         if address.scheme not in ("http", "https") or not address.hostname:
@@ -53,7 +54,8 @@ class PageClient:
         if is_loopback(address.hostname) and host != this_process()["host"]:
             raise InfrastructureError(
                 f"the page of {topology.id!r} is served to its own machine only; got {url} on "
-                f"{host}; run this command there, or start the topology with ui_host and ui_token"
+                f"{host}; run this command there, or start the topology with page.host and "
+                "page.token"
             )
         self.url = url
         self._path = f"{url.rstrip('/')}/api/v1/topologies/{quote(topology.id, safe='')}"
@@ -99,8 +101,8 @@ class PageClient:
         if error.code in (401, 403):
             given = "this one is wrong" if self._token is not None else "none was given"
             return AuthError(
-                f"the page at {self.url} needs its token; {given}; expected the run's ui_token, by "
-                "--token or TXTOPO_UI_TOKEN"
+                f"the page at {self.url} needs its token; {given}; expected the run's page.token, "
+                "by --token or TXTOPO_PAGE_TOKEN"
             )
         if error.code == 404:
             return StateUsageError(f"the page at {self.url} has no such topology; another run?")

@@ -18,7 +18,7 @@ from txtopo.clock import now
 from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, print_note
-from txtopo.config import Config
+from txtopo.config import AnyConfig
 from txtopo.ensemble.commands import KILLED
 from txtopo.errors import ConfigError, TopologyKilled, escaped
 from txtopo.runtime.handle import ReliableRun, TopologyRun
@@ -82,8 +82,8 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
     3 refused by a promise, as after a kill; 4 not reachable; 5 deposed, start it again;
     130 by ^C.
     """
-    config = chosen.load_config()
     topology = load_topology(place, chosen.modules)
+    config = chosen.config_of(topology)
     session = _session(topology, config, master)
     _log_in_lines()
     listener = ProgressBar() if find_spec("rich") else ProgressLines()
@@ -107,7 +107,7 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
 
 
 def _session(
-    topology: Topology | ReliableTopology, config: Config, master: str | None
+    topology: Topology | ReliableTopology, config: AnyConfig, master: str | None
 ) -> SparkSession | None:
     """Return the session of a master that is named; None leaves it to the topology."""
     if master is None:

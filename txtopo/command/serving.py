@@ -10,15 +10,18 @@ import click
 
 from txtopo.command.choices import Choices, choices
 from txtopo.command.output import print_json_line, print_line
-from txtopo.command.topologies import open_ensemble, page_token
+from txtopo.command.topologies import open_ensemble
+from txtopo.config import Page
 
 
 @click.command("ui")
-@click.option("--host", help="Where to serve it; 127.0.0.1 by default, or the setting ui_host.")
+@click.option("--host", help="Where to serve it; 127.0.0.1 by default, or the setting page.host.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="The port; a free one by default, or ui_port."
+    "--port", type=click.IntRange(0, 65535), help="The port; a free one by default, or page.port."
 )
-@click.option("--token", metavar="TOKEN", help="Who has it may command; better by TXTOPO_UI_TOKEN.")
+@click.option(
+    "--token", metavar="TOKEN", help="Who has it may command; better by TXTOPO_PAGE_TOKEN."
+)
 @choices
 def ui(chosen: Choices, host: str | None, port: int | None, token: str | None) -> None:
     """Serve the page of an ensemble.
@@ -35,13 +38,16 @@ def ui(chosen: Choices, host: str | None, port: int | None, token: str | None) -
 
     check_installed("txtopo ui")
     config = chosen.load_config()
-    host = config.ui_host if host is None else host
-    port = config.ui_port or 0 if port is None else port
-    title = config.shown()["zookeeper_dir" if config.zookeeper == "embedded" else "zookeeper"]
+    page = config.page or Page()
+    page = Page(
+        page.port if port is None else port,
+        page.host if host is None else host,
+        page.token if token is None else token,
+    )
     with open_ensemble(chosen) as ensemble:
         ensemble.topologies()  # an ensemble that cannot be reached ends it at once
-        source = EnsembleSource(ensemble, str(title))
-        with PageServer(source, host, port, page_token(chosen, token)) as server:
+        source = EnsembleSource(ensemble, config.zookeeper.place)
+        with PageServer(source, page) as server:
             if chosen.json:
                 print_json_line({"page": server.url})
             else:

@@ -9,7 +9,7 @@ import click
 
 from txtopo.command.choices import Choices, choices
 from txtopo.command.output import print_json, print_line, print_table
-from txtopo.config import Config, known_settings
+from txtopo.config import RECORDS, AtLeastOnceConfig, Config, known_settings
 from txtopo.config_sources import file_of_settings, find_settings
 
 
@@ -25,8 +25,11 @@ def config(chosen: Choices) -> None:
     Example:
       TXTOPO_SLOTS=4 txtopo config --set jobs_max=1
     """
-    found = find_settings(known_settings(), chosen.config, None, chosen.given())
-    shown = chosen.load_config().shown()
+    given = chosen.given()
+    found = find_settings(known_settings(), chosen.config, None, given)
+    loaded = [kind.load(chosen.config, **given) for kind in (AtLeastOnceConfig, Config)]
+    shown = {**loaded[0].shown(), **loaded[1].shown()}
+    shown = {name: shown[name] for name in known_settings()}
     meanings = _meanings()
     rows = [
         (name, value, found[name].source if name in found else "default", meanings[name])
@@ -56,10 +59,13 @@ def _text(value: object) -> str:
 
 
 def _meanings() -> dict[str, str]:
-    """Return the first sentence about each setting in the docstring of ``Config``."""
-    attributes = (inspect.getdoc(Config) or "").partition("Attributes:\n")[2]
-    found = re.findall(r"^    (\w+): (.*(?:\n {6,}.*)*)", attributes, re.MULTILINE)
-    return {name: _sentence(" ".join(text.split())) for name, text in found}
+    """Return the first sentence about each setting in the docstring of its class."""
+    meanings: dict[str, str] = {}
+    for kind in (AtLeastOnceConfig, Config, *RECORDS.values()):
+        attributes = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2]
+        found = re.findall(r"^    (\w+): (.*(?:\n {6,}.*)*)", attributes, re.MULTILINE)
+        meanings |= {kind.called(name): _sentence(" ".join(text.split())) for name, text in found}
+    return meanings
 
 
 def _sentence(text: str) -> str:

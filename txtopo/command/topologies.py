@@ -26,6 +26,7 @@ from txtopo.command.output import (
     print_table,
 )
 from txtopo.command.page_client import PageClient
+from txtopo.config import Config
 from txtopo.ensemble.commands import Answer, Desired
 from txtopo.ensemble.embedded import HOST
 from txtopo.errors import ConfigError, PromiseError, TxtopoError, escaped
@@ -44,7 +45,7 @@ def open_ensemble(chosen: Choices) -> Iterator[Ensemble]:
     try:
         ensemble = Ensemble.open(config)
     except ConfigError as error:
-        if error.facts.get("setting") != "zookeeper_dir" or chosen.folder is not None:
+        if error.facts.get("setting") != "zookeeper.dir" or chosen.folder is not None:
             raise
         raise ConfigError(
             f"{error}; name it by --dir, or another ensemble by --zookeeper", **error.facts
@@ -56,7 +57,7 @@ def open_ensemble(chosen: Choices) -> Iterator[Ensemble]:
 def token_option(verb: Any) -> Any:
     """Add ``--token`` to a verb."""
     return click.option(
-        "--token", metavar="TOKEN", help="The ui_token of the run; better by TXTOPO_UI_TOKEN."
+        "--token", metavar="TOKEN", help="The page.token of the run; better by TXTOPO_PAGE_TOKEN."
     )(verb)
 
 
@@ -65,13 +66,12 @@ def complete_topology(
 ) -> list[CompletionItem]:
     """Return the ids of the ensemble that begin so; none if it does not answer at once."""
     with suppress(Exception):
-        config = replace(
-            context.ensure_object(Choices).load_config(), connect_timeout_s=COMPLETION_S
-        )
-        if config.zookeeper == "embedded":  # to host it would take seconds
-            port = int((Path(config.zookeeper_dir) / "port").read_text())
+        given = context.ensure_object(Choices).load_config().zookeeper
+        zookeeper = replace(given, connect_timeout_s=COMPLETION_S)
+        if zookeeper.hosts == "embedded":  # to host it would take seconds
+            port = int((Path(zookeeper.dir) / "port").read_text())
             socket.create_connection((HOST, port), COMPLETION_S).close()
-        with Ensemble.open(config) as ensemble:
+        with Ensemble.open(Config(zookeeper=zookeeper)) as ensemble:
             ids = [each.id for each in ensemble.topologies()]
         return [CompletionItem(id) for id in ids if id.startswith(incomplete) and id == escaped(id)]
     return []
@@ -190,8 +190,9 @@ def show(chosen: Choices, topology: str, token: str | None, *, full: bool) -> No
 
 
 def page_token(chosen: Choices, token: str | None) -> str | None:
-    """Return the token for the pages of runs: the option, or the setting ``ui_token``."""
-    return token if token is not None else chosen.load_config().ui_token
+    """Return the token for the pages of runs: the option, or the setting ``page.token``."""
+    page = chosen.load_config().page
+    return token if token is not None or page is None else page.token
 
 
 def page_of(found: TopologyStatus, token: str | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from txtopo.config import Config
+from txtopo.config import ZooKeeper
 from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.ensemble.nodes import CURRENT, DESIRED, EPOCH
 from txtopo.ensemble.plug_ins import open_plug_in
@@ -98,16 +98,16 @@ class MemoryDirectory:
 class PlugInDirectory:
     """The topologies of an ensemble that is a plug-in, each of which has to be named."""
 
-    def __init__(self, scheme: str, config: Config) -> None:
+    def __init__(self, scheme: str, zookeeper: ZooKeeper) -> None:
         self._scheme = scheme
-        self._config = config
+        self._zookeeper = zookeeper
 
     def ids(self) -> list[str]:
         """Refuse: the interface of plug-ins is of one topology."""
         raise ConfigError(
             f"the ensemble {self._scheme!r} cannot list its topologies; expected the id of one, "
             "or ZooKeeper",
-            setting="zookeeper",
+            setting="zookeeper.hosts",
         )
 
     def read(self, ids: Sequence[str]) -> list[TopologyNodes]:
@@ -123,7 +123,7 @@ class PlugInDirectory:
 
     def open(self, topology_id: str) -> TransactionalState:
         """Open the transactional state of a topology."""
-        return open_plug_in(self._scheme, topology_id, self._config)
+        return open_plug_in(self._scheme, topology_id, self._zookeeper)
 
     def close(self) -> None:
         """Do nothing: each state is closed by who opened it."""

@@ -171,7 +171,7 @@ class EmbeddedServer:
                 return f"{HOST}:{port}"
             sleep(START_WAIT_S)
         raise ConfigError(
-            f"zookeeper_dir {self._directory} is locked by a process that wrote no port into it; "
+            f"zookeeper.dir {self._directory} is locked by a process that wrote no port into it; "
             "end that process, or name another directory"
         )
 
@@ -297,7 +297,7 @@ class EmbeddedServer:
     def _unusable(self, error: Exception) -> ConfigError:
         cause = error.java_exception if isinstance(error, Py4JJavaError) else error
         return ConfigError(
-            f"zookeeper_dir {self._directory} cannot be used by the embedded server; got {cause}; "
+            f"zookeeper.dir {self._directory} cannot be used by the embedded server; got {cause}; "
             "name a directory that this user may write, or give 'host:port' of a running ZooKeeper",
             directory=str(self._directory),
         )

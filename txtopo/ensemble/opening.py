@@ -1,11 +1,11 @@
-"""Opens what a Config names: the transactional state of a topology, or the directory of all."""
+"""Opens what settings name: the transactional state of a topology, or the directory of all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
-from txtopo.config import Config
+from txtopo.config import ZooKeeper
 from txtopo.ensemble.directory import Directory, MemoryDirectory, PlugInDirectory
 from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.ensemble.nodes import check_topology_id
@@ -18,7 +18,7 @@ _logger = logger_of("txtopo.ensemble")
 
 
 def open_transactional_state(
-    config: Config,
+    zookeeper: ZooKeeper,
     topology_id: str,
     jvm: object | None = None,
     ensemble: MemoryEnsemble | None = None,
@@ -27,7 +27,7 @@ def open_transactional_state(
     """Open the transactional state of a topology.
 
     Args:
-        config: Says where it is.
+        zookeeper: Says where it is.
         topology_id: Id of the topology.
         jvm: ``spark._jvm`` of a classic Spark session; ``"embedded"`` needs it, or *locate*.
         ensemble: The ensemble for ``"memory"``; by default a new one.
@@ -39,23 +39,22 @@ def open_transactional_state(
         AuthError: ZooKeeper refuses the credentials.
     """
     check_topology_id(topology_id)
-    if config.zookeeper == "memory":
+    if zookeeper.hosts == "memory":
         return MemoryTransactionalState(topology_id, ensemble or own_ensemble(topology_id))
-    if config.zookeeper == "embedded":
-        return _open_embedded(config, topology_id, jvm, locate)
-    scheme = scheme_of(config.zookeeper)
+    if zookeeper.hosts == "embedded":
+        return _open_embedded(zookeeper, topology_id, jvm, locate)
+    scheme = scheme_of(zookeeper.hosts)
     if scheme is not None:
-        return open_plug_in(scheme, topology_id, config)
+        return open_plug_in(scheme, topology_id, zookeeper)
     from txtopo.ensemble.zookeeper.state import ZooKeeperTransactionalState
 
     return ZooKeeperTransactionalState(
-        config.zookeeper,
+        zookeeper.hosts,
         topology_id,
-        digest=config.zookeeper_digest,
-        sasl=config.zookeeper_sasl,
-        tls=config.zookeeper_tls,
-        session_timeout_s=config.session_timeout_s,
-        connect_timeout_s=config.connect_timeout_s,
+        auth=zookeeper.auth,
+        tls=zookeeper.tls,
+        session_timeout_s=zookeeper.session_timeout_s,
+        connect_timeout_s=zookeeper.connect_timeout_s,
     )
 
 
@@ -71,14 +70,14 @@ def own_ensemble(topology_id: str) -> MemoryEnsemble:
 
 
 def open_directory(
-    config: Config,
+    zookeeper: ZooKeeper,
     ensemble: MemoryEnsemble | None = None,
     locate: Callable[[], str] | None = None,
 ) -> Directory:
     """Open the directory of the topologies of an ensemble.
 
     Args:
-        config: Says where it is.
+        zookeeper: Says where it is.
         ensemble: The ensemble for ``"memory"``.
         locate: Returns the ``host:port`` of the server, for ``"embedded"``.
 
@@ -87,55 +86,54 @@ def open_directory(
         CoordinatorUnavailable: ZooKeeper cannot be reached.
         AuthError: ZooKeeper refuses the credentials.
     """
-    if config.zookeeper == "memory":
+    if zookeeper.hosts == "memory":
         if ensemble is None:
             raise ConfigError(
-                "zookeeper='memory' ends with the process of a run, so no other process can reach "
-                "it; expected the hosts of a ZooKeeper, or the folder of an embedded one",
-                setting="zookeeper",
+                "zookeeper='memory' ends with the process of a run, so no other process can "
+                "reach it; expected the hosts of a ZooKeeper, or the folder of an embedded one",
+                setting="zookeeper.hosts",
             )
         return MemoryDirectory(ensemble)
-    scheme = scheme_of(config.zookeeper)
+    scheme = scheme_of(zookeeper.hosts)
     if scheme is not None:
-        return PlugInDirectory(scheme, config)
+        return PlugInDirectory(scheme, zookeeper)
     from txtopo.ensemble.zookeeper.directory import ZooKeeperDirectory
 
     return ZooKeeperDirectory(
-        config.zookeeper if locate is None else locate(),
-        digest=config.zookeeper_digest,
-        sasl=config.zookeeper_sasl,
-        tls=config.zookeeper_tls,
-        session_timeout_s=config.session_timeout_s,
-        connect_timeout_s=config.connect_timeout_s,
+        zookeeper.hosts if locate is None else locate(),
+        auth=zookeeper.auth,
+        tls=zookeeper.tls,
+        session_timeout_s=zookeeper.session_timeout_s,
+        connect_timeout_s=zookeeper.connect_timeout_s,
         locate=locate,
     )
 
 
 def _open_embedded(
-    config: Config, topology_id: str, jvm: object | None, locate: Callable[[], str] | None
+    zookeeper: ZooKeeper, topology_id: str, jvm: object | None, locate: Callable[[], str] | None
 ) -> TransactionalState:
     from txtopo.ensemble.embedded import EmbeddedServer
     from txtopo.ensemble.zookeeper.state import ZooKeeperTransactionalState
 
-    refused = {"zookeeper_sasl": config.zookeeper_sasl, "zookeeper_tls": config.zookeeper_tls}
-    for name, value in refused.items():
-        if value is not None:
-            raise ConfigError(
-                f"{name} is for a ZooKeeper of your own; got it with zookeeper='embedded', which "
-                "listens on the loopback interface only, without TLS and SASL; leave it out, use "
-                "zookeeper_digest, or give 'host:port'",
-                setting=name,
-            )
+    sasl = isinstance(zookeeper.auth, Mapping)
+    if sasl or zookeeper.tls is not None:
+        name = "zookeeper.auth" if sasl else "zookeeper.tls"
+        raise ConfigError(
+            f"{name}{' with SASL' if sasl else ''} is for a ZooKeeper of your own; got it with "
+            "zookeeper='embedded', which listens on the loopback interface only, without TLS "
+            "and SASL; leave it out, use zookeeper.auth='user:password', or give 'host:port'",
+            setting=name,
+        )
     connected = partial(
         ZooKeeperTransactionalState,
         topology_id=topology_id,
-        digest=config.zookeeper_digest,
-        session_timeout_s=config.session_timeout_s,
-        connect_timeout_s=config.connect_timeout_s,
+        auth=zookeeper.auth,
+        session_timeout_s=zookeeper.session_timeout_s,
+        connect_timeout_s=zookeeper.connect_timeout_s,
     )
     if locate is not None:
         return connected(locate(), locate=locate)
-    server = EmbeddedServer(jvm, config.zookeeper_dir)
+    server = EmbeddedServer(jvm, zookeeper.dir)
     hosts = server.attach()
     try:
         return connected(

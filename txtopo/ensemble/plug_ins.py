@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import Protocol
 
-from txtopo.config import Config
+from txtopo.config import ZooKeeper
 from txtopo.ensemble.store import TransactionalState
 from txtopo.errors import ConfigError
 
@@ -22,17 +22,17 @@ class EnsembleFactory(Protocol):
     """Opens the transactional state of a topology; called in the driver, once for each start.
 
     It connects, and raises ``CoordinatorUnavailable`` if it cannot within
-    ``config.connect_timeout_s``, before anything is written. A leader that is silent for longer
-    than ``config.session_timeout_s`` is deposed.
+    ``zookeeper.connect_timeout_s``, before anything is written. A leader that is silent for longer
+    than ``zookeeper.session_timeout_s`` is deposed.
     """
 
-    def __call__(self, url: str, topology_id: str, config: Config) -> TransactionalState:
+    def __call__(self, url: str, topology_id: str, zookeeper: ZooKeeper) -> TransactionalState:
         """Open it.
 
         Args:
-            url: ``Config.zookeeper``, whole.
+            url: ``zookeeper.hosts``, whole.
             topology_id: Id of the topology. Those of one ensemble do not see each other.
-            config: The settings.
+            zookeeper: The settings of the ensemble.
         """
         ...
 
@@ -42,36 +42,36 @@ def register_ensemble(scheme: str, factory: EnsembleFactory) -> None:
 
     Args:
         scheme: The part of its URLs before ``://``.
-        factory: ``(url, topology_id, config) -> TransactionalState``.
+        factory: ``(url, topology_id, zookeeper) -> TransactionalState``.
 
     Example:
         >>> from txtopo import Config
         >>> from txtopo.plugins.ensembles import MemoryTransactionalState, register_ensemble
-        >>> register_ensemble("mine", lambda url, id, config: MemoryTransactionalState(id))
+        >>> register_ensemble("mine", lambda url, id, zookeeper: MemoryTransactionalState(id))
         >>> config = Config(zookeeper="mine://host:1234/root")
     """
     _registered[scheme.lower()] = factory
 
 
-def scheme_of(zookeeper: str) -> str | None:
-    """Return the scheme that ``Config.zookeeper`` names, or None for ZooKeeper itself."""
-    scheme, mark, _ = zookeeper.partition("://")
+def scheme_of(hosts: str) -> str | None:
+    """Return the scheme that ``ZooKeeper.hosts`` names, or None for ZooKeeper itself."""
+    scheme, mark, _ = hosts.partition("://")
     return scheme.lower() if mark else None
 
 
-def open_plug_in(scheme: str, topology_id: str, config: Config) -> TransactionalState:
+def open_plug_in(scheme: str, topology_id: str, zookeeper: ZooKeeper) -> TransactionalState:
     """Open the transactional state of a topology in the ensemble of a scheme.
 
     Raises:
         ConfigError: There is no such plug-in, it cannot be imported, or it opens something else.
     """
-    opened: object = _factory(scheme)(config.zookeeper, topology_id, config)
+    opened: object = _factory(scheme)(zookeeper.hosts, topology_id, zookeeper)
     if not isinstance(opened, TransactionalState):
         raise ConfigError(
             f"the ensemble {scheme!r} opens no transactional state; got {type(opened).__name__}; "
             "expected an object derived from txtopo.plugins.ensembles.TransactionalState; look at "
             "its factory",
-            setting="zookeeper",
+            setting="zookeeper.hosts",
         )
     return opened
 
@@ -86,7 +86,7 @@ def _factory(scheme: str) -> EnsembleFactory:
             f"no ensemble for zookeeper='{scheme}://…'; known are {known}; expected 'embedded', "
             "'memory', 'host:port,…/chroot', or a scheme of an installed plug-in or of "
             "register_ensemble",
-            setting="zookeeper",
+            setting="zookeeper.hosts",
         )
     try:
         factory: EnsembleFactory = points[scheme].load()
@@ -94,6 +94,6 @@ def _factory(scheme: str) -> EnsembleFactory:
         raise ConfigError(
             f"the ensemble {scheme!r} cannot be loaded from {points[scheme].value!r}; got "
             f"{type(error).__name__}: {error}; install its distribution again, or repair it",
-            setting="zookeeper",
+            setting="zookeeper.hosts",
         ) from error
     return factory

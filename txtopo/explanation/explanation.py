@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from txtopo.config import Config
+from txtopo.config import AnyConfig
 from txtopo.explanation import sentences
 from txtopo.explanation.mermaid import mermaid
 from txtopo.explanation.page import page
@@ -63,7 +63,7 @@ class Explanation:
     run_txids: int | None
 
     @classmethod
-    def of(cls, graph: Graph, config: Config, choice: CarrierChoice) -> Explanation:
+    def of(cls, graph: Graph, config: AnyConfig, choice: CarrierChoice) -> Explanation:
         """Explain a topology.
 
         Args:

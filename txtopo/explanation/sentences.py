@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from txtopo.config import Config
+from txtopo.config import AnyConfig, AtLeastOnceConfig, Config
 from txtopo.coordinator import CoordinatorSettings
 from txtopo.dead_letters import STREAM
 from txtopo.explanation.parts import CarrierChoice
@@ -33,9 +33,9 @@ class Sharing:
     jobs: int
 
 
-def sharing(graph: Graph, config: Config) -> Sharing | None:
+def sharing(graph: Graph, config: AnyConfig) -> Sharing | None:
     """Return how batches share jobs; None for a topology that plans no batches."""
-    if graph.spout.role in (Role.SPOUT, Role.STREAM_SPOUT):
+    if not isinstance(config, Config) or graph.spout.role is Role.STREAM_SPOUT:
         return None
     settings = CoordinatorSettings(
         window_txids=config.window_txids,
@@ -50,9 +50,9 @@ def kind_of(graph: Graph) -> str:
     return "at-least-once" if graph.spout.role is Role.SPOUT else "transactional"
 
 
-def delivery(graph: Graph, config: Config) -> str:
+def delivery(graph: Graph, config: AnyConfig) -> str:
     """Return the delivery guarantee of a topology."""
-    if graph.spout.role is Role.SPOUT:
+    if isinstance(config, AtLeastOnceConfig):
         if config.ackers == 0:
             return "at most once: without ackers, a tuple is acked when the spout emits it"
         return (
@@ -68,15 +68,15 @@ def delivery(graph: Graph, config: Config) -> str:
     return "; ".join([told, *(each for each in limits if each is not None)])
 
 
-def work(graph: Graph, config: Config, choice: CarrierChoice) -> str:
+def work(graph: Graph, config: AnyConfig, choice: CarrierChoice) -> str:
     """Return how batches, or trees, are in flight and share jobs."""
-    shared = sharing(graph, config)
-    if graph.spout.role is Role.STREAM_SPOUT:
-        return "the streaming query brings one micro-batch at a time, which is one txid"
-    if shared is None:
+    if isinstance(config, AtLeastOnceConfig):
         pending = config.max_spout_pending
         limit = "any number of" if pending is None else f"up to {pending:,}"
         return f"{limit} trees are pending for each spout task; {_ackers(config)}"
+    shared = sharing(graph, config)
+    if shared is None:
+        return "the streaming query brings one micro-batch at a time, which is one txid"
     flight = f"up to {shared.window_txids:,} txids are in flight; "
     many = (
         "each txid"
@@ -92,9 +92,9 @@ def work(graph: Graph, config: Config, choice: CarrierChoice) -> str:
     return f"{flight}{many} {verb} one run through the slots"
 
 
-def commit(graph: Graph, config: Config, program: Program, choice: CarrierChoice) -> str | None:
+def commit(graph: Graph, config: AnyConfig, program: Program, choice: CarrierChoice) -> str | None:
     """Return where the commit phase runs, and how many txids at a time; None if there is none."""
-    if not graph.committing:
+    if not graph.committing or isinstance(config, AtLeastOnceConfig):
         return None
     together = _together(graph, config, program)
     apart = f" the driver writes each state in one transaction of its store{together}"
@@ -134,10 +134,10 @@ def _together(graph: Graph, config: Config, program: Program) -> str:
     return together + (f"; one at a time if {', or '.join(unless)}" if unless else "")
 
 
-def failure(graph: Graph, config: Config) -> str:
+def failure(graph: Graph, config: AnyConfig) -> str:
     """Return what is done again, and what is kept, after a failure."""
     role = graph.spout.role
-    if role is Role.SPOUT:
+    if isinstance(config, AtLeastOnceConfig):
         if config.ackers == 0:
             return "a tuple that is lost or fails is gone; another exception ends the run"
         low, high = config.message_timeout_s, 2 * config.message_timeout_s
@@ -189,21 +189,21 @@ def dead_letters(graph: Graph) -> str | None:
 
 
 def advice_on(
-    graph: Graph, config: Config, program: Program, choice: CarrierChoice
+    graph: Graph, config: AnyConfig, program: Program, choice: CarrierChoice
 ) -> tuple[str, ...]:
     """Return what a person should know before a start; only what is sure, a few sentences."""
     found = [
-        *(advice(graph) if kind_of(graph) == "transactional" else ()),
+        *(advice(graph) if isinstance(config, Config) else ()),
         *_tasks_and_slots(program, choice),
-        *_small_window(graph, config),
-        *_forgetful(graph, config),
+        *(_small_window(graph, config) if isinstance(config, Config) else ()),
+        *(_forgetful(graph, config) if isinstance(config, Config) else ()),
         *_commit_jobs(graph, program, choice),
         *_unread(graph),
     ]
     return tuple(found[:ADVICE_MAX])
 
 
-def _ackers(config: Config) -> str:
+def _ackers(config: AtLeastOnceConfig) -> str:
     if config.ackers == 0:
         return "no acker tracks them"
     if config.ackers is None:
@@ -250,7 +250,7 @@ def _small_window(graph: Graph, config: Config) -> Iterator[str]:
 
 def _forgetful(graph: Graph, config: Config) -> Iterator[str]:
     """Warn of states that are gone with the process while the position in the stream is kept."""
-    if kind_of(graph) != "transactional" or config.zookeeper == "memory":
+    if config.zookeeper.hosts == "memory":
         return
     lost = [
         f"{one.id}.{name}"

@@ -91,18 +91,19 @@ class Ensemble:
 
         Raises:
             ConfigError: The configuration is wrong, or the folder holds no ensemble.
-            CoordinatorUnavailable: It cannot be reached within ``config.connect_timeout_s``.
+            CoordinatorUnavailable: It cannot be reached within ``connect_timeout_s``.
             AuthError: The credentials are refused.
         """
+        zookeeper = config.zookeeper
         if folder is not None:
-            config = replace(config, zookeeper="embedded", zookeeper_dir=str(folder))
+            zookeeper = replace(config.zookeeper, hosts="embedded", dir=str(folder))
         with ExitStack() as stack:
             locate = None
-            if config.zookeeper == "embedded":
-                embedded = EmbeddedFolder(config.zookeeper_dir)
+            if zookeeper.hosts == "embedded":
+                embedded = EmbeddedFolder(zookeeper.dir)
                 stack.callback(embedded.close)
                 locate = embedded.locate
-            directory = open_directory(config, ensemble, locate)
+            directory = open_directory(zookeeper, ensemble, locate)
             stack.callback(directory.close)
             return cls(directory, stack.pop_all().close)
 

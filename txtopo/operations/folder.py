@@ -49,8 +49,8 @@ class EmbeddedFolder:
             raise ConfigError(
                 f"{self._folder} holds no embedded zookeeper; got "
                 f"{'a folder without data' if self._folder.is_dir() else 'no such folder'}; "
-                "expected the zookeeper_dir of a topology that has run",
-                setting="zookeeper_dir",
+                "expected the zookeeper.dir of a topology that has run",
+                setting="zookeeper.dir",
                 directory=str(self._folder),
             )
 

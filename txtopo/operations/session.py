@@ -202,7 +202,8 @@ class OperatorSession:
             raise CoordinatorActive(
                 f"a coordinator of topology {self.graph.id!r} leads: {self.state.leader()}; "
                 "expected none while an operator works; stop that run first; if it was killed on "
-                f"another machine, wait {self.config.session_timeout_s:g} s until its session ends",
+                f"another machine, wait {self.config.zookeeper.session_timeout_s:g} s until its "
+                "session ends",
                 leader=self.state.leader(),
             )
         try:
@@ -267,23 +268,24 @@ def open_operator_session(
         CoordinatorUnavailable: ZooKeeper cannot be reached.
         ConfigError: The configuration does not say where ZooKeeper is.
     """
-    if config.zookeeper == "memory" and access.ensemble is None:
+    if config.zookeeper.hosts == "memory" and access.ensemble is None:
         raise ConfigError(
-            "zookeeper='memory' ends with the process of a run, so there is nothing to operate on; "
-            "expected the ensemble of that run in Access(ensemble=…), or a real ZooKeeper"
+            "zookeeper='memory' ends with the process of a run, so there is nothing to "
+            "operate on; expected the ensemble of that run in Access(ensemble=…), or a real "
+            "ZooKeeper"
         )
     graph = topology.graph
     jvm: Json | object = None if access.spark is None else getattr(access.spark, "_jvm", None)
     with ExitStack() as stack:
         locate = None
-        if config.zookeeper == "embedded" and jvm is None:
+        if config.zookeeper.hosts == "embedded" and jvm is None:
             # It needs py4j, which whoever only imports the verbs may not have.
             from txtopo.operations.folder import EmbeddedFolder
 
-            folder = EmbeddedFolder(config.zookeeper_dir)
+            folder = EmbeddedFolder(config.zookeeper.dir)
             stack.callback(folder.close)
             locate = folder.locate
-        state = open_transactional_state(config, graph.id, jvm, access.ensemble, locate)
+        state = open_transactional_state(config.zookeeper, graph.id, jvm, access.ensemble, locate)
         stack.callback(state.close)
         backends: dict[str, StateBackend] = {}
         for component in graph.components.values():
@@ -300,7 +302,7 @@ class Access:
 
     Attributes:
         spark: The session whose JVM hosts the embedded server. Without it that server is found by
-            ``Config.zookeeper_dir``, and hosted by a JVM of its own while no run does.
+            ``ZooKeeper.dir``, and hosted by a JVM of its own while no run does.
         ensemble: The ensemble of the run, for ``zookeeper="memory"``.
         point: Called with the name of each durable step. Tests kill the process there.
         seed: Returns 64 random bits, for the id of the verb's term.

@@ -14,7 +14,7 @@ candidate has ended. :class:`MemoryTransactionalState` is the reference.
 
 from __future__ import annotations
 
-from txtopo.config import Config
+from txtopo.config import ZooKeeper
 from txtopo.ensemble.memory import MemoryTransactionalState
 from txtopo.ensemble.nodes import decode, encode_steps
 from txtopo.ensemble.plug_ins import EnsembleFactory, register_ensemble
@@ -46,7 +46,6 @@ __all__ = [
     "BatchMetadataTooLarge",
     "Check",
     "CompareAndSet",
-    "Config",
     "ConfigError",
     "CoordinatorUnavailable",
     "CorruptNodeError",
@@ -62,6 +61,7 @@ __all__ = [
     "Step",
     "TransactionalState",
     "VersionConflict",
+    "ZooKeeper",
     "decode",
     "encode_steps",
     "is_gone",

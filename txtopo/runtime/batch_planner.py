@@ -24,7 +24,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from txtopo.config import Config
@@ -229,7 +229,7 @@ class _Outage:
 
 
 def _check_pace(graph: Graph, config: Config) -> None:
-    given = [name for name, value in asdict(config.pace).items() if value is not None]
+    given = [config.pace.called(name) for name in config.pace.given]
     if given and len(graph.spouts) > 1:
         spouts = ", ".join(repr(spout.id) for spout in graph.spouts)
         raise ConfigError(

@@ -23,7 +23,7 @@ from txtopo.runtime.progress import Standby, Started, TopologyEvent
 from txtopo.runtime.succession import as_exception
 
 if TYPE_CHECKING:
-    from txtopo.config import Config
+    from txtopo.config import AnyConfig
     from txtopo.ensemble.store import Leadership, TransactionalState
     from txtopo.metadata import Json
     from txtopo.runtime.scheduler import Scheduler, Timer
@@ -64,32 +64,34 @@ class Candidacy(Generic[T]):
 
     Args:
         topology_id: Id of the topology.
-        config: Its settings: the pauses, and how many txids are kept.
+        config: Its settings.
         state: Its transactional state.
         candidate: Describes this process to other candidates.
         scheduler: Time and threads of the loop.
         hooks: How to reach the driver.
+        history_txids: How many committed txids the journal keeps for operators.
     """
 
     def __init__(
         self,
         topology_id: str,
-        config: Config,
+        config: AnyConfig,
         state: TransactionalState,
         candidate: Json,
         scheduler: Scheduler,
         hooks: Hooks[T],
+        history_txids: int = 0,
     ) -> None:
         self.status = "starting"
         """``starting``, ``standby``, or ``leadership lost``."""
-        self.journal = Journal(state, config.history_txids)
+        self.journal = Journal(state, history_txids)
         """That of this term."""
         self.leadership: Leadership | None = None
         """The place in the election; None without one, or when its session is lost."""
         self.over = False
         """Whether the run is ending: nothing more is asked for."""
         self._topology_id = topology_id
-        self._config = config
+        self._config, self._history_txids = config, history_txids
         self._state = state
         self._candidate = candidate
         self._scheduler = scheduler
@@ -204,7 +206,7 @@ class Candidacy(Generic[T]):
 
     def _take_over(self) -> None:
         # A late write of the term before uses that term's journal, and is refused.
-        journal = self.journal = Journal(self._state, self._config.history_txids)
+        journal = self.journal = Journal(self._state, self._history_txids)
 
         def done(future: Future[T]) -> None:
             error = future.exception()

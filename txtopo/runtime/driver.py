@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
 from functools import partial
 
 from txtopo.coordinator.protocol import Activated, Deactivated, StopRequested
@@ -82,6 +81,7 @@ class TopologyDriver:
                 lost=self._lost,
                 fail=lambda error: self._end(self._wishes.end_error(error)),
             ),
+            context.config.history_txids,
         )
         self._wishes = Wishes(
             context.graph.id,
@@ -115,11 +115,10 @@ class TopologyDriver:
     def pace(self) -> dict[str, Json]:
         """What limits batches now; from any thread. ``docs/explanation/pacing.md`` has the keys."""
         config, term, now = self._context.config, self._term, self._context.planner.pace
-        given = {name: value for name, value in asdict(config.pace).items() if value is not None}
         return {
             "limited_by": now.get("limited_by"),
             "rows_max": now.get("rows_max"),
-            "settings": given,
+            "settings": {**config.pace.given},
             "window_txids": config.window_txids,
             "window_full_at_s": term.window_full_at_s if term is not None else None,
             "held_back": dict(self._context.planner.held_back),

@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from txtopo.config import Config, Kind
+from txtopo.config import AnyConfig, AtLeastOnceConfig, Config
 from txtopo.explanation import CarrierChoice, Explanation
 from txtopo.runtime.carrier_choice import carrier_choice, facts_of, useful_slots
-from txtopo.runtime.reliable.start import LOCAL_SLOTS, checked_carrier, kinds_of
-from txtopo.runtime.session import active_session, check_arguments, check_session
-from txtopo.runtime.start import check_config, check_frame_carrier
+from txtopo.runtime.reliable.start import LOCAL_SLOTS
+from txtopo.runtime.session import active_session, check_arguments, check_config, check_session
+from txtopo.runtime.start import check_frame_carrier
 from txtopo.topology.component import Role
 
 if TYPE_CHECKING:
@@ -23,32 +23,31 @@ if TYPE_CHECKING:
 
 
 def explain_topology(
-    graph: Graph, config: Config | None = None, spark: SparkSession | None = None
+    graph: Graph, config: AnyConfig | None = None, spark: SparkSession | None = None
 ) -> Explanation:
     """Explain a topology.
 
     Args:
         graph: The topology.
-        config: The settings; default ``Config()``.
+        config: The settings; by default those of a start without any.
         spark: The session that it would be started with; by default the active one, if there is
             one.
 
     Raises:
         ConfigError: A setting does not fit; a start would refuse it as well.
     """
-    config = config if config is not None else Config()
-    check_config(config)
+    reliable = graph.spout.role is Role.SPOUT
+    kind: type[AnyConfig] = AtLeastOnceConfig if reliable else Config
+    config = config if config is not None else kind()
+    check_config(config, kind)
     check_arguments(spark, ())
     session = spark if spark is not None else _active()
     check_session(session)
-    if graph.spout.role is Role.SPOUT:
-        choice = _of_trees(graph, config, session)
+    if isinstance(config, AtLeastOnceConfig):
+        choice = _of_trees(config, session)
     elif graph.spout.role is Role.STREAM_SPOUT:
-        config.check_used(graph.id, Kind.FOREACH_BATCH)
         choice = _of_query(config, session)
     else:
-        resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
-        config.check_used(graph.id, Kind.TRANSACTIONAL, *resident)
         check_frame_carrier(graph, config.carrier)
         choice = _of_batches(graph, config, session)
     return Explanation.of(graph, config, choice)
@@ -83,10 +82,9 @@ def _of_query(config: Config, session: SparkSession | None) -> CarrierChoice:
     return CarrierChoice("dataframe", why, *_slots(config, None, _parallelism(session), told))
 
 
-def _of_trees(graph: Graph, config: Config, session: SparkSession | None) -> CarrierChoice:
-    carrier = checked_carrier(config)
+def _of_trees(config: AtLeastOnceConfig, session: SparkSession | None) -> CarrierChoice:
+    carrier = config.carrier
     local = carrier == "local" or (carrier == "auto" and session is None)
-    config.check_used(graph.id, *kinds_of(config, local=local))
     if carrier == "local":
         return _local(config, LOCAL_SLOTS)
     if local:
@@ -97,14 +95,18 @@ def _of_trees(graph: Graph, config: Config, session: SparkSession | None) -> Car
     return _resident(config, why)
 
 
-def _local(config: Config, default: int) -> CarrierChoice:
-    slots_why = "Config.slots" if config.slots else "the default without Spark"
+def _local(config: AnyConfig, default: int) -> CarrierChoice:
+    slots_why = f"{type(config).__name__}.slots" if config.slots else "the default without Spark"
     why = "asked for: everything runs in this process, without Spark"
     return CarrierChoice("local", why, config.slots or default, slots_why)
 
 
-def _resident(config: Config, why: str) -> CarrierChoice:
-    slots_why = "Config.slots" if config.slots else "one on each core that is free at the start"
+def _resident(config: AnyConfig, why: str) -> CarrierChoice:
+    slots_why = (
+        f"{type(config).__name__}.slots"
+        if config.slots
+        else "one on each core that is free at the start"
+    )
     return CarrierChoice("resident", why, config.slots, slots_why)
 
 

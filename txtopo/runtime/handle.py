@@ -66,7 +66,7 @@ class RunHandle(Generic[P]):
 
     @property
     def page_url(self) -> str | None:
-        """The address of the run's page; None without ``Config(ui_port=…)``."""
+        """The address of the run's page; None without ``Config(page=…)``."""
         return self.board.page
 
     @property
@@ -275,15 +275,15 @@ class ReliableRun(RunHandle[ReliableProgress]):
     """A running at-least-once topology. All methods may be called from any thread.
 
     ``status`` is one of starting, running, deactivated, restarting, stopping, stopped, failed; with
-    ``Config.zookeeper`` also standby, leadership lost, killed. There is a progress each second, at
-    rest and at the end. ``process_all_available`` waits until the spouts have nothing left and
-    every tuple tree has ended. ``stop`` closes spouts and bolts and drops pending tuples; the
-    source still has those that were not acked. After ``deactivate`` no new tuples are emitted, and
-    pending ones are processed and acked. ``activate`` also starts the slots of a topology that was
-    started inactive.
+    ``AtLeastOnceConfig.zookeeper`` also standby, leadership lost, killed. There is a progress each
+    second, at rest and at the end. ``process_all_available`` waits until the spouts have nothing
+    left and every tuple tree has ended. ``stop`` closes spouts and bolts and drops pending tuples;
+    the source still has those that were not acked. After ``deactivate`` no new tuples are emitted,
+    and pending ones are processed and acked. ``activate`` also starts the slots of a topology that
+    was started inactive.
 
     Example:
-        >>> run = topology.start(config=Config(carrier="local"))
+        >>> run = topology.start(config=AtLeastOnceConfig(carrier="local"))
         >>> run.process_all_available()
         >>> run.last_progress.acked
         2

@@ -25,7 +25,7 @@ from txtopo.retries import warn_of_retry
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from txtopo.config import Config
+    from txtopo.config import AnyConfig
     from txtopo.ensemble.commands import Desired
     from txtopo.ensemble.journal import Journal
     from txtopo.ensemble.store import TransactionalState
@@ -71,7 +71,7 @@ class LeaderBeat:
     def __init__(
         self,
         topology_id: str,
-        config: Config,
+        config: AnyConfig,
         state: TransactionalState,
         scheduler: Scheduler,
         journal: Journal,

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from txtopo.config import check_positive_number, check_whole_number, growing_pause_s
+from txtopo.config import growing_pause_s
 from txtopo.errors import (
     ConfigError,
     EmitError,
@@ -26,6 +26,7 @@ from txtopo.retries import LOGGER
 from txtopo.runtime.listeners import ChangeRelay
 from txtopo.runtime.progress import Restarting, TopologyListener
 from txtopo.runtime.succession import Open, StartableDriver, Succession, as_exception
+from txtopo.setting_checks import check_positive_number, check_whole_number
 
 if TYPE_CHECKING:
     from txtopo.runtime.scheduler import Scheduler, Timer

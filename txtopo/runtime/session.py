@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from txtopo.config import Config
+from txtopo.config import AnyConfig, AtLeastOnceConfig
 from txtopo.errors import ConfigError
 from txtopo.extras import require
 from txtopo.runtime.java import check_java
@@ -83,13 +83,28 @@ def tuned_conf(master: str = "local[*]") -> dict[str, str]:
     return conf
 
 
+def check_config(config: object, kind: type[AnyConfig]) -> None:
+    """Check that settings are those of a kind of topology.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    if isinstance(config, kind):
+        return
+    topology = "an at-least-once topology" if kind is AtLeastOnceConfig else "this topology"
+    raise ConfigError(
+        f"config is of the wrong type; got {type(config).__name__}; {topology} takes "
+        f"{'an' if kind is AtLeastOnceConfig else 'a'} {kind.__name__}(…)"
+    )
+
+
 def check_arguments(spark: object, listeners: object) -> None:
     """Check the session and the listeners that a topology is started with.
 
     Raises:
         ConfigError: One of them is something else.
     """
-    if isinstance(spark, Config | tuple | Mapping | str):
+    if isinstance(spark, AnyConfig | tuple | Mapping | str):
         raise ConfigError(
             f"spark is of the wrong type; got {type(spark).__name__}; expected a SparkSession or "
             "None; settings are start(config=Config(…)); open_session() returns the session and "

@@ -92,7 +92,7 @@ class SpoutPlanner:
         self._coordinator_lock, self._emitter_lock = threading.Lock(), threading.Lock()
         self._opaque, self._frame = spout.role is Role.OPAQUE_SPOUT, spout.role.frame
         self._times, self._pace = times, Pacer(config.pace)
-        self._paced = config.pace.given and times is not None
+        self._paced = bool(config.pace.given) and times is not None
         self._pace_lock = threading.Lock()
         if self._paced:
             self._check_paced(config)
@@ -291,16 +291,16 @@ class SpoutPlanner:
                     f"{setting} out",
                     setting=setting,
                 )
-        if config.min_batch_rows is not None:
+        if config.pace.min_batch_rows is not None:
             kind = type(self._coordinator)
             told = getattr(kind, "unread", None)
             if told in (None, TransactionalCoordinator.unread, PartitionedCoordinator.unread):
                 raise ConfigError(
                     f"spout {self.spout_id!r} cannot tell how many rows are unread; got "
-                    f"min_batch_rows and coordinator {kind.__qualname__} without a method unread; "
-                    "expected unread(self, last); give it to the spout, or leave min_batch_rows "
-                    "and max_batch_delay_s out",
-                    setting="min_batch_rows",
+                    f"pace.min_batch_rows and coordinator {kind.__qualname__} without a method "
+                    "unread; expected unread(self, last); give it to the spout, or leave "
+                    "pace.min_batch_rows and pace.max_batch_delay_s out",
+                    setting="pace.min_batch_rows",
                 )
 
     def _metadata(self, share: SpoutShare) -> Json:

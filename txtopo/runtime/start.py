@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from txtopo.clock import wall_clock
-from txtopo.config import ChangeKind, Config, Kind
+from txtopo.config import ChangeKind, Config
 from txtopo.ensemble.journal import Journal
 from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.ensemble.opening import open_transactional_state, own_ensemble
@@ -37,6 +37,7 @@ from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import (
     active_session,
     check_arguments,
+    check_config,
     check_session,
     is_classic,
     mark_own,
@@ -91,7 +92,7 @@ def start_topology(
     _check_settings(graph, config)
     clock = scheduler.wall_clock if scheduler is not None else wall_clock
     recent = RecentProgress(BatchCommitted)
-    if config.zookeeper == "memory":
+    if config.zookeeper.hosts == "memory":
         ensemble = ensemble or own_ensemble(graph.id)
     with watcher_of(graph, "transactional", clock, config) as watcher:
         replaceable = config.carrier == "auto"
@@ -114,9 +115,7 @@ def start_topology(
 
 
 def _check_settings(graph: Graph, config: Config) -> None:
-    check_config(config)
-    resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
-    config.check_used(graph.id, Kind.TRANSACTIONAL, *resident)
+    check_config(config, Config)
     check_frame_carrier(graph, config.carrier)
 
 
@@ -142,7 +141,7 @@ def _open(
         slots_max=graph.slots_max,
         replaceable=replaceable,
     )
-    opened = partial(open_transactional_state, config, graph.id, _jvm(session), ensemble)
+    opened = partial(open_transactional_state, config.zookeeper, graph.id, _jvm(session), ensemble)
     scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")
     driver = open_driver(
         graph, config, listeners, carrier, opened, scheduler, this_process(), meter, summary
@@ -357,18 +356,6 @@ def _session(spark: SparkSession | None, graph: Graph) -> SparkSession:
 
 def _jvm(session: SparkSession | None) -> Any:
     return session._jvm if session is not None and is_classic(session) else None
-
-
-def check_config(config: object) -> None:
-    """Check that a configuration is a ``Config``.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    if not isinstance(config, Config):
-        raise ConfigError(
-            f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"
-        )
 
 
 def check_states(graph: Graph, config: Config, *, commit_in_driver: bool) -> None:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.config import Config, Kind
+from txtopo.config import STREAM_CARRIERS, Config, StreamCarrier
 from txtopo.coordinator.failures import failure_of
 from txtopo.errors import (
     ConfigError,
@@ -58,7 +58,7 @@ from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import is_classic
 from txtopo.runtime.spark_carriers import DataFrameCarrier
 from txtopo.runtime.spark_jobs import NoLabels
-from txtopo.runtime.start import check_config, check_states
+from txtopo.runtime.start import check_states
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.outcome import FailedBatch, judge
 from txtopo.stages.program import Program, Run, compile_program
@@ -85,7 +85,8 @@ class ForeachBatch:
 
     Args:
         graph: A topology with a ``StreamSpout``.
-        config: The settings; only carrier and slots, since the query has the others.
+        carrier: How tuples move between stages; ``"auto"`` takes ``"dataframe"``.
+        slots: Tasks of the micro-batch; by default the session's parallelism.
         continues: Id of the query whose ledgers this one takes over.
         after_txid: The txid that those ledgers hold.
         scheduler: Is told of durable steps; by default one that ignores them.
@@ -94,7 +95,8 @@ class ForeachBatch:
     def __init__(
         self,
         graph: Graph,
-        config: Config,
+        carrier: StreamCarrier = "auto",
+        slots: int | None = None,
         continues: str | None = None,
         after_txid: int = 0,
         scheduler: Scheduler | None = None,
@@ -107,12 +109,11 @@ class ForeachBatch:
                 "drives; or use start()",
                 component=spout.id,
             )
-        check_config(config)
-        config.check_used(graph.id, Kind.FOREACH_BATCH)
-        if config.carrier in ("rdd", "resident"):
+        if carrier not in STREAM_CARRIERS:
             raise ConfigError(
-                f"a micro-batch is a DataFrame; got carrier {config.carrier!r}; expected 'auto', "
-                "'dataframe' or 'local'"
+                f"a micro-batch is a DataFrame; got carrier {carrier!r}; expected 'auto', "
+                "'dataframe' or 'local'",
+                setting="carrier",
             )
         if continues is not None and not (isinstance(continues, str) and continues):
             raise ConfigError(
@@ -125,7 +126,7 @@ class ForeachBatch:
                 "the txid that the ledgers of the query that is continued hold"
             )
         self._graph = graph
-        self._config = config
+        self._config = Config(carrier=carrier, slots=slots)
         self._continues = continues
         self._after_txid = after_txid
         self._scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from txtopo.config import Config
+    from txtopo.config import AnyConfig
     from txtopo.ensemble.memory import MemoryEnsemble
     from txtopo.metadata import Json
     from txtopo.runtime.handle import RunHandle
@@ -167,7 +167,7 @@ class WatcherFactory(Protocol):
     """Makes the watcher of a run."""
 
     def __call__(
-        self, graph: Graph, kind: RunKind, clock: Callable[[], float], config: Config | None
+        self, graph: Graph, kind: RunKind, clock: Callable[[], float], config: AnyConfig | None
     ) -> Watcher:
         """Make it; see :func:`watcher_of`."""
         ...
@@ -184,7 +184,7 @@ def watch_with(factory: WatcherFactory) -> None:
 
 
 def watcher_of(
-    graph: Graph, kind: RunKind, clock: Callable[[], float], config: Config | None = None
+    graph: Graph, kind: RunKind, clock: Callable[[], float], config: AnyConfig | None = None
 ) -> Watcher:
     """Return a watcher of a run that starts next.
 

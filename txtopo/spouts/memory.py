@@ -14,7 +14,7 @@ from typing import Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
-from txtopo.config import Config
+from txtopo.config import AtLeastOnceConfig, Config
 from txtopo.context import TaskContext
 from txtopo.errors import FieldsError, OffsetRegression, TopologyError
 from txtopo.metadata import Json
@@ -149,7 +149,9 @@ class MemorySpout(Spout):
         self._rows = [tuple(row) for row in rows]
         self._repeat = repeat
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         """Begin with the first row of this task."""
         self._collector = collector
         self._next, self._step = context.task_index, context.tasks

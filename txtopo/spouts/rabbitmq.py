@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from txtopo.config import Config, check_text
+from txtopo.config import AtLeastOnceConfig
 from txtopo.context import TaskContext
 from txtopo.errors import (
     AuthError,
@@ -37,6 +37,7 @@ from txtopo.errors import (
 from txtopo.extras import require
 from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.retries import warn_of_retry
+from txtopo.setting_checks import check_text
 from txtopo.spouts.spout import Spout
 from txtopo.tuples import Fields
 
@@ -77,9 +78,9 @@ class QueueSpout(Spout):
     """Emits the messages of a RabbitMQ queue and acks them there when their trees are complete.
 
     Delivery: at least once. The server keeps a message until it is acked, also while this process
-    is down. With ``Config(ackers=0)`` a message is acked when it is emitted: at most once. After a
-    failure, a timeout or a lost connection messages are delivered again, in any order. All tasks,
-    and other programs, share the messages of the queue.
+    is down. With ``AtLeastOnceConfig(ackers=0)`` a message is acked when it is emitted: at most
+    once. After a failure, a timeout or a lost connection messages are delivered again, in any
+    order. All tasks, and other programs, share the messages of the queue.
 
     A message that *fails* is returned to the server, which delivers it again at once, to any
     client. To bound that, let the server count: a quorum queue with ``x-delivery-limit`` moves a
@@ -103,7 +104,7 @@ class QueueSpout(Spout):
             the message: it is acked. ``FailedException`` rejects it. Any other exception ends the
             run. By default a message is text in UTF-8, one value.
         prefetch: How many messages a task may hold that are not acked; by default
-            ``Config.max_spout_pending``, or 10,000 without that.
+            ``AtLeastOnceConfig.max_spout_pending``, or 10,000 without that.
 
     Raises:
         ConfigError: An argument is wrong, or ``txtopo[rabbitmq]`` is not installed.
@@ -148,7 +149,9 @@ class QueueSpout(Spout):
         self._decode = decode
         self._prefetch = prefetch
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         """Connect; the class lists the errors."""
         self._collector, self._config = collector, config
         self._id, self._consuming = context.component_id, False

@@ -24,7 +24,7 @@ from typing import Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
-from txtopo.config import Config
+from txtopo.config import AtLeastOnceConfig, Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, TopologyChanged, TopologyError
 from txtopo.metadata import Json, shown
@@ -115,7 +115,7 @@ class TransactionalCoordinator(ABC):
     def unread(self, last: LastBatch) -> Mapping[str, int] | None:
         """Return how many rows there are after the batch *last*; None if that is not known.
 
-        For ``Config(min_batch_rows=…)`` and the other settings of ``docs/explanation/pacing.md``;
+        For ``Pace(min_batch_rows=…)`` and the other settings of ``docs/explanation/pacing.md``;
         called after ``is_ready`` has returned True. The names are free, since the numbers are added
         up; all 0 asks for a batch that only stores a position. It may stop counting at the limit
         that the spout itself has for a batch. Without this method ``min_batch_rows`` is refused.
@@ -191,7 +191,7 @@ def takes_rows_max(method: Callable[..., object]) -> bool:
 def check_min_batch_rows(
     config: Config, rows_max: int, setting: str, partitions: int | None = None
 ) -> None:
-    """Check that batches can be as large as ``Config(min_batch_rows=…)`` waits for.
+    """Check that batches can be as large as ``Pace(min_batch_rows=…)`` waits for.
 
     Args:
         config: The settings.
@@ -202,15 +202,15 @@ def check_min_batch_rows(
     Raises:
         ConfigError: The spout's own limit is below it; raise that, or lower the other.
     """
-    rows_min, most = config.min_batch_rows, rows_max * (partitions or 1)
+    rows_min, most = config.pace.min_batch_rows, rows_max * (partitions or 1)
     if rows_min is not None and rows_min > most:
         limit = f"{setting}={rows_max}"
         if partitions is not None:
             limit = f"{most}, which is {limit} times {partitions} partitions"
         raise ConfigError(
-            f"min_batch_rows is above the limit of the spout; got {rows_min}; expected at most "
-            f"{limit}, since no batch has more; lower it, or raise {setting}",
-            setting="min_batch_rows",
+            f"pace.min_batch_rows is above the limit of the spout; got {rows_min}; expected at "
+            f"most {limit}, since no batch has more; lower it, or raise {setting}",
+            setting="pace.min_batch_rows",
         )
 
 
@@ -402,7 +402,7 @@ class PartitionedCoordinator(ABC):
         """Return how many rows each partition has after the batch *last*, by its number as text.
 
         None if that is not known. Do not subtract what batches after *last* will take. For
-        ``Config(min_batch_rows=…)``, which is refused without this method, and to share a limit out
+        ``Pace(min_batch_rows=…)``, which is refused without this method, and to share a limit out
         by it: partitions that are left out count as empty. Called after ``is_ready`` has returned
         True; all 0 asks for a batch that only stores positions. See ``docs/explanation/pacing.md``.
         """
@@ -589,16 +589,16 @@ class Spout(HasTraits, ABC):
     Delivery: at least once, if the spout replays. For each tuple that it emits with a message id,
     one of two methods is called, once: ``ack(message_id)`` when the tuple and all tuples that were
     anchored to it are processed; ``fail(message_id)`` when a bolt failed one of them, or between
-    one and two ``Config.message_timeout_s`` after the emit. To replay is the spout's job: emit the
-    message again. Only messages that the source keeps until they are acked survive the loss of the
-    spout's task.
+    one and two ``AtLeastOnceConfig.message_timeout_s`` after the emit. To replay is the spout's
+    job: emit the message again. Only messages that the source keeps until they are acked survive
+    the loss of the spout's task.
 
     Who calls it: the framework, in the slot of the task, all methods on one thread that never
     changes: with the carrier ``resident`` in a Spark task, with ``local`` in the driver. Each task
     has a copy of the prototype, which must be picklable; connect in ``open``. A task whose slot is
     lost is made anew, and ``open`` is called on another copy, perhaps while the first one still
     runs: what it was not told to be acked, the source must bring again.
-    ``next_tuple`` is called again and again, except while ``Config.max_spout_pending`` trees of
+    ``next_tuple`` is called again and again, except while ``max_spout_pending`` trees of
     the task are pending, while the run is deactivated, and while the bolts are overloaded. ``ack``
     and ``fail`` are called in between, in any order, so none of them may block for long.
 
@@ -627,7 +627,9 @@ class Spout(HasTraits, ABC):
         return replace(super().traits, takes_from=self.takes_from)
 
     @abstractmethod
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         """Get ready and keep the collector; called once, before all other methods."""
 
     @abstractmethod
@@ -677,7 +679,8 @@ class StreamSpout(HasReplays):
 
     A topology with this spout is not started. Give ``topology.foreach_batch()`` to
     ``stream.writeStream.foreachBatch``: Spark calls it in the driver with each micro-batch. Its
-    tasks are Spark partitions of the micro-batch, one for each of ``Config.slots``.
+    tasks are Spark partitions of the micro-batch, one for each of the slots that
+    ``foreach_batch`` is given.
 
     Args:
         fields: The columns of the stream that the topology uses, by name; others are left out.

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
-from txtopo.config import Config
+from txtopo.config import AnyConfig, Config, for_tasks
 from txtopo.context import Facts, TaskContext, no_facts, no_states
 from txtopo.dead_letters import DeadLetterRule
 from txtopo.groupings import CustomGrouping, CustomStreamGrouping, Grouping, LocalOrShuffleGrouping
@@ -171,7 +171,7 @@ class Program:
 
     topology_id: str
     spouts: tuple[str, ...]
-    config: Config
+    config: AnyConfig
     slots: int
     components: Mapping[str, PlannedComponent]
     aggregations: Mapping[str, Aggregation]
@@ -232,7 +232,7 @@ class Program:
         return 1 if chain == "commit" and self.commit_in_driver else self.slots
 
 
-def compile_program(graph: TopologyGraph, config: Config, slots: int) -> Program:
+def compile_program(graph: TopologyGraph, config: AnyConfig, slots: int) -> Program:
     """Compile a checked topology for a number of slots."""
     frames = frame_plan(graph)
     working = {id: c for id, c in graph.components.items() if _has_tasks(c, frames)}
@@ -248,14 +248,14 @@ def compile_program(graph: TopologyGraph, config: Config, slots: int) -> Program
     components = {
         id: replace(
             _component(component, edges, slots, with_states=not in_driver),
-            compared=config.check_replays and _repeatable(component),
+            compared=isinstance(config, Config) and config.check_replays and _repeatable(component),
         )
         for id, component in working.items()
     }
     return Program(
         topology_id=graph.id,
         spouts=tuple(each.id for each in graph.spouts),
-        config=replace(config, zookeeper_digest=None, zookeeper_sasl=None, zookeeper_tls=None),
+        config=for_tasks(config),
         slots=slots,
         components=components,
         aggregations=aggregations,

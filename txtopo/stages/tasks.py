@@ -22,7 +22,7 @@ import pyarrow as pa
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt
 from txtopo.collector import ArrowOutputCollector, RevocableOutputCollector
-from txtopo.config import Config
+from txtopo.config import AnyConfig, Config
 from txtopo.context import Facts, TaskContext
 from txtopo.emitted_values import BATCH_TUPLES_MAX
 from txtopo.errors import EmitError, RecordFailed, StateUsageError, TxtopoError
@@ -239,7 +239,7 @@ class SpoutTask:
 
 def run_bolt(
     bolt: object,
-    config: Config,
+    config: AnyConfig,
     context: TaskContext,
     attempt: TransactionAttempt,
     arrivals: Sequence[Arrival],
@@ -265,6 +265,7 @@ def run_bolt(
             with suppress(Exception):
                 bolt.cleanup()
     elif isinstance(bolt, ArrowBolt):
+        assert isinstance(config, Config)
         bolt.prepare(config, context, ArrowOutputCollector(emission.collector), attempt)
         for batch in _permitted(_batches(arrivals), permit):
             bolt.execute(batch)
@@ -273,6 +274,7 @@ def run_bolt(
         bolt.finish_batch()
     else:
         assert isinstance(bolt, BatchBolt)
+        assert isinstance(config, Config)
         bolt.prepare(config, context, emission.collector, attempt)
         for tuples in _tuples(arrivals, attempt):
             _execute(bolt.execute, _permitted(tuples, permit))

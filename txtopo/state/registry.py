@@ -16,9 +16,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote
 
-from txtopo.config import unusable_character
 from txtopo.errors import StoreUnavailable, TopologyError, TxtopoError, similar
 from txtopo.notebook import html_of
+from txtopo.setting_checks import unusable_character
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
     BackendFactory,

@@ -26,12 +26,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.config import check_text
 from txtopo.context import EPOCH, TaskContext
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost, TxtopoError, nearest
 from txtopo.extras import require
 from txtopo.metadata import Json
+from txtopo.setting_checks import check_text
 from txtopo.spouts.delta.log import DeltaLog, partition_value
 from txtopo.spouts.files.reading import FilesEmitter
 from txtopo.spouts.files.source import (

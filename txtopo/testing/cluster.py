@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from txtopo.builders.at_least_once import ReliableTopology
-from txtopo.config import Config
+from txtopo.config import AtLeastOnceConfig
 from txtopo.runtime.progress import ReliableProgress, TopologyListener
 from txtopo.runtime.reliable.start import Opened, start_local
 from txtopo.runtime.scheduler import Callback, Done, SerialExecutor, Timer, settled
@@ -42,7 +42,7 @@ class SimulatedCluster:
 
     Example:
         >>> cluster = SimulatedCluster()
-        >>> run = cluster.start(topology, Config(message_timeout_s=10))
+        >>> run = cluster.start(topology, AtLeastOnceConfig(message_timeout_s=10))
         >>> feeder.feed(["the cow"], "id 1")
         >>> cluster.advance(9)
         >>> feeder.acked
@@ -56,7 +56,7 @@ class SimulatedCluster:
     def start(
         self,
         topology: ReliableTopology,
-        config: Config | None = None,
+        config: AtLeastOnceConfig | None = None,
         listeners: Sequence[TopologyListener] = (),
         *,
         active: bool = True,
@@ -70,7 +70,11 @@ class SimulatedCluster:
             if isinstance(spout.prototype, FeederSpout):
                 spout.prototype.attach(self)
         self._opened = start_local(
-            topology.graph, config or Config(), listeners, active=active, scheduler=self.time
+            topology.graph,
+            config or AtLeastOnceConfig(),
+            listeners,
+            active=active,
+            scheduler=self.time,
         )
         return self._opened.run
 

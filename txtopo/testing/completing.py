@@ -11,7 +11,7 @@ from typing import Any
 
 from txtopo.bolts.bolt import Bolt
 from txtopo.builders.at_least_once import ReliableTopology
-from txtopo.config import Config
+from txtopo.config import AtLeastOnceConfig
 from txtopo.context import TaskContext
 from txtopo.errors import TopologyError
 from txtopo.groupings import DirectGrouping, GlobalGrouping, Grouping
@@ -29,7 +29,7 @@ Rows = list[tuple[Any, ...]]
 def complete_topology(
     topology: ReliableTopology,
     inputs: Mapping[str, Sequence[Sequence[Any]]],
-    config: Config | None = None,
+    config: AtLeastOnceConfig | None = None,
     *,
     seed: int = 0,
 ) -> Completed:
@@ -85,7 +85,7 @@ class TrackedTopology:
     def __init__(
         self,
         topology: ReliableTopology,
-        config: Config | None = None,
+        config: AtLeastOnceConfig | None = None,
         listeners: Sequence[TopologyListener] = (),
         *,
         seed: int = 0,
@@ -130,7 +130,9 @@ class _Capture(Bolt):
     def __init__(self, seen: _Seen) -> None:
         self._seen = seen
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
 
     def execute(self, tuple: Tuple) -> None:

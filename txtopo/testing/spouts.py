@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
-from txtopo.config import Config
+from txtopo.config import AtLeastOnceConfig, Config
 from txtopo.context import TaskContext
 from txtopo.errors import FailedException, SourceDataLost, TopologyError
 from txtopo.metadata import Json
@@ -111,7 +111,9 @@ class FeederSpout(Spout):
                 f"{feed.failed!r:.200}"
             ) from None
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         """Keep the collector of the task."""
         self._feed.opened += 1
         self._collector = collector
@@ -529,6 +531,6 @@ def _found(number: int) -> Shared:
         raise LookupError(
             "an object that a test shares with its topology, such as a FeederSpout, is not there; "
             "got another process, or a test that has ended; expected the process of the test; use "
-            "Config(carrier='local')"
+            "AtLeastOnceConfig(carrier='local')"
         )
     return found

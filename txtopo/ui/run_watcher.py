@@ -12,7 +12,7 @@ from txtopo.ui.notebook.runs import watch
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from txtopo.config import Config
+    from txtopo.config import AnyConfig
     from txtopo.ensemble.memory import MemoryEnsemble
     from txtopo.runtime.handle import RunHandle
     from txtopo.runtime.progress import TopologyListener
@@ -39,15 +39,15 @@ class RunWatcher:
         graph: Graph,
         kind: RunKind,
         clock: Callable[[], float],
-        config: Config | None = None,
+        config: AnyConfig | None = None,
     ) -> None:
         self._graph = graph
         self._board = Board(graph.id, kind, graph, clock)
         self._page: RunPage | None = None
-        if config is not None and config.ui_port is not None:
+        if config is not None and config.page is not None:
             from txtopo.ui.pages.run_page import RunPage
 
-            self._page = RunPage(config, config.ui_port)
+            self._page = RunPage(config, config.page)
 
     @property
     def figures(self) -> Board:

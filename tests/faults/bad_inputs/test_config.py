@@ -13,7 +13,7 @@ from tests.faults.bad_inputs.evidence import untouched
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import keeping
 from tests.harness.runs import LOCAL, Storage
-from txtopo import Config
+from txtopo import AtLeastOnceConfig, Config, ZooKeeper
 from txtopo.errors import ConfigError
 from txtopo.runtime.start import start_topology
 
@@ -24,7 +24,7 @@ from txtopo.runtime.start import start_topology
     [
         ("max_spout_pendin", r"did you mean 'max_spout_pending'\?"),
         ("batch_timeout", r"did you mean 'batch_timeout_s'\?"),
-        ("colour", "known are 'ackers', 'allow_change', 'attempts_max', "),
+        ("colour", "known are 'allow_change', 'attempts_max', "),
     ],
 )
 def test_an_unknown_setting_suggests_the_nearest(name: str, hint: str) -> None:
@@ -49,11 +49,10 @@ def test_known_settings_are_taken_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("zookeeper", 2181, "zookeeper is of the wrong type; got int; expected a string"),
-        ("zookeeper", None, "zookeeper is of the wrong type; got NoneType; expected a string"),
-        ("zookeeper_dir", 7, "zookeeper_dir is of the wrong type; got int; expected a path"),
-        ("zookeeper_sasl", "DIGEST-MD5", "zookeeper_sasl .* got str; expected a mapping or None"),
-        ("zookeeper_tls", True, "zookeeper_tls .* got bool; expected a mapping or None"),
+        ("zookeeper", 2181, r"zookeeper is of the wrong type; got int; expected a ZooKeeper\(…\)"),
+        ("zookeeper", None, "zookeeper is of the wrong type; got NoneType; expected a ZooKeeper"),
+        ("page", 8080, r"page is of the wrong type; got int; expected a Page\(…\) or None"),
+        ("pace", None, r"pace is of the wrong type; got NoneType; expected a Pace\(…\)"),
         ("carrier", ["rdd"], r"unknown carrier; got \['rdd'\]; expected one of auto, local, rdd"),
         ("slots", "2", "slots must be a whole number of at least 1; got '2'"),
         ("run_txids_max", 1.5, "run_txids_max must be a whole number of at least 1; got 1.5"),
@@ -68,11 +67,6 @@ def test_known_settings_are_taken_as_they_were() -> None:
             "attempts_max must be a whole number of at least 1; got inf",
         ),
         ("batch_timeout_s", "10 s", "batch_timeout_s must be a finite number above 0; got '10 s'"),
-        (
-            "ackers",
-            -1,
-            "ackers must be a whole number of at least 0; got -1; 0 tracks no trees",
-        ),
         ("history_txids", True, "history_txids must be a whole number of at least 0; got True"),
         ("backoff_s", float("nan"), "backoff_s must be a finite number above 0; got nan"),
     ],
@@ -84,21 +78,48 @@ def test_a_setting_of_another_type_is_refused(setting: str, value: Any, message:
 
 
 @bad_input(78)
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("hosts", 2181, "zookeeper.hosts is of the wrong type; got int; expected a string"),
+        ("hosts", "", "zookeeper.hosts is empty; expected 'embedded', 'memory' or 'host:port"),
+        ("dir", 7, "zookeeper.dir is of the wrong type; got int; expected a path"),
+        ("tls", True, "zookeeper.tls .* got bool; expected a mapping or None"),
+        ("session_timeout_s", 0, "zookeeper.session_timeout_s must be a finite number above 0"),
+    ],
+)
+def test_a_setting_of_the_ensemble_of_another_type_is_refused(
+    setting: str, value: Any, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        ZooKeeper(**{setting: value})
+    assert caught.value.setting == f"zookeeper.{setting}"
+
+
+@bad_input(78)
+def test_a_number_of_ackers_below_zero_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"ackers must be .* of at least 0; got -1; 0 tracks no t"
+    ):
+        AtLeastOnceConfig(ackers=-1)
+
+
+@bad_input(78)
 @pytest.mark.parametrize("value", [("user", "secret"), b"user:secret"])
 def test_credentials_of_another_type_are_not_shown(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"zookeeper_digest .*expected 'user:password'") as caught:
-        Config(zookeeper_digest=value)
+    with pytest.raises(ConfigError, match=r"zookeeper.auth .*expected 'user:password'") as caught:
+        ZooKeeper(auth=value)
     assert "secret" not in str(caught.value)
 
 
 @bad_input(78)
 def test_something_else_than_a_config_is_refused_before_anything_is_opened() -> None:
     storage = Storage.in_memory()
-    wrong: Any = {"carrier": "local", "zookeeper_digest": "user:secret"}
+    wrong: Any = {"carrier": "local", "zookeeper": "memory", "auth": "user:secret"}
 
     with (
         untouched(storage),
-        pytest.raises(ConfigError, match=r"got dict; expected a Config\(…\)") as caught,
+        pytest.raises(ConfigError, match=r"got dict; .* takes a Config\(…\)") as caught,
     ):
         start_topology(keeping(storage, [["a", 1]]).graph, None, wrong, ensemble=storage.ensemble)
     assert "secret" not in str(caught.value)

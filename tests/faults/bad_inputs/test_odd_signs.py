@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from txtopo import Config
+from txtopo import Config, ZooKeeper
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.spouts import (
     DeltaTransactionalSpout,
@@ -46,8 +46,8 @@ SOURCES: list[Callable[[str], Any]] = [
     lambda sign: QueueSpout(f"amqp://user:sec{sign}ret@host", "queue"),
     lambda sign: QueueSpout("amqp://user:secret@host", f"queue{sign}"),
     lambda sign: Config(zookeeper=f"host:1{sign}"),
-    lambda sign: Config(zookeeper_dir=f"/folder/a{sign}b"),
-    lambda sign: Config(zookeeper_digest=f"user:sec{sign}ret"),
+    lambda sign: Config(zookeeper=ZooKeeper(dir=f"/folder/a{sign}b")),
+    lambda sign: Config(zookeeper=ZooKeeper(auth=f"user:sec{sign}ret")),
 ]
 
 

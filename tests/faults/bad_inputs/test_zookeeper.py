@@ -19,7 +19,7 @@ from tests.faults.bad_inputs.topologies import keeping
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import Storage
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from txtopo import Config
+from txtopo import Config, ZooKeeper
 from txtopo.ensemble.zookeeper import diagnosis
 from txtopo.errors import AuthError, CoordinatorUnavailable
 from txtopo.runtime.start import start_topology
@@ -61,7 +61,8 @@ def refused_to_start(
     """Start a topology, which must not touch its state."""
     storage = Storage.in_memory()
     config = Config(
-        carrier="local", zookeeper=hosts, session_timeout_s=10, connect_timeout_s=connect_timeout_s
+        carrier="local",
+        zookeeper=ZooKeeper(hosts, session_timeout_s=10, connect_timeout_s=connect_timeout_s),
     )
     with untouched(storage), pytest.raises(error, match=match) as caught:
         start_topology(keeping(storage, [["a", 1]]).graph, None, config)
@@ -122,7 +123,7 @@ def test_a_chroot_that_may_not_be_made_is_refused_with_its_path(
     refused_to_start(
         f"{zookeeper.hosts}{locked}/below",
         AuthError,
-        f"zookeeper refuses access to {locked}/below; scheme 'world' at .*; check zookeeper_digest",
+        f"zookeeper refuses access to {locked}/below; scheme 'world' at .*; check zookeeper.auth",
         connect_timeout_s=60,
     )
     assert kazoo.get_children(locked) == []

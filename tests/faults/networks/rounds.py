@@ -35,7 +35,7 @@ from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.private import free_port
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.harness.spark_session import open_test_session
-from txtopo import Config
+from txtopo import Config, ZooKeeper
 from txtopo.config import Carrier
 from txtopo.errors import FencedError, InfrastructureError
 from txtopo.runtime.handle import TopologyRun
@@ -286,9 +286,11 @@ class Driver(TopologyListener):
         config = Config(
             carrier=spec.carrier,
             slots=2,
-            zookeeper=f"127.0.0.1:{zookeeper}/{self._name}",
-            session_timeout_s=SESSION_S,
-            connect_timeout_s=LIMIT_S,
+            zookeeper=ZooKeeper(
+                f"127.0.0.1:{zookeeper}/{self._name}",
+                session_timeout_s=SESSION_S,
+                connect_timeout_s=LIMIT_S,
+            ),
             batch_timeout_s=SPARK_BATCH_S if on_spark else BATCH_S,
             attempts_max=None,
             backoff_s=0.02,

@@ -19,7 +19,7 @@ from tests.harness.dying import DyingScheduler, StoppingScheduler
 from tests.harness.processes import say
 from tests.harness.servers.zookeeper import LONG_SESSION_S
 from tests.harness.spark_session import open_test_session
-from txtopo import Config
+from txtopo import Config, ZooKeeper
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, Standby, Started, TopologyEvent
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.start import start_topology
@@ -63,12 +63,13 @@ def main() -> None:
     )
     config = Config(
         carrier=args.carrier,
-        zookeeper=args.zookeeper,
-        zookeeper_dir=str(args.zookeeper_dir),
-        session_timeout_s=args.session_s,
-        connect_timeout_s=LONG_SESSION_S,
+        zookeeper=ZooKeeper(
+            args.zookeeper,
+            dir=str(args.zookeeper_dir),
+            session_timeout_s=args.session_s,
+            connect_timeout_s=LONG_SESSION_S,
+        ),
         max_spout_pending=args.max_spout_pending,
-        # The parent counts commits, and lets them go on one by one.
         group_txids_max=1,
     )
     spark = None if args.carrier == "local" else open_test_session()

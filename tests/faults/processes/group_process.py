@@ -14,7 +14,15 @@ import sys
 from typing import Any
 
 from tests.faults.processes.standby_process import Telling
-from txtopo import Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple, is_tick
+from txtopo import (
+    AtLeastOnceConfig,
+    Bolt,
+    OutputCollector,
+    TaskContext,
+    TopologyBuilder,
+    Tuple,
+    is_tick,
+)
 from txtopo.spouts import KafkaSpout
 
 HELD = 20
@@ -31,7 +39,9 @@ class Append(Bolt):
     def __init__(self, path: str, most: float) -> None:
         self._path, self._left = path, most
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector, self._chance = collector, random.Random()
         self._held: list[Tuple] = []
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -56,7 +66,7 @@ def main(
     builder.set_spout("records", spout)
     builder.set_bolt("append", Append(path, float(most))).shuffle_grouping("records")
     named: dict[str, Any] = {"zookeeper": zookeeper} if zookeeper else {}
-    config = Config(carrier="local", slots=1, max_spout_pending=200, **named)
+    config = AtLeastOnceConfig(carrier="local", slots=1, max_spout_pending=200, **named)
     builder.build_topology().start(None, config, [Telling()]).await_termination()
 
 

@@ -11,7 +11,15 @@ import sys
 from typing import Any
 
 from tests.faults.processes.standby_process import Telling
-from txtopo import Bolt, Config, Fields, OutputCollector, TaskContext, TopologyBuilder, Tuple
+from txtopo import (
+    AtLeastOnceConfig,
+    Bolt,
+    Fields,
+    OutputCollector,
+    TaskContext,
+    TopologyBuilder,
+    Tuple,
+)
 from txtopo.spouts import QueueSpout
 
 
@@ -21,7 +29,9 @@ class Append(Bolt):
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector, self._count = collector, 0
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -38,7 +48,7 @@ def main(url: str, queue: str, path: str, zookeeper: str = "") -> None:
     builder.set_spout("queue", QueueSpout(url, queue, Fields("word string")))
     builder.set_bolt("append", Append(path)).shuffle_grouping("queue")
     named: dict[str, Any] = {"zookeeper": zookeeper} if zookeeper else {}
-    config = Config(carrier="local", slots=1, max_spout_pending=60, **named)
+    config = AtLeastOnceConfig(carrier="local", slots=1, max_spout_pending=60, **named)
     builder.build_topology().start(None, config, [Telling()]).await_termination()
 
 

@@ -21,8 +21,8 @@ from typing import Any
 from tests.harness.processes import say
 from tests.harness.spark_session import open_test_session
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
-    Config,
     Fields,
     Restart,
     SpoutOutputCollector,
@@ -30,8 +30,10 @@ from txtopo import (
     TopologyBuilder,
     TopologyListener,
     Tuple,
+    ZooKeeper,
 )
 from txtopo.collector import BatchOutputCollector
+from txtopo.config import AnyConfig
 from txtopo.ensemble import store
 from txtopo.runtime.progress import Leading, Standby, TopologyEvent
 from txtopo.spouts.spout import Spout
@@ -49,7 +51,9 @@ class FromFolder(Spout):
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         self._collector = collector
         self._acked = os.open(self._folder / "acked", APPEND)
         self._emitted = os.open(self._folder / "emitted", APPEND)
@@ -96,7 +100,7 @@ class Append(BasicBolt):
     def __init__(self, folder: str, driver: int) -> None:
         self._path, self._driver = Path(folder), driver
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         self._file = os.open(self._path / "processed", APPEND)
         self._last = self._path / "last"
 
@@ -123,13 +127,12 @@ def main() -> None:
     builder = TopologyBuilder("killed")
     builder.set_spout("source", FromFolder(args.folder))
     builder.set_bolt("append", Append(args.folder, os.getpid())).shuffle_grouping("source")
-    config = Config(
+    config = AtLeastOnceConfig(
         carrier=args.carrier,
         slots=1,
         max_spout_pending=100,
         message_timeout_s=5,
-        zookeeper=args.zookeeper,
-        session_timeout_s=args.session_s,
+        zookeeper=ZooKeeper(args.zookeeper, session_timeout_s=args.session_s),
     )
     spark = None if args.carrier == "local" else open_test_session()
     topology = builder.build_topology()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.harness.processes import Child
-from tests.unit.runtime.stream_words import LOCAL, contents, expected, ledger, query, words, write
+from tests.unit.runtime.stream_words import contents, expected, ledger, query, words, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ def test_a_batch_that_was_written_and_not_noted_counts_once(
         child.die()
     assert ledger(tmp_path, "count").txid == 2
 
-    query(spark, tmp_path, words(tmp_path).foreach_batch(LOCAL))
+    query(spark, tmp_path, words(tmp_path).foreach_batch(carrier="local"))
     counts, totals = expected(*FILES)
     assert contents(tmp_path, "count") == counts
     assert contents(tmp_path, "total") == totals

@@ -17,7 +17,7 @@ from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.unit.runtime.reliable.bolts import Seen
 from tests.unit.spouts.kafka.groups import Group
 from tests.unit.spouts.kafka.logs import Log
-from txtopo import BasicBolt, Config, TopologyBuilder
+from txtopo import AtLeastOnceConfig, BasicBolt, TopologyBuilder
 from txtopo.errors import InfrastructureError
 from txtopo.runtime.progress import ErrorReported
 
@@ -136,7 +136,7 @@ def test_a_run_goes_on_when_its_broker_was_killed_and_started_again() -> None:
         builder = TopologyBuilder("outlives")
         builder.set_spout("records", group.spout())
         builder.set_bolt("note", Note(seen)).shuffle_grouping("records")
-        config = Config(carrier="local", max_spout_pending=10, message_timeout_s=5)
+        config = AtLeastOnceConfig(carrier="local", max_spout_pending=10, message_timeout_s=5)
         with builder.build_topology().start(None, config, listeners=[told]) as run:
             wait_until(lambda: seen.notes, "some have come")
             broker.kill()

@@ -14,7 +14,7 @@ from tests.harness.servers.rabbitmq import RabbitServer
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.unit.runtime.reliable.bolts import ByHand, Seen
 from tests.unit.spouts.queues import TestQueue
-from txtopo import Config, Fields, OutputCollector, TopologyBuilder, Tuple
+from txtopo import AtLeastOnceConfig, Fields, OutputCollector, TopologyBuilder, Tuple
 from txtopo.runtime.handle import ReliableRun
 from txtopo.spouts import QueueSpout
 
@@ -41,7 +41,7 @@ def noting(server: RabbitServer, queue: TestQueue, seen: Seen) -> ReliableRun:
     builder = TopologyBuilder("outlives")
     builder.set_spout("queue", QueueSpout(server.url(), queue.name, Fields("word string")))
     builder.set_bolt("note", ByHand(note)).shuffle_grouping("queue")
-    config = Config(carrier="local", max_spout_pending=10, message_timeout_s=5)
+    config = AtLeastOnceConfig(carrier="local", max_spout_pending=10, message_timeout_s=5)
     return builder.build_topology().start(None, config)
 
 

@@ -95,7 +95,7 @@ class YamlTopology:
 
     def start(self, *options: str) -> Child:
         """Start ``txtopo run``. A rate lets kills come between its commits."""
-        settings = ("carrier=local", "max_rows_per_second=100")
+        settings = ("carrier=local", "pace.max_rows_per_second=100")
         return Child(
             *("txtopo", "--zookeeper", self._zookeeper, "run", str(self._file)),
             *("--module", "bolts_of_lines", *options),

@@ -19,7 +19,7 @@ from tests.faults.security.names import ODD, VICTIM
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import Storage, running
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo import Config, Fields, TransactionalTopologyBuilder, ZooKeeper
 from txtopo.errors import ConfigError, TopologyError, ValueRefusedError
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout
@@ -146,7 +146,9 @@ def test_odd_ids_do_not_leave_their_place_in_zookeeper(
     from kazoo.client import KazooClient
 
     chroot = "/odd-ids/of-this-test"
-    config = Config(carrier="local", zookeeper=f"{zookeeper.hosts}{chroot}", session_timeout_s=4)
+    config = Config(
+        carrier="local", zookeeper=ZooKeeper(f"{zookeeper.hosts}{chroot}", session_timeout_s=4)
+    )
     client = KazooClient(zookeeper.hosts)
     client.start(30)
     before = set(client.get_children("/"))

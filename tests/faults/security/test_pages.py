@@ -22,6 +22,7 @@ from txtopo import (
     Count,
     FailedException,
     Fields,
+    Page,
     PersistentAggregate,
     TransactionalTopologyBuilder,
     open_state,
@@ -53,7 +54,7 @@ def open_page(source: LiteralSource) -> Iterator[str]:
 @pytest.fixture
 def closed_page(source: LiteralSource) -> Iterator[str]:
     """A page with a token."""
-    with PageServer(source, token=TOKEN) as server:
+    with PageServer(source, Page(token=TOKEN)) as server:
         yield server.url
 
 
@@ -108,7 +109,7 @@ def test_a_login_with_another_token_is_refused(closed_page: str, given: bytes) -
 
 @pytest.mark.rule("txtopo.ui.pages.access", "Rules", 4)
 def test_a_cookie_of_one_page_does_not_open_another(source: LiteralSource) -> None:
-    with PageServer(source, token=TOKEN) as one, PageServer(source, token=TOKEN) as two:
+    with PageServer(source, Page(token=TOKEN)) as one, PageServer(source, Page(token=TOKEN)) as two:
         cookie = logged_in(one.url).partition(";")[0]
         name, value = cookie.split("=", 1)
         other = f"txtopo_{urlsplit(two.url).port}={value}"
@@ -151,7 +152,7 @@ def test_a_page_without_a_token_takes_no_command(open_page: str, source: Literal
     replies = [ask(open_page, COMMANDS, STOP), ask(open_page, COMMANDS, STOP, token="anything")]
 
     assert [each.status for each in replies] == [403, 403]
-    assert "ui_token" in replies[0].json["error"]
+    assert "page.token" in replies[0].json["error"]
     assert source.commands == []
 
 
@@ -348,7 +349,7 @@ def test_scripts_in_keys_errors_and_ids_of_a_run_are_shown_as_text(tmp_path: Pat
     state = open_state(f"sqlite:///{tmp_path}/evil.db", table="words")
     count = PersistentAggregate(state, "word", Count())
     builder.set_bolt("count", count).fields_grouping("<img src=x>", "word")
-    config = Config(carrier="local", zookeeper="memory", ui_port=0)
+    config = Config(carrier="local", zookeeper="memory", page=Page(port=0))
     with builder.build_topology().start(config=config) as run:
         run.process_all_available()
         page, one = run.page_url or "", quote(EVIL, safe="")

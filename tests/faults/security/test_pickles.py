@@ -31,7 +31,14 @@ from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.unit.spouts.driving import Planner, emit
 from tests.unit.spouts.files import FORMATS, spout
 from tests.unit.state.backing_maps import STORES, open_map
-from txtopo import Config, Fields, PersistentAggregate, Topology, TransactionalTopologyBuilder
+from txtopo import (
+    Config,
+    Fields,
+    PersistentAggregate,
+    Topology,
+    TransactionalTopologyBuilder,
+    ZooKeeper,
+)
 from txtopo.errors import CorruptNodeError, TxtopoError
 from txtopo.plugins.stores import backing_map_factory
 from txtopo.runtime.start import start_topology
@@ -108,8 +115,7 @@ def test_zookeeper(zookeeper: ZooKeeperProcess, canary: Canary, tmp_path: Path) 
     chroot = f"/{uuid.uuid4().hex}"
     config = Config(
         carrier="local",
-        zookeeper=f"{zookeeper.hosts}{chroot}",
-        session_timeout_s=4,
+        zookeeper=ZooKeeper(f"{zookeeper.hosts}{chroot}", session_timeout_s=4),
         attempts_max=1,
         backoff_s=0.01,
     )

@@ -32,7 +32,7 @@ from tests.harness.servers.redis import RedisServer
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.unit.builders.bolts import builder
-from txtopo import Config, Topology
+from txtopo import Config, Topology, ZooKeeper
 from txtopo.errors import AuthError, InfrastructureError, StoreUnavailable, TopologyError
 from txtopo.plugins.stores import redacted_url
 from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
@@ -99,8 +99,7 @@ def ear(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> 
 def config(zookeeper: ZooKeeperProcess) -> Config:
     return Config(
         carrier="local",
-        zookeeper=f"{zookeeper.hosts}/{uuid.uuid4().hex}",
-        zookeeper_digest=f"owner:{DIGEST}",
+        zookeeper=ZooKeeper(f"{zookeeper.hosts}/{uuid.uuid4().hex}", auth=f"owner:{DIGEST}"),
         backoff_s=0.01,
     )
 
@@ -122,7 +121,7 @@ def test_a_run_that_goes_well_tells_no_password(store: Store, config: Config, ea
     state = storage.state("kept")
     run(keeping(storage, ROWS), config, ear)
     ear.hear(storage.ensemble, state, state.layout(), state.open(), vars(state.open()))
-    ear.hear_nodes(config.zookeeper, config.zookeeper_digest or "")
+    ear.hear_nodes(config.zookeeper.hosts, f"owner:{DIGEST}")
 
     assert ear.lines_with('"current"')
     assert ear.lines_with(store.password, DIGEST) == []

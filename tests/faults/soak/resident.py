@@ -23,7 +23,7 @@ from tests.faults.processes.flights_folds import folds
 from tests.faults.processes.sampling_process import digest
 from tests.harness.polling import retry
 from tests.harness.processes import say
-from txtopo import Config
+from txtopo import Config, ZooKeeper
 from txtopo.builders.transactional import Topology
 from txtopo.errors import CoordinatorUnavailable
 from txtopo.runtime.handle import TopologyRun
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--stop", type=Path, required=True, help="it ends when this file is there")
     args = parser.parse_args()
     expected = folds(args.input, ())[ROWS]
-    config = Config(carrier="local", zookeeper=args.zookeeper, session_timeout_s=2.0)
+    config = Config(carrier="local", zookeeper=ZooKeeper(args.zookeeper, session_timeout_s=2.0))
     while not args.stop.exists():
         database = args.folder / "resident.db"
         state = f"sqlite:///{database}"

@@ -17,7 +17,7 @@ from typing import cast
 from tests.faults.storm.programs import Database, global_count, opaque_count, top_words
 from tests.harness.polling import LIMIT_S
 from tests.harness.processes import say
-from txtopo import Topology
+from txtopo import Topology, ZooKeeper
 from txtopo.config import Carrier, Config
 
 PROGRAMS: dict[str, Callable[[Database], Topology]] = {
@@ -48,7 +48,9 @@ def main(program: str, carrier: str, path: str, zookeeper: str, txid: str = "") 
     """Run it."""
     database = Database(path, KilledAfter(int(txid), os.getpid())) if txid else Database(path)
     config = Config(
-        carrier=cast("Carrier", carrier), zookeeper=zookeeper, session_timeout_s=2, slots=2
+        carrier=cast("Carrier", carrier),
+        zookeeper=ZooKeeper(zookeeper, session_timeout_s=2),
+        slots=2,
     )
     with PROGRAMS[program](database).start(config=config) as run:
         run.process_all_available(LIMIT_S)

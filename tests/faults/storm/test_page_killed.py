@@ -25,6 +25,7 @@ from tests.harness.polling import LIMIT_S
 from tests.harness.processes import Child
 from tests.harness.runs import LOCAL, Changes, on, started
 from tests.harness.servers.zookeeper import ZooKeeperProcess
+from txtopo import ZooKeeper
 from txtopo.config import Carrier, Config
 from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import TxtopoError
@@ -103,7 +104,9 @@ def test_a_zookeeper_that_pauses_for_longer_than_a_session_doubles_nothing(
     zookeeper: ZooKeeperProcess, database: Database, program: type
 ) -> None:
     """Nobody dies; the process loses its session, and is elected again."""
-    config = replace(LOCAL, zookeeper=f"{zookeeper.hosts}/{uuid4().hex}", session_timeout_s=1.0)
+    config = replace(
+        LOCAL, zookeeper=ZooKeeper(f"{zookeeper.hosts}/{uuid4().hex}", session_timeout_s=1.0)
+    )
     changes = Pauses(zookeeper, {4, 9, 14})
 
     with program(database).start(config=config, listeners=[changes]) as run:

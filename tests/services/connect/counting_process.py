@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client.retries import DefaultPolicy
@@ -18,8 +19,9 @@ from tests.harness.processes import SILENCE_S_MAX, say
 from tests.harness.runs import Changes
 from tests.harness.servers.zookeeper import LONG_SESSION_S
 from tests.services.connect.programs import WORD, counting
-from txtopo import BasicBolt, BatchCommitted, BatchFailed, Config, TopologyEvent, Tuple
+from txtopo import BasicBolt, BatchCommitted, BatchFailed, Config, TopologyEvent, Tuple, ZooKeeper
 from txtopo.collector import BatchOutputCollector
+from txtopo.config import Carrier
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout
 
@@ -69,10 +71,8 @@ def main(url: str, state: str, zookeeper: str, carrier: str, folder: str, die_at
     spark.client.set_retry_policies([DefaultPolicy(max_retries=1_000, max_backoff=200)])
     spout = MemoryTransactionalSpout({0: [[word] for word in ROWS]}, WORD, BATCH)
     config = Config(
-        carrier=carrier,  # type: ignore[arg-type]
-        zookeeper=zookeeper,
-        session_timeout_s=LONG_SESSION_S,
-        connect_timeout_s=LIMIT_S,
+        carrier=cast("Carrier", carrier),
+        zookeeper=ZooKeeper(zookeeper, session_timeout_s=LONG_SESSION_S, connect_timeout_s=LIMIT_S),
         run_txids_max=1,
         group_txids_max=1,
     )

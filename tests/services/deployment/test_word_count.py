@@ -152,7 +152,7 @@ def kill(watch: Watch, name: str) -> None:
 def watch() -> Iterator[Watch]:
     with Loopback() as services:
         services.start("words")
-        hosts = services.environment_of("driver-1")["TXTOPO_ZOOKEEPER"]
+        hosts = services.environment_of("driver-1")["TXTOPO_ZOOKEEPER_HOSTS"]
         with Ensemble.open(Config(zookeeper=hosts)) as ensemble:
             yield Watch(services, ensemble)
 

@@ -22,6 +22,7 @@ from txtopo import (
     Tuple,
 )
 from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
+from txtopo.config import AnyConfig
 from txtopo.context import TaskContext
 
 WORDS = Fields("word string, amount long")
@@ -128,7 +129,7 @@ class Router(BasicBolt):
     output_fields = WORDS
     output_streams: Mapping[str, Stream | Fields] = STREAMS
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         self._tasks = context.component_tasks("tell")
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:

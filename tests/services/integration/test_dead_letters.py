@@ -18,7 +18,6 @@ from txtopo import (
     BasicBolt,
     BatchBolt,
     Committer,
-    Config,
     Count,
     DeadLetters,
     FailedException,
@@ -462,7 +461,7 @@ def test_operators_verbs_treat_dead_letters_as_any_state(tmp_path: Path) -> None
 def test_a_streaming_query_has_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
     storage = Storage.in_sqlite(tmp_path)
     topology = parsing(storage, StreamSpout(TEXT), tasks=1)
-    write_batch = topology.foreach_batch(Config(slots=2))
+    write_batch = topology.foreach_batch(slots=2)
 
     for number in range(3):
         texts = [(text,) for text in ROWS[4 * number : 4 * number + 4]]

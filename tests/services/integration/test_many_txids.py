@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.long import YOUNG_TXIDS, check, mib_of, started, znodes
-from txtopo import BatchCommitted, Config, TopologyEvent, TopologyListener
+from txtopo import BatchCommitted, Config, TopologyEvent, TopologyListener, ZooKeeper
 from txtopo.ensemble.embedded import EmbeddedServer
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_after_2000_txids_nothing_has_grown_and_a_start_goes_on_as_after_ten(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/long.db"
-    config = Config(carrier="resident", zookeeper_dir=str(tmp_path / "zookeeper"))
+    config = Config(carrier="resident", zookeeper=ZooKeeper(dir=str(tmp_path / "zookeeper")))
     started(spark, config, url, YOUNG_TXIDS)
     server = EmbeddedServer(spark._jvm, tmp_path / "zookeeper")
     held = Held(tmp_path, server.attach())

@@ -15,7 +15,7 @@ import pytest
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.zookeeper import LONG_SESSION_S, ZooKeeperProcess
 from tests.unit.command.documents import document
-from txtopo import Config
+from txtopo import Config, ZooKeeper
 from txtopo.command.loading import load_transactional
 from txtopo.command.program import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, WRONG_CALL, run
 from txtopo.errors import PoisonBatchError
@@ -87,8 +87,7 @@ def call(capsys: pytest.CaptureFixture[str], hosts: str) -> Call:
 def config(hosts: str) -> Config:
     return Config(
         carrier="local",
-        zookeeper=hosts,
-        session_timeout_s=LONG_SESSION_S,
+        zookeeper=ZooKeeper(hosts, session_timeout_s=LONG_SESSION_S),
         attempts_max=2,
         backoff_s=0.01,
     )
@@ -330,7 +329,7 @@ def test_a_wrong_call_is_said(
 
 
 def test_an_ensemble_that_is_away_is_said(pages: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--zookeeper", "127.0.0.1:1", "--set", "connect_timeout_s=0.5"]
+    options = ["--zookeeper", "127.0.0.1:1", "--set", "zookeeper.connect_timeout_s=0.5"]
 
     assert run([*options, "verify", str(pages)]) == UNREACHABLE
     assert run([*options, "rewind", str(pages), "0", "--yes"]) == UNREACHABLE

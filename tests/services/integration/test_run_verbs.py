@@ -25,7 +25,7 @@ import pytest
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.unit.command.documents import document
-from txtopo import Config
+from txtopo import Config, Pace, Page
 from txtopo.command.loading import load_transactional
 from txtopo.command.program import REFUSED, UNREACHABLE, WRONG_CALL, run
 from txtopo.errors import StateUsageError
@@ -315,13 +315,13 @@ def test_the_ensemble_and_the_page_tell_of_a_run(
     words: Words, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words.let_go()
-    with words.started(ui_port=0, ui_token=TOKEN):
+    with words.started(page=Page(port=0, token=TOKEN)):
         words.wait_for(3)
         _, out, _ = call("list", "--json")
         (row,) = [t for t in document("list", out)["topologies"] if t["topology"] == words.id]
         assert row["summary"]["process"]["pid"] == os.getpid()
 
-        monkeypatch.setenv("TXTOPO_UI_TOKEN", TOKEN)
+        monkeypatch.setenv("TXTOPO_PAGE_TOKEN", TOKEN)
         shown = document("show", call("show", words.id, "--json")[1])
         assert shown["missing"] is None
         assert shown["facts"]["txid"] == 3
@@ -346,9 +346,10 @@ def test_the_ensemble_and_the_page_tell_of_a_run(
 def test_what_limits_batches_is_shown(
     words: Words, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TXTOPO_UI_TOKEN", TOKEN)
-    paced = {"max_rows_per_second": 5, "max_spout_pending": 1}
-    with words.started(ui_port=0, ui_token=TOKEN, **paced):
+    monkeypatch.setenv("TXTOPO_PAGE_TOKEN", TOKEN)
+    paced = Pace(max_rows_per_second=5)
+    page = Page(token=TOKEN)
+    with words.started(page=page, pace=paced, max_spout_pending=1):
         wait_until(words.begun, "a commit")  # it goes on until it may end
 
         def shown() -> str:
@@ -366,7 +367,7 @@ def test_what_limits_batches_is_shown(
 def test_a_wrong_token_is_refused(words: Words, call: Call) -> None:
     """Or none."""
     words.let_go()
-    with words.started(ui_port=0, ui_token=TOKEN):
+    with words.started(page=Page(port=0, token=TOKEN)):
         words.wait_for(3)
         given: tuple[str, ...]
         for verb, given in product(
@@ -385,7 +386,7 @@ def test_without_a_page_the_summary_is_shown_and_that_is_said(words: Words, call
         code, out, errors = call("lag", words.id)
         assert (code, out) == (0, "lag: 0 records\n")
         assert "only what the ensemble knows is shown" in errors
-        assert "start it with --set ui_port=0" in errors
+        assert "start it with --set page.port=0" in errors
         assert "FailedException" in call("errors", words.id)[1]
         assert "committed     3" in call("show", words.id)[1]
 
@@ -429,7 +430,7 @@ def test_a_hostile_id_is_an_unknown_topology(call: Call) -> None:
 
 
 def test_an_ensemble_that_is_away_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
-    away = ["--zookeeper", "127.0.0.1:1", "--set", "connect_timeout_s=0.5"]
+    away = ["--zookeeper", "127.0.0.1:1", "--set", "zookeeper.connect_timeout_s=0.5"]
 
     for verb in (["list"], ["show", "a"], ["kill", "a"], ["lag", "a"], ["watch"], ["ui"]):
         assert run([*away, *verb]) == UNREACHABLE

@@ -77,7 +77,7 @@ def test_the_count_in_sqlite_is_right_after_a_kill(tmp_path: Path) -> None:
     (tmp_path / "count.py").write_text(program)
     (tmp_path / "reads.py").write_text(reads)
     url = f"sqlite:///{tmp_path / 'count.db'}"
-    command = ["run", "count.py", "--available-now", "--set", "max_rows_per_second=3000"]
+    command = ["run", "count.py", "--available-now", "--set", "pace.max_rows_per_second=3000"]
 
     kill_in_the_middle(command, tmp_path, url)
     with open_state(url, table="sold").reader() as reader:
@@ -129,7 +129,7 @@ def test_the_count_from_kafka_in_postgresql_is_right_after_a_kill(
 ) -> None:
     url = shop["postgresql://txtopo:tutorial@localhost/states"]
 
-    kill_in_the_middle([*LOCAL, "--set", "max_rows_per_second=2000"], tmp_path, url)
+    kill_in_the_middle([*LOCAL, "--set", "pace.max_rows_per_second=2000"], tmp_path, url)
     done = run_python(["-m", "txtopo", *LOCAL, "--available-now"], tmp_path)
 
     assert "leading, epoch 2" in done.stderr, done.stderr[-2000:]
@@ -217,7 +217,7 @@ def running(
     with (
         log.open("w") as file,
         subprocess.Popen(
-            [sys.executable, "-m", "txtopo", *LOCAL, "--set", "ui_port=0", *settings],
+            [sys.executable, "-m", "txtopo", *LOCAL, "--set", "page.port=0", *settings],
             cwd=folder,
             env=environment(),
             stderr=file,
@@ -235,14 +235,14 @@ def test_the_commands_that_look_at_a_topology_print_what_the_tutorial_shows(
     shop: dict[str, str], tmp_path: Path
 ) -> None:
     part = Part("look-at-it.md", shop, tmp_path)
-    fast = [*LOCAL, "--available-now", "--set", "max_rows_per_second=60000"]
+    fast = [*LOCAL, "--available-now", "--set", "pace.max_rows_per_second=60000"]
     assert run_python(["-m", "txtopo", *fast], tmp_path).returncode == 0
 
     part.check("txtopo explain shop.py")
     part.check("txtopo verify shop.py")
     part.check("txtopo state show", numbers=False)
     # It has to be at work when it is looked at, on a slow machine, too.
-    slowly = ("--set", "max_rows_per_second=1000")
+    slowly = ("--set", "pace.max_rows_per_second=1000")
     with running(tmp_path, "run", *slowly) as (run, log):
         assert "the topic is there" in run_python(["orders.py"], tmp_path).stdout
         labels = labels_of(part.waiting[0][1])
@@ -272,7 +272,7 @@ def test_the_standby_of_the_tutorial_takes_over_when_the_leader_is_killed(
 ) -> None:
     part = Part("two-coordinators.md", shop, tmp_path)
     url = shop["postgresql://txtopo:tutorial@localhost/states"]
-    fast = [*LOCAL, "--available-now", "--set", "max_rows_per_second=60000"]
+    fast = [*LOCAL, "--available-now", "--set", "pace.max_rows_per_second=60000"]
     run_python(["orders.py"], tmp_path)
     assert run_python(["-m", "txtopo", *fast], tmp_path).returncode == 0  # parts 4 and 5
 

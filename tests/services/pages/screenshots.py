@@ -16,6 +16,7 @@ from tests.harness.browser import Browser, missing_browser
 from tests.harness.polling import wait_until
 from tests.harness.runs import LOCAL, Storage, running
 from tests.services.pages.payments import Pace, payments
+from txtopo import Page
 
 IMAGES = Path(__file__).parents[3] / "docs" / "how-to" / "images"
 CAUSE = "no rate for CHF on 2026-03-01"
@@ -23,7 +24,7 @@ SHOWN = 1_203
 """A txid that fails twice, and is shown."""
 FAILURES = dict.fromkeys((214, 506, 811, SHOWN), CAUSE)
 PACE = Pace(rows=400, convert_s=0.09, failures=FAILURES, attempts=2, partitions=8)
-CONFIG = replace(LOCAL, ui_port=0, max_spout_pending=6, backoff_s=0.12)
+CONFIG = replace(LOCAL, page=Page(port=0), max_spout_pending=6, backoff_s=0.12)
 
 
 def main() -> None:

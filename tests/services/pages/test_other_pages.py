@@ -10,7 +10,15 @@ from tests.harness.browser import Browser
 from tests.harness.runs import Storage, running
 from tests.services.pages.payments import Pace, payments
 from tests.services.pages.test_topology_page import PAGED
-from txtopo import BasicBolt, Config, FailedException, Fields, TopologyBuilder, Tuple
+from txtopo import (
+    AtLeastOnceConfig,
+    BasicBolt,
+    FailedException,
+    Fields,
+    Page,
+    TopologyBuilder,
+    Tuple,
+)
 from txtopo.collector import BatchOutputCollector
 from txtopo.operations.ensemble import Ensemble
 from txtopo.spouts import MemorySpout
@@ -42,7 +50,7 @@ def test_an_at_least_once_topology_shows_its_trees_and_no_timeline(chromium: Bro
     rows = [[number] for number in range(200)]
     builder.set_spout("numbers", MemorySpout(rows, Fields("number long"), repeat=1000))
     builder.set_bolt("halting", Halting()).shuffle_grouping("numbers")
-    config = Config(carrier="local", slots=1, ui_port=0, max_spout_pending=50)
+    config = AtLeastOnceConfig(carrier="local", slots=1, page=Page(port=0), max_spout_pending=50)
     with builder.build_topology().start(None, config) as run:
         chromium.size(1440, 900)
         chromium.open(f"{run.page_url}/topologies/jobs")
@@ -84,7 +92,7 @@ def test_a_thousand_topologies_are_sorted_and_filtered_with_the_same_rows(
     builder = TopologyBuilder("jobs")
     builder.set_spout("numbers", MemorySpout([[1]], Fields("number long")))
     builder.set_bolt("halting", Halting()).shuffle_grouping("numbers")
-    config = Config(carrier="local", slots=1, ui_port=0)
+    config = AtLeastOnceConfig(carrier="local", slots=1, page=Page(port=0))
     with builder.build_topology().start(None, config) as run:
         chromium.size(1440, 900)
         chromium.open(str(run.page_url))

@@ -13,7 +13,7 @@ import pytest
 from tests.harness.browser import Browser
 from tests.harness.runs import LOCAL, Storage, WaitsForFile, running
 from tests.harness.web import ask
-from txtopo import Fields, TransactionalTopologyBuilder
+from txtopo import Fields, Pace, Page, TransactionalTopologyBuilder
 from txtopo.runtime.handle import TopologyRun
 from txtopo.spouts import MemoryTransactionalSpout
 
@@ -29,7 +29,7 @@ def paced(go: Path, take: int = 100, **settings: Any) -> Iterator[TopologyRun]:
     spout = MemoryTransactionalSpout({0: [[n] for n in range(10_000)]}, Fields("n long"), take)
     builder = TransactionalTopologyBuilder("paced", "numbers", spout)
     builder.set_bolt("waits", WaitsForFile(go)).global_grouping("numbers")
-    config = replace(LOCAL, ui_port=0, **settings)
+    config = replace(LOCAL, page=Page(port=0), **settings)
     with running(builder.build_topology(), Storage.in_memory(), config) as run:
         try:
             yield run
@@ -45,7 +45,7 @@ def opened(chromium: Browser, run: TopologyRun) -> None:
 def test_the_page_names_the_setting_that_limits_batches(chromium: Browser, tmp_path: Path) -> None:
     go = tmp_path / "go"
     go.touch()
-    with paced(go, max_rows_per_second=500) as run:
+    with paced(go, pace=Pace(max_rows_per_second=500)) as run:
         opened(chromium, run)
         said = f"/limited by max_rows_per_second 500: last batch up to \\d+ rows?/.test({SAID})"
         chromium.wait(said, "the page says it")
@@ -57,7 +57,9 @@ def test_the_page_names_the_setting_that_limits_batches(chromium: Browser, tmp_p
 
 def test_the_page_says_that_a_batch_waits(chromium: Browser, tmp_path: Path) -> None:
     """Nothing is committed meanwhile, so no commit tells the page."""
-    with paced(tmp_path / "go", 20_000, min_batch_rows=20_000, max_batch_delay_s=600.0) as run:
+    with paced(
+        tmp_path / "go", 20_000, pace=Pace(min_batch_rows=20_000, max_batch_delay_s=600.0)
+    ) as run:
         opened(chromium, run)
         said = "waits for min_batch_rows 20\u202f000, or for max_batch_delay_s 600"
         chromium.wait(f"{SAID}.includes('{said}')", "the page says it")

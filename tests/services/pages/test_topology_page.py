@@ -16,12 +16,12 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import LOCAL, Storage, running
 from tests.harness.web import TOKEN
 from tests.services.pages.payments import Pace, payments
-from txtopo import Config
+from txtopo import Config, Page
 from txtopo.runtime.start import TopologyRun
 
 pytestmark = pytest.mark.service("chromium")
 
-PAGED = replace(LOCAL, ui_port=0, max_spout_pending=5)
+PAGED = replace(LOCAL, page=Page(port=0), max_spout_pending=5)
 PAGE = "/topologies/payments"
 NEWEST = "page.timeline.ring.order.at(-1)"
 WIDTHS = "[document.documentElement.scrollWidth, innerWidth]"
@@ -193,7 +193,7 @@ def test_the_page_says_when_the_run_is_gone_and_follows_the_next_one(chromium: B
     assert kept > 0
     frames = "page.timeline.stats.rows > 0"
     assert chromium.run(f"return {frames}"), "the last figures stay"
-    with paid(Pace(convert_s=0.05, last=7), replace(PAGED, ui_port=port)):
+    with paid(Pace(convert_s=0.05, last=7), replace(PAGED, page=Page(port=port))):
         chromium.wait(f"{NEWEST} === 7", "the ring is that of the new run")
         assert chromium.run("return page.timeline.ring.order[0]") == 1
         assert chromium.text("#connection") == "live"
@@ -351,7 +351,7 @@ def test_a_page_that_nobody_sees_has_no_connection(chromium: Browser) -> None:
 
 
 def test_commands_need_the_token_and_a_confirmation(chromium: Browser) -> None:
-    with paid(Pace(convert_s=0.02), replace(PAGED, ui_token=TOKEN)) as run:
+    with paid(Pace(convert_s=0.02), replace(PAGED, page=Page(token=TOKEN))) as run:
         chromium.size(1440, 900)
         chromium.open(f"{run.page_url}{PAGE}")
         sign_in(chromium, "not the token at all")

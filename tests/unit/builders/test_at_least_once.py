@@ -8,12 +8,12 @@ import pytest
 
 from tests.unit.runtime.reliable.bolts import WORD, Batcher, Forward
 from txtopo import (
+    AtLeastOnceConfig,
     BatchBolt,
     PersistentAggregate,
     TopologyBuilder,
     TransactionalTopologyBuilder,
 )
-from txtopo.config import Config
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.spouts import MemorySpout, MemoryTransactionalSpout
 from txtopo.state import Count, open_state
@@ -124,4 +124,4 @@ def test_a_bolt_of_batches_gets_no_ticks() -> None:
 )
 def test_a_wrong_setting_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(setting))):
-        Config(**setting)
+        AtLeastOnceConfig(**setting)

@@ -9,8 +9,8 @@ import pytest
 from tests.harness.runs import LOCAL
 from txtopo import (
     ArrowBolt,
+    AtLeastOnceConfig,
     BasicBolt,
-    Config,
     Count,
     DeadLetters,
     Fields,
@@ -207,7 +207,7 @@ def test_an_at_least_once_topology_has_no_dead_letters() -> None:
     declarer = builder.set_bolt("refuse", Refuse()).shuffle_grouping("spout")
 
     assert not hasattr(declarer, "dead_letters_on")
-    config = Config(carrier="local")
+    config = AtLeastOnceConfig(carrier="local")
     with builder.build_topology().start(config=config) as run, pytest.raises(RecordFailed):
         run.await_termination(60)
 

@@ -11,9 +11,9 @@ from tests.harness.runs import LOCAL
 from tests.unit.builders.bolts import WORD, Save, Streams, builder
 from tests.unit.runtime.reliable.bolts import AckEveryOther, Forward
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     BatchOutputCollector,
-    Config,
     Count,
     Fields,
     PersistentAggregate,
@@ -123,5 +123,7 @@ def test_none_of_these_checks_refuses_what_is_right() -> None:
     made = reliable()
     made.set_bolt("a", Forward()).shuffle_grouping("spout", "default")
 
-    with made.build_topology().start(None, Config(carrier="local"), [TopologyListener()]) as run:
+    with made.build_topology().start(
+        None, AtLeastOnceConfig(carrier="local"), [TopologyListener()]
+    ) as run:
         run.process_all_available(60)

@@ -45,7 +45,7 @@ def failing():
     failing.set_bolt("fails", Fails()).shuffle_grouping("words")
     return failing.build_topology()
 """
-LOCAL = ("--set", "carrier=local", "--set", "zookeeper=memory", "--available-now")
+LOCAL = ("--set", "carrier=local", "--set", "zookeeper.hosts=memory", "--available-now")
 PASSWORD = "user:s3cret-word"
 
 
@@ -76,7 +76,7 @@ def txtopo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
 def test_the_settings_that_hold_are_shown_with_their_sources(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "txtopo.toml").write_text(f'jobs_max = 1\nzookeeper_digest = "{PASSWORD}"\n')
+    (folder / "txtopo.toml").write_text(f'jobs_max = 1\nzookeeper.auth = "{PASSWORD}"\n')
     monkeypatch.setenv("TXTOPO_SLOTS", "4")
 
     assert run(["config", "--json", "--set", "allow_change=yes", "--dir", "elsewhere"]) == 0
@@ -87,11 +87,11 @@ def test_the_settings_that_hold_are_shown_with_their_sources(
     shown = {each["setting"]: (each["value"], each["source"]) for each in found["settings"]}
     assert set(shown) == set(known_settings())
     assert shown["jobs_max"] == (1, "txtopo.toml, line 1")
-    assert shown["zookeeper_digest"] == ("***", "txtopo.toml, line 2")
+    assert shown["zookeeper.auth"] == ("***", "txtopo.toml, line 2")
     assert shown["slots"] == (4, "TXTOPO_SLOTS")
     assert shown["allow_change"] == (True, "--set allow_change")
-    assert shown["zookeeper_dir"] == ("elsewhere", "--dir")
-    assert shown["zookeeper_sasl"] == (None, "default")
+    assert shown["zookeeper.dir"] == ("elsewhere", "--dir")
+    assert shown["zookeeper.tls"] == (None, "default")
     assert PASSWORD not in out
     assert all(each["meaning"] for each in found["settings"])
 
@@ -136,7 +136,10 @@ def test_options_of_all_verbs_may_stand_before_and_after_the_verb(
         (["run", "counting_here:topolgy"], "did you mean 'topology'?"),
         (["run", "counting_here:counts"], "is no topology"),
         (["run", "counting_here", "--master", "local[1]", *LOCAL], "uses no Spark"),
-        (["run", "counting_here", "--set", "ackers=0", *LOCAL], "does not use all settings"),
+        (
+            ["run", "counting_here", "--set", "ackers=0", *LOCAL],
+            "unknown setting 'ackers' in --set",
+        ),
         (["explain", "counting_here", "--svg", "--mermaid"], "expected one"),
         (["explain", "counting_here", "--svg", "--json"], "expected one"),
         (["completion", "tcsh"], "'tcsh' is not one of"),
@@ -196,7 +199,7 @@ def test_an_error_of_a_bolt_is_one_line_and_its_traceback_is_there_if_asked_for(
 def test_a_start_that_fails_gives_the_terminal_back() -> None:
     ours, theirs = pty.openpty()
     (Path.cwd() / "counting_here.py").write_text(COUNTING)
-    place = ["run", "counting_here", "--set", "carrier=local", "--set", "zookeeper=embedded"]
+    place = ["run", "counting_here", "--set", "carrier=local", "--set", "zookeeper.hosts=embedded"]
     with subprocess.Popen([sys.executable, "-m", "txtopo", *place], stderr=theirs) as process:
         os.close(theirs)
         shown = b""
@@ -340,17 +343,27 @@ streams:
         (
             "",
             "",
-            ("max_rows_per_second=0",),
+            ("pace.max_rows_per_second=0",),
             "a finite number above 0; got 0.0; it came from --set",
         ),
-        ("", "", ("max_rows_per_second=-1",), "got -1.0; it came from --set max_rows_per_second"),
-        ("", "", ("max_rows_per_second=inf",), "got inf; it came from --set max_rows_per_second"),
         (
-            *("", "", ("min_batch_rows=5", "max_batch_delay_s=0.01")),
+            "",
+            "",
+            ("pace.max_rows_per_second=-1",),
+            "got -1.0; it came from --set pace.max_rows_per_second",
+        ),
+        (
+            "",
+            "",
+            ("pace.max_rows_per_second=inf",),
+            "got inf; it came from --set pace.max_rows_per_second",
+        ),
+        (
+            *("", "", ("pace.min_batch_rows=5", "pace.max_batch_delay_s=0.01")),
             "got 0.01; expected at least 0.05, since a spout is not asked more often; raise it",
         ),
         (
-            *("", "", ("min_batch_rows=11", "max_batch_delay_s=1")),
+            *("", "", ("pace.min_batch_rows=11", "pace.max_batch_delay_s=1")),
             "got 11; expected at most 10, which is take=5 times 2 partitions",
         ),
     ],
@@ -380,7 +393,7 @@ def test_the_doctor_says_which_extra_is_missing_where_its_package_cannot_be_impo
     extras = {"half.there": Extra("avro", "half"), "absent.there": Extra("protobuf", "absent")}
     monkeypatch.setattr("txtopo.command.doctor.EXTRAS", extras)
 
-    run(["doctor", "--json", "--set", "zookeeper=memory"])
+    run(["doctor", "--json", "--set", "zookeeper.hosts=memory"])
 
     checks = {each["name"]: each for each in document("doctor", capsys.readouterr().out)["checks"]}
     assert checks["extra avro"]["status"] == checks["extra protobuf"]["status"] == "none"
@@ -393,7 +406,7 @@ def test_the_doctor_says_what_is_there_and_what_to_do(
     monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
     url = "postgresql://user:s3cret-word@127.0.0.1:1/words"
 
-    code = run(["doctor", "--json", "--set", "zookeeper=memory", url, "nonsense:"])
+    code = run(["doctor", "--json", "--set", "zookeeper.hosts=memory", url, "nonsense:"])
 
     out = capsys.readouterr().out
     checks = {each["name"]: each for each in document("doctor", out)["checks"]}

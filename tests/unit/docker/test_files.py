@@ -60,7 +60,7 @@ def test_the_compose_file_is_read_and_each_service_can_be_watched() -> None:
             assert port["host_ip"] == "127.0.0.1", name
         if "worker" not in name and name not in ("bucket", "topic", "words"):
             assert "healthcheck" in service, name
-    assert found["driver-1"]["environment"]["TXTOPO_UI_TOKEN"] == SECRETS["UI_TOKEN"]
+    assert found["driver-1"]["environment"]["TXTOPO_PAGE_TOKEN"] == SECRETS["UI_TOKEN"]
     assert found["driver-1"]["command"] == found["driver-2"]["command"]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.java_gateway import launch_gateway
 
 from tests.harness.processes import say
+from txtopo import ZooKeeper
 from txtopo.config import Config
 from txtopo.ensemble import Journal, open_transactional_state, this_process
 from txtopo.errors import CoordinatorUnavailable
@@ -20,9 +21,9 @@ from txtopo.errors import CoordinatorUnavailable
 
 def main(directory: str) -> None:
     # The longest session that the embedded server grants, for a machine that is busy.
-    config = Config(zookeeper_dir=directory, session_timeout_s=10, connect_timeout_s=120)
+    config = Config(zookeeper=ZooKeeper(dir=directory, session_timeout_s=10, connect_timeout_s=120))
     gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
-    state = open_transactional_state(config, "t", gateway.jvm)
+    state = open_transactional_state(config.zookeeper, "t", gateway.jvm)
     say("connected")
     leadership = None
     while leadership is None:

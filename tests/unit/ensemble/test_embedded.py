@@ -14,6 +14,7 @@ from kazoo.client import KazooClient
 
 from tests.harness.processes import Child
 from tests.harness.servers.private import free_port
+from txtopo import ZooKeeper
 from txtopo.config import Config
 from txtopo.ensemble import (
     Journal,
@@ -52,8 +53,10 @@ def jvm() -> Iterator[Any]:
 
 def opened(jvm: Any, directory: Path, topology_id: str = "t") -> TransactionalState:
     # The longest session that the embedded server grants: none is to expire here.
-    config = Config(zookeeper_dir=str(directory), session_timeout_s=10, connect_timeout_s=LIMIT_S)
-    return open_transactional_state(config, topology_id, jvm)
+    config = Config(
+        zookeeper=ZooKeeper(dir=str(directory), session_timeout_s=10, connect_timeout_s=LIMIT_S)
+    )
+    return open_transactional_state(config.zookeeper, topology_id, jvm)
 
 
 def keep_port(directory: Path) -> int:

@@ -36,9 +36,7 @@ def test_the_table_has_each_error_of_the_client_and_no_other() -> None:
 @pytest.fixture(scope="module")
 def session() -> ZooKeeperSession:
     """One that never connects."""
-    session = ZooKeeperSession(
-        "127.0.0.1:1", ZooKeeperAccess(None, None, None), session_timeout_s=1.0
-    )
+    session = ZooKeeperSession("127.0.0.1:1", ZooKeeperAccess(), session_timeout_s=1.0)
     session.close()
     return session
 
@@ -86,7 +84,7 @@ class Lossy(ZooKeeperSession):
 
 def test_an_election_whose_answers_are_lost_does_not_say_that_another_leads() -> None:
     """The run would stand by for ever, without a word."""
-    lossy = Lossy("127.0.0.1:1", ZooKeeperAccess(None, None, None), session_timeout_s=1.0)
+    lossy = Lossy("127.0.0.1:1", ZooKeeperAccess(), session_timeout_s=1.0)
 
     with pytest.raises(OutcomeUnknown):
         Election(lossy, "/queue").lead({}, timeout_s=0.1, on_lost=lambda: None)
@@ -94,9 +92,7 @@ def test_an_election_whose_answers_are_lost_does_not_say_that_another_leads() ->
 
 
 def test_a_lost_connection_is_told_once_each_time(caplog: pytest.LogCaptureFixture) -> None:
-    session = ZooKeeperSession(
-        "127.0.0.1:1", ZooKeeperAccess(None, None, None), session_timeout_s=1.0
-    )
+    session = ZooKeeperSession("127.0.0.1:1", ZooKeeperAccess(), session_timeout_s=1.0)
     for state in (KazooState.SUSPENDED, KazooState.SUSPENDED, KazooState.CONNECTED):
         session._changed(state)
     session._changed(KazooState.SUSPENDED)

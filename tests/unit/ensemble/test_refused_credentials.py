@@ -39,4 +39,4 @@ def refusing() -> Iterator[str]:
 @pytest.mark.row(2)
 def test_refused_credentials_are_not_tried_again(refusing: str) -> None:
     with pytest.raises(AuthError, match="scheme 'digest'"):
-        ZooKeeperTransactionalState(refusing, "t", digest="a:b", connect_timeout_s=60)
+        ZooKeeperTransactionalState(refusing, "t", auth="a:b", connect_timeout_s=60)

@@ -12,6 +12,7 @@ import pytest
 from tests.harness.servers.zookeeper import LONG_SESSION_S, ZooKeeperProcess
 from tests.unit.ensemble.conftest import LIMIT_S
 from tests.unit.ensemble.test_zookeeper_election import expire
+from txtopo import ZooKeeper
 from txtopo.config import Config
 from txtopo.ensemble import (
     MemoryEnsemble,
@@ -78,11 +79,11 @@ class EmbeddedClients:
     folder: str
 
     def __call__(self, topology_id: str) -> TransactionalState:
-        config = Config(zookeeper_dir=self.folder, connect_timeout_s=LIMIT_S)
+        config = Config(zookeeper=ZooKeeper(dir=self.folder, connect_timeout_s=LIMIT_S))
         session = active_session()
         locate = self.locate if session is None else None
         jvm = None if session is None else session._jvm
-        return open_transactional_state(config, topology_id, jvm, locate=locate)
+        return open_transactional_state(config.zookeeper, topology_id, jvm, locate=locate)
 
     def locate(self) -> str:
         return f"127.0.0.1:{Path(self.folder, 'port').read_text()}"

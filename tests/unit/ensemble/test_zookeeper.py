@@ -63,13 +63,13 @@ def test_nodes_of_another_user_are_refused_with_path_and_scheme(
     opened: Open, zookeeper: ZooKeeperProcess, topology_id: str
 ) -> None:
     hosts = f"{zookeeper.hosts}/{topology_id}"
-    Journal(opened(hosts, digest="owner:secret")).claim_epoch("one", token="ensemble")
+    Journal(opened(hosts, auth="owner:secret")).claim_epoch("one", token="ensemble")
 
     for digest, scheme in ((None, "world"), ("other:secret", "digest")):
         with pytest.raises(AuthError, match=rf"/{topology_id}; scheme '{scheme}'") as error:
-            opened(hosts, digest=digest)
+            opened(hosts, auth=digest)
         assert "secret" not in str(error.value)
-    assert Journal(opened(hosts, digest="owner:secret")).claim_epoch("one", token="ensemble") == 2
+    assert Journal(opened(hosts, auth="owner:secret")).claim_epoch("one", token="ensemble") == 2
 
 
 @pytest.mark.row(2)
@@ -207,7 +207,7 @@ def test_what_was_acknowledged_survives_a_killed_server(
 def test_with_credentials_each_node_belongs_to_its_creator(
     opened: Open, kazoo: KazooClient, zookeeper: ZooKeeperProcess, topology_id: str
 ) -> None:
-    state = opened(f"{zookeeper.hosts}/{topology_id}", digest="owner:secret")
+    state = opened(f"{zookeeper.hosts}/{topology_id}", auth="owner:secret")
     Journal(state).claim_epoch("one", token="ensemble")
     kazoo.add_auth("digest", "owner:secret")
 

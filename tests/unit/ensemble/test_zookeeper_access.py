@@ -19,7 +19,7 @@ from tests.harness.runs import Storage
 from tests.harness.servers.certificates import Authority
 from tests.harness.servers.guarded_zookeeper import USERS, GuardedZooKeeper
 from tests.harness.servers.zookeeper import LONG_SESSION_S
-from txtopo import Config
+from txtopo import Config, ZooKeeper
 from txtopo.ensemble import TransactionalState, open_transactional_state
 from txtopo.ensemble.zookeeper import diagnosis
 from txtopo.ensemble.zookeeper.access import ZooKeeperAccess
@@ -76,11 +76,10 @@ def sasl(user: str, password: str | None = None) -> dict[str, str]:
 
 def config(hosts: str, **settings: Any) -> Config:
     usual: dict[str, Any] = {
-        "carrier": "local",
         "session_timeout_s": LONG_SESSION_S,
         "connect_timeout_s": LIMIT_S,
     }
-    return Config(zookeeper=hosts, **usual | settings)
+    return Config(carrier="local", zookeeper=ZooKeeper(hosts, **usual | settings))
 
 
 def run_through(hosts: str, folder: Path, **settings: Any) -> dict[Any, Any]:
@@ -92,7 +91,7 @@ def run_through(hosts: str, folder: Path, **settings: Any) -> dict[Any, Any]:
 
 
 def opened(hosts: str, **settings: Any) -> TransactionalState:
-    return open_transactional_state(config(hosts, **settings), "keeping")
+    return open_transactional_state(config(hosts, **settings).zookeeper, "keeping")
 
 
 def nodes_below(client: KazooClient, path: str) -> list[str]:
@@ -108,11 +107,11 @@ def test_with_credentials_nobody_else_reads_or_writes_any_node(
     """Creator-only is the default; nothing but the credentials is configured."""
     chroot = f"/{uuid.uuid4().hex}"
     if scheme == "digest":
-        owner: dict[str, Any] = {"zookeeper_digest": "owner:secret"}
+        owner: dict[str, Any] = {"auth": "owner:secret"}
         friend = visit(auth_data=[("digest", "owner:secret")])
         strangers = [visit(), visit(auth_data=[("digest", "other:secret")])]
     else:
-        owner = {"zookeeper_sasl": sasl("owner")}
+        owner = {"auth": sasl("owner")}
         friend = visit(sasl_options=sasl("owner"))
         strangers = [visit(), visit(sasl_options=sasl("other"))]
     run_through(f"{guarded.hosts}{chroot}", tmp_path, **owner)
@@ -133,8 +132,8 @@ def test_a_topology_runs_over_tls_with_a_login(guarded: GuardedZooKeeper, tmp_pa
     kept = run_through(
         f"{guarded.secure_hosts}/{uuid.uuid4().hex}",
         tmp_path,
-        zookeeper_tls={"ca": str(guarded.authority.file)},
-        zookeeper_sasl=sasl("owner"),
+        tls={"ca": str(guarded.authority.file)},
+        auth=sasl("owner"),
     )
 
     assert kept == {"a": 1, "b": 2}
@@ -149,7 +148,7 @@ def test_a_login_with_another_password_is_refused_at_once(
     wrong = sasl(user, password)
 
     with pytest.raises(AuthError, match="scheme 'sasl'") as caught:
-        opened(guarded.hosts, zookeeper_sasl=wrong, connect_timeout_s=300)
+        opened(guarded.hosts, auth=wrong, connect_timeout_s=300)
     assert not password or password not in f"{caught.value!r} {caught.value.__cause__!r}"
 
 
@@ -161,9 +160,9 @@ def test_a_certificate_of_a_stranger_is_refused(guarded: GuardedZooKeeper, tmp_p
         with pytest.raises(
             CoordinatorUnavailable,
             match=f"{guarded.secure_hosts} has a certificate that is not trusted "
-            r"\(unable to get local issuer certificate\); look at 'ca' in zookeeper_tls",
+            r"\(unable to get local issuer certificate\); look at 'ca' in zookeeper.tls",
         ):
-            opened(guarded.secure_hosts, zookeeper_tls=tls, connect_timeout_s=0.5)
+            opened(guarded.secure_hosts, tls=tls, connect_timeout_s=0.5)
 
 
 def test_a_certificate_for_another_host_is_refused(guarded: GuardedZooKeeper) -> None:
@@ -173,17 +172,15 @@ def test_a_certificate_for_another_host_is_refused(guarded: GuardedZooKeeper) ->
     with pytest.raises(
         CoordinatorUnavailable, match=r"Hostname mismatch.*names in the certificate"
     ):
-        opened(f"localhost:{port}", zookeeper_tls=trusted, connect_timeout_s=0.5)
-    opened(
-        f"localhost:{port}/{uuid.uuid4().hex}", zookeeper_tls={**trusted, "check_hostname": False}
-    ).close()
+        opened(f"localhost:{port}", tls=trusted, connect_timeout_s=0.5)
+    opened(f"localhost:{port}/{uuid.uuid4().hex}", tls={**trusted, "check_hostname": False}).close()
 
 
 def test_verifying_is_left_out_only_when_told_and_not_without_a_word(
     guarded: GuardedZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     hosts = f"{guarded.secure_hosts}/{uuid.uuid4().hex}"
-    opened(hosts, zookeeper_tls={"verify_certs": False}).close()
+    opened(hosts, tls={"verify_certs": False}).close()
 
     assert "verify_certs=False: a man in the middle could imitate" in caplog.text
 
@@ -192,8 +189,8 @@ def test_a_port_for_tls_and_a_plain_one_are_told_apart(guarded: GuardedZooKeeper
     trusted = {"ca": str(guarded.authority.file)}
 
     with pytest.raises(CoordinatorUnavailable, match="speaks no TLS that fits"):
-        opened(guarded.hosts, zookeeper_tls=trusted, connect_timeout_s=0.5)
-    with pytest.raises(CoordinatorUnavailable, match=r"does it speak TLS\? set zookeeper_tls"):
+        opened(guarded.hosts, tls=trusted, connect_timeout_s=0.5)
+    with pytest.raises(CoordinatorUnavailable, match=r"does it speak TLS\? set zookeeper.tls"):
         opened(guarded.secure_hosts, connect_timeout_s=0.5)
 
 
@@ -204,8 +201,8 @@ def test_a_server_that_asks_for_certificates_of_clients(tmp_path: Path) -> None:
         files = {"certfile": str(own.certificate), "keyfile": str(own.key)}
 
         with pytest.raises(CoordinatorUnavailable, match="ask for 'certfile' and 'keyfile'"):
-            opened(server.secure_hosts, zookeeper_tls=trusted, connect_timeout_s=0.5)
-        opened(server.secure_hosts, zookeeper_tls={**trusted, **files}).close()
+            opened(server.secure_hosts, tls=trusted, connect_timeout_s=0.5)
+        opened(server.secure_hosts, tls={**trusted, **files}).close()
 
 
 @pytest.mark.parametrize(
@@ -214,8 +211,8 @@ def test_a_server_that_asks_for_certificates_of_clients(tmp_path: Path) -> None:
         ({"ca": "/no/such/file.pem"}, "cannot be used: .*No such file.*; got ca '/no/such/file"),
         ({"ca": __file__}, "cannot be used: .*; expected files in PEM"),
         ({"certfile": "a"}, "has one of 'certfile' and 'keyfile'"),
-        ({"verify_certs": "no"}, "'verify_certs' in zookeeper_tls is of the wrong type; got str"),
-        ({"ca": True}, "'ca' in zookeeper_tls is of the wrong type; got bool"),
+        ({"verify_certs": "no"}, "'verify_certs' in zookeeper.tls is of the wrong type; got str"),
+        ({"ca": True}, "'ca' in zookeeper.tls is of the wrong type; got bool"),
         ({"verify_certs": False, "check_hostname": True}, "which needs 'verify_certs'"),
     ],
 )
@@ -223,13 +220,13 @@ def test_tls_settings_that_cannot_work_are_refused_before_anything_connects(
     settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        opened("no-such-host.invalid:1", zookeeper_tls=settings, connect_timeout_s=300)
+        opened("no-such-host.invalid:1", tls=settings, connect_timeout_s=300)
 
 
-@pytest.mark.parametrize("name", ["zookeeper_sasl", "zookeeper_tls"])
+@pytest.mark.parametrize("name", ["auth", "tls"])
 def test_what_the_embedded_server_does_not_have_is_not_left_out_silently(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is for a ZooKeeper of your own"):
-        open_transactional_state(Config(**{name: {}}), "t")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=rf"zookeeper\.{name}.* is for a ZooKeeper of your own"):
+        open_transactional_state(ZooKeeper(**{name: {}}), "t")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("hosts", "warns"), [("zk1:2181", True), ("127.0.0.1:2181", False)])

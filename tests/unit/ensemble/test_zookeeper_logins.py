@@ -47,7 +47,7 @@ def opened() -> Iterator[Open]:
         usual: dict[str, Any] = {
             "session_timeout_s": LONG_SESSION_S,
             "connect_timeout_s": LIMIT_S,
-            "sasl": OWNER,
+            "auth": OWNER,
         }
         states.append(ZooKeeperTransactionalState(hosts, uuid.uuid4().hex, **usual | settings))
         return states[-1]
@@ -91,7 +91,7 @@ def test_a_server_that_hangs_up_on_every_first_login_refuses(opened: Open, betwe
     """That is how old servers say no; nobody has to wait for the end of the limit to hear it."""
     between.lose_next_login(landed=False, times=100)
 
-    with pytest.raises(AuthError, match=r"scheme 'sasl'.*check zookeeper_digest or zookeeper_sasl"):
+    with pytest.raises(AuthError, match=r"scheme 'sasl'.*check zookeeper.auth"):
         opened(between.hosts, connect_timeout_s=300)
     assert between.logins == LOSSES_MAX
 
@@ -131,8 +131,8 @@ def test_a_server_that_requires_a_login_says_so_to_whoever_has_none(opened: Open
     server.options = (*server.options, "-Dzookeeper.sessionRequireClientSASLAuth=true")
     with server:
         for sasl, scheme in ((None, "world"), (OWNER | {"password": "wrong"}, "sasl")):
-            with pytest.raises(AuthError, match=f"scheme '{scheme}'.*or zookeeper_sasl"):
-                opened(server.hosts, sasl=sasl, connect_timeout_s=300)
+            with pytest.raises(AuthError, match=f"scheme '{scheme}'.*check zookeeper.auth"):
+                opened(server.hosts, auth=sasl, connect_timeout_s=300)
         opened(server.hosts)
 
 

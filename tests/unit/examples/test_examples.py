@@ -25,7 +25,7 @@ from examples import (
     word_count,
 )
 from tests.harness.spark_session import SHORT_LIVED
-from txtopo import Config, TransactionAttempt
+from txtopo import AtLeastOnceConfig, Config, TransactionAttempt, ZooKeeper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,7 +137,7 @@ def test_the_example_with_files_reads_each_of_them_once(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A second run of the example, which finds all three files there, counts nothing again."""
-    config = Config(zookeeper_dir=str(tmp_path / "zookeeper"))
+    config = Config(zookeeper=ZooKeeper(dir=str(tmp_path / "zookeeper")))
     url, folder = f"sqlite:///{tmp_path}/totals.db", tmp_path / "orders"
 
     csv_files.main(spark, config, url, folder)
@@ -156,7 +156,7 @@ def test_the_reliable_example_shows_acks_fails_replays_and_pending_trees(
 ) -> None:
     monkeypatch.setattr(reliable_word_count, "TIMES", 300)
 
-    config = Config(carrier="local", message_timeout_s=1, max_spout_pending=PENDING)
+    config = AtLeastOnceConfig(carrier="local", message_timeout_s=1, max_spout_pending=PENDING)
     reliable_word_count.main(None, config)
 
     judge_reliable(capsys.readouterr().out)
@@ -167,7 +167,9 @@ def test_the_reliable_example_takes_the_session_that_it_is_given(
 ) -> None:
     monkeypatch.setattr(reliable_word_count, "TIMES", 300)
 
-    reliable_word_count.main(spark, Config(message_timeout_s=2, max_spout_pending=PENDING))
+    reliable_word_count.main(
+        spark, AtLeastOnceConfig(message_timeout_s=2, max_spout_pending=PENDING)
+    )
 
     judge_reliable(capsys.readouterr().out)
 

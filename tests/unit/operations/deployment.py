@@ -13,7 +13,14 @@ from tests.harness.polling import LIMIT_S
 from tests.harness.runs import started
 from tests.harness.servers.zookeeper import LONG_SESSION_S
 from tests.unit.runtime.loop_world import Total
-from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder
+from txtopo import (
+    Config,
+    FailedException,
+    Fields,
+    Topology,
+    TransactionalTopologyBuilder,
+    ZooKeeper,
+)
 from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import TxtopoError
 from txtopo.operations import Access, Plan
@@ -67,16 +74,15 @@ class Deployment:
     def config(self) -> Config:
         return Config(
             carrier="local",
-            zookeeper=self.hosts,
-            session_timeout_s=LONG_SESSION_S,
-            connect_timeout_s=LONG_SESSION_S,
+            zookeeper=ZooKeeper(
+                self.hosts, session_timeout_s=LONG_SESSION_S, connect_timeout_s=LONG_SESSION_S
+            ),
             attempts_max=2,
             run_txids_max=self.group,
             group_txids_max=self.group,
             jobs_max=1,
             max_spout_pending=3 * self.group,
             backoff_s=0.01,
-            # A spout that answers after a tick would end a run early, and with it a group.
             poll_interval_s=0.005 if self.group == 1 else 1.5,
         )
 

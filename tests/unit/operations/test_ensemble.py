@@ -11,7 +11,7 @@ from tests.harness.servers.private import free_port
 from tests.harness.servers.zookeeper import LONG_SESSION_S, ZooKeeperProcess
 from tests.unit.operations.conftest import Make
 from tests.unit.operations.deployment import Deployment
-from txtopo import Config, open_state
+from txtopo import Config, ZooKeeper, open_state
 from txtopo.ensemble import Journal, MemoryEnsemble, MemoryTransactionalState
 from txtopo.ensemble.commands import Desired, who
 from txtopo.ensemble.nodes import DESIRED
@@ -29,10 +29,12 @@ MANY = 200
 
 def config_of(zookeeper: ZooKeeperProcess, chroot: str = "", **more: str) -> Config:
     return Config(
-        zookeeper=zookeeper.hosts + chroot,
-        session_timeout_s=LONG_SESSION_S,
-        connect_timeout_s=LIMIT_S,
-        zookeeper_digest=more.get("digest"),
+        zookeeper=ZooKeeper(
+            zookeeper.hosts + chroot,
+            session_timeout_s=LONG_SESSION_S,
+            connect_timeout_s=LIMIT_S,
+            auth=more.get("digest"),
+        )
     )
 
 
@@ -40,7 +42,7 @@ def claim(config: Config, *ids: str) -> None:
     """Make topologies that have run once."""
     for id in ids:
         state = ZooKeeperTransactionalState(
-            config.zookeeper, id, digest=config.zookeeper_digest, connect_timeout_s=LIMIT_S
+            config.zookeeper.hosts, id, auth=config.zookeeper.auth, connect_timeout_s=LIMIT_S
         )
         Journal(state).claim_epoch({"host": "h", "pid": 1}, token="t")
         state.close()
@@ -68,7 +70,7 @@ def test_topologies_are_listed_whatever_their_ids(zookeeper: ZooKeeperProcess) -
 @pytest.mark.service("zookeeper")
 def test_many_topologies_are_listed_with_their_summaries(zookeeper: ZooKeeperProcess) -> None:
     config = config_of(zookeeper, "/many")
-    state = ZooKeeperTransactionalState(config.zookeeper, "0", connect_timeout_s=LIMIT_S)
+    state = ZooKeeperTransactionalState(config.zookeeper.hosts, "0", connect_timeout_s=LIMIT_S)
     for number in range(MANY):
         state._root = f"/many/{number:03}"
         state._known.clear()
@@ -112,7 +114,7 @@ def test_leader_standbys_and_summary_are_shown_and_operators_are_not(
 @pytest.mark.service("zookeeper")
 def test_a_topology_of_another_user_is_named_with_the_refusal(zookeeper: ZooKeeperProcess) -> None:
     claim(config_of(zookeeper, "/users"), "open")
-    private = Config(zookeeper=zookeeper.hosts + "/users", zookeeper_digest="anne:secret")
+    private = Config(zookeeper=ZooKeeper(zookeeper.hosts + "/users", auth="anne:secret"))
     claim(private, "private")
 
     with Ensemble.open(config_of(zookeeper, "/users")) as ensemble:
@@ -139,7 +141,7 @@ def test_looking_creates_nothing(zookeeper: ZooKeeperProcess) -> None:
 
 
 def test_an_ensemble_that_is_away_is_told_within_its_limit() -> None:
-    config = Config(zookeeper=f"127.0.0.1:{free_port()}", connect_timeout_s=0.5)
+    config = Config(zookeeper=ZooKeeper(f"127.0.0.1:{free_port()}", connect_timeout_s=0.5))
 
     with pytest.raises(CoordinatorUnavailable, match=r"tried .* for 0.5 s"):
         Ensemble.open(config)
@@ -163,7 +165,7 @@ def test_memory_of_another_process_cannot_be_reached() -> None:
 
 def test_a_plug_in_is_asked_about_one_topology_and_cannot_list() -> None:
     memory = MemoryEnsemble()
-    register_ensemble("mine", lambda url, id, config: MemoryTransactionalState(id, memory))
+    register_ensemble("mine", lambda url, id, zookeeper: MemoryTransactionalState(id, memory))
     Journal(MemoryTransactionalState("t", memory)).claim_epoch({}, token="t")
 
     with Ensemble.open(Config(zookeeper="mine://there")) as ensemble:

@@ -17,7 +17,7 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.processes import Child
 from tests.harness.servers.private import free_port
 from tests.unit.operations.deployment import Deployment
-from txtopo import Config, open_state
+from txtopo import Config, ZooKeeper, open_state
 from txtopo.ensemble import Journal
 from txtopo.ensemble.zookeeper.state import ZooKeeperTransactionalState
 from txtopo.errors import ConfigError
@@ -76,7 +76,7 @@ def test_offline_a_jvm_hosts_it_under_the_same_lock_and_ends(folder: Path) -> No
         assert ensemble.ask("t", "kill").status == "killed"
 
     assert is_free(folder)
-    with Ensemble.open(Config(zookeeper_dir=str(folder))) as ensemble:
+    with Ensemble.open(Config(zookeeper=ZooKeeper(dir=str(folder)))) as ensemble:
         assert [each.status for each in ensemble.topologies()] == ["killed"]
 
 
@@ -92,7 +92,7 @@ def test_while_a_run_lives_its_server_is_used(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_when_the_run_ends_meanwhile_the_server_is_hosted_here(folder: Path) -> None:
-    config = Config(connect_timeout_s=LIMIT_S, session_timeout_s=10)
+    config = Config(zookeeper=ZooKeeper(connect_timeout_s=LIMIT_S, session_timeout_s=10))
     with Child(RUN, str(folder)) as run:
         run.wait_for("leads")
         with Ensemble.open(config, folder=folder) as ensemble:
@@ -104,7 +104,7 @@ def test_when_the_run_ends_meanwhile_the_server_is_hosted_here(folder: Path) -> 
 
 
 def test_a_run_that_starts_while_a_command_has_the_folder_gets_in(folder: Path) -> None:
-    config = Config(connect_timeout_s=LIMIT_S, session_timeout_s=10)
+    config = Config(zookeeper=ZooKeeper(connect_timeout_s=LIMIT_S, session_timeout_s=10))
     with Ensemble.open(config, folder=folder) as ensemble, Child(RUN, str(folder)) as run:
         run.wait_for("leads")
         leader: Any = ensemble.topology("t").leader
@@ -160,7 +160,7 @@ def test_a_folder_that_is_no_ensemble_is_refused_and_left_as_it_is(
 
 def test_an_operators_verb_needs_no_session(folder: Path, tmp_path: Path) -> None:
     states = open_state(f"sqlite:///{tmp_path}/a.db"), open_state(f"sqlite:///{tmp_path}/b.db")
-    config = Config(carrier="local", zookeeper_dir=str(folder))
+    config = Config(carrier="local", zookeeper=ZooKeeper(dir=str(folder)))
 
     found = show(Deployment(states, id="t").topology(), config)
 

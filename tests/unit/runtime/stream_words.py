@@ -123,7 +123,7 @@ def main(folder: Path, point: str, times: int) -> None:
     from tests.harness.spark_session import open_test_session
     from txtopo.runtime.streaming import ForeachBatch
 
-    function = ForeachBatch(words(folder).graph, LOCAL, scheduler=DyingScheduler(point, times))
+    function = ForeachBatch(words(folder).graph, "local", scheduler=DyingScheduler(point, times))
     query(open_test_session(), folder, function)
 
 

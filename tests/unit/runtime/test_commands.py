@@ -20,6 +20,7 @@ from tests.unit.runtime.loop_world import (
     stored,
     topology_of,
 )
+from txtopo import ZooKeeper
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
@@ -390,7 +391,7 @@ def test_the_transactional_state_gets_one_call_at_a_time(monkeypatch: pytest.Mon
     monkeypatch.setattr(leader_beat, "BEAT_S", 0.0)
     states: list[OneAtATime] = []
 
-    def opened(url: str, topology_id: str, config: Config) -> MemoryTransactionalState:
+    def opened(url: str, topology_id: str, zookeeper: ZooKeeper) -> MemoryTransactionalState:
         states.append(OneAtATime(topology_id))
         return states[-1]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.unit.runtime.kept_records import Kept, kept
-from tests.unit.runtime.stream_words import LOCAL, contents, query, words, write
+from tests.unit.runtime.stream_words import contents, query, words, write
 from txtopo.runtime.spark_jobs import ClassicLabels
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ ACCUMULATOR = "org.apache.spark.api.python.PythonAccumulatorV2"
 def test_a_streaming_query_logs_its_batches_and_its_failures(
     spark: SparkSession, tmp_path: Path, kept: Kept
 ) -> None:
-    function = words(tmp_path).foreach_batch(LOCAL)
+    function = words(tmp_path).foreach_batch(carrier="local")
     write(tmp_path, {"a": 1})
     query(spark, tmp_path, function)
     write(tmp_path, {"b": -2})

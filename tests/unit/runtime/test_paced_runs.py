@@ -18,13 +18,13 @@ from txtopo import (
     BasicBolt,
     Config,
     Fields,
+    Pace,
     Restart,
     TaskContext,
     Topology,
     TransactionalTopologyBuilder,
     TransactionAttempt,
 )
-from txtopo.config import Kind
 from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
 from txtopo.errors import ConfigError, EmitError
 from txtopo.plugins.spouts import (
@@ -87,7 +87,7 @@ def run_all(spout: Any, config: Config) -> Commits:
 @pytest.mark.parametrize("kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
 def test_a_rate_limits_each_batch_and_all_rows_are_read(kind: Any) -> None:
     spout = kind({0: ROWS, 1: [], 2: ROWS[:3]}, NUMBER, 100)
-    commits = run_all(spout, replace(LOCAL, max_rows_per_second=20))
+    commits = run_all(spout, replace(LOCAL, pace=Pace(max_rows_per_second=20)))
 
     assert sum(commits.rows) == 43
     assert max(commits.rows) <= 20
@@ -98,12 +98,12 @@ def test_waiting_for_all_that_is_available_waits_for_the_rate() -> None:
     """A spout that is held back is not one that has nothing."""
     spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 100)
 
-    assert sum(run_all(spout, replace(LOCAL, max_rows_per_second=100)).rows) == 40
+    assert sum(run_all(spout, replace(LOCAL, pace=Pace(max_rows_per_second=100))).rows) == 40
 
 
 def test_a_rest_below_the_minimum_is_read_after_the_delay() -> None:
     spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 15)
-    commits = run_all(spout, replace(LOCAL, min_batch_rows=15, max_batch_delay_s=0.1))
+    commits = run_all(spout, replace(LOCAL, pace=Pace(min_batch_rows=15, max_batch_delay_s=0.1)))
 
     assert commits.rows == [15, 15, 10]
 
@@ -111,13 +111,13 @@ def test_a_rest_below_the_minimum_is_read_after_the_delay() -> None:
 def test_a_target_runs_to_the_end() -> None:
     spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 7)
 
-    assert sum(run_all(spout, replace(LOCAL, target_commit_s=0.5)).rows) == 40
+    assert sum(run_all(spout, replace(LOCAL, pace=Pace(target_commit_s=0.5))).rows) == 40
 
 
 def test_the_board_says_what_limits_a_batch() -> None:
     spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 100)
 
-    with topology(spout).start(config=replace(LOCAL, max_rows_per_second=20)) as run:
+    with topology(spout).start(config=replace(LOCAL, pace=Pace(max_rows_per_second=20))) as run:
         run.process_all_available()
         pace = run.board.facts()["pace"]
     assert pace["settings"] == {"max_rows_per_second": 20}
@@ -138,7 +138,7 @@ def test_the_board_says_what_limits_a_batch() -> None:
 def test_the_board_says_at_once_that_a_batch_is_held_back(restart: Restart | None) -> None:
     """No commit tells it: there is none before a minute is over."""
     spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 100)
-    config = replace(LOCAL, min_batch_rows=80, max_batch_delay_s=60.0)
+    config = replace(LOCAL, pace=Pace(min_batch_rows=80, max_batch_delay_s=60.0))
 
     with topology(spout).start(config=config, restart=restart) as run:
         wait_until(lambda: (run.board.facts()["pace"] or {}).get("limited_by"), "it is held")
@@ -256,7 +256,7 @@ class Opaque(OpaquePartitionedTransactionalSpout):
     ("spout", "settings", "told"),
     [
         (Generic(), {"max_rows_per_second": 5}, "coordinator Plans, whose initialize_transaction"),
-        (Generic(), {"target_commit_s": 5}, "got target_commit_s and coordinator Plans"),
+        (Generic(), {"target_commit_s": 5}, "got pace.target_commit_s and coordinator Plans"),
         (
             Opaque(TakesNoLimit),
             {"max_rows_per_second": 5},
@@ -273,14 +273,16 @@ def test_a_spout_that_cannot_is_refused_at_the_start(
     spout: Any, settings: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ConfigError, match=told) as error:
-        topology(spout).start(config=replace(LOCAL, **settings))
+        topology(spout).start(config=replace(LOCAL, pace=Pace(**settings)))
 
-    assert error.value.facts["setting"] in settings
+    assert str(error.value.facts["setting"]).removeprefix("pace.") in settings
 
 
 @pytest.mark.rule("txtopo.pacing", "Rules", 3)
 def test_an_emitter_that_emits_more_than_its_limit_ends_the_run() -> None:
-    run = topology(Opaque(EmitsTooMuch)).start(config=replace(LOCAL, max_rows_per_second=5))
+    run = topology(Opaque(EmitsTooMuch)).start(
+        config=replace(LOCAL, pace=Pace(max_rows_per_second=5))
+    )
 
     with run, pytest.raises(EmitError, match=r"got [0-9]+ tuples; expected at most rows_max="):
         run.process_all_available()
@@ -313,10 +315,10 @@ def test_an_emitter_that_emits_more_than_its_limit_ends_the_run() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError) as error:
-        Config(**settings)
+        Config(pace=Pace(**settings))
 
     assert told in str(error.value)
-    assert error.value.facts["setting"] in settings
+    assert str(error.value.facts["setting"]).removeprefix("pace.") in settings
 
 
 def test_a_restart_goes_on_from_the_stored_level_of_the_rate() -> None:
@@ -324,7 +326,7 @@ def test_a_restart_goes_on_from_the_stored_level_of_the_rate() -> None:
     spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 100)
     graph = topology(spout).graph
     times = Clock()
-    config = replace(LOCAL, max_rows_per_second=10)
+    config = replace(LOCAL, pace=Pace(max_rows_per_second=10))
     first = BatchPlanner(graph, config, times)
     first.begin({}, 1)
     times.now_s += 1
@@ -371,20 +373,20 @@ def query(url: str, **limits: int) -> QueryTransactionalSpout:
 
 
 def test_a_query_waits_for_rows_and_reads_the_rest_after_the_delay(table: str) -> None:
-    config = replace(LOCAL, min_batch_rows=30, max_batch_delay_s=0.1)
+    config = replace(LOCAL, pace=Pace(min_batch_rows=30, max_batch_delay_s=0.1))
 
     assert run_all(query(table, batch_rows_max=30), config).rows == [30, 10]
 
 
 def test_a_query_keeps_equal_keys_together_and_pays_back(table: str) -> None:
-    commits = run_all(query(table), replace(LOCAL, max_rows_per_second=45))
+    commits = run_all(query(table), replace(LOCAL, pace=Pace(max_rows_per_second=45)))
 
     assert sum(commits.rows) == 40
     assert all(rows % 2 == 0 for rows in commits.rows)
 
 
 def test_a_minimum_above_the_limit_of_the_spout_is_refused(table: str) -> None:
-    config = replace(LOCAL, min_batch_rows=31, max_batch_delay_s=1)
+    config = replace(LOCAL, pace=Pace(min_batch_rows=31, max_batch_delay_s=1))
 
     with pytest.raises(ConfigError, match="got 31; expected at most batch_rows_max=30"):
         topology(query(table, batch_rows_max=30)).start(config=config)
@@ -393,23 +395,28 @@ def test_a_minimum_above_the_limit_of_the_spout_is_refused(table: str) -> None:
 @pytest.mark.parametrize("kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
 def test_a_minimum_above_what_all_partitions_give_is_refused(kind: Any) -> None:
     spout = kind({0: ROWS, 1: ROWS}, NUMBER, 10)
-    config = replace(LOCAL, min_batch_rows=21, max_batch_delay_s=1)
+    config = replace(LOCAL, pace=Pace(min_batch_rows=21, max_batch_delay_s=1))
 
     said = r"got 21; expected at most 20, which is take=10 times 2 partitions"
     with pytest.raises(ConfigError, match=said):
         topology(spout).start(config=config)
-    assert sum(run_all(spout, replace(config, min_batch_rows=20)).rows) == 80
+    assert (
+        sum(run_all(spout, replace(config, pace=Pace(min_batch_rows=20, max_batch_delay_s=1))).rows)
+        == 80
+    )
 
 
 def test_files_are_limited_by_rows(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n\n" + "".join(f"{n}\n" for n in range(40)))
     spout = FilesTransactionalSpout(tmp_path, NUMBER)
-    commits = run_all(spout, replace(LOCAL, max_rows_per_second=25))
+    commits = run_all(spout, replace(LOCAL, pace=Pace(max_rows_per_second=25)))
 
     assert sum(commits.rows) == 40
     assert max(commits.rows) <= 25
     with pytest.raises(ConfigError, match="FilesCoordinator without a method unread"):
-        topology(spout).start(config=replace(LOCAL, min_batch_rows=5, max_batch_delay_s=1))
+        topology(spout).start(
+            config=replace(LOCAL, pace=Pace(min_batch_rows=5, max_batch_delay_s=1))
+        )
 
 
 def test_a_delta_table_cannot_be_limited_by_rows(tmp_path: Path) -> None:
@@ -417,8 +424,10 @@ def test_a_delta_table_cannot_be_limited_by_rows(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "table", pa.table({"n": [1]}))
     spout = DeltaTransactionalSpout(tmp_path / "table", NUMBER)
 
-    with pytest.raises(ConfigError, match="got target_commit_s and coordinator DeltaCoordinator"):
-        topology(spout).start(config=replace(LOCAL, target_commit_s=1))
+    with pytest.raises(
+        ConfigError, match=r"got pace.target_commit_s and coordinator DeltaCoordinator"
+    ):
+        topology(spout).start(config=replace(LOCAL, pace=Pace(target_commit_s=1)))
 
 
 @pytest.mark.parametrize("signature", ["old", "new"])
@@ -427,24 +436,10 @@ def test_a_data_source_is_limited_if_its_reader_takes_a_limit(
 ) -> None:
     write(tmp_path / "p0", *range(7))
     spout = DataSourceSpout(LinesSource, {"path": str(tmp_path), "signature": signature})
-    config = replace(LOCAL, max_rows_per_second=5)
+    config = replace(LOCAL, pace=Pace(max_rows_per_second=5))
 
     if signature == "old":
-        with pytest.raises(ConfigError, match=r"takes no limit, .* got max_rows_per_second"):
+        with pytest.raises(ConfigError, match=r"takes no limit, .* got pace.max_rows_per_second"):
             topology(spout).start(config=config)
     else:
         assert sum(run_all(spout, config).rows) == 7
-
-
-@pytest.mark.parametrize("kind", [Kind.AT_LEAST_ONCE, Kind.FOREACH_BATCH])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"min_batch_rows": 5, "max_batch_delay_s": 1},
-        {"max_rows_per_second": 5},
-        {"target_commit_s": 5},
-    ],
-)
-def test_what_plans_no_batches_cannot_be_paced(kind: Kind, settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"does not use all settings; got {sorted(settings)[0]}"):
-        Config(**settings).check_used("words", kind)

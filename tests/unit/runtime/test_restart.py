@@ -17,6 +17,7 @@ from tests.harness.runs import LOCAL, Changes
 from tests.unit.runtime.loop_world import Total, expected, memory_state, stored, topology_of
 from tests.unit.runtime.reliable.bolts import WORD, Seen, rows
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     Config,
     Count,
@@ -33,6 +34,7 @@ from txtopo import (
     TopologyRun,
     TransactionalTopologyBuilder,
     Tuple,
+    ZooKeeper,
     open_state,
 )
 from txtopo.collector import BatchOutputCollector
@@ -251,7 +253,7 @@ def test_a_run_that_was_deactivated_in_the_pause_comes_back_deactivated() -> Non
 
 def test_a_start_that_fails_is_an_error_of_start_and_not_tried_again() -> None:
     changes = Changes()
-    config = Config(carrier="local", zookeeper="127.0.0.1:1", connect_timeout_s=0.2)
+    config = Config(carrier="local", zookeeper=ZooKeeper("127.0.0.1:1", connect_timeout_s=0.2))
 
     with pytest.raises(CoordinatorUnavailable):
         topology_of(memory_state()).start(None, config, [changes], restart=QUICK)
@@ -339,7 +341,7 @@ def test_an_at_least_once_run_is_started_again_with_new_spouts_and_bolts() -> No
     builder = TopologyBuilder("calling")
     builder.set_spout("words", MemorySpout(rows("a", "b", "c"), WORD))
     builder.set_bolt("call", Calling(Away(2), seen)).shuffle_grouping("words")
-    config = Config(carrier="local", slots=1)
+    config = AtLeastOnceConfig(carrier="local", slots=1)
 
     with builder.build_topology().start(None, config, [changes], restart=QUICK) as run:
         run.process_all_available(LIMIT_S)
@@ -357,7 +359,7 @@ def test_an_at_least_once_run_that_was_started_inactive_comes_back_as_it_was() -
     builder = TopologyBuilder("calling")
     builder.set_spout("words", MemorySpout(rows("a"), WORD))
     builder.set_bolt("call", Calling(Away(1), Seen())).shuffle_grouping("words")
-    config = Config(carrier="local", slots=1)
+    config = AtLeastOnceConfig(carrier="local", slots=1)
     topology = builder.build_topology()
 
     with topology.start(None, config, [changes], active=False, restart=HOUR) as run:
@@ -431,7 +433,7 @@ def test_a_run_on_spark_is_started_again_on_its_session(
     count = PersistentAggregate(words, "word", Count())
     builder.set_bolt("count", count).fields_grouping("ask", "word")
     config = Config(
-        carrier=carrier, slots=1, zookeeper="embedded", zookeeper_dir=str(tmp_path / "zookeeper")
+        carrier=carrier, slots=1, zookeeper=ZooKeeper("embedded", dir=str(tmp_path / "zookeeper"))
     )
 
     with builder.build_topology().start(spark, config, restart=QUICK) as run:

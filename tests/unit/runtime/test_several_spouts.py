@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import LOCAL, Changes
 from tests.harness.sources import Opaque, Partitioned, Ranges, Source
 from tests.unit.runtime.loop_world import memory_state, running
-from txtopo import Config, PersistentAggregate, Topology, TransactionalTopologyBuilder
+from txtopo import Config, Pace, PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import ConfigError, TopologyChanged, TxtopoError
 from txtopo.metadata import Json
@@ -222,12 +223,10 @@ def test_a_driver_that_dies_anywhere_loses_and_doubles_nothing(step: str, times:
 def test_several_spouts_are_not_paced() -> None:
     topology = built(memory_state(), Source("ranges"), Source("opaque"))
 
-    with pytest.raises(ConfigError, match=r"several spouts cannot be paced; got max_rows_per_se"):
-        start_topology(topology.graph, None, Config(**_settings(LOCAL), max_rows_per_second=5.0))
-
-
-def _settings(config: Config) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in config.given}
+    with pytest.raises(
+        ConfigError, match=r"several spouts cannot be paced; got pace.max_rows_per_se"
+    ):
+        start_topology(topology.graph, None, replace(LOCAL, pace=Pace(max_rows_per_second=5.0)))
 
 
 # ------------------------------------------------------------ spouts come and go

@@ -18,7 +18,7 @@ from tests.unit.runtime.loop_world import (
     stored,
 )
 from tests.unit.runtime.ranges import ranges
-from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo import Config, Fields, Pace, TransactionalTopologyBuilder
 from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.plugins.spouts import LastBatch
 from txtopo.runtime.progress import BatchCommitted, ProcessingStarted, TopologyEvent
@@ -173,7 +173,10 @@ def test_a_spout_that_its_pace_holds_back_is_asked_after_the_whole_pause() -> No
     totals = builder.set_bolt("total", Total()).global_grouping("spout")
     totals.with_state("totals", memory_state())
     config = Config(
-        carrier="local", zookeeper="memory", poll_interval_s=0.08, max_rows_per_second=10.0
+        carrier="local",
+        zookeeper="memory",
+        poll_interval_s=0.08,
+        pace=Pace(max_rows_per_second=10.0),
     )
     run = start_topology(builder.build_topology().graph, None, config, [changes], scheduler=delays)
     try:

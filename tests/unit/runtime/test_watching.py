@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from tests.unit.runtime.loop_world import memory_state, topology_of
-from txtopo import Config, ConfigError, TopologyBuilder, TopologyEvent, TopologyListener
+from txtopo import (
+    AtLeastOnceConfig,
+    Config,
+    ConfigError,
+    TopologyBuilder,
+    TopologyEvent,
+    TopologyListener,
+)
 from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.runtime import watching
 from txtopo.runtime.handle import RunHandle
@@ -106,7 +113,7 @@ def test_listeners_of_a_user_are_told_between_those_of_the_watcher(
 def test_an_at_least_once_topology_has_a_watcher_too(made: list[NotingWatcher]) -> None:
     builder = TopologyBuilder("clicks")
     builder.set_spout("clicks", MemorySpout([["a"]], Fields("word string")))
-    with builder.build_topology().start(config=Config(carrier="local")) as run:
+    with builder.build_topology().start(config=AtLeastOnceConfig(carrier="local")) as run:
         run.process_all_available(120)
 
     assert made[0].kind == "at-least-once"

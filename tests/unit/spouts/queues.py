@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.harness.polling import wait_until
 from tests.harness.servers.rabbitmq import RabbitServer
-from txtopo import Config, SpoutOutputCollector, TaskContext
+from txtopo import AtLeastOnceConfig, SpoutOutputCollector, TaskContext
 from txtopo.spouts.spout import Spout
 from txtopo.tuples import DEFAULT_STREAM, Stream
 
@@ -98,7 +98,9 @@ class Driven:
         emitted: (values, message id) of what it emitted.
     """
 
-    def __init__(self, spout: Spout, config: Config = Config(), *, acks: bool = False) -> None:
+    def __init__(
+        self, spout: Spout, config: AtLeastOnceConfig = AtLeastOnceConfig(), *, acks: bool = False
+    ) -> None:
         assert spout.output_fields is not None
         self.spout = spout
         streams = {DEFAULT_STREAM: Stream(spout.output_fields)}

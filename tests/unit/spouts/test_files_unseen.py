@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.spouts.driving import Planner, context, emit
 from tests.unit.spouts.test_files_order import read, spout, write
-from txtopo import Config
+from txtopo import AtLeastOnceConfig, Config
 from txtopo import clock as real_clock
 from txtopo.errors import PromiseError
 from txtopo.metadata import Json
@@ -233,7 +233,7 @@ def test_a_file_of_lines_whose_name_is_not_utf_8_is_emitted_with_a_name_that_is(
     emitted: list[Any] = []
     made = FileSpout(str(tmp_path / "*"))
     collector: Any = SimpleNamespace(emit=lambda row, id: emitted.append((row, id)))
-    made.open(Config(), context(), collector)
+    made.open(AtLeastOnceConfig(), context(), collector)
 
     made.next_tuple()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.runtime.reliable.bolts import WORD, Forward, Seen
-from txtopo import BasicBolt, Config, FailedException, TopologyBuilder, Tuple
+from txtopo import AtLeastOnceConfig, BasicBolt, FailedException, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import ConfigError, FieldsError, SourceDataLost
 from txtopo.spouts import FileSpout, MemorySpout
@@ -34,7 +34,7 @@ def run(spout: FileSpout | MemorySpout, seen: Seen, tasks: int) -> SimulatedClus
     assert spout.output_fields is not None
     builder.set_bolt("second", Second(seen), 2).fields_grouping("lines", spout.output_fields)
     cluster = SimulatedCluster()
-    cluster.start(builder.build_topology(), Config(max_spout_pending=2))
+    cluster.start(builder.build_topology(), AtLeastOnceConfig(max_spout_pending=2))
     cluster.process_all_available()
     return cluster
 

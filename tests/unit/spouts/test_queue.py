@@ -12,9 +12,9 @@ from tests.harness.servers.tcp_proxy import Flow, TcpProxy
 from tests.unit.runtime.reliable.bolts import ByHand, Forward, Seen
 from tests.unit.spouts.queues import Driven, TestQueue
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     Bolt,
-    Config,
     FailedException,
     Fields,
     OutputCollector,
@@ -26,7 +26,7 @@ from txtopo.errors import AuthError, FieldsError, InfrastructureError, SourceDat
 from txtopo.runtime.handle import ReliableRun
 from txtopo.spouts import QueueSpout
 
-LOCAL = Config(carrier="local", slots=2)
+LOCAL = AtLeastOnceConfig(carrier="local", slots=2)
 WORDS = Fields("word string")
 PATIENCE_S = 15.0
 
@@ -95,7 +95,7 @@ def test_the_queue_is_empty_when_all_that_is_available_is_processed(
     queue, seen = TestQueue(rabbitmq), Seen()
     words = {f"word {i}" for i in range(150)}
     queue.put(*words)
-    config = Config(carrier="local", max_spout_pending=pending_max)
+    config = AtLeastOnceConfig(carrier="local", max_spout_pending=pending_max)
     with TcpProxy(rabbitmq.port) as proxy:
         proxy.set_flows(Flow(delay_s=delay_s), Flow(delay_s=delay_s))
         spout = QueueSpout(rabbitmq.url(port=proxy.port), queue.name, WORDS, prefetch=prefetch)
@@ -121,7 +121,7 @@ def test_a_message_that_takes_longer_than_the_patience_of_the_server_is_processe
         collector.ack(tuple)
 
     spout = QueueSpout(f"{rabbitmq.url()}?heartbeat=3", queue.name, WORDS)
-    config = Config(carrier="local", max_spout_pending=1)
+    config = AtLeastOnceConfig(carrier="local", max_spout_pending=1)
     with topology(spout, ByHand(execute)).start(None, config) as run:
         run.process_all_available(LIMIT_S)
 
@@ -164,7 +164,7 @@ def test_no_more_are_open_than_may_be_pending(rabbitmq: RabbitServer, prefetch: 
     queue = TestQueue(rabbitmq)
     queue.put(*"abcdefgh")
     spout = QueueSpout(rabbitmq.url(), queue.name, WORDS, prefetch=prefetch)
-    driven = Driven(spout, Config(max_spout_pending=3))
+    driven = Driven(spout, AtLeastOnceConfig(max_spout_pending=3))
 
     open_now = prefetch or 3
     ids = [id for _, id in driven.next(open_now)]
@@ -236,7 +236,7 @@ def test_a_run_goes_on_after_its_connection_was_lost(rabbitmq: RabbitServer) -> 
     words = [f"word {i}" for i in range(300)]
     with TcpProxy(rabbitmq.port) as proxy:
         spout = QueueSpout(rabbitmq.url(port=proxy.port), queue.name, WORDS)
-        config = Config(carrier="local", max_spout_pending=20)
+        config = AtLeastOnceConfig(carrier="local", max_spout_pending=20)
         with topology(spout, noting(seen)).start(None, config) as run:
             # What is cut before the spout is open ends the run.
             queue.put("first")

@@ -9,7 +9,7 @@ from tests.harness.servers.rabbitmq import RabbitServer
 from tests.unit.runtime.reliable.bolts import Forward
 from tests.unit.spouts.queues import TestQueue
 from tests.unit.spouts.test_queue import WORDS, topology, until_acked
-from txtopo import Config
+from txtopo import AtLeastOnceConfig
 from txtopo.errors import SourceDataLost
 from txtopo.spouts import QueueSpout
 
@@ -22,7 +22,7 @@ def test_a_queue_that_stays_away_ends_the_run(
     """And says so before each try that follows."""
     queue = TestQueue(rabbitmq)
     spout = QueueSpout(rabbitmq.url(), queue.name, WORDS)
-    config = Config(carrier="local", poll_interval_s=0.001)
+    config = AtLeastOnceConfig(carrier="local", poll_interval_s=0.001)
     run = topology(spout, Forward()).start(None, config)
     queue.put("a")
     until_acked(run, 1)

@@ -20,6 +20,7 @@ from tests.unit.stages.running import (
     spout,
     stage_of,
 )
+from txtopo import ZooKeeper
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.groupings import AllGrouping, FieldsGrouping
 from txtopo.stages import envelopes, mailboxes
@@ -262,6 +263,6 @@ def test_secrets_do_not_travel_with_the_program() -> None:
     from txtopo.topology.graph import Graph
 
     graph = Graph.of("test", [spout(RowsSpout([[]], "n long")), bolt("b", Counter(), shuffled())])
-    program = compile_program(graph, Config(zookeeper_digest="user:secret"), 2)
+    program = compile_program(graph, Config(zookeeper=ZooKeeper(auth="user:secret")), 2)
 
     assert b"user:secret" not in dumps(program)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.unit.runtime.stream_words import CONFIG, query, write
+from tests.unit.runtime.stream_words import query, write
 from tests.unit.topology.frame_parts import Numbered
 from txtopo import (
     Config,
@@ -58,7 +58,7 @@ def test_a_streaming_query_drives_a_program(spark: SparkSession, tmp_path: Path)
     topology = counting(builder, builder.source("words", StreamSpout(WORD)), url)
     write(tmp_path, {"a": 1, "b": 2}, {"a": 3, "b": 5})
 
-    query(spark, tmp_path, topology.foreach_batch(CONFIG))
+    query(spark, tmp_path, topology.foreach_batch(carrier="local"))
 
     judge(url)
 

@@ -15,7 +15,16 @@ from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import Total, memory_state, running, topology_of
 from tests.unit.runtime.ranges import ranges
 from tests.unit.runtime.test_log import SAMPLES
-from txtopo import BasicBolt, Config, FailedException, Fields, Restart, TopologyBuilder, Tuple
+from txtopo import (
+    AtLeastOnceConfig,
+    BasicBolt,
+    Config,
+    FailedException,
+    Fields,
+    Restart,
+    TopologyBuilder,
+    Tuple,
+)
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.ensemble.memory import MemoryEnsemble
@@ -787,7 +796,7 @@ def test_an_at_least_once_run_has_a_board_too() -> None:
     builder = TopologyBuilder("words")
     builder.set_spout("words", MemorySpout([["a"], ["b"]], Fields("word string")))
     builder.set_bolt("forward", Forward()).shuffle_grouping("words")
-    config = Config(carrier="local", slots=1)
+    config = AtLeastOnceConfig(carrier="local", slots=1)
     with builder.build_topology().start(None, config) as run:
         run.process_all_available(LIMIT_S)
 

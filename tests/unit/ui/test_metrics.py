@@ -15,7 +15,7 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import memory_state, running, topology_of
 from tests.unit.test_layout import ROOT
-from txtopo import Config, Fields, TopologyBuilder
+from txtopo import AtLeastOnceConfig, Fields, TopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.runtime.handle import ReliableRun, TopologyRun
@@ -160,7 +160,7 @@ def test_of_two_drivers_of_an_at_least_once_topology_one_leads() -> None:
     builder = TopologyBuilder("clicks")
     builder.set_spout("clicks", MemorySpout([], Fields("click string")))
     ensemble = MemoryEnsemble()
-    config = Config(carrier="local", zookeeper="memory")
+    config = AtLeastOnceConfig(carrier="local", zookeeper="memory")
     graph = builder.build_topology().graph
 
     def leads(run: ReliableRun) -> bool:

@@ -32,28 +32,30 @@ class ZooKeeperAccess:
     users need different chroots.
 
     Attributes:
-        digest: ``"user:password"``.
-        sasl: kazoo's ``sasl_options``.
+        auth: ``"user:password"``, or kazoo's ``sasl_options``.
         tls: kazoo's TLS arguments. Certificates and host names are verified by default.
     """
 
-    digest: str | None = field(default=None, repr=False)
-    sasl: Mapping[str, str] | None = field(default=None, repr=False)
+    auth: str | Mapping[str, str] | None = field(default=None, repr=False)
     tls: Mapping[str, str | bool] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.digest is not None and not all(self.digest.partition(":")):
-            raise ConfigError("zookeeper_digest cannot be read; expected 'user:password'")
-        if self.sasl is not None:
-            _check_sasl(self.sasl)
+        if isinstance(self.auth, str):
+            if not all(self.auth.partition(":")):
+                raise ConfigError(
+                    "zookeeper.auth cannot be read; expected 'user:password'",
+                    setting="zookeeper.auth",
+                )
+        elif self.auth is not None:
+            _check_sasl(self.auth)
         self.tls_context()
 
     @property
     def scheme(self) -> str:
         """The scheme of the credentials: ``digest``, ``sasl``, or ``world`` for none."""
-        if self.digest is not None:
-            return "digest"
-        return "world" if self.sasl is None else "sasl"
+        if self.auth is None:
+            return "world"
+        return "digest" if isinstance(self.auth, str) else "sasl"
 
     @property
     def acl(self) -> list[Any]:
@@ -63,10 +65,10 @@ class ZooKeeperAccess:
     def client_arguments(self) -> dict[str, Any]:
         """Return the arguments of kazoo's client."""
         arguments: dict[str, Any] = {"default_acl": self.acl}
-        if self.digest is not None:
-            arguments["auth_data"] = [("digest", self.digest)]
-        if self.sasl is not None:
-            arguments["sasl_options"] = dict(self.sasl)
+        if isinstance(self.auth, str):
+            arguments["auth_data"] = [("digest", self.auth)]
+        elif self.auth is not None:
+            arguments["sasl_options"] = dict(self.auth)
         if self.tls is not None:
             arguments |= complete(self.tls)
         return arguments
@@ -87,14 +89,14 @@ class ZooKeeperAccess:
             return
         if self.scheme == "digest" and self.tls_context() is None:
             _logger.warning(
-                "zookeeper_digest is sent to %s as plain text, so others on the network can read "
-                "the password; set zookeeper_tls",
+                "zookeeper.auth is sent to %s as plain text, so others on the network can read "
+                "the password; set zookeeper.tls",
                 hosts,
             )
         if self.scheme == "world":
             _logger.warning(
                 "anyone who can connect to %s may change the transactional state there; "
-                "set zookeeper_digest or zookeeper_sasl",
+                "set zookeeper.auth",
                 hosts,
             )
 
@@ -102,10 +104,10 @@ class ZooKeeperAccess:
 def _check_sasl(options: Mapping[str, str]) -> None:
     if "mechanism" not in options:
         raise ConfigError(
-            "zookeeper_sasl names no mechanism; expected for instance mechanism='DIGEST-MD5', "
+            "zookeeper.auth names no mechanism; expected for instance mechanism='DIGEST-MD5', "
             "username=…, password=…"
         )
-    require("puresasl", "zookeeper_sasl")
+    require("puresasl", "zookeeper.auth")
 
 
 def _is_loopback(host_port: str) -> bool:
@@ -135,24 +137,24 @@ def complete(settings: Mapping[str, str | bool]) -> dict[str, str | bool]:
     unknown = sorted(set(settings) - SETTINGS)
     if unknown:
         raise ConfigError(
-            f"unknown setting {unknown[0]!r} in zookeeper_tls; expected some of "
+            f"unknown setting {unknown[0]!r} in zookeeper.tls; expected some of "
             f"{', '.join(sorted(SETTINGS))}"
         )
     for name, value in settings.items():
         if isinstance(value, bool) is not (name in _SWITCHES):
             expected = "True or False" if name in _SWITCHES else "a string"
             raise ConfigError(
-                f"{name!r} in zookeeper_tls is of the wrong type; got {type(value).__name__}; "
+                f"{name!r} in zookeeper.tls is of the wrong type; got {type(value).__name__}; "
                 f"expected {expected}"
             )
     if ("certfile" in settings) is not ("keyfile" in settings):
         raise ConfigError(
-            "zookeeper_tls has one of 'certfile' and 'keyfile'; expected both, or neither"
+            "zookeeper.tls has one of 'certfile' and 'keyfile'; expected both, or neither"
         )
     verify = settings.get("verify_certs", True)
     arguments = {"use_ssl": True, "verify_certs": verify, "check_hostname": verify, **settings}
     if arguments["check_hostname"] and not verify:
-        raise ConfigError("zookeeper_tls has 'check_hostname', which needs 'verify_certs'")
+        raise ConfigError("zookeeper.tls has 'check_hostname', which needs 'verify_certs'")
     return arguments
 
 
@@ -181,7 +183,7 @@ def context_of(arguments: Mapping[str, str | bool]) -> ssl.SSLContext | None:
     except OSError as error:
         given = ", ".join(f"{name} {path!r}" for name, path in files.items())
         raise ConfigError(
-            f"zookeeper_tls cannot be used: {error}; got {given}; expected files in PEM that can "
+            f"zookeeper.tls cannot be used: {error}; got {given}; expected files in PEM that can "
             "be read, with the right keyfile_password"
         ) from error
     return context
@@ -191,7 +193,7 @@ def warn_if_unverified(arguments: Mapping[str, str | bool], hosts: str) -> None:
     """Log a warning if the certificates of the servers are not verified."""
     if arguments["use_ssl"] and not arguments["verify_certs"]:
         _logger.warning(
-            "zookeeper_tls has verify_certs=False: a man in the middle could imitate %s; "
+            "zookeeper.tls has verify_certs=False: a man in the middle could imitate %s; "
             "give the 'ca' that signed its certificate instead",
             hosts,
         )

@@ -56,7 +56,7 @@ def _found(host: str, port: int, tls: ssl.SSLContext | None) -> str:
         except ssl.SSLCertVerificationError as error:
             return (
                 f"has a certificate that is not trusted ({error.verify_message}); look at 'ca' in "
-                "zookeeper_tls, and at the names in the certificate"
+                "zookeeper.tls, and at the names in the certificate"
             )
         except ssl.SSLError as error:
             return (
@@ -78,5 +78,5 @@ def _meaning(answer: bytes) -> str:
     if answer.startswith(b"Zookeeper version") or b"whitelist" in answer:
         return "is zookeeper, but opened no session in time"
     if not answer or answer.startswith(_TLS_ALERT):
-        return "takes no question in clear text; does it speak TLS? set zookeeper_tls"
+        return "takes no question in clear text; does it speak TLS? set zookeeper.tls"
     return f"is not zookeeper; it answers {answer[:40]!r}"

@@ -22,8 +22,7 @@ class ZooKeeperDirectory:
 
     Args:
         hosts: ``"host:port,host:port/chroot"``.
-        digest: ``"user:password"``.
-        sasl: kazoo's ``sasl_options``.
+        auth: ``"user:password"``, or kazoo's ``sasl_options``.
         tls: kazoo's TLS arguments.
         session_timeout_s: Session timeout of its connections.
         connect_timeout_s: Limit for each first connection.
@@ -39,8 +38,7 @@ class ZooKeeperDirectory:
         self,
         hosts: str,
         *,
-        digest: str | None = None,
-        sasl: Mapping[str, str] | None = None,
+        auth: str | Mapping[str, str] | None = None,
         tls: Mapping[str, str | bool] | None = None,
         session_timeout_s: float = 6.0,
         connect_timeout_s: float = 15.0,
@@ -49,14 +47,13 @@ class ZooKeeperDirectory:
         servers, self._chroot = split_chroot(hosts)
         self._hosts = f"{servers}{self._chroot}"
         self._settings: dict[str, Any] = {
-            "digest": digest,
-            "sasl": sasl,
+            "auth": auth,
             "tls": tls,
             "session_timeout_s": session_timeout_s,
             "connect_timeout_s": connect_timeout_s,
             "locate": locate,
         }
-        access = ZooKeeperAccess(digest, sasl, tls)
+        access = ZooKeeperAccess(auth, tls)
         access.warn_if_open(servers)
         self._session = ZooKeeperSession(
             servers, access, session_timeout_s=session_timeout_s, locate=locate

@@ -238,7 +238,7 @@ class ZooKeeperSession:
         """Return the error for credentials that do not allow access to a node."""
         return AuthError(
             f"zookeeper refuses access to {path}; scheme {self._access.scheme!r} at {self._hosts}; "
-            "check zookeeper_digest or zookeeper_sasl, and the ACL of the node",
+            "check zookeeper.auth, and the ACL of the node",
             path=path,
             scheme=self._access.scheme,
         )

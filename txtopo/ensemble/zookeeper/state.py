@@ -54,8 +54,7 @@ class ZooKeeperTransactionalState(TransactionalState):
     Args:
         hosts: ``"host:port,host:port/chroot"``. The chroot is created; by default ``/txtopo``.
         topology_id: Id of the topology.
-        digest: ``"user:password"``.
-        sasl: kazoo's ``sasl_options``.
+        auth: ``"user:password"``, or kazoo's ``sasl_options``.
         tls: kazoo's TLS arguments.
         session_timeout_s: A leader that is silent for longer is deposed. A server grants 2 to 20 of
             its ticks and takes the nearest limit, without an error, for anything else.
@@ -77,8 +76,7 @@ class ZooKeeperTransactionalState(TransactionalState):
         hosts: str,
         topology_id: str,
         *,
-        digest: str | None = None,
-        sasl: Mapping[str, str] | None = None,
+        auth: str | Mapping[str, str] | None = None,
         tls: Mapping[str, str | bool] | None = None,
         session_timeout_s: float = 6.0,
         connect_timeout_s: float = 15.0,
@@ -88,7 +86,7 @@ class ZooKeeperTransactionalState(TransactionalState):
     ) -> None:
         servers, chroot = split_chroot(hosts)
         self._root = f"{chroot}/{check_topology_id(topology_id)}"
-        access = ZooKeeperAccess(digest, sasl, tls)
+        access = ZooKeeperAccess(auth, tls)
         access.warn_if_open(servers)
         self._on_close = [on_close] if on_close else []
         self._tidy = tidy or _nothing

@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from txtopo.config import Config
+from txtopo.config import AtLeastOnceConfig
 from txtopo.metadata import Json
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.histogram import BUCKETS_S, Histogram
@@ -75,7 +75,7 @@ class ReliableContext:
     """An at-least-once topology and what it runs on."""
 
     program: Program
-    config: Config
+    config: AtLeastOnceConfig
     carrier: SlotCarrier
     scheduler: ExecutorScheduler
 

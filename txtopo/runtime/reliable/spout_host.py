@@ -2,10 +2,11 @@
 
 A slot hosts the spout tasks with *number among all spout tasks mod slots = slot*, as long as it
 lives. Its spouts, the list of their pending trees and the ackers in this slot are born together and
-lost together. With ``Config(ackers=None)`` the acker of a tree is where its spout is: a tree begins
-and ends in calls within one process, and only the answers of bolts in other slots travel. Otherwise
-the acker may be in another slot with spouts. Then the slot of the spout tells it which trees have
-begun, and it tells back how they have ended (:mod:`txtopo.stages.anchoring.answers`).
+lost together. With ``AtLeastOnceConfig(ackers=None)`` the acker of a tree is where its spout is: a
+tree begins and ends in calls within one process, and only the answers of bolts in other slots
+travel. Otherwise the acker may be in another slot with spouts. Then the slot of the spout tells it
+which trees have begun, and it tells back how they have ended
+(:mod:`txtopo.stages.anchoring.answers`).
 
 Rules
 -----
@@ -43,6 +44,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from txtopo.acking import NONE, Acker, Column, Ended, EndedTrees, PendingTrees, RootXors
+from txtopo.config import AtLeastOnceConfig
 from txtopo.runtime.scheduler import Callback, SerialExecutor, Timer
 from txtopo.stages.anchoring.answers import BegunTrees, TreeAnswers, TreeEnds, open_told
 from txtopo.stages.anchoring.envelope import (
@@ -107,6 +109,7 @@ class SpoutHost:
         changed: Callback,
     ) -> None:
         config = program.config
+        assert isinstance(config, AtLeastOnceConfig)
         self._program, self._slot, self._loop = program, slot, loop
         self._send, self._changed = send, changed
         self._pending_max = config.max_spout_pending
@@ -361,7 +364,7 @@ class SpoutHost:
 
 
 # A spout that emitted nothing has its next turn after this pause, which is Storm's. The pause then
-# doubles each time, up to Config.poll_interval_s, so that an idle topology costs next to nothing.
+# doubles each time, up to poll_interval_s, so that an idle topology costs next to nothing.
 PAUSE_S = 0.001
 
 # A spout that may not emit is called so often, so that its source does not take it for dead.

@@ -42,7 +42,7 @@ from txtopo.runtime.workers import check_workers
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txtopo.config import Config
+    from txtopo.config import AtLeastOnceConfig, ZooKeeper
     from txtopo.ensemble.memory import MemoryEnsemble
     from txtopo.ensemble.store import TransactionalState
 
@@ -67,7 +67,8 @@ OpenTerm = Callable[[Sequence[TopologyListener], bool], TermDriver]
 
 def open_standby(
     topology_id: str,
-    config: Config,
+    config: AtLeastOnceConfig,
+    zookeeper: ZooKeeper,
     session: SparkSession | None,
     ensemble: MemoryEnsemble | None,
     summary: Summary,
@@ -80,6 +81,7 @@ def open_standby(
     Args:
         topology_id: Id of the topology.
         config: Its settings.
+        zookeeper: Where its drivers elect a leader.
         session: The Spark session; None for none.
         ensemble: That of ``zookeeper="memory"``.
         summary: Returns what others shall see of the run while it leads.
@@ -100,7 +102,7 @@ def open_standby(
     return StandbyDriver(
         topology_id,
         config,
-        open_transactional_state(config, topology_id, jvm, ensemble),
+        open_transactional_state(zookeeper, topology_id, jvm, ensemble),
         open_driver,
         listeners,
         ThreadScheduler(f"txtopo-{topology_id}-leader"),
@@ -128,7 +130,7 @@ class StandbyDriver(Succession[TermDriver]):
     def __init__(
         self,
         topology_id: str,
-        config: Config,
+        config: AtLeastOnceConfig,
         state: TransactionalState,
         open_driver: OpenTerm,
         listeners: Sequence[TopologyListener],

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.clock import now, wall_clock
-from txtopo.config import Config, Kind
+from txtopo.config import AtLeastOnceConfig
 from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.ensemble.opening import own_ensemble
 from txtopo.errors import ConfigError, TopologyError
@@ -20,7 +20,13 @@ from txtopo.runtime.reliable.standby import open_standby
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
-from txtopo.runtime.session import active_session, check_arguments, check_session, open_session
+from txtopo.runtime.session import (
+    active_session,
+    check_arguments,
+    check_config,
+    check_session,
+    open_session,
+)
 from txtopo.runtime.succession import Open, StartableDriver
 from txtopo.runtime.watching import Watcher, watcher_of
 from txtopo.runtime.workers import check_workers
@@ -47,7 +53,7 @@ class Opened:
 def start_reliable(
     graph: Graph,
     spark: SparkSession | None,
-    config: Config,
+    config: AtLeastOnceConfig,
     listeners: Sequence[TopologyListener] = (),
     *,
     active: bool = True,
@@ -58,7 +64,7 @@ def start_reliable(
 
     Args:
         graph: The topology.
-        spark: The Spark session; see ``Config.carrier``.
+        spark: The Spark session; see ``AtLeastOnceConfig.carrier``.
         config: The settings.
         listeners: They are told of every event.
         active: Whether to begin at once; otherwise it waits for ``activate``.
@@ -70,18 +76,17 @@ def start_reliable(
         TopologyError: Drivers shall elect a leader, and the topology has no id of its own.
         CoordinatorUnavailable: ZooKeeper cannot be reached. Nothing was started.
     """
-    carrier = checked_carrier(config)
+    check_config(config, AtLeastOnceConfig)
+    carrier = config.carrier
     check_arguments(spark, listeners)
     check_restart(restart)
     session = spark if spark is not None or carrier == "local" else active_session()
-    local = carrier == "local" or (carrier == "auto" and session is None)
-    config.check_used(graph.id, *kinds_of(config, local=local))
     _check_own_id(graph.id, config)
     if carrier == "resident" and session is None:
         check_zeromq()
         session = open_session()[0]
     recent = RecentProgress(Progressed)
-    if config.names_zookeeper and config.zookeeper == "memory":
+    if config.zookeeper is not None and config.zookeeper.hosts == "memory":
         ensemble = ensemble or own_ensemble(graph.id)
     with watcher_of(graph, "at-least-once", wall_clock, config) as watcher:
         told = watcher.all_listeners([recent, *listeners])
@@ -98,8 +103,8 @@ def start_reliable(
     return run
 
 
-def _check_own_id(id: str, config: Config) -> None:
-    if config.names_zookeeper and id == DEFAULT_ID:
+def _check_own_id(id: str, config: AtLeastOnceConfig) -> None:
+    if config.zookeeper is not None and id == DEFAULT_ID:
         raise TopologyError(
             f"an at-least-once topology with ZooKeeper has no id of its own; got {id!r}, as every "
             "TopologyBuilder() has; expected another, since the drivers of an id elect one leader; "
@@ -109,30 +114,24 @@ def _check_own_id(id: str, config: Config) -> None:
 
 def _opening(
     graph: Graph,
-    config: Config,
+    config: AtLeastOnceConfig,
     session: SparkSession | None,
     ensemble: MemoryEnsemble | None,
     watcher: Watcher,
 ) -> Open:
     """Return what opens the driver of a run, or each of its drivers: they have one meter."""
     opening = partial(_open, graph, config, session, meter=Meter(now, wall_clock))
-    if not config.names_zookeeper:
+    if config.zookeeper is None:
         return opening
     summary = watcher.figures.summary
-    return partial(open_standby, graph.id, config, session, ensemble, summary, opening)
-
-
-def kinds_of(config: Config, *, local: bool) -> list[Kind]:
-    """Return what kinds of topology an at-least-once topology with these settings is of."""
-    kinds = [Kind.AT_LEAST_ONCE]
-    if config.names_zookeeper:
-        kinds.append(Kind.AT_LEAST_ONCE_STANDBY)
-    return kinds if local else [*kinds, Kind.AT_LEAST_ONCE_RESIDENT]
+    return partial(
+        open_standby, graph.id, config, config.zookeeper, session, ensemble, summary, opening
+    )
 
 
 def _open(
     graph: Graph,
-    config: Config,
+    config: AtLeastOnceConfig,
     session: SparkSession | None,
     listeners: Sequence[TopologyListener],
     active: bool,
@@ -160,7 +159,7 @@ def _open(
 
 def start_local(
     graph: Graph,
-    config: Config,
+    config: AtLeastOnceConfig,
     listeners: Sequence[TopologyListener] = (),
     *,
     active: bool = True,
@@ -178,7 +177,7 @@ def start_local(
     Raises:
         ConfigError: A setting is wrong. Nothing was started; repair the setting.
     """
-    if checked_carrier(config) == "resident":
+    if config.carrier == "resident":
         raise ConfigError(
             "carrier 'resident' runs on Spark in real time only; use carrier='local'",
             setting="carrier",
@@ -192,22 +191,3 @@ def start_local(
     run = ReliableRun(graph.id, driver, recent, watcher)
     driver.start()
     return Opened(run, driver, slots)
-
-
-def checked_carrier(config: Config) -> str:
-    """Return the setting ``carrier``, if an at-least-once topology can have it.
-
-    Raises:
-        ConfigError: It cannot, or *config* is no ``Config``.
-    """
-    if not isinstance(config, Config):
-        raise ConfigError(
-            f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"
-        )
-    if config.carrier not in ("auto", "local", "resident"):
-        raise ConfigError(
-            f"carrier {config.carrier!r} cannot carry an at-least-once topology, whose bolts live "
-            "longer than a Spark job; use carrier='resident' on Spark, or 'local'",
-            setting="carrier",
-        )
-    return config.carrier

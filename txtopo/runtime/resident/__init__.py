@@ -38,6 +38,7 @@ of their runs (:mod:`~txtopo.runtime.resident.carrier`). What runs in the tasks 
   at the next ping, once a second. A task that hears nothing of the driver for ten seconds ends
   itself, so none stays behind when the driver is gone.
 * **A core that does not come back** leaves a job waiting without an end or an error. So a slot that
-  cannot be given work is told as missing after half of ``Config.batch_timeout_s``; after all of it
-  a transactional run that needs the slot ends, or changes the carrier if ``"auto"`` chose it.
+  cannot be given work is told as missing after half of ``Config.batch_timeout_s``, or of
+  ``AtLeastOnceConfig.slot_timeout_s``; after all of it a transactional run that needs the slot
+  ends, or changes the carrier if ``"auto"`` chose it.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from txtopo.config import Config
+from txtopo.config import AtLeastOnceConfig
 from txtopo.errors import SlotUnavailable
 from txtopo.runtime.reliable.carrier import SlotListener
 from txtopo.runtime.resident import wire
@@ -26,12 +26,14 @@ class BoltSlots:
         self,
         jobs: SlotJobRunner,
         keys: Keys,
-        config: Config,
+        config: AtLeastOnceConfig,
         loop: SlotLoop,
         limits: SlotLimits = LIMITS,
         open_socket: OpenSocket = DriverSocket,
     ) -> None:
-        self._runner = SlotRunner(jobs, keys, config, loop, limits, open_socket)
+        self._runner = SlotRunner(
+            jobs, keys, config.pause_s, config.slot_timeout_s, loop, limits, open_socket
+        )
         self._in_flight = InFlightCounts()
 
     @property

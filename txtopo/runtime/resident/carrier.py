@@ -290,7 +290,9 @@ class StageSlots:
         open_socket: OpenSocket = DriverSocket,
         changed: Callable[[SlotUnavailable], None] | None = None,
     ) -> None:
-        self._runner = SlotRunner(jobs, keys, config, loop, limits, open_socket)
+        self._runner = SlotRunner(
+            jobs, keys, config.pause_s, config.batch_timeout_s, loop, limits, open_socket
+        )
         self._loop = loop
         self._limits = limits
         self._changed = changed

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from txtopo.config import Config
 from txtopo.errors import InfrastructureError, RunLostError, SlotUnavailable
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER, warn_of_retry
@@ -145,7 +144,7 @@ class SlotUser(Protocol):
         ...
 
     def slot_overdue(self, slot: int, error: SlotUnavailable) -> None:
-        """Take note that a slot has been missing for ``batch_timeout_s``."""
+        """Take note that a slot has been missing for *missing_s*."""
         ...
 
     def slots_moved(self) -> None:
@@ -183,7 +182,8 @@ class SlotRunner:
     Args:
         jobs: Run the slots' tasks.
         keys: The keys of the run.
-        config: How to run.
+        pause_s: Returns the pause after so many jobs in a row in vain, from 1.
+        missing_s: How long a slot may have no task.
         loop: Time and threads.
         limits: How long to wait for slots.
         open_socket: Makes the driver's socket; a simulator has its own.
@@ -193,14 +193,15 @@ class SlotRunner:
         self,
         jobs: SlotJobRunner,
         keys: Keys,
-        config: Config,
+        pause_s: Callable[[int], float],
+        missing_s: float,
         loop: SlotLoop,
         limits: SlotLimits = LIMITS,
         open_socket: OpenSocket = DriverSocket,
     ) -> None:
         self._jobs = jobs
         self._keys = keys
-        self._config = config
+        self._pause_s, self._missing_s = pause_s, missing_s
         self._loop = loop
         self._limits = limits
         self._open_socket = open_socket
@@ -224,8 +225,8 @@ class SlotRunner:
         self._supervisor = SlotSupervisor(
             SupervisorSettings(
                 slots=program.slots,
-                pause_s=self._config.pause_s,
-                missing_s=self._config.batch_timeout_s,
+                pause_s=self._pause_s,
+                missing_s=self._missing_s,
                 silent_s=self._limits.silent_s,
                 stop_s=self._limits.stop_s,
             )
@@ -400,7 +401,7 @@ class SlotRunner:
             "submission": missing.submission,
             "cores": None if self._cores is None else self._cores.all,
             "missing_s": missing.missing_s,
-            "limit_s": self._config.batch_timeout_s,
+            "limit_s": self._missing_s,
         }
 
 

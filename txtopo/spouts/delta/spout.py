@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
-from txtopo.config import Config, check_text
+from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, EmitError, SourceDataLost, TxtopoError
 from txtopo.extras import require
 from txtopo.metadata import Json
+from txtopo.setting_checks import check_text
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.delta.log import (
     CHANGE_TYPE,

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from txtopo.config import check_text
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, OffsetRegression, SchemaVersionError, SourceDataLost
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
+from txtopo.setting_checks import check_text
 from txtopo.spouts.files.folders import WILDCARDS, Walk, check_apart, inside, local_base, plain
 from txtopo.spouts.spout import other_position
 from txtopo.tuples import Fields

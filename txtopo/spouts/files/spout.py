@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from txtopo.config import ChangeKind, Config, check_text
+from txtopo.config import AtLeastOnceConfig, ChangeKind, Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, FieldsError, SourceDataLost
 from txtopo.reliable_collector import SpoutOutputCollector
+from txtopo.setting_checks import check_text
 from txtopo.spouts.files.planning import BATCH_BYTES_MAX, FilesCoordinator, Limits, Order
 from txtopo.spouts.files.reading import FilesEmitter
 from txtopo.spouts.files.source import FileFormat, FileSource, FormatName
@@ -143,7 +144,8 @@ class FileSpout(Spout):
     Delivery: at least once. It stores no position: a new run, and a task that was lost, begin at
     the first line again. With several tasks, each reads files of its own.
 
-    Lines are kept in memory until they are acked, so set ``Config.max_spout_pending``.
+    Lines are kept in memory until they are acked, so set
+    ``AtLeastOnceConfig.max_spout_pending``.
 
     Args:
         paths: A file, a pattern such as ``logs/*.txt`` (``**`` crosses folders), or several of
@@ -163,7 +165,9 @@ class FileSpout(Spout):
         self._paths = _checked_paths(paths)
         self._encoding = _checked_encoding(encoding)
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         """Find the files of this task."""
         names = sorted((name for path in self._paths for name in self._found(path)), reverse=True)
         # One file may have several names: links, and other ways to its folder.

@@ -16,11 +16,11 @@ from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from txtopo.config import check_text
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError
 from txtopo.kafka_connection import Connection
 from txtopo.log_records import logger_of
+from txtopo.setting_checks import check_text
 from txtopo.spouts.kafka.offsets import Positions, admin_client
 
 if TYPE_CHECKING:

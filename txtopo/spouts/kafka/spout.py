@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from txtopo.clock import now
-from txtopo.config import Config, check_text
+from txtopo.config import AtLeastOnceConfig
 from txtopo.context import TaskContext
 from txtopo.errors import (
     ConfigError,
@@ -58,6 +58,7 @@ from txtopo.kafka_connection import HEARD_MAX, Connection, Heard, Isolation, Set
 from txtopo.kafka_errors import may_pass
 from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.retries import warn_of_retry
+from txtopo.setting_checks import check_text
 from txtopo.spouts.kafka.offsets import (
     ClusterSnapshot,
     KafkaPartition,
@@ -163,8 +164,8 @@ class KafkaSpout(Spout):
     keeps, also while this process is down. An offset is committed when its record and all before it
     in the partition are acked, in whatever order. After a failure, a timeout, a crash or a change
     of the group, records that were not acked come again, and after a crash or such a change also
-    acked ones that follow them. With ``Config(ackers=0)`` a record is acked when it is emitted: at
-    most once, but for what a crash repeats.
+    acked ones that follow them. With ``AtLeastOnceConfig(ackers=0)`` a record is acked when it is
+    emitted: at most once, but for what a crash repeats.
 
     Tasks, and runs with the same *group*, share the partitions; a task beyond their number has
     nothing to do. Records of a partition are emitted in the order of their offsets, except those
@@ -264,7 +265,9 @@ class KafkaSpout(Spout):
         self.output_fields = self._records.fields()
         self.client_modules = self._records.client_modules
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         """Look at the topics; the class lists the errors."""
         self._collector, self._config = collector, config
         self._topology, self._id = context.topology_id, context.component_id

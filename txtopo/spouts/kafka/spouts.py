@@ -277,7 +277,7 @@ class KafkaSource:
                 ``min_batch_rows``; create it first, or repair the settings.
         """
         check_topics(self.offsets)
-        if config.min_batch_rows is not None:
+        if config.pace.min_batch_rows is not None:
             with suppress(InfrastructureError):
                 partitions = len(ClusterSnapshot(self.offsets.topics(), {}).partitions)
                 if partitions:  # a pattern may match nothing yet

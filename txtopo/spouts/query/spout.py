@@ -6,9 +6,10 @@ import datetime
 from typing import Any, cast
 from urllib.parse import unquote
 
-from txtopo.config import ChangeKind, Config, check_text
+from txtopo.config import ChangeKind, Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError
+from txtopo.setting_checks import check_text
 from txtopo.spouts.query.keys import check_key
 from txtopo.spouts.query.planning import QueryCoordinator
 from txtopo.spouts.query.reading import QueryEmitter

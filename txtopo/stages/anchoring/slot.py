@@ -33,6 +33,7 @@ import pyarrow as pa
 
 from txtopo.acking import NONE, Column, Ids, RootXors, joined, merged
 from txtopo.bolts.bolt import BasicBolt, Bolt
+from txtopo.config import AtLeastOnceConfig
 from txtopo.errors import FailedException
 from txtopo.reliable_collector import (
     BasicOutputCollector,
@@ -344,6 +345,7 @@ class BoltTask:
             self._basic = BasicOutputCollector(component.id, component.streams, self._collector)
             self._bolt.prepare(config, context)
         else:
+            assert isinstance(config, AtLeastOnceConfig)
             self._bolt.prepare(config, context, self._collector)
 
     def execute(self, origin: Origin, sender: int, batch: pa.RecordBatch, links: Links) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from txtopo.acking import NONE, Ackers, Column, Ids, RootXors
+from txtopo.config import AtLeastOnceConfig
 from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.spouts.spout import Spout
 from txtopo.stages.anchoring.envelope import Complaint, Count, Links
@@ -30,6 +31,7 @@ def spout_tasks(program: Program) -> list[tuple[PlannedComponent, int]]:
 def ackers_of(program: Program) -> Ackers:
     """Return the ackers of a topology."""
     spout_slots = min(len(spout_tasks(program)), program.slots)
+    assert isinstance(program.config, AtLeastOnceConfig)
     return Ackers(program.slots, spout_slots, program.config.ackers)
 
 
@@ -117,7 +119,9 @@ class ReliableSpoutTask:
         self._sending = Sending(program, component, task, slot, self._ids)
         self._spout: Spout = component.prototype.copy()
         self._turn = Turn()
-        tracked = program.config.ackers != 0
+        assert isinstance(program.config, AtLeastOnceConfig)
+        self._config = program.config
+        tracked = self._config.ackers != 0
         self._collector = SpoutOutputCollector(
             component.id, component.streams, self._send, None if tracked else self._spout.ack
         )
@@ -142,7 +146,7 @@ class ReliableSpoutTask:
     def open(self) -> None:
         """Open the spout."""
         context = self._program.context(self._component, self._task)
-        self._spout.open(self._program.config, context, self._collector)
+        self._spout.open(self._config, context, self._collector)
         self._opened = True
 
     def turn(self, ends: EndedMessages, *, active: bool, limits: TurnLimits) -> Turn:

@@ -44,7 +44,7 @@ from txtopo.state.ledger import RELEASED
 from txtopo.testing.conformance.pace import (
     SWITCH,
     Extent,
-    Pace,
+    StoreSpeed,
     announce,
     extent_of,
     is_long,
@@ -367,7 +367,7 @@ class StoreFixtures:
             announce(request, self._announced(request, pace, cls._extent))
         return cls._extent
 
-    def _extent_of(self, pace: Pace) -> Extent:
+    def _extent_of(self, pace: StoreSpeed) -> Extent:
         fitting = extent_of(pace, long=self.long or is_long())
         return Extent(
             fitting.histories if self.histories is None else self.histories,
@@ -376,7 +376,7 @@ class StoreFixtures:
             fitting.deaths if self.deaths is None else self.deaths,
         )
 
-    def _announced(self, request: pytest.FixtureRequest, pace: Pace, extent: Extent) -> str:
+    def _announced(self, request: pytest.FixtureRequest, pace: StoreSpeed, extent: Extent) -> str:
         own = [item for item in request.session.items if getattr(item, "cls", None) is type(self)]
         plays = [item for item in own if "random_histories" in item.name]
         dying = [item for item in own if "_dies_" in item.name]

@@ -1,4 +1,4 @@
-"""Pace: how fast a store is, and how much of the long tests fits into their time.
+"""StoreSpeed: how fast a store is, and how much of the long tests fits into their time.
 
 Each suite of a store first times a few commits. Most of its tests are scripts of a few commits. The
 others do as much as fits into their share of a minute; the suite prints how much that is.
@@ -45,7 +45,7 @@ _SOME, _FAST_S = 100, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StoreSpeed:
     """How long a store takes.
 
     Attributes:
@@ -81,7 +81,7 @@ def is_long() -> bool:
     return os.environ.get(SWITCH, "0") not in ("", "0")
 
 
-def pace_of(opened: Callable[[], StateDriver]) -> Pace:
+def pace_of(opened: Callable[[], StateDriver]) -> StoreSpeed:
     """Time a store: a few commits to a state of counts, which is opened for that.
 
     A store that raises has no pace: the test of what it does wrong says why.
@@ -94,8 +94,8 @@ def pace_of(opened: Callable[[], StateDriver]) -> Pace:
         bulk_s, keys = _commit_s(store, 4, _SOME), _SOME
         if bulk_s < _FAST_S:
             bulk_s, keys = _commit_s(store, 5, MANY_MAX), MANY_MAX
-        return Pace(open_s, commit_s, max(0.0, bulk_s - commit_s) / keys)
-    return Pace()
+        return StoreSpeed(open_s, commit_s, max(0.0, bulk_s - commit_s) / keys)
+    return StoreSpeed()
 
 
 def _commit_s(store: StateDriver, txid: int, keys: int) -> float:
@@ -110,7 +110,7 @@ def fitting(least: int, most: int, budget_s: float, each_s: float, *, long: bool
     return most if long or each_s * most <= budget_s else max(least, int(budget_s / each_s))
 
 
-def extent_of(pace: Pace, *, long: bool) -> Extent:
+def extent_of(pace: StoreSpeed, *, long: bool) -> Extent:
     """Return how much the long tests do with a store."""
     history_s = 1.5 * _HISTORY_COMMITS * pace.commit_s
     return Extent(
@@ -121,11 +121,11 @@ def extent_of(pace: Pace, *, long: bool) -> Extent:
     )
 
 
-def _death_s(pace: Pace) -> float:
+def _death_s(pace: StoreSpeed) -> float:
     return _FORK_S + _DEATH_OPENS * pace.open_s + _DEATH_COMMITS * pace.commit_s
 
 
-def seconds(pace: Pace, extent: Extent, tests: int, plays: int, dying: int) -> float:
+def seconds(pace: StoreSpeed, extent: Extent, tests: int, plays: int, dying: int) -> float:
     """Return how long a suite takes, by estimate.
 
     Args:

@@ -447,7 +447,7 @@ def _limited(start: Start, limit: int) -> SpoutDriver:
     try:
         return start(limit=limit)
     except ConfigError as error:
-        if error.facts.get("setting") != "max_rows_per_second":
+        if error.facts.get("setting") != "pace.max_rows_per_second":
             raise
         pytest.skip("rows_max: this spout takes no limit")
 

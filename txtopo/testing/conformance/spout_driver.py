@@ -32,6 +32,7 @@ from txtopo.ensemble.nodes import (
 )
 from txtopo.groupings import DirectGrouping, GlobalGrouping
 from txtopo.metadata import BatchMetadata
+from txtopo.pacing import Pace
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.stages.envelopes import open_envelope
@@ -120,7 +121,7 @@ class SpoutDriver:
     ) -> None:
         self.role = spout_role("spout", spout)
         component = snapshot(Component("spout", self.role, spout, tasks, declared_streams(spout)))
-        config = Config(carrier="local", zookeeper="memory", max_rows_per_second=limit)
+        config = Config(carrier="local", zookeeper="memory", pace=Pace(max_rows_per_second=limit))
         graph = Graph.of(_TOPOLOGY, _behind(component))
         self._program = compile_program(graph, config, slots)
         self._carrier = LocalCarrier(slots)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
+from txtopo.config import AtLeastOnceConfig
 from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.bolt_slots import BoltSlots
 from txtopo.runtime.resident.slot_runner import LIMITS
@@ -61,8 +62,14 @@ class BoltWorld(SlotWorld):
     def __init__(self, scenario: SlotScenario) -> None:
         super().__init__(scenario.without(["message_doubled", "broken"]))
         self.cluster.make_task = BoltTaskRun
+        config = AtLeastOnceConfig(
+            carrier="resident",
+            slots=scenario.slots,
+            slot_timeout_s=scenario.batch_timeout_s,
+            backoff_s=0.1,
+        )
         self.bolts = BoltSlots(
-            self.cluster, KEYS, scenario.config(), self.loop, LIMITS, self.cluster.open_socket
+            self.cluster, KEYS, config, self.loop, LIMITS, self.cluster.open_socket
         )
         self.violations: list[Violation] = []
         self._backlog = [0] * scenario.slots

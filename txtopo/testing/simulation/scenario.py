@@ -9,6 +9,7 @@ from typing import Any
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
+from txtopo.pacing import Pace
 from txtopo.state.backend import StateKind
 from txtopo.testing.simulation.faults import Faults
 from txtopo.testing.simulation.topologies import COMMITTERS, SPOUTS, Shape
@@ -45,9 +46,9 @@ class Scenario:
         max_spout_pending: As in ``Config``.
         attempts_max: As in ``Config``.
         chaos_s: Virtual time after which the faults stop.
-        min_batch_rows: As in ``Config``, with a delay of a second.
-        max_rows_per_second: As in ``Config``.
-        target_commit_s: As in ``Config``.
+        min_batch_rows: As in ``Pace``, with a delay of a second.
+        max_rows_per_second: As in ``Pace``.
+        target_commit_s: As in ``Pace``.
         group_txids_max: As in ``Config``.
     """
 
@@ -136,17 +137,16 @@ class Scenario:
             batch_timeout_s=5.0,
             poll_interval_s=0.5,
             backoff_s=0.05,
-            **self._pace(),
+            pace=self._pace(),
         )
 
-    def _pace(self) -> dict[str, Any]:
-        pace: dict[str, Any] = {
-            "min_batch_rows": self.min_batch_rows,
-            "max_batch_delay_s": None if self.min_batch_rows is None else 1.0,
-            "max_rows_per_second": self.max_rows_per_second,
-            "target_commit_s": self.target_commit_s,
-        }
-        return {name: value for name, value in pace.items() if value is not None}
+    def _pace(self) -> Pace:
+        return Pace(
+            min_batch_rows=self.min_batch_rows,
+            max_batch_delay_s=None if self.min_batch_rows is None else 1.0,
+            max_rows_per_second=self.max_rows_per_second,
+            target_commit_s=self.target_commit_s,
+        )
 
     def changed(self, changes: Mapping[str, str], without: Collection[str] = ()) -> Scenario:
         """Return this scenario with some settings changed, which are given as text.

@@ -126,7 +126,7 @@ class Api:
     async def _command(self, request: Request) -> Response:
         if not self._access.has_token:
             raise HTTPException(
-                403, "commands need a token; start the page with ui_token, and send it"
+                403, "commands need a token; start the page with page.token, and send it"
             )
         if not self._access.may_command(request):
             raise HTTPException(403, "the command does not come from this page, or lacks the token")

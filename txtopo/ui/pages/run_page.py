@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from txtopo.config import Config
+from txtopo.config import AnyConfig, Page
 from txtopo.runtime.progress import Stopped, TopologyEvent, TopologyListener
 from txtopo.ui.pages.server import PageServer, check_installed, listen
 from txtopo.ui.pages.sources import RunSource
@@ -25,16 +25,16 @@ class RunPage(TopologyListener):
 
     Args:
         config: The settings.
-        port: The port; 0 takes a free one.
+        page: Where to serve it.
 
     Raises:
         ConfigError: The port is in use, or a package is not installed; nothing has run.
     """
 
-    def __init__(self, config: Config, port: int) -> None:
-        check_installed("ui_port")
-        self._config = config
-        self._listening = listen(config.ui_host, port)
+    def __init__(self, config: AnyConfig, page: Page) -> None:
+        check_installed("page")
+        self._config, self._page = config, page
+        self._listening = listen(page)
         self._server: PageServer | None = None
 
     def start(
@@ -53,8 +53,7 @@ class RunPage(TopologyListener):
             ensemble: Its transactional state, if that is in memory.
         """
         source = RunSource(board, graph, run, self._config, ensemble)
-        host, token = self._config.ui_host, self._config.ui_token
-        self._server = PageServer(source, host, token=token, listening=self._listening)
+        self._server = PageServer(source, self._page, listening=self._listening)
         self._server.start()
         board.page = self._server.url
 

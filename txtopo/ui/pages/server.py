@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from txtopo.config import check_page
+from txtopo.config import Page
 from txtopo.errors import ConfigError
 from txtopo.extras import EXTRAS, require
 from txtopo.log_records import logger_of
@@ -37,16 +37,16 @@ def check_installed(needed_by: str) -> None:
             require(module, needed_by)
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(page: Page) -> socket.socket:
     """Return a socket that listens; what connects to it waits until a server serves it.
 
     Args:
-        host: A name or address of this machine.
-        port: The port; 0 takes a free one.
+        page: Says where.
 
     Raises:
         ConfigError: The port is taken, or the address is none of this machine; take another.
     """
+    host, port = page.host, page.port
     listening: socket.socket | None = None
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
@@ -59,15 +59,16 @@ def listen(host: str, port: int) -> socket.socket:
         if listening is not None:
             listening.close()
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        setting = "ui_port" if taken else "ui_host"
+        setting = "page.port" if taken else "page.host"
         advice = (
             "another program, perhaps another run, has it; stop that one, take another port, or "
-            "ui_port=0 for a free one"
+            "page.port=0 for a free one"
             if taken
             else "expected an address of this machine, and a port that this user may take"
         )
         raise ConfigError(
-            f"the page cannot be served at ui_host={host!r}, ui_port={port}; got {error}; {advice}",
+            f"the page cannot be served at page.host={host!r}, page.port={port}; got {error}; "
+            f"{advice}",
             setting=setting,
         ) from error
     return listening
@@ -81,25 +82,19 @@ class PageServer:
 
     Args:
         source: What the pages show: a ``RunSource`` or an ``EnsembleSource``.
-        host: The address at which they are served.
-        port: The port; 0 takes a free one.
-        token: Who has it may see the pages and give commands; needed on another address than a
-            loopback one.
+        page: Where they are served, and who may see them.
         listening: A socket of :func:`listen`, if the caller has one.
 
     Raises:
-        ConfigError: A package is not installed, the port is taken, or an argument is wrong.
+        ConfigError: A package is not installed, or the page cannot be served there.
     """
 
     def __init__(
         self,
         source: PageSource,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        token: str | None = None,
+        page: Page = Page(),
         listening: socket.socket | None = None,
     ) -> None:
-        check_page(port, host, token)
         check_installed("PageServer")
         import uvicorn
 
@@ -107,10 +102,10 @@ class PageServer:
         from txtopo.ui.pages.connections import PageConnection
         from txtopo.ui.pages.site import Site
 
-        self._listening = listening or listen(host, port)
+        self._listening = listening or listen(page)
         port = self._listening.getsockname()[1]
-        self.url = url_of(host, port)
-        self._site = Site(source, PageAccess(host, port, token))
+        self.url = url_of(page.host, port)
+        self._site = Site(source, PageAccess(page.host, port, page.token))
         config = uvicorn.Config(
             self._site.app,
             loop="asyncio",

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from txtopo import clock
-from txtopo.config import Config
+from txtopo.config import AnyConfig, Config
 from txtopo.ensemble.commands import STATUS_AFTER
 from txtopo.ensemble.nodes import check_topology_id
 from txtopo.errors import ConfigError, StateUsageError, TxtopoError, nearest
@@ -115,7 +115,7 @@ class RunSource:
         board: Figures,
         graph: Graph,
         run: RunHandle[Any],
-        config: Config = Config(),
+        config: AnyConfig = Config(),
         ensemble: MemoryEnsemble | None = None,
     ) -> None:
         self.title = graph.id
@@ -186,8 +186,9 @@ class RunSource:
     def command(self, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
         """Ask the leader, or tell an at-least-once topology that runs in this process only."""
         self._check(topology)
-        if self._board.kind == "transactional" or self._config.names_zookeeper:
-            with Ensemble.open(self._config, ensemble=self._ensemble) as ensemble:
+        zookeeper = self._config.zookeeper
+        if zookeeper is not None:
+            with Ensemble.open(Config(zookeeper=zookeeper), ensemble=self._ensemble) as ensemble:
                 return _asked(ensemble, topology, verb, wait_s)
         with self._commanding:
             if verb != "deactivate":
@@ -317,7 +318,7 @@ class EnsembleSource:
         if page is None:
             return NotFound(
                 f"only the process that runs {topology!r} knows it, and it has no page now; start "
-                "it with Config(ui_port=…)"
+                "it with Config(page=Page())"
             )
         return NotFound(f"only the process that runs {topology!r} knows it; its page is {page}")
 

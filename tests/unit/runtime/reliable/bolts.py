@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     Bolt,
-    Config,
     FailedException,
     Fields,
     OutputCollector,
@@ -18,6 +18,7 @@ from txtopo import (
     is_tick,
 )
 from txtopo.collector import BatchOutputCollector
+from txtopo.config import AnyConfig
 from txtopo.testing import Shared
 
 WORD = Fields("word string")
@@ -38,7 +39,9 @@ class ByHand(Bolt):
         self.output_fields = fields
         self._execute = execute
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self.collector = collector
 
     def execute(self, tuple: Tuple) -> None:
@@ -48,7 +51,9 @@ class ByHand(Bolt):
 class AckEveryOther(Bolt):
     """Acks the first tuple of two (Storm's ``AckEveryOtherBolt``)."""
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector, self._count = collector, 0
 
     def execute(self, tuple: Tuple) -> None:
@@ -76,7 +81,7 @@ class Count(BasicBolt):
 
     output_fields = Fields("word string, count long")
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         self._counts: dict[str, int] = {}
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
@@ -90,7 +95,7 @@ class GlobalCount(BasicBolt):
 
     output_fields = Fields("count long")
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         self._count = 0
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
@@ -103,7 +108,7 @@ class WhichTask(BasicBolt):
 
     output_fields = Fields("task long")
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         self._task = context.task_index
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
@@ -116,7 +121,9 @@ class Batcher(Bolt):
     output_fields = WORD
     tick_interval_s = 3.0
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
         self._held: list[Tuple] = []
 

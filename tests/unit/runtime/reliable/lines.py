@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.unit.runtime.reliable.bolts import WORD
-from txtopo import BasicBolt, Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
+from txtopo import (
+    AtLeastOnceConfig,
+    BasicBolt,
+    Bolt,
+    OutputCollector,
+    TaskContext,
+    TopologyBuilder,
+    Tuple,
+)
 from txtopo.runtime.progress import TopologyListener
 from txtopo.spouts import MemorySpout
 from txtopo.testing import FeederSpout, SimulatedCluster
 
-CONFIG = Config(message_timeout_s=10)
+CONFIG = AtLeastOnceConfig(message_timeout_s=10)
 
 
 class Hold(Bolt):
     """Never acks."""
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         """Nothing to do."""
 
     def execute(self, tuple: Tuple) -> None:
@@ -25,7 +35,7 @@ class Hold(Bolt):
 
 def started(
     *bolts: Bolt | BasicBolt,
-    config: Config = CONFIG,
+    config: AtLeastOnceConfig = CONFIG,
     parallelism: int = 1,
     spouts: int = 1,
     apart: bool = False,

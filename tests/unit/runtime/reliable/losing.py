@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     Bolt,
-    Config,
     Fields,
     OutputCollector,
     Spout,
@@ -63,7 +63,9 @@ class QueueClient(Spout):
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         self._collector, self._client = collector, context.task_index
         self._queue.connect(self._client)
 
@@ -88,7 +90,9 @@ class Split(Bolt):
     def __init__(self, forgets: float, seed: int) -> None:
         self._forgets, self._seed = forgets, seed
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
         self._chance = random.Random(self._seed + context.task_index)
 
@@ -146,7 +150,7 @@ def run(
     builder.set_spout("queue", QueueClient(queue), chance.randint(1, 2))
     builder.set_bolt("split", Split(forgets, seed), 2).shuffle_grouping("queue")
     builder.set_bolt("process", Process(processed), 3).fields_grouping("split", "word")
-    config = Config(
+    config = AtLeastOnceConfig(
         message_timeout_s=TIMEOUT_S,
         slots=chance.randint(*slots),
         max_spout_pending=chance.choice([None, 5]),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     Bolt,
-    Config,
     Fields,
     OutputCollector,
     TaskContext,
@@ -61,7 +61,9 @@ class World(Shared):
         self.seen.append(word)
         self.acked_before.append(len(self.feeder.acked))
 
-    def start(self, bolts: dict[str, tuple[Bolt | BasicBolt, int]], config: Config) -> None:
+    def start(
+        self, bolts: dict[str, tuple[Bolt | BasicBolt, int]], config: AtLeastOnceConfig
+    ) -> None:
         """Start a line of bolts with so many tasks each. With two slots the spout is in slot 1."""
         builder = TopologyBuilder()
         builder.set_spout("idle", MemorySpout([], WORD))
@@ -84,7 +86,9 @@ class Slow(Bolt):
     def __init__(self, world: World, work_s: float, *, resets: bool = False) -> None:
         self._world, self._work_s, self._resets = world, work_s, resets
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
 
     def execute(self, tuple: Tuple) -> None:

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.runtime.reliable.bolts import WORD
 from tests.unit.runtime.reliable.lines import CONFIG, Hold
 from txtopo import (
+    AtLeastOnceConfig,
     Bolt,
-    Config,
     Fields,
     OutputCollector,
     Stream,
@@ -30,7 +30,9 @@ class Refilling(Bolt):
     def __init__(self, stream: str, view: Callable[[dict[int, Tuple]], Any]) -> None:
         self._stream, self._view = stream, view
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
 
     def execute(self, tuple: Tuple) -> None:

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.runtime.reliable.bolts import WORD, ByHand, Forward, rows
-from txtopo import BasicBolt, Bolt, Config, OutputCollector, TopologyBuilder, Tuple
+from txtopo import (
+    AtLeastOnceConfig,
+    BasicBolt,
+    Bolt,
+    OutputCollector,
+    TopologyBuilder,
+    Tuple,
+)
 from txtopo.acking import Ackers, Column, RootXors
 from txtopo.collector import BatchOutputCollector
 from txtopo.runtime.resident.wire import WireReport, pack_report, unpack_report
@@ -100,7 +107,7 @@ def test_acks_take_at_most_20_bytes_for_each_edge(
     builder.set_bolt("split", split, 2).shuffle_grouping("words")
     builder.set_bolt("end", Forward(), 3).fields_grouping("split", "word")
     cluster = SimulatedCluster()
-    cluster.start(builder.build_topology(), Config(slots=3))
+    cluster.start(builder.build_topology(), AtLeastOnceConfig(slots=3))
     cluster.process_all_available()
 
     progress = cluster.progress

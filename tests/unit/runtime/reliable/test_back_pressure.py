@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.runtime.reliable.bolts import WORD, Count, Forward, rows
-from txtopo import Config, TopologyBuilder
+from txtopo import AtLeastOnceConfig, TopologyBuilder
 from txtopo.runtime.reliable import driver
 from txtopo.spouts import MemorySpout
 from txtopo.stages.anchoring.spout_task import EndedMessages, ReliableSpoutTask, TurnLimits
@@ -24,7 +24,7 @@ def started() -> SimulatedCluster:
     builder.set_bolt("forward", Forward(), 2).shuffle_grouping("words")
     builder.set_bolt("count", Count(), 2).fields_grouping("forward", "word")
     cluster = SimulatedCluster()
-    cluster.start(builder.build_topology(), Config(slots=2, message_timeout_s=5))
+    cluster.start(builder.build_topology(), AtLeastOnceConfig(slots=2, message_timeout_s=5))
     return cluster
 
 
@@ -61,7 +61,7 @@ def test_what_was_on_its_way_to_a_lost_slot_is_not_waited_for(
 def test_a_turn_emits_no_more_than_there_is_room_for(room: int, emitted: int) -> None:
     builder = TopologyBuilder()
     builder.set_spout("words", MemorySpout(rows("a"), WORD, 10))
-    program = compile_program(builder.build_topology().graph, Config(), 1)
+    program = compile_program(builder.build_topology().graph, AtLeastOnceConfig(), 1)
     spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
 
@@ -73,7 +73,7 @@ def test_a_turn_emits_no_more_than_there_is_room_for(room: int, emitted: int) ->
 def test_a_spout_can_see_how_many_of_its_trees_are_pending() -> None:
     builder = TopologyBuilder()
     builder.set_spout("words", MemorySpout(rows("a"), WORD, 10))
-    program = compile_program(builder.build_topology().graph, Config(), 1)
+    program = compile_program(builder.build_topology().graph, AtLeastOnceConfig(), 1)
     spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
 

@@ -16,8 +16,8 @@ from tests.unit.runtime.reliable.bolts import (
 )
 from tests.unit.runtime.reliable.lines import CONFIG, Hold, started
 from txtopo import (
+    AtLeastOnceConfig,
     Bolt,
-    Config,
     OutputCollector,
     TaskContext,
     TopologyBuilder,
@@ -111,7 +111,9 @@ class Pairs(Bolt):
 
     output_fields = WORD
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
         self._held: list[Tuple] = []
 
@@ -160,7 +162,9 @@ class _Joining(Bolt):
 
     output_fields = WORD
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
         self._held: list[Tuple] = []
 
@@ -195,7 +199,7 @@ def test_a_tuple_without_message_id_is_not_tracked() -> None:
 
 
 def test_without_ackers_a_tuple_is_acked_when_it_is_emitted() -> None:
-    feeder, cluster = started(Forward("a"), config=Config(ackers=0))
+    feeder, cluster = started(Forward("a"), config=AtLeastOnceConfig(ackers=0))
     feeder.feed(["a"], 1)
 
     cluster.advance(100)
@@ -206,7 +210,7 @@ def test_without_ackers_a_tuple_is_acked_when_it_is_emitted() -> None:
 
 @pytest.mark.parametrize("slots", [1, 3])
 def test_the_ackers_of_the_slots_share_the_trees(slots: int) -> None:
-    config = Config(slots=slots, max_spout_pending=2)
+    config = AtLeastOnceConfig(slots=slots, max_spout_pending=2)
     feeder, cluster = started(Forward(), Hold(), config=config, parallelism=2, spouts=4)
     for id in range(30):
         feeder.feed(["a"], id)
@@ -229,7 +233,7 @@ def as_told(collector: OutputCollector, tuple: Tuple) -> None:
 
 @pytest.mark.parametrize("ackers", [None, 1, 2, 7])
 def test_each_acker_tells_what_became_of_its_trees(ackers: int | None) -> None:
-    config = Config(slots=3, ackers=ackers, message_timeout_s=10)
+    config = AtLeastOnceConfig(slots=3, ackers=ackers, message_timeout_s=10)
     feeder, cluster = started(ByHand(as_told), config=config, parallelism=2, spouts=2)
     for id in range(90):
         feeder.feed(["ack" if id % 3 else "fail"], id)
@@ -253,7 +257,7 @@ def test_each_acker_tells_what_became_of_its_trees(ackers: int | None) -> None:
 
 
 def test_the_loss_of_a_slot_with_an_acker_leaves_its_trees_of_other_slots_to_the_timeout() -> None:
-    config = Config(slots=2, ackers=1, message_timeout_s=10)
+    config = AtLeastOnceConfig(slots=2, ackers=1, message_timeout_s=10)
     feeder, cluster = started(Hold(), config=config, parallelism=1, spouts=2)
     for id in range(10):
         feeder.feed(["hold"], id)
@@ -269,7 +273,9 @@ def test_the_loss_of_a_slot_with_an_acker_leaves_its_trees_of_other_slots_to_the
 
 
 def test_max_spout_pending_holds_the_spout_back() -> None:
-    feeder, cluster = started(Hold(), config=Config(max_spout_pending=3, message_timeout_s=10))
+    feeder, cluster = started(
+        Hold(), config=AtLeastOnceConfig(max_spout_pending=3, message_timeout_s=10)
+    )
     for id in range(5):
         feeder.feed(["a"], id)
     cluster.advance(5)

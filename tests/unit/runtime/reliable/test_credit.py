@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.runtime.reliable.bolts import Forward
 from tests.unit.runtime.reliable.slow import Slow, World
-from txtopo import Config
+from txtopo import AtLeastOnceConfig
 from txtopo.runtime.reliable import driver
 from txtopo.runtime.reliable.credit import SHARE, Credit
 
@@ -91,7 +91,7 @@ def test_a_slot_that_gets_little_holds_up_little() -> None:
 def test_a_slow_bolt_finishes_all_in_time() -> None:
     """As it was: none was ever acked. 60 of these take three timeouts."""
     world = World()
-    config = Config(max_spout_pending=60, message_timeout_s=1, slots=1)
+    config = AtLeastOnceConfig(max_spout_pending=60, message_timeout_s=1, slots=1)
     world.start({"slow": (Slow(world, 0.05), 1)}, config)
     world.feed(100)
 
@@ -103,7 +103,7 @@ def test_a_slow_bolt_finishes_all_in_time() -> None:
 
 def test_what_waits_for_a_slow_bolt_is_bounded() -> None:
     world = World()
-    config = Config(slots=1)
+    config = AtLeastOnceConfig(slots=1)
     world.start({"slow": (Slow(world, 0.05), 1)}, config)
     world.feed(1_000)
     largest = 0
@@ -119,7 +119,7 @@ def test_what_waits_for_a_slow_bolt_is_bounded() -> None:
 def test_a_slow_bolt_behind_fast_ones_finishes_all_in_time() -> None:
     """They share a slot, so what the first one emits waits in the slot itself."""
     world = World()
-    config = Config(message_timeout_s=2, slots=1)
+    config = AtLeastOnceConfig(message_timeout_s=2, slots=1)
     world.start(
         {"first": (Forward(), 1), "second": (Forward(), 1), "slow": (Slow(world, 0.05), 1)}, config
     )
@@ -133,7 +133,7 @@ def test_a_slow_bolt_behind_fast_ones_finishes_all_in_time() -> None:
 
 def test_spouts_are_not_held_up_by_credit_while_slots_are_fast() -> None:
     world = World()
-    world.start({"forward": (Forward(), 2)}, Config(slots=2))
+    world.start({"forward": (Forward(), 2)}, AtLeastOnceConfig(slots=2))
     world.feed(20_000)
     started = world.cluster.time.now()
 

@@ -11,7 +11,15 @@ from tests.harness.chance import times
 from tests.unit.runtime.reliable.bolts import WORD, ByHand, Forward, Seen, rows
 from tests.unit.runtime.reliable.losing import all_at_once, run
 from tests.unit.runtime.reliable.slow import Always, BetweenTuples, Slow, SlowBasic, World
-from txtopo import BasicBolt, Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
+from txtopo import (
+    AtLeastOnceConfig,
+    BasicBolt,
+    Bolt,
+    OutputCollector,
+    TaskContext,
+    TopologyBuilder,
+    Tuple,
+)
 from txtopo.acking import Acker, RootXors, joined
 from txtopo.collector import BatchOutputCollector
 from txtopo.reliable_collector import FlushTimer
@@ -22,7 +30,7 @@ from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.anchoring.spout_task import EndedMessages, ReliableSpoutTask, TurnLimits
 from txtopo.stages.program import Program, compile_program
 
-CONFIG = Config(message_timeout_s=10, slots=1)
+CONFIG = AtLeastOnceConfig(message_timeout_s=10, slots=1)
 
 
 @pytest.mark.rule("txtopo.runtime.reliable.carrier", "Rules", 2)
@@ -42,7 +50,10 @@ def test_acks_leave_while_the_bolt_works(kind: str) -> None:
 
 def test_a_tuple_that_takes_long_and_asks_for_more_time_is_not_failed() -> None:
     world = World()
-    world.start({"slow": (Slow(world, 5.0, resets=True), 1)}, Config(message_timeout_s=1, slots=1))
+    world.start(
+        {"slow": (Slow(world, 5.0, resets=True), 1)},
+        AtLeastOnceConfig(message_timeout_s=1, slots=1),
+    )
     world.feed(1)
 
     world.cluster.process_all_available()
@@ -52,7 +63,7 @@ def test_a_tuple_that_takes_long_and_asks_for_more_time_is_not_failed() -> None:
 
 def test_without_asking_for_more_time_it_is_failed() -> None:
     world = World()
-    world.start({"slow": (Slow(world, 5.0), 1)}, Config(message_timeout_s=1, slots=1))
+    world.start({"slow": (Slow(world, 5.0), 1)}, AtLeastOnceConfig(message_timeout_s=1, slots=1))
     world.feed(1)
 
     world.cluster.process_all_available()
@@ -68,7 +79,9 @@ class Pours(Bolt):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
 
     def execute(self, tuple: Tuple) -> None:
@@ -85,7 +98,9 @@ class Notes(Bolt):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
 
     def execute(self, tuple: Tuple) -> None:
@@ -96,7 +111,7 @@ class Notes(Bolt):
 def test_what_is_emitted_leaves_in_the_middle_of_a_tuple_and_the_tree_waits_for_its_end() -> None:
     world = World()
     # Its tasks are given every other drop; one of them is in the other slot.
-    config = Config(message_timeout_s=10, slots=2)
+    config = AtLeastOnceConfig(message_timeout_s=10, slots=2)
     world.start({"pours": (Pours(world), 1), "notes": (Notes(world), 2)}, config)
     world.feed(1)
 
@@ -117,7 +132,9 @@ class Dies(Bolt):
         self._world, self._at = world, at
         self._dead = False
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
 
     def execute(self, tuple: Tuple) -> None:
@@ -136,7 +153,7 @@ class Dies(Bolt):
 def test_a_slot_that_dies_after_its_first_acks_loses_nothing(seed: int) -> None:
     world = World(seed)
     # It gets 1, 3 and 9 tuples; the tenth is in the middle of the last.
-    world.start({"dies": (Dies(world, 10), 1)}, Config(message_timeout_s=30, slots=2))
+    world.start({"dies": (Dies(world, 10), 1)}, AtLeastOnceConfig(message_timeout_s=30, slots=2))
     world.feed(20)
     world.cluster.run_until(lambda: bool(world.dead))
     assert len(world.feeder.acked) >= 7
@@ -173,7 +190,7 @@ def split_slot(
     builder.set_spout("words", MemorySpout(rows(*map(str, range(words))), WORD))
     builder.set_bolt("split", Twice()).shuffle_grouping("words")
     builder.set_bolt("count", Forward(), 2).all_grouping("split")
-    program = compile_program(builder.build_topology().graph, Config(), 2)
+    program = compile_program(builder.build_topology().graph, AtLeastOnceConfig(), 2)
     acker = Acker()
     records = spout_records(program, acker)
     slot = Slot(program, 0, 3, flush_timer, parts.append, thread=lambda: 0)
@@ -274,7 +291,7 @@ def test_nothing_leaves_from_another_thread() -> None:
     builder = TopologyBuilder()
     builder.set_spout("words", MemorySpout(rows("a", "b"), WORD))
     builder.set_bolt("split", Forward()).shuffle_grouping("words")
-    program = compile_program(builder.build_topology().graph, Config(), 1)
+    program = compile_program(builder.build_topology().graph, AtLeastOnceConfig(), 1)
     slot = Slot(program, 0, 3, Always(), parts.append, thread=lambda: next(threads))
     slot.prepare()
 
@@ -288,7 +305,9 @@ class Greets(Bolt):
 
     output_fields = WORD
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         collector.emit(["hello"])
 
     def execute(self, tuple: Tuple) -> None:
@@ -305,7 +324,7 @@ def test_what_prepare_emits_leaves_also_if_prepare_takes_long(
     builder.set_spout("words", MemorySpout([], WORD))
     builder.set_bolt("greets", Greets()).shuffle_grouping("words")
     builder.set_bolt("end", Forward(), 2).all_grouping("greets")
-    program = compile_program(builder.build_topology().graph, Config(), 2)
+    program = compile_program(builder.build_topology().graph, AtLeastOnceConfig(), 2)
     slot = Slot(program, 0, 3, flush_timer(), parts.append, thread=lambda: 0)
 
     slot.prepare()

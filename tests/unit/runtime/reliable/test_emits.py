@@ -9,7 +9,14 @@ import pytest
 from tests.harness.runs import Changes
 from tests.unit.runtime.reliable.bolts import WORD, ByHand, Forward, Seen
 from tests.unit.runtime.reliable.lines import CONFIG, Hold, started
-from txtopo import BasicBolt, Bolt, OutputCollector, TopologyBuilder, Tuple, is_tick
+from txtopo import (
+    BasicBolt,
+    Bolt,
+    OutputCollector,
+    TopologyBuilder,
+    Tuple,
+    is_tick,
+)
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import BoltError, EmitError
 from txtopo.runtime.progress import ErrorReported

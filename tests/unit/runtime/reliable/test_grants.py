@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import pytest
 
 from tests.unit.runtime.reliable.bolts import WORD, Forward
-from txtopo import Config, TopologyBuilder
+from txtopo import AtLeastOnceConfig, TopologyBuilder
 from txtopo.runtime.reliable import driver as driver_module
 from txtopo.runtime.reliable.carrier import SlotListener
 from txtopo.runtime.reliable.driver import ReliableContext, ReliableDriver
@@ -52,9 +52,9 @@ class Driven:
         builder = TopologyBuilder()
         builder.set_spout("words", MemorySpout([], WORD), SPOUTS)
         builder.set_bolt("forward", Forward(), 3).shuffle_grouping("words")
-        program = compile_program(builder.build_topology().graph, Config(), SLOTS)
+        program = compile_program(builder.build_topology().graph, AtLeastOnceConfig(), SLOTS)
         self.slots, time = Slots(), VirtualTime()
-        context = ReliableContext(program, Config(), self.slots, time)
+        context = ReliableContext(program, AtLeastOnceConfig(), self.slots, time)
         self.driver = ReliableDriver(context, [], active=True)
         self.driver.start()
         time.timeline.run(lambda: False, until_s=0.1)

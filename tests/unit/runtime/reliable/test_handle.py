@@ -9,9 +9,9 @@ import pytest
 
 from tests.unit.runtime.reliable.bolts import WORD, Count, Forward, Seen, rows
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     Bolt,
-    Config,
     OutputCollector,
     Spout,
     SpoutOutputCollector,
@@ -29,7 +29,7 @@ from txtopo.testing import FeederSpout
 
 # Generous: the machine may be busy, and nothing below waits for it to pass.
 WAIT_S = 120.0
-LOCAL = Config(carrier="local", slots=2)
+LOCAL = AtLeastOnceConfig(carrier="local", slots=2)
 
 
 def topology(spout: Spout, *bolts: Bolt | BasicBolt, tasks: int = 1) -> ReliableTopology:
@@ -83,7 +83,9 @@ class Threads(Spout):
     def _note(self, what: str) -> None:
         self._seen.notes.append((self._task, what, threading.get_ident()))
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         self._collector, self._task, self._left = collector, context.task_index, 20
         self._note("open")
 
@@ -118,7 +120,9 @@ class BoltThreads(Bolt):
     def _note(self, what: str) -> None:
         self._seen.notes.append((self._task, what, threading.get_ident()))
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector, self._task = collector, context.task_index
         self._note("prepare")
 
@@ -203,7 +207,9 @@ class Broken(Bolt):
     def __init__(self, where: str) -> None:
         self._where = where
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._fail("prepare")
 
     def execute(self, tuple: Tuple) -> None:
@@ -285,4 +291,6 @@ def test_a_listener_may_not_wait_for_the_loop_that_calls_it() -> None:
 @pytest.mark.parametrize("carrier", ["rdd", "dataframe"])
 def test_a_carrier_of_jobs_is_refused(carrier: Any) -> None:
     with pytest.raises(ConfigError, match="cannot carry an at-least-once topology"):
-        topology(MemorySpout(rows("a"), WORD), Count()).start(None, Config(carrier=carrier))
+        topology(MemorySpout(rows("a"), WORD), Count()).start(
+            None, AtLeastOnceConfig(carrier=carrier)
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.runtime.reliable.bolts import ByHand
-from txtopo import Config, OutputCollector, TopologyBuilder, Tuple
+from txtopo import AtLeastOnceConfig, OutputCollector, TopologyBuilder, Tuple
 from txtopo.spouts import MemorySpout
 from txtopo.tuples import Fields
 
@@ -20,7 +20,7 @@ def test_what_a_spout_is_told_to_bring_again_is_told_of(caplog: pytest.LogCaptur
     builder = TopologyBuilder("failing")
     builder.set_spout("rows", MemorySpout([["a"], ["b"], ["c"]], Fields("word string")))
     builder.set_bolt("bolt", ByHand(execute)).shuffle_grouping("rows")
-    run = builder.build_topology().start(None, Config(carrier="local", slots=1))
+    run = builder.build_topology().start(None, AtLeastOnceConfig(carrier="local", slots=1))
     while len([each for each in caplog.records if each.name == "txtopo.runtime"]) < 2:
         assert not run.await_termination(0.05)
     run.stop(LIMIT_S)

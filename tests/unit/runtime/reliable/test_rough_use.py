@@ -11,9 +11,9 @@ import pytest
 from tests.unit.runtime.reliable.bolts import WORD, ByHand, Count, Forward, Seen, rows
 from tests.unit.runtime.reliable.test_handle import LOCAL, WAIT_S, Kept, topology
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     Bolt,
-    Config,
     OutputCollector,
     SpoutOutputCollector,
     TaskContext,
@@ -21,6 +21,7 @@ from txtopo import (
     is_tick,
 )
 from txtopo.collector import BatchOutputCollector
+from txtopo.config import AnyConfig
 from txtopo.errors import StateUsageError
 from txtopo.runtime import ErrorReported
 from txtopo.runtime.handle import ReliableRun
@@ -96,7 +97,9 @@ class Leaves(MemorySpout):
         super().__init__(rows("a"), WORD)
         self._seen, self._opens = seen, opens
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         super().open(config, context, collector)
         if not self._opens:
             raise ZeroDivisionError("open")
@@ -112,7 +115,7 @@ class Unclean(BasicBolt):
     def __init__(self, seen: Seen, *, prepares: bool) -> None:
         self._seen, self._prepares = seen, prepares
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         if not self._prepares:
             raise ZeroDivisionError("prepare")
 
@@ -157,7 +160,9 @@ def test_what_was_not_opened_is_not_closed() -> None:
 class Greets(ByHand):
     """Emits before it was given anything."""
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         super().prepare(config, context, collector)
         collector.emit([f"hello {context.task_index}"])
 
@@ -178,7 +183,9 @@ class Late(Bolt):
 
     tick_interval_s = 5.0
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
         self._held: list[Tuple] = []
 
@@ -198,7 +205,7 @@ class Late(Bolt):
 def test_answers_after_the_timeout_change_nothing_and_leave_nothing_behind() -> None:
     feeder = FeederSpout(WORD)
     cluster = SimulatedCluster()
-    cluster.start(topology(feeder, Late(), Count()), Config(message_timeout_s=1))
+    cluster.start(topology(feeder, Late(), Count()), AtLeastOnceConfig(message_timeout_s=1))
 
     for id in (1, 1, 2):
         feeder.feed([f"word {id}"], id)
@@ -226,7 +233,7 @@ class Talks(MemorySpout):
 
 @pytest.mark.parametrize("max_spout_pending", [None, 1])
 def test_a_spout_may_emit_while_it_is_told_of_an_end(max_spout_pending: int | None) -> None:
-    config = Config(carrier="local", max_spout_pending=max_spout_pending)
+    config = AtLeastOnceConfig(carrier="local", max_spout_pending=max_spout_pending)
     with topology(Talks("a", "refused", "b"), Forward("refused")).start(None, config) as run:
         run.process_all_available(WAIT_S)
         progress = run.last_progress

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.unit.runtime.reliable.bolts import WORD, Forward, Seen, rows
-from txtopo import Config, Spout, TopologyBuilder
+from txtopo import AtLeastOnceConfig, Spout, TopologyBuilder
 from txtopo.acking import RootXors
 from txtopo.runtime.reliable.spout_host import SpoutHost
 from txtopo.spouts import MemorySpout
@@ -28,14 +28,16 @@ from txtopo.stages.program import compile_program
 from txtopo.testing import FeederSpout, spouts
 from txtopo.testing.cluster import VirtualTime
 
-CONFIG = Config(message_timeout_s=10, poll_interval_s=1)
+CONFIG = AtLeastOnceConfig(message_timeout_s=10, poll_interval_s=1)
 WORDS = [f"word {number}" for number in range(10)]
 
 
 class Hosted:
     """A host in virtual time, with what it has sent and told."""
 
-    def __init__(self, *sources: Spout, config: Config = CONFIG, slot: int = 0, slots: int = 1):
+    def __init__(
+        self, *sources: Spout, config: AtLeastOnceConfig = CONFIG, slot: int = 0, slots: int = 1
+    ):
         builder = TopologyBuilder()
         for number, spout in enumerate(sources):
             builder.set_spout(f"spout-{number}", spout)
@@ -234,7 +236,7 @@ def test_a_tree_is_pending_until_its_spout_has_been_told() -> None:
 
 
 def test_no_more_trees_are_pending_than_may_be() -> None:
-    hosted = Hosted(MemorySpout(rows(*WORDS), WORD), config=Config(max_spout_pending=3))
+    hosted = Hosted(MemorySpout(rows(*WORDS), WORD), config=AtLeastOnceConfig(max_spout_pending=3))
     hosted.grant(1, tuples=100)
     hosted.grant(2, tuples=100)
     hosted.pass_time(5)
@@ -315,7 +317,7 @@ def test_a_spout_that_is_shared_with_a_test_says_so_in_another_process(
     crash = report.crash
     assert crash is not None
     assert crash.component == "spout-0"
-    assert "use Config(carrier='local')" in str(crash.error)
+    assert "use AtLeastOnceConfig(carrier='local')" in str(crash.error)
 
 
 class Apart:

@@ -16,6 +16,7 @@ from tests.unit.runtime.loop_world import memory_state, topology_of
 from tests.unit.runtime.loop_world import running as running_transactional
 from tests.unit.runtime.reliable.bolts import WORD, Seen
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     Config,
     Restart,
@@ -23,8 +24,10 @@ from txtopo import (
     TaskContext,
     TopologyBuilder,
     Tuple,
+    ZooKeeper,
 )
 from txtopo.collector import BatchOutputCollector
+from txtopo.config import AnyConfig
 from txtopo.ensemble import MemoryEnsemble, MemoryTransactionalState
 from txtopo.ensemble.journal import Journal
 from txtopo.errors import (
@@ -49,7 +52,9 @@ from txtopo.testing import Shared
 from txtopo.topology.graph import Graph
 from txtopo.ui.pages.sources import RunSource
 
-MEMORY = Config(carrier="local", zookeeper="memory", poll_interval_s=0.005, backoff_s=0.01)
+MEMORY = AtLeastOnceConfig(
+    carrier="local", zookeeper="memory", poll_interval_s=0.005, backoff_s=0.01
+)
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +88,9 @@ class Delivering(Spout):
     def __init__(self, source: Source, run: str) -> None:
         self._source, self._run = source, run
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         self._collector, self._out = collector, set[str]()
         self._source.calls.append((self._run, "open"))
 
@@ -116,7 +123,7 @@ class Note(BasicBolt):
     def __init__(self, seen: Seen, run: str, held: str = "", broken: str = "") -> None:
         self._seen, self._run, self._held, self._broken = seen, run, held, broken
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         self._seen.notes.append((self._run, "prepare"))
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
@@ -147,7 +154,7 @@ def running(
     ensemble: MemoryEnsemble,
     run: str,
     *listeners: TopologyListener,
-    config: Config = MEMORY,
+    config: AtLeastOnceConfig = MEMORY,
     restart: Restart | None = None,
     **faults: str,
 ) -> Iterator[ReliableRun]:
@@ -162,7 +169,7 @@ def running(
 
 
 def ask(ensemble: MemoryEnsemble, verb: str, wait_s: float = 0.0) -> None:
-    with Ensemble.open(MEMORY, ensemble=ensemble) as opened:
+    with Ensemble.open(Config(zookeeper="memory"), ensemble=ensemble) as opened:
         opened.ask("words", verb, wait_s=wait_s, timeout_s=LIMIT_S)
 
 
@@ -546,7 +553,7 @@ def test_the_ensemble_lists_leader_and_standbys_with_the_figures_of_the_run() ->
     source, seen, ensemble = Source("a"), Seen(), MemoryEnsemble()
     with (
         running(source, seen, ensemble, "first") as first,
-        Ensemble.open(MEMORY, ensemble=ensemble) as opened,
+        Ensemble.open(Config(zookeeper="memory"), ensemble=ensemble) as opened,
     ):
         first.process_all_available(LIMIT_S)
         with running(source, seen, ensemble, "second") as second:
@@ -579,15 +586,22 @@ def test_a_page_asks_the_leader_and_not_only_its_own_run() -> None:
 def test_without_zookeeper_nobody_is_asked_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standby, "StandbyDriver", None)
     source, seen, changes = Source("a"), Seen(), Changes()
-    alone = Config(carrier="local", poll_interval_s=0.005)
+    alone = AtLeastOnceConfig(carrier="local", poll_interval_s=0.005)
     with running(source, seen, MemoryEnsemble(), "one", changes, config=alone) as run:
         run.process_all_available(LIMIT_S)
         assert source.left == []
     assert not changes.of(Leading)
 
 
-@pytest.mark.parametrize("environment", [{}, {"TXTOPO_ZOOKEEPER": "embedded"}])
-def test_the_default_ensemble_is_named_in_code_only(environment: dict[str, str]) -> None:
-    assert not Config.load(environment=environment).names_zookeeper
-    assert Config(zookeeper="embedded").names_zookeeper
-    assert Config.load(environment={"TXTOPO_ZOOKEEPER": "zk:2181"}).names_zookeeper
+@pytest.mark.parametrize(
+    ("environment", "zookeeper"),
+    [
+        ({}, None),
+        ({"TXTOPO_ZOOKEEPER_HOSTS": "zk:2181"}, ZooKeeper("zk:2181")),
+        ({"TXTOPO_ZOOKEEPER_DIR": "folder"}, ZooKeeper(dir="folder")),
+    ],
+)
+def test_an_ensemble_of_the_environment_counts(
+    environment: dict[str, str], zookeeper: ZooKeeper | None
+) -> None:
+    assert AtLeastOnceConfig.load(environment=environment).zookeeper == zookeeper

@@ -20,7 +20,14 @@ from tests.unit.runtime.reliable.bolts import (
     WhichTask,
     rows,
 )
-from txtopo import Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
+from txtopo import (
+    AtLeastOnceConfig,
+    Bolt,
+    OutputCollector,
+    TaskContext,
+    TopologyBuilder,
+    Tuple,
+)
 from txtopo.errors import TopologyError
 from txtopo.testing import FeederSpout, SimulatedCluster, complete_topology
 
@@ -56,7 +63,7 @@ def test_check_61_a_tree_that_is_not_acked_times_out_and_the_others_do_not() -> 
     builder.set_spout("words", feeder)
     builder.set_bolt("half", AckEveryOther()).shuffle_grouping("words")
     cluster = SimulatedCluster()
-    cluster.start(builder.build_topology(), Config(message_timeout_s=10))
+    cluster.start(builder.build_topology(), AtLeastOnceConfig(message_timeout_s=10))
 
     for id in (1, 2, 3):
         feeder.feed(["a"], id)
@@ -71,7 +78,9 @@ class ResetFirst(Bolt):
 
     tick_interval_s = 5.0
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
         self._held: list[Tuple] = []
         self._ticks = 0
@@ -93,7 +102,7 @@ def test_check_62_a_reset_timeout_keeps_a_tree_alive() -> None:
     builder.set_spout("words", feeder)
     builder.set_bolt("reset", ResetFirst()).shuffle_grouping("words")
     cluster = SimulatedCluster()
-    cluster.start(builder.build_topology(), Config(message_timeout_s=10))
+    cluster.start(builder.build_topology(), AtLeastOnceConfig(message_timeout_s=10))
 
     feeder.feed(["a"], 1)
     feeder.feed(["b"], 2)
@@ -125,7 +134,9 @@ class Noted(Bolt):
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
         self._seen.notes.append("prepared")
 
@@ -155,7 +166,9 @@ def shared(grouping: str, words: list[str]) -> Counter[tuple[str, int]]:
     tasks = ByHand(lambda collector, tuple: collector.ack(tuple))
 
     class Note(ByHand):
-        def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        def prepare(
+            self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+        ) -> None:
             self.collector, self.task = collector, context.task_index
 
         def execute(self, tuple: Tuple) -> None:
@@ -197,7 +210,9 @@ class AckAndFail(ByHand):
     def __init__(self) -> None:
         super().__init__(lambda _, __: None)
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         super().prepare(config, context, collector)
         self._acked = self._failed = 0
 

@@ -8,14 +8,23 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
-from txtopo import BasicBolt, Config, Fields, ReliableTopology, Spout, TaskContext, TopologyBuilder
+from txtopo import (
+    AtLeastOnceConfig,
+    BasicBolt,
+    Fields,
+    ReliableTopology,
+    Spout,
+    TaskContext,
+    TopologyBuilder,
+)
 from txtopo.collector import BatchOutputCollector
+from txtopo.config import AnyConfig
 from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.tuples import Tuple
 
 NUMBER = Fields("number long")
 # So that there is something under way at every moment.
-CONFIG = Config(carrier="resident", message_timeout_s=3, max_spout_pending=200)
+CONFIG = AtLeastOnceConfig(carrier="resident", message_timeout_s=3, max_spout_pending=200)
 WORK_S = 0.001
 
 
@@ -27,7 +36,9 @@ class Numbers(Spout):
     def __init__(self, folder: Path, count: int) -> None:
         self._folder, self._count = folder, count
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         self._collector = collector
         done = acked(self._folder)
         self._waiting = deque(number for number in range(self._count) if number not in done)
@@ -59,7 +70,7 @@ class Slowly(BasicBolt):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         (self._folder / f"process-{context.task_index}").write_text(str(os.getpid()))
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
@@ -77,7 +88,7 @@ class Record(BasicBolt):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: AnyConfig, context: TaskContext) -> None:
         name = f"processed-{os.getpid()}-{context.task_index}-{time.monotonic_ns()}"
         self._file = (self._folder / name).open("w", buffering=1)
 

@@ -10,7 +10,7 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.reliable.bolts import WORD, Forward
 from tests.unit.runtime.reliable.test_handle import Kept
 from tests.unit.runtime.resident.threads import Resident
-from txtopo import Config, TopologyBuilder
+from txtopo import AtLeastOnceConfig, TopologyBuilder
 from txtopo.runtime import ErrorReported
 from txtopo.runtime.resident.slot_runner import SlotLimits
 from txtopo.testing import FeederSpout
@@ -49,7 +49,9 @@ def test_what_cleanup_raises_is_told(error: type[Exception]) -> None:
     builder.set_bolt("unclean", Unclean(error), 3).shuffle_grouping("words")
 
     topology = builder.build_topology()
-    with Resident(topology, Config(), slots=2, listeners=[kept], limits=limits) as resident:
+    with Resident(
+        topology, AtLeastOnceConfig(), slots=2, listeners=[kept], limits=limits
+    ) as resident:
         wait_until(lambda: resident.run.status == "running", "the run has started")
 
     told = [change for change in kept.changes if isinstance(change, ErrorReported)]

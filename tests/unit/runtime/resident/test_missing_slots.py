@@ -16,7 +16,7 @@ from tests.unit.runtime.reliable.bolts import WORD, Forward
 from tests.unit.runtime.resident.held import Gate, Slots, held, txids
 from tests.unit.runtime.resident.threads import Resident, ThreadJobs
 from tests.unit.stages.running import run_of
-from txtopo import Config, TopologyBuilder
+from txtopo import AtLeastOnceConfig, Config, TopologyBuilder
 from txtopo.errors import ConfigError, RunLostError, SlotUnavailable
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.resident.slot_jobs import Cores
@@ -128,11 +128,12 @@ def test_bolts_whose_slot_is_missing_are_waited_for_with_a_word(
     builder.set_spout("words", FeederSpout(WORD))
     builder.set_bolt("forward", Forward()).shuffle_grouping("words")
     jobs = ThreadJobs()
+    bolts = AtLeastOnceConfig(slot_timeout_s=MISSING_S, backoff_s=0.01)
 
     with (
         caplog.at_level(logging.WARNING),
         without_cores(jobs),
-        Resident(builder.build_topology(), Config(**SETTINGS), jobs=jobs) as resident,
+        Resident(builder.build_topology(), bolts, jobs=jobs) as resident,
     ):
         wait_until(lambda: len(warned(caplog)) >= 3, "three warnings are logged")
         assert resident.run.status == "starting"

@@ -14,7 +14,7 @@ import pytest
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.reliable.bolts import WORD, Forward, rows
 from tests.unit.runtime.resident.recorded import CONFIG, acked, held, judge, process_of, recorded
-from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
+from txtopo import AtLeastOnceConfig, BasicBolt, ReliableTopology, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import TooFewCores
 from txtopo.runtime.handle import ReliableRun
@@ -89,7 +89,7 @@ def test_more_slots_than_free_cores_are_refused_before_anything_runs(
 ) -> None:
     wait_for_cores(spark)
     with pytest.raises(TooFewCores, match="more slots than free cores; got slots=3 with 2 free"):
-        recorded(tmp_path, 10).start(spark, Config(carrier="resident", slots=3))
+        recorded(tmp_path, 10).start(spark, AtLeastOnceConfig(carrier="resident", slots=3))
 
     with recorded(tmp_path, 10).start(spark, CONFIG) as run:
         run.process_all_available(SPARK_S)
@@ -105,7 +105,7 @@ def test_a_spout_that_shares_memory_with_a_test_is_refused_with_a_way_out(
     builder.set_spout("words", feeder)
     builder.set_bolt("forward", Forward()).shuffle_grouping("words")
 
-    run = builder.build_topology().start(spark, Config(carrier="resident", slots=1))
+    run = builder.build_topology().start(spark, AtLeastOnceConfig(carrier="resident", slots=1))
     with pytest.raises(LookupError, match=r"use Config\(carrier='local'\)"):
         run.await_termination(SPARK_S)
 
@@ -130,7 +130,7 @@ def broken() -> ReliableTopology:
 
 def test_an_exception_of_a_bolt_ends_the_run_and_frees_the_cores(spark: SparkSession) -> None:
     for _ in range(2):  # the second time it needs the same cores
-        run = broken().start(spark, Config(carrier="resident", slots=2))
+        run = broken().start(spark, AtLeastOnceConfig(carrier="resident", slots=2))
         with pytest.raises(BrokenError, match="a"):
             run.await_termination(SPARK_S)
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.runtime.reliable.bolts import WORD, Forward, rows
 from txtopo import (
+    AtLeastOnceConfig,
     Config,
     PersistentAggregate,
     ReliableTopology,
@@ -27,6 +28,7 @@ from txtopo.spouts import (
 )
 from txtopo.state import Count, open_state
 
+BOLTS = AtLeastOnceConfig(carrier="resident")
 CONFIG = Config(carrier="resident")
 
 
@@ -40,14 +42,14 @@ def topology() -> ReliableTopology:
 def test_spark_connect_is_refused_with_the_reason() -> None:
     """Whatever is not a classic session is one of Connect; there is none to be had in a test."""
     with pytest.raises(ConfigError, match="got a Spark Connect session, which can neither run"):
-        topology().start(cast("Any", object()), CONFIG)
+        topology().start(cast("Any", object()), BOLTS)
 
 
 def test_a_missing_zeromq_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zmq", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'txtopo\[resident\]'"):
-        topology().start(None, CONFIG)
+        topology().start(None, BOLTS)
 
 
 def transactional() -> Topology:
@@ -100,4 +102,4 @@ def test_a_streaming_query_is_refused() -> None:
     builder.set_bolt("counts", counts).fields_grouping("stream", "word")
 
     with pytest.raises(ConfigError, match="a micro-batch is a DataFrame; got carrier 'resident'"):
-        builder.build_topology().foreach_batch(CONFIG)
+        builder.build_topology().foreach_batch(carrier="resident")  # type: ignore[arg-type]

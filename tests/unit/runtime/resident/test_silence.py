@@ -10,7 +10,7 @@ import pytest
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.reliable.bolts import WORD, Forward
 from tests.unit.runtime.resident.threads import HOST, SILENCE_S, Clock, Resident
-from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
+from txtopo import AtLeastOnceConfig, BasicBolt, ReliableTopology, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
 from txtopo.runtime.resident.hosts import BoltHost, StageHost
 from txtopo.runtime.resident.sockets import Keys
@@ -32,7 +32,7 @@ def forwarding(feeder: FeederSpout) -> ReliableTopology:
 def test_a_task_that_hears_nothing_of_the_driver_ends(
     kind: type[BoltHost] | type[StageHost],
 ) -> None:
-    program = compile_program(forwarding(FeederSpout(WORD)).graph, Config(), 1)
+    program = compile_program(forwarding(FeederSpout(WORD)).graph, AtLeastOnceConfig(), 1)
     driver = f"tcp://{HOST}:9"  # there is nobody
 
     host = kind(program, TaskSocket(0, 1, Keys.make(), driver, 0.2, time.monotonic))
@@ -45,7 +45,7 @@ def test_a_task_that_hears_nothing_of_the_driver_ends(
 def test_pings_keep_an_idle_task_alive() -> None:
     feeder, clock = FeederSpout(WORD), Clock()
 
-    with Resident(forwarding(feeder), Config(), now=clock) as resident:
+    with Resident(forwarding(feeder), AtLeastOnceConfig(), now=clock) as resident:
         wait_until(lambda: resident.run.status == "running", "the run has started")
         (host,) = resident.jobs.hosts
         for _ in range(5):
@@ -73,7 +73,7 @@ def test_a_bolt_may_take_longer_than_the_driver_may_be_silent() -> None:
     builder.set_spout("words", feeder)
     builder.set_bolt("slow", Slow(clock)).shuffle_grouping("words")
 
-    with Resident(builder.build_topology(), Config(), now=clock) as resident:
+    with Resident(builder.build_topology(), AtLeastOnceConfig(), now=clock) as resident:
         clock.jobs = resident.jobs
         for id, word in enumerate(("slow", "quick")):
             feeder.feed([word], id)

@@ -10,14 +10,14 @@ import pytest
 from tests.harness.polling import wait_until
 from tests.unit.runtime.reliable.bolts import Forward
 from tests.unit.runtime.resident.threads import Resident
-from txtopo import Config, ReliableTopology, TopologyBuilder
+from txtopo import AtLeastOnceConfig, ReliableTopology, TopologyBuilder
 from txtopo.errors import RunLostError
 from txtopo.testing import FeederSpout
 from txtopo.tuples import Fields
 
 pytestmark = pytest.mark.integration
 DIED = RunLostError("a python worker of the job died", counted=True, cancelled=False)
-CONFIG = Config(backoff_s=0.01, max_spout_pending=4)
+CONFIG = AtLeastOnceConfig(backoff_s=0.01, max_spout_pending=4)
 
 
 def topology(feeder: FeederSpout) -> ReliableTopology:

@@ -15,9 +15,9 @@ from tests.unit.runtime.reliable.bolts import WORD, Forward, Seen
 from tests.unit.runtime.reliable.test_handle import Kept
 from tests.unit.runtime.resident.threads import HOST, Resident, rotate_out
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     Bolt,
-    Config,
     Fields,
     OutputCollector,
     ReliableTopology,
@@ -46,7 +46,9 @@ class Note(Bolt):
     def __init__(self, seen: Seen, gate: Gate | None = None) -> None:
         self._seen, self._gate = seen, gate
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector, self._thread = collector, threading.get_ident()
         self._seen.notes.append(("prepared", context.task_index))
         self._first = len([note for note in self._seen.notes if note[0] == "prepared"]) == 1
@@ -87,7 +89,7 @@ def noting(
 def test_a_slot_prepares_once_and_cleans_up_at_the_end() -> None:
     feeder, seen = FeederSpout(WORD), Seen()
 
-    with Resident(noting(feeder, seen), Config()):
+    with Resident(noting(feeder, seen), AtLeastOnceConfig()):
         for id in range(3):
             feeder.feed([f"word {id}"], id)
             feeder.wait_until_acked(id)
@@ -102,7 +104,9 @@ class Greets(Bolt):
 
     output_fields = WORD
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         collector.emit(["hello"])
 
     def execute(self, tuple: Tuple) -> None:
@@ -116,7 +120,7 @@ def test_what_prepare_emits_is_sent_without_waiting_for_an_input() -> None:
     builder.set_bolt("greets", Greets()).shuffle_grouping("words")
     builder.set_bolt("note", Note(seen)).shuffle_grouping("greets")
 
-    with Resident(builder.build_topology(), Config()):
+    with Resident(builder.build_topology(), AtLeastOnceConfig()):
         wait_until(lambda: ("hello", "first") in seen.notes, "the bolt has got the tuple")
 
 
@@ -135,7 +139,7 @@ def test_tuples_go_from_slot_to_slot(ackers: int | None) -> None:
     for id in range(500):
         feeder.feed([f"word {id}"], id)
 
-    with Resident(builder.build_topology(), Config(ackers=ackers), slots=4) as resident:
+    with Resident(builder.build_topology(), AtLeastOnceConfig(ackers=ackers), slots=4) as resident:
         resident.run.process_all_available(LIMIT_S)
         progress = resident.run.last_progress
 
@@ -155,7 +159,7 @@ def test_the_newest_task_has_the_slot_and_the_earlier_one_is_not_heard(apart: bo
     feeder.feed(["lost"], 1)
 
     topology = noting(feeder, seen, gate, apart=apart)
-    with Resident(topology, Config(), slots=2 if apart else 1) as resident:
+    with Resident(topology, AtLeastOnceConfig(), slots=2 if apart else 1) as resident:
         assert gate.reached.wait(LIMIT_S)
         resident.jobs.copy(0, submission=1)
         wait_until(lambda: resident.driver.meter.slots_lost == 1, "a slot is lost")
@@ -179,7 +183,7 @@ def test_the_newest_task_has_the_slot_and_the_earlier_one_is_not_heard(apart: bo
 def test_a_task_of_an_earlier_job_is_sent_away() -> None:
     feeder, seen = FeederSpout(WORD), Seen()
 
-    with Resident(noting(feeder, seen), Config()) as resident:
+    with Resident(noting(feeder, seen), AtLeastOnceConfig()) as resident:
         feeder.feed(["a"], 1)
         feeder.wait_until_acked(1)
         straggler = resident.jobs.copy(0, submission=0)
@@ -194,14 +198,14 @@ def test_a_task_of_an_earlier_job_is_sent_away() -> None:
 def test_an_envelope_for_another_life_is_not_worked_on() -> None:
     """The port of a slot that is gone may be given to its successor."""
     feeder, seen = FeederSpout(WORD), Seen()
-    program = compile_program(noting(feeder, seen).graph, Config(ackers=0), 1)
+    program = compile_program(noting(feeder, seen).graph, AtLeastOnceConfig(ackers=0), 1)
     feeder.feed(["a"])
     spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
     record = spout.turn(EndedMessages(), active=True, limits=TurnLimits()).sealed[0].record
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
 
-    with Resident(noting(feeder, seen), Config()) as resident:
+    with Resident(noting(feeder, seen), AtLeastOnceConfig()) as resident:
         wait_until(lambda: resident.run.status == "running", "the run has started")
         slot = resident.slots.slots[0]
         assert resident.jobs.keys is not None
@@ -224,7 +228,7 @@ def test_a_stranger_can_put_nothing_in(stranger: str) -> None:
     builder.set_bolt("forward", Forward()).shuffle_grouping("words")
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
 
-    with Resident(builder.build_topology(), Config()) as resident:
+    with Resident(builder.build_topology(), AtLeastOnceConfig()) as resident:
         feeder.feed(["a"], 1)
         feeder.wait_until_acked(1)
         ours = resident.jobs.keys
@@ -272,7 +276,7 @@ def test_an_exception_of_a_bolt_ends_the_run_with_what_and_where() -> None:
     builder.set_bolt("broken", Broken()).shuffle_grouping("words")
     feeder.feed(["a"], 1)
 
-    resident = Resident(builder.build_topology(), Config())
+    resident = Resident(builder.build_topology(), AtLeastOnceConfig())
     with pytest.raises(Exception, match="UnpicklableError") as raised:
         resident.run.await_termination(LIMIT_S)
     assert "in task 0 of 'broken'" in raised.value.__notes__[0]
@@ -285,7 +289,9 @@ class BreaksAt(MemorySpout):
         super().__init__([["a"]], WORD)
         self._method = method
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
+    ) -> None:
         super().open(config, context, collector)
         self._break("open")
 
@@ -308,7 +314,7 @@ def test_an_exception_of_a_spout_ends_the_run_with_what_and_where(method: str) -
     builder.set_spout("breaks", BreaksAt(method))
     builder.set_bolt("forward", Forward(), 2).shuffle_grouping("breaks")
 
-    resident = Resident(builder.build_topology(), Config(), slots=2)
+    resident = Resident(builder.build_topology(), AtLeastOnceConfig(), slots=2)
     with pytest.raises(ZeroDivisionError, match=f"in {method}") as raised:
         resident.run.await_termination(LIMIT_S)
 
@@ -337,7 +343,7 @@ def test_a_spout_that_blocks_holds_up_neither_bolts_nor_other_spouts() -> None:
     builder.set_spout("words", feeder)
     builder.set_bolt("forward", Forward()).shuffle_grouping("words")
 
-    with Resident(builder.build_topology(), Config()) as resident:
+    with Resident(builder.build_topology(), AtLeastOnceConfig()) as resident:
         assert gate.reached.wait(LIMIT_S)
         for id in range(5):
             feeder.feed([f"word {id}"], id)
@@ -354,7 +360,9 @@ class Busy(Bolt):
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
 
     def execute(self, tuple: Tuple) -> None:
@@ -377,7 +385,7 @@ def test_a_tree_whose_ack_has_come_does_not_time_out() -> None:
     builder.set_bolt("quick", Forward(), 2).direct_grouping("forward", stream="words")
     builder.set_bolt("busy bolt", Busy(gate)).shuffle_grouping("busy")
 
-    config = Config(message_timeout_s=600)
+    config = AtLeastOnceConfig(message_timeout_s=600)
     with Resident(builder.build_topology(), config, slots=2) as resident:
         for id in range(10):  # so that the slots are given more than one tuple at a time
             words.feed(["a"], id)
@@ -426,7 +434,9 @@ def test_what_close_of_a_spout_raises_is_told() -> None:
     builder.set_spout("closes", Closes([], WORD), 3)
     builder.set_bolt("forward", Forward()).shuffle_grouping("closes")
 
-    with Resident(builder.build_topology(), Config(), slots=2, listeners=[kept]) as resident:
+    with Resident(
+        builder.build_topology(), AtLeastOnceConfig(), slots=2, listeners=[kept]
+    ) as resident:
         resident.run.process_all_available(LIMIT_S)
 
     told = [change for change in kept.changes if isinstance(change, ErrorReported)]
@@ -443,7 +453,9 @@ class TickCounter(Bolt):
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
 
     def execute(self, tuple: Tuple) -> None:
@@ -458,6 +470,6 @@ def test_a_slot_gives_ticks_from_its_own_clock() -> None:
     builder.set_spout("words", feeder)
     builder.set_bolt("ticks", TickCounter(seen)).shuffle_grouping("words")
 
-    with Resident(builder.build_topology(), Config()):
+    with Resident(builder.build_topology(), AtLeastOnceConfig()):
         wait_until(lambda: len(seen.notes) >= 5, "five notes are there")
     assert set(seen.notes) == {0.05}

@@ -13,7 +13,14 @@ import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.resident.recorded import NUMBER, Numbers, acked, whole_lines
-from txtopo import Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
+from txtopo import (
+    AtLeastOnceConfig,
+    Bolt,
+    OutputCollector,
+    TaskContext,
+    TopologyBuilder,
+    Tuple,
+)
 from txtopo.builders.at_least_once import ReliableTopology
 
 if TYPE_CHECKING:
@@ -33,7 +40,9 @@ class Slow(Bolt):
     def __init__(self, folder: Path, work_s: float, held: int | None = None) -> None:
         self._folder, self._work_s, self._held = folder, work_s, held
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
+    ) -> None:
         self._collector = collector
         (self._folder / "process").write_text(str(os.getpid()))
         self._file = (self._folder / f"begun-{os.getpid()}").open("a", buffering=1)
@@ -64,7 +73,9 @@ def begun(folder: Path) -> Counter[int]:
 
 def test_what_takes_three_timeouts_together_is_acked(spark: SparkSession, tmp_path: Path) -> None:
     """As it was: not one was acked."""
-    config = Config(carrier="resident", slots=1, max_spout_pending=60, message_timeout_s=1)
+    config = AtLeastOnceConfig(
+        carrier="resident", slots=1, max_spout_pending=60, message_timeout_s=1
+    )
 
     with slow(tmp_path, 100, Slow(tmp_path, 0.05)).start(spark, config) as run:
         run.process_all_available(SPARK_S)
@@ -79,7 +90,7 @@ def test_with_defaults_what_takes_longer_than_the_timeout_is_not_replayed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """3,000 of 5 ms take 15 s, and the spout has them all at once."""
-    config = Config(carrier="resident", slots=1, message_timeout_s=4)
+    config = AtLeastOnceConfig(carrier="resident", slots=1, message_timeout_s=4)
 
     with slow(tmp_path, 3_000, Slow(tmp_path, 0.005)).start(spark, config) as run:
         wait_until(lambda: len(acked(tmp_path)) == 3_000, "all numbers are acked", SPARK_S)
@@ -93,7 +104,7 @@ def test_with_defaults_what_takes_longer_than_the_timeout_is_not_replayed(
 def test_a_number_that_takes_long_and_asks_for_more_time_is_begun_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    config = Config(carrier="resident", slots=1, message_timeout_s=3)
+    config = AtLeastOnceConfig(carrier="resident", slots=1, message_timeout_s=3)
 
     with slow(tmp_path, 1, Slow(tmp_path, 10.0)).start(spark, config) as run:
         run.process_all_available(SPARK_S)
@@ -106,7 +117,7 @@ def test_a_worker_that_is_killed_after_its_first_acks_loses_nothing(
 ) -> None:
     """Numbers 13 to 39 come together: so the acks of 20 leave in the middle of a work."""
     (tmp_path / "held").touch()
-    config = Config(carrier="resident", slots=1, message_timeout_s=60)
+    config = AtLeastOnceConfig(carrier="resident", slots=1, message_timeout_s=60)
 
     with slow(tmp_path, 60, Slow(tmp_path, 0.06, held=30)).start(spark, config) as run:
         wait_until(lambda: len(acked(tmp_path)) >= 20, "20 numbers are acked", SPARK_S)

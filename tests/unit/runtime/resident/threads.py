@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from tests.harness.polling import LIMIT_S
-from txtopo import Config, ReliableTopology
+from txtopo import AtLeastOnceConfig, ReliableTopology
 from txtopo.clock import wall_clock
 from txtopo.errors import RunLostError
 from txtopo.runtime.handle import RecentProgress, ReliableRun
@@ -124,7 +124,7 @@ class Resident:
     def __init__(
         self,
         topology: ReliableTopology,
-        config: Config,
+        config: AtLeastOnceConfig,
         slots: int = 1,
         listeners: Sequence[TopologyListener] = (),
         now: Callable[[], float] = time.monotonic,

@@ -16,7 +16,7 @@ from tests.harness.polling import LIMIT_S, retry, wait_until
 from tests.harness.servers.kafka import KafkaBroker
 from tests.unit.spouts.kafka.logs import Log
 from tests.unit.spouts.queues import Driven
-from txtopo import Config
+from txtopo import AtLeastOnceConfig
 from txtopo.spouts import KafkaSpout
 
 # Changes of a group are found in half a second, not in three.
@@ -39,7 +39,7 @@ class Group:
 
     def driven(self, *, acks: bool = False, **options: Any) -> Driven:
         """Return a spout that the test calls."""
-        return Driven(self.spout(**options), Config(poll_interval_s=0.001), acks=acks)
+        return Driven(self.spout(**options), AtLeastOnceConfig(poll_interval_s=0.001), acks=acks)
 
     def committed(self) -> dict[int, int]:
         """Return the committed offsets, by partition."""

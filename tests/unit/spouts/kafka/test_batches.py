@@ -15,7 +15,7 @@ from tests.harness.polling import wait_until
 from tests.harness.servers.kafka import KafkaBroker
 from tests.unit.spouts.driving import Partitioned, Planner, context, emit
 from tests.unit.spouts.kafka.logs import Log, ranges, read_all, read_opaque, values
-from txtopo import Config
+from txtopo import Config, Pace
 from txtopo.errors import ConfigError
 from txtopo.kafka_connection import LEDGER_END
 from txtopo.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
@@ -94,12 +94,12 @@ def test_a_minimum_above_what_all_partitions_give_is_refused(kafka: KafkaBroker,
     """Else each batch would wait for its delay, however many records there are."""
     log = Log(kafka, partitions=3)
     spout = getattr(log, kind)(batch_records_max=5)
-    config = Config(min_batch_rows=16, max_batch_delay_s=1)
+    config = Config(pace=Pace(min_batch_rows=16, max_batch_delay_s=1))
 
     said = "got 16; expected at most 15, which is batch_records_max=5 times 3 partitions"
     with pytest.raises(ConfigError, match=said):
         spout.coordinator(config, context())
-    spout.coordinator(replace(config, min_batch_rows=15), context())
+    spout.coordinator(replace(config, pace=Pace(min_batch_rows=15)), context())
 
 
 def test_records_of_aborted_transactions_are_not_seen(kafka: KafkaBroker) -> None:

@@ -14,7 +14,7 @@ from tests.unit.runtime.reliable.bolts import Seen
 from tests.unit.spouts.kafka.groups import Group, turn_until
 from tests.unit.spouts.kafka.logs import Log
 from tests.unit.spouts.queues import Driven
-from txtopo import BasicBolt, Config, FailedException, Fields, TopologyBuilder
+from txtopo import AtLeastOnceConfig, BasicBolt, FailedException, Fields, TopologyBuilder
 from txtopo.builders import ReliableTopology
 from txtopo.errors import EmitError, OffsetRegression
 from txtopo.spouts import KafkaSpout
@@ -22,7 +22,7 @@ from txtopo.spouts.kafka import spout
 
 pytestmark = pytest.mark.service("kafka")
 
-LOCAL = Config(carrier="local", slots=2)
+LOCAL = AtLeastOnceConfig(carrier="local", slots=2)
 
 
 class Note(BasicBolt):
@@ -314,7 +314,7 @@ def test_a_member_that_the_group_has_excluded_commits_nothing_more(kafka: KafkaB
 def test_two_runs_share_the_records_while_one_comes_and_goes(kafka: KafkaBroker) -> None:
     log, seen, words = Log(kafka, partitions=4), Seen(), set[str]()
     group = Group(log)
-    config = Config(carrier="local", slots=1, max_spout_pending=50)
+    config = AtLeastOnceConfig(carrier="local", slots=1, max_spout_pending=50)
     bolt = Note(seen)
 
     def write(count: int) -> None:

@@ -14,7 +14,7 @@ from tests.unit.spouts.kafka.groups import Group
 from tests.unit.spouts.kafka.logs import Log
 from tests.unit.spouts.kafka.test_spout import Note, topology
 from tests.unit.spouts.queues import Driven
-from txtopo import Config, TopologyBuilder
+from txtopo import AtLeastOnceConfig, TopologyBuilder
 from txtopo.errors import (
     AuthError,
     ConfigError,
@@ -27,7 +27,7 @@ from txtopo.errors import (
 from txtopo.spouts import KafkaSpout
 from txtopo.spouts.kafka import offsets, spout
 
-QUICK = Config(carrier="local", poll_interval_s=0.001)
+QUICK = AtLeastOnceConfig(carrier="local", poll_interval_s=0.001)
 
 
 def ends_with(group: Group, seen: Seen, **options: Any) -> TxtopoError:

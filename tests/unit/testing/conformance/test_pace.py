@@ -22,7 +22,7 @@ from txtopo.testing.conformance.pace import (
     MANY_MIN,
     PARTS,
     Extent,
-    Pace,
+    StoreSpeed,
     extent_of,
     is_long,
     pace_of,
@@ -34,13 +34,13 @@ TESTS, PLAYS, DYING = 190, 3 * PARTS, 10
 
 
 def test_a_fast_store_gets_the_full_extent() -> None:
-    assert extent_of(Pace(0.001, 0.001, 0.000_001), long=False) == FULL
+    assert extent_of(StoreSpeed(0.001, 0.001, 0.000_001), long=False) == FULL
 
 
 @pytest.mark.parametrize("key_s", [0.000_01, 0.000_1, 0.005])
 def test_with_five_milliseconds_a_commit_it_ends_within_a_minute(key_s: float) -> None:
     """Also if each key costs as much as a commit, as in a store of one file for each key."""
-    pace = Pace(0.012, 0.006, key_s)
+    pace = StoreSpeed(0.012, 0.006, key_s)
 
     assert seconds(pace, extent_of(pace, long=False), TESTS, PLAYS, DYING) < 60
 
@@ -49,11 +49,11 @@ def test_with_five_milliseconds_a_commit_it_ends_within_a_minute(key_s: float) -
 def test_a_very_slow_store_gets_the_least(commit_s: float, key_s: float) -> None:
     least = Extent(HISTORIES_MIN, KEYS_MIN, MANY_MIN, DEATHS_MIN)
 
-    assert extent_of(Pace(commit_s, commit_s, key_s), long=False) == least
+    assert extent_of(StoreSpeed(commit_s, commit_s, key_s), long=False) == least
 
 
 def test_a_long_suite_has_the_full_extent_whatever_it_takes() -> None:
-    assert extent_of(Pace(1, 1, 1), long=True) == FULL
+    assert extent_of(StoreSpeed(1, 1, 1), long=True) == FULL
 
 
 @pytest.mark.parametrize(("value", "long"), [("", False), ("0", False), ("1", True)])
@@ -71,7 +71,7 @@ def test_a_store_that_raises_has_no_pace() -> None:
     def opened() -> StateDriver:
         raise ConnectionError("down")
 
-    assert pace_of(opened) == Pace()
+    assert pace_of(opened) == StoreSpeed()
 
 
 SUITES = """

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     BatchCommitted,
     Config,
@@ -93,7 +94,7 @@ def test_an_at_least_once_run_shows_its_trees() -> None:
     builder = TopologyBuilder("trees")
     builder.set_spout("spout", MemorySpout([["a"], ["b"]], WORD))
     builder.set_bolt("pass", Pass()).shuffle_grouping("spout")
-    with builder.build_topology().start(config=Config(carrier="local")) as run:
+    with builder.build_topology().start(config=AtLeastOnceConfig(carrier="local")) as run:
         run.process_all_available(WAIT_S)
         assert run.last_progress is not None
         for shown in (run._repr_html_(), run.last_progress._repr_html_()):

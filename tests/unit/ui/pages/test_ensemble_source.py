@@ -13,7 +13,7 @@ from tests.harness.polling import wait_until
 from tests.harness.runs import started
 from tests.harness.web import TOKEN, ask, listening
 from tests.unit.ui.pages.test_server import on_page, words
-from txtopo import Config
+from txtopo import Config, Page
 from txtopo.ensemble import MemoryEnsemble
 from txtopo.ensemble.memory import MemoryTransactionalState
 from txtopo.ensemble.nodes import EPOCH
@@ -35,7 +35,7 @@ def page(ensemble: MemoryEnsemble) -> Iterator[str]:
     """The page of an ensemble."""
     with (
         Ensemble.open(Config(zookeeper="memory"), ensemble=ensemble) as opened,
-        PageServer(EnsembleSource(opened, "memory"), token=TOKEN) as server,
+        PageServer(EnsembleSource(opened, "memory"), Page(token=TOKEN)) as server,
     ):
         yield server.url
 

@@ -17,6 +17,7 @@ from txtopo import (
     Config,
     Count,
     Fields,
+    Page,
     PersistentAggregate,
     Sum,
     TransactionalTopologyBuilder,
@@ -63,7 +64,7 @@ def counted(url: str, rows: int = 250) -> Iterator[str]:
         open_state(url), ["word", "half"], {"n": Count(), "sum": Sum("half")}
     )
     builder.set_bolt("count", count).fields_grouping("spout", "word", "half")
-    config = Config(carrier="local", zookeeper="memory", ui_port=0)
+    config = Config(carrier="local", zookeeper="memory", page=Page(port=0))
     with builder.build_topology().start(config=config) as run:
         run.process_all_available()
         assert run.page_url is not None
@@ -111,7 +112,7 @@ def test_whole_numbers_that_a_browser_would_round_are_text(tmp_path: Path) -> No
     builder = TransactionalTopologyBuilder("words", "spout", spout)
     count = PersistentAggregate(open_state(f"sqlite:///{tmp_path}/ids.db"), "id", {"n": Sum("n")})
     builder.set_bolt("count", count).fields_grouping("spout", "id")
-    config = Config(carrier="local", zookeeper="memory", ui_port=0)
+    config = Config(carrier="local", zookeeper="memory", page=Page(port=0))
     with builder.build_topology().start(config=config) as run:
         run.process_all_available()
         assert run.page_url is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,10 +16,12 @@ from tests.harness.runs import LOCAL
 from tests.harness.web import TOKEN, ask, listening
 from tests.unit.ui.pages.literal import LiteralSource
 from txtopo import (
+    AtLeastOnceConfig,
     BasicBolt,
     Config,
     Count,
     Fields,
+    Page,
     PersistentAggregate,
     Restart,
     Topology,
@@ -35,7 +38,6 @@ from txtopo.ui.pages.sources import RunSource
 
 WORD = Fields("word string")
 WORDS = [["a"], ["b"], ["a"]]
-PAGE: dict[str, Any] = {"ui_port": 0, "ui_token": TOKEN}
 
 
 class Failing(BasicBolt):
@@ -62,9 +64,9 @@ def words(folder: Path, failures: int = 0) -> Topology:
     return builder.build_topology()
 
 
-def on_page(**settings: Any) -> Config:
+def on_page(**page: Any) -> Config:
     """Return the settings of a run with a page."""
-    return Config(carrier="local", zookeeper="memory", **{**PAGE, **settings})
+    return replace(LOCAL, page=Page(**{"token": TOKEN, **page}))
 
 
 def is_free(url: str) -> bool:
@@ -95,7 +97,9 @@ def test_a_run_without_a_port_has_no_page(tmp_path: Path) -> None:
 def test_an_at_least_once_run_has_a_page_too() -> None:
     builder = TopologyBuilder("forward")
     builder.set_spout("words", MemorySpout(WORDS, WORD))
-    with builder.build_topology().start(config=Config(carrier="local", **PAGE)) as run:
+    with builder.build_topology().start(
+        config=AtLeastOnceConfig(carrier="local", page=Page(token=TOKEN))
+    ) as run:
         run.process_all_available()
         assert run.page_url is not None
         page, one = run.page_url, "/api/v1/topologies/forward"
@@ -134,7 +138,9 @@ def test_an_at_least_once_run_that_is_activated_while_a_kill_waits_goes_on() -> 
     builder.set_spout("words", MemorySpout(WORDS, WORD))
     graph = builder.build_topology().graph
     slow: Any = Slow()
-    source = RunSource(Board("forward", "at-least-once", graph, wall_clock), graph, slow)
+    source = RunSource(
+        Board("forward", "at-least-once", graph, wall_clock), graph, slow, AtLeastOnceConfig()
+    )
     source.command("forward", "kill", 60.0)
     source.command("forward", "activate", None)
     slow.gate.set()
@@ -167,10 +173,12 @@ def test_a_port_that_is_in_use_is_an_error_of_the_start_and_nothing_has_run(tmp_
         taken.listen()
         port = taken.getsockname()[1]
 
-        with pytest.raises(ConfigError, match=rf"ui_port={port}; got .*in use.*ui_port=0") as told:
-            words(tmp_path).start(config=on_page(ui_port=port))
+        with pytest.raises(
+            ConfigError, match=rf"page.port={port}; got .*in use.*page.port=0"
+        ) as told:
+            words(tmp_path).start(config=on_page(port=port))
 
-    assert told.value.setting == "ui_port"
+    assert told.value.setting == "page.port"
     assert not (tmp_path / "words.db").exists()
 
 
@@ -179,9 +187,9 @@ def test_a_start_that_fails_gives_its_port_up(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(Exception, match="nowhere"):
-        builder_of(f"sqlite:///{tmp_path}/nowhere/words.db").start(config=on_page(ui_port=port))
+        builder_of(f"sqlite:///{tmp_path}/nowhere/words.db").start(config=on_page(port=port))
 
-    with words(tmp_path).start(config=on_page(ui_port=port)) as run:
+    with words(tmp_path).start(config=on_page(port=port)) as run:
         assert run.page_url == f"http://127.0.0.1:{port}"
 
 
@@ -195,32 +203,32 @@ def builder_of(url: str) -> Topology:
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"ui_host='192\.0\.2\.1'"):
-        PageServer(LiteralSource(), "192.0.2.1", 0, TOKEN)
+    with pytest.raises(ConfigError, match=r"page.host='192\.0\.2\.1'"):
+        PageServer(LiteralSource(), Page(host="192.0.2.1", token=TOKEN))
 
 
 @pytest.mark.parametrize(
     ("settings", "setting"),
     [
-        ({"ui_port": -1}, "ui_port"),
-        ({"ui_port": 65536}, "ui_port"),
-        ({"ui_port": "8080"}, "ui_port"),
-        ({"ui_port": True}, "ui_port"),
-        ({"ui_host": ""}, "ui_host"),
-        ({"ui_host": "http://host"}, "ui_host"),
-        ({"ui_host": "a\0b"}, "ui_host"),
-        ({"ui_host": "0.0.0.0"}, "ui_token"),
-        ({"ui_host": "example.org"}, "ui_token"),
-        ({"ui_host": "::", "ui_token": "short"}, "ui_token"),
-        ({"ui_token": "short-password"}, "ui_token"),
-        ({"ui_token": "sixteen characters, but with spaces"}, "ui_token"),
-        ({"ui_token": "sechzehn-zeichen-ä"}, "ui_token"),
-        ({"ui_token": 1234567890123456}, "ui_token"),
+        ({"port": -1}, "page.port"),
+        ({"port": 65536}, "page.port"),
+        ({"port": "8080"}, "page.port"),
+        ({"port": True}, "page.port"),
+        ({"host": ""}, "page.host"),
+        ({"host": "http://host"}, "page.host"),
+        ({"host": "a\0b"}, "page.host"),
+        ({"host": "0.0.0.0"}, "page.token"),
+        ({"host": "example.org"}, "page.token"),
+        ({"host": "::", "token": "short"}, "page.token"),
+        ({"token": "short-password"}, "page.token"),
+        ({"token": "sixteen characters, but with spaces"}, "page.token"),
+        ({"token": "sechzehn-zeichen-ä"}, "page.token"),
+        ({"token": 1234567890123456}, "page.token"),
     ],
 )
 def test_settings_of_a_page_that_cannot_work_are_refused(settings: Any, setting: str) -> None:
     with pytest.raises(ConfigError) as told:
-        Config(**settings)
+        Page(**settings)
 
     assert told.value.setting == setting
     assert "password" not in str(told.value)
@@ -230,7 +238,7 @@ def test_a_page_that_fails_is_logged_and_ends_nothing_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its socket is taken away, so the server cannot serve."""
-    socket_of_page = listen("127.0.0.1", 0)
+    socket_of_page = listen(Page())
     server = PageServer(LiteralSource(), listening=socket_of_page)
     socket_of_page.close()
     with server:
@@ -250,7 +258,7 @@ def test_no_thread_of_a_page_keeps_the_process_from_ending() -> None:
 
 
 def test_clients_that_listen_do_not_hold_up_the_end(tmp_path: Path) -> None:
-    with words(tmp_path).start(config=on_page(ui_token=None)) as run:
+    with words(tmp_path).start(config=on_page(token=None)) as run:
         page = run.page_url
         assert page is not None
         with listening(page, "/api/v1/topologies/words/events") as events:
@@ -270,7 +278,7 @@ def test_clients_that_listen_do_not_hold_up_the_end(tmp_path: Path) -> None:
 def test_the_end_of_a_run_that_fails_is_told(tmp_path: Path) -> None:
     Failing.left = 10**9
     topology = words(tmp_path, failures=10**9)
-    config = on_page(ui_token=None)
+    config = on_page(token=None)
     run = topology.start(config=config, restart=Restart(times=2, backoff_s=1.0))
     page = run.page_url
     assert page is not None
@@ -327,5 +335,5 @@ def test_the_address_of_a_page_is_one_that_others_reach(host: str, url: str) -> 
 
 
 def test_a_page_on_the_address_of_ipv6() -> None:
-    with PageServer(LiteralSource(), "::1") as server:
+    with PageServer(LiteralSource(), Page(host="::1")) as server:
         assert ask(server.url, "/healthz").text == "ok\n"

@@ -1205,7 +1205,7 @@
       show(find("#summary"), "topology" in facts && !this.isWhole);
       const page = /^https?:\/\//.test(facts.page || "") ? `${facts.page}${pageOf(this.id)}` : null;
       if (page) link(find("#page"), page, page);
-      else say(find("#page"), "it has none now; Config(ui_port=…) starts one with the run");
+      else say(find("#page"), "it has none now; Config(page=Page()) starts one with the run");
       say(find("#summary-failure"), failure ? `Last failure, ${ago(failure.at_s)}${known(failure.txid) ? `, txid ${number(failure.txid)}` : ""}${failure.component ? ` in ${failure.component}` : ""}: ${asText(failure.cause)}` : "");
     }
 
