@@ -22,11 +22,11 @@ from txtopo import (
     TransactionalTopologyBuilder,
     Tuple,
 )
+from txtopo.carriers.choice import SessionFacts
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Carrier
 from txtopo.errors import SlotUnavailable
 from txtopo.runtime import carrier_choice
-from txtopo.runtime.carrier_choice import SessionFacts
 from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Count, open_state
