@@ -1,4 +1,4 @@
-"""Wings: registers with the core who watches its runs, and who shows its values in a notebook.
+"""Wings: registers with the core who watches runs, shows values and computes DataFrames.
 
 The core imports no wing. ``txtopo/__init__.py`` imports this module, in each process; it loads a
 wing when the core first asks for it.
@@ -10,10 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from txtopo.notebook import show_with
+from txtopo.runtime.engine import run_with
 from txtopo.runtime.watching import watch_with
+from txtopo.topology.engine import plan_with
 
 if TYPE_CHECKING:
     from txtopo.config import Config
+    from txtopo.frames.engine import FrameEngine
     from txtopo.runtime.watching import RunKind, Watcher
     from txtopo.topology.graph import Graph
 
@@ -32,5 +35,13 @@ def _html(value: object) -> str:
     return html(value)
 
 
+def _engine() -> FrameEngine:
+    from txtopo.frames.engine import FrameEngine
+
+    return FrameEngine()
+
+
 watch_with(_watcher)
 show_with(_html)
+plan_with(_engine)
+run_with(_engine)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from txtopo.config import Config, Kind
 from txtopo.explanation import CarrierChoice, Explanation
 from txtopo.runtime.carrier_choice import carrier_choice, facts_of, useful_slots
+from txtopo.runtime.engine import check_carrier
 from txtopo.runtime.reliable.start import LOCAL_SLOTS, checked_carrier, kinds_of
 from txtopo.runtime.session import active_session, check_arguments, check_session
-from txtopo.runtime.start import check_config, check_frame_carrier
+from txtopo.runtime.start import check_config
 from txtopo.topology.component import Role
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def explain_topology(
     else:
         resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
         config.check_used(graph.id, Kind.TRANSACTIONAL, *resident)
-        check_frame_carrier(graph, config.carrier)
+        check_carrier(graph, config.carrier)
         choice = _of_batches(graph, config, session)
     return Explanation.of(graph, config, choice)
 
@@ -63,7 +64,7 @@ def _of_batches(graph: Graph, config: Config, session: SparkSession | None) -> C
     if config.carrier == "local":
         return _local(config, 1)
     facts = facts_of(session)
-    kind, why = carrier_choice(config, facts, frames=graph.spout.role.frame)
+    kind, why = carrier_choice(config, facts, frames=graph.has_engine_part)
     if kind == "resident":
         asked = config.carrier == "resident"
         why = "asked for: slots are Spark tasks that live as long as the run" if asked else why

@@ -16,6 +16,7 @@ NOT_SIMULATED = (
     "txtopo/bolts/kafka.py",
     "txtopo/database_errors.py",
     "txtopo/formats/",
+    "txtopo/frames/",
     "txtopo/kafka_connection.py",
     "txtopo/runtime/reliable/standby.py",
     "txtopo/runtime/restart.py",

@@ -16,9 +16,9 @@ from state_backends.delta.merging import commit_nothing
 from txtopo import Config, Fields, PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError, PromiseError
+from txtopo.frames.foreach_batch import StreamRun
 from txtopo.runtime import streaming
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.runtime.streaming import StreamRun
 from txtopo.spouts import StreamSpout
 from txtopo.state import Count, Ledger, StateKind, open_state
 from txtopo.state.backend import Puts, StateBackend

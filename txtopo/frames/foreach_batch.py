@@ -38,8 +38,8 @@ from txtopo.errors import (
     TopologyError,
 )
 from txtopo.fingerprint import StateName
+from txtopo.frames.carriers import LocalMicroBatchCarrier, MicroBatchCarrier
 from txtopo.metadata import BatchMetadata, SpoutShare
-from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.listeners import Listeners
@@ -56,7 +56,6 @@ from txtopo.runtime.reporting import ProgressMeter
 from txtopo.runtime.run_context import close_backends, open_states
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import is_classic
-from txtopo.runtime.spark_carriers import DataFrameCarrier
 from txtopo.runtime.spark_jobs import NoLabels
 from txtopo.runtime.start import check_config, check_states
 from txtopo.runtime.workers import check_workers
@@ -199,7 +198,7 @@ class StreamContext:
 
     graph: Graph
     program: Program
-    carrier: DataFrameCarrier | LocalCarrier
+    carrier: MicroBatchCarrier | LocalMicroBatchCarrier
     planner: NoPlanner
     scheduler: Scheduler
 
@@ -224,12 +223,12 @@ class StreamRun:
         scheduler: Scheduler,
     ) -> None:
         self._graph, self._query_id = graph, query_id
-        carrier: DataFrameCarrier | LocalCarrier
+        carrier: MicroBatchCarrier | LocalMicroBatchCarrier
         if config.carrier == "local":
-            carrier = LocalCarrier(config.slots)
+            carrier = LocalMicroBatchCarrier(config.slots)
         else:
             check_workers(frame.sparkSession.sparkContext, graph.client_modules)
-            carrier = DataFrameCarrier(frame.sparkSession, NoLabels())
+            carrier = MicroBatchCarrier(frame.sparkSession, NoLabels())
         slots = config.slots or carrier.default_slots()
         program = compile_program(_with_tasks(graph, slots), config, slots)
         check_states(graph, config, commit_in_driver=program.commit_in_driver)
