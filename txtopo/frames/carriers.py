@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.frames.committing import States, run_frame_committers
-from txtopo.frames.run import FrameFailed, Frames
-from txtopo.runtime.carrier import EngineOutcome, LocalCarrier, RunOutput
-from txtopo.runtime.spark_carriers import (
+from txtopo.carriers.carrier import EngineOutcome, LocalCarrier, RunOutput
+from txtopo.carriers.spark import (
     RECORD,
     Batches,
     DataFrameCarrier,
     in_batches,
     slot_here,
 )
-from txtopo.runtime.spark_task import PackedProgram, run_in_task
+from txtopo.carriers.spark_task import PackedProgram, run_in_task
+from txtopo.frames.committing import States, run_frame_committers
+from txtopo.frames.run import FrameFailed, Frames
 from txtopo.stages.permits import Permits, no_permits
 from txtopo.stages.program import Run
 from txtopo.stages.stage_context import ByAddress, RunLevel

@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.carriers.carrier import EngineOutcome
 from txtopo.context import FrameContext
 from txtopo.errors import RunLostError
 from txtopo.fingerprint import StateName
 from txtopo.frames.plan import FramePlan
 from txtopo.frames.run import Frames, failure_of_plan
 from txtopo.frames.states import FrameStateHandle, FrameWrites, LabelledWrites
-from txtopo.runtime.carrier import EngineOutcome
 from txtopo.stages.outcome import FailedBatch
 from txtopo.stages.permits import NotPermitted, Permit, Permits, no_permits
 from txtopo.stages.program import Program

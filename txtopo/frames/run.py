@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from txtopo.bolts.persistent_aggregate import GLOBAL_KEY
+from txtopo.carriers.spark import RECORD
+from txtopo.carriers.spark_jobs import failure_of_job
 from txtopo.context import FrameContext
 from txtopo.errors import (
     BoltError,
@@ -37,8 +39,6 @@ from txtopo.frames.plan import FrameAggregate, FramePlan, FrameStep, Kind
 from txtopo.frames.states import FrameStateHandle, FrameWrites
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER
-from txtopo.runtime.spark_carriers import RECORD
-from txtopo.runtime.spark_jobs import failure_of_job
 from txtopo.stages.outcome import FailedBatch
 from txtopo.stages.program import Program, Run
 from txtopo.state.aggregates import Operator

@@ -33,12 +33,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt, group_of, txids_text
+from txtopo.carriers.carrier import EngineOutcome
 from txtopo.dead_letters import STREAM
 from txtopo.errors import RunLostError, ValueRefusedError
 from txtopo.log_records import logger_of, printable
 from txtopo.metadata import BatchMetadata
 from txtopo.retries import LOGGER
-from txtopo.runtime.carrier import EngineOutcome
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import close_backends
 from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, judge_commit
@@ -51,8 +51,8 @@ from txtopo.state.commit import EngineWrites, commit_resolved
 from txtopo.topology.elsewhere import may_write_elsewhere
 
 if TYPE_CHECKING:
+    from txtopo.carriers.carrier import EngineCarrier
     from txtopo.fingerprint import StateName
-    from txtopo.runtime.carrier import EngineCarrier
     from txtopo.runtime.run_context import CommitContext
     from txtopo.stages.permits import Permit
     from txtopo.stages.tasks import StateOpener

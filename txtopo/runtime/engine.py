@@ -1,7 +1,7 @@
 """Run engine: what a topology with an engine part needs at run time. Who does it is registered.
 
 :mod:`txtopo.topology.engine` says what an engine is. The runtime opens a carrier with it, and after
-that calls the engine only through this carrier (:class:`~txtopo.runtime.carrier.EngineCarrier`).
+that calls the engine only through this carrier (:class:`~txtopo.carriers.carrier.EngineCarrier`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from txtopo.carriers.carrier import EngineCarrier
     from txtopo.config import Config
-    from txtopo.runtime.carrier import EngineCarrier
     from txtopo.topology.graph import Graph
 
 

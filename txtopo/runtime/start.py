@@ -7,6 +7,17 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from txtopo.carriers.carrier import Carrier, LocalCarrier
+from txtopo.carriers.choice import useful_slots, with_carrier
+from txtopo.carriers.session import (
+    active_session,
+    check_arguments,
+    check_session,
+    is_classic,
+    mark_own,
+    open_session,
+)
+from txtopo.carriers.workers import check_workers
 from txtopo.clock import wall_clock
 from txtopo.config import ChangeKind, Config, Kind
 from txtopo.ensemble.journal import Journal
@@ -15,9 +26,8 @@ from txtopo.ensemble.opening import open_transactional_state, own_ensemble
 from txtopo.ensemble.store import this_process
 from txtopo.errors import ConfigError, SchemaDrift, TopologyChanged, TopologyError
 from txtopo.fingerprint import StateName
+from txtopo.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.batch_planner import BatchPlanner
-from txtopo.runtime.carrier import Carrier, LocalCarrier
-from txtopo.runtime.carrier_choice import useful_slots, with_carrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.engine import check_carrier, engine_session_conf, run_engine
 from txtopo.runtime.handle import RecentProgress, TopologyRun
@@ -25,7 +35,6 @@ from txtopo.runtime.leader_beat import Summary
 from txtopo.runtime.plan_clock import PlanClock
 from txtopo.runtime.progress import BatchCommitted, TopologyListener
 from txtopo.runtime.reporting import ProgressMeter
-from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.run_context import (
     RunContext,
@@ -35,17 +44,8 @@ from txtopo.runtime.run_context import (
     open_states,
 )
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
-from txtopo.runtime.session import (
-    active_session,
-    check_arguments,
-    check_session,
-    is_classic,
-    mark_own,
-    open_session,
-)
 from txtopo.runtime.succession import StartableDriver
 from txtopo.runtime.watching import watcher_of
-from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import Program, compile_program
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
@@ -293,20 +293,20 @@ def open_carrier(
     if carrier == "resident":
         return _resident(config, session, name, slots_max)
     if carrier == "rdd":
-        from txtopo.runtime.spark_carriers import RddCarrier
+        from txtopo.carriers.spark import RddCarrier
 
         return RddCarrier(session)
     if engine:
         return run_engine().carrier(session)
-    from txtopo.runtime.spark_carriers import DataFrameCarrier
+    from txtopo.carriers.spark import DataFrameCarrier
 
     return DataFrameCarrier(session)
 
 
 def _resident(config: Config, session: SparkSession, name: str, slots_max: int | None) -> Carrier:
-    from txtopo.runtime.resident.carrier import ResidentCarrier
-    from txtopo.runtime.resident.slot_jobs import SlotJobs
-    from txtopo.runtime.spark_carriers import RddCarrier
+    from txtopo.carriers.spark import RddCarrier
+    from txtopo.resident.carrier import ResidentCarrier
+    from txtopo.resident.slot_jobs import SlotJobs
 
     jobs = SlotJobs(session, "stages")
     slots = jobs.fit(config.slots)
