@@ -12,7 +12,7 @@ from txtopo.config import Config, Kind
 from txtopo.explanation import CarrierChoice, Explanation
 from txtopo.runtime.carrier_choice import carrier_choice, facts_of, useful_slots
 from txtopo.runtime.reliable.start import LOCAL_SLOTS, checked_carrier, kinds_of
-from txtopo.runtime.session import active_session, check_arguments, check_session
+from txtopo.runtime.session import active_session, check_given, check_session
 from txtopo.runtime.start import check_config, check_frame_carrier
 from txtopo.topology.component import Role
 
@@ -38,7 +38,7 @@ def explain_topology(
     """
     config = config if config is not None else Config()
     check_config(config)
-    check_arguments(spark, ())
+    check_given(spark)
     session = spark if spark is not None else _active()
     check_session(session)
     if graph.spout.role is Role.SPOUT:

@@ -21,6 +21,7 @@ from txtopo.runtime.carrier_choice import useful_slots, with_carrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.leader_beat import Summary
+from txtopo.runtime.listeners import check_listeners
 from txtopo.runtime.plan_clock import PlanClock
 from txtopo.runtime.progress import BatchCommitted, TopologyListener
 from txtopo.runtime.reporting import ProgressMeter
@@ -36,7 +37,7 @@ from txtopo.runtime.run_context import (
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import (
     active_session,
-    check_arguments,
+    check_given,
     check_session,
     is_classic,
     mark_own,
@@ -86,7 +87,8 @@ def start_topology(
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
-    check_arguments(spark, listeners)
+    check_given(spark)
+    check_listeners(listeners)
     check_restart(restart)
     _check_settings(graph, config)
     clock = scheduler.wall_clock if scheduler is not None else wall_clock

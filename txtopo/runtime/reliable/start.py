@@ -13,6 +13,7 @@ from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.ensemble.opening import own_ensemble
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.handle import RecentProgress, ReliableRun
+from txtopo.runtime.listeners import check_listeners
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
 from txtopo.runtime.reliable.driver import Meter, ReliableContext, ReliableDriver
@@ -20,7 +21,7 @@ from txtopo.runtime.reliable.standby import open_standby
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
-from txtopo.runtime.session import active_session, check_arguments, check_session, open_session
+from txtopo.runtime.session import active_session, check_given, check_session, open_session
 from txtopo.runtime.succession import Open, StartableDriver
 from txtopo.runtime.watching import Watcher, watcher_of
 from txtopo.runtime.workers import check_workers
@@ -71,7 +72,8 @@ def start_reliable(
         CoordinatorUnavailable: ZooKeeper cannot be reached. Nothing was started.
     """
     carrier = checked_carrier(config)
-    check_arguments(spark, listeners)
+    check_given(spark)
+    check_listeners(listeners)
     check_restart(restart)
     session = spark if spark is not None or carrier == "local" else active_session()
     local = carrier == "local" or (carrier == "auto" and session is None)
