@@ -39,10 +39,10 @@ from txtopo import (
     Tuple,
     open_session,
 )
-from txtopo.acking import Ackers
+from txtopo.reliable.acking import Ackers
+from txtopo.reliable.anchoring.answers import TreeAnswers
+from txtopo.reliable.anchoring.sending import Sealed
 from txtopo.spouts import MemorySpout
-from txtopo.stages.anchoring.answers import TreeAnswers
-from txtopo.stages.anchoring.sending import Sealed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

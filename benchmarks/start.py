@@ -37,15 +37,15 @@ from txtopo import (
     open_session,
     open_state,
 )
+from txtopo.carriers.carrier import LocalCarrier
+from txtopo.carriers.spark import RddCarrier
 from txtopo.ensemble.embedded import EmbeddedServer
 from txtopo.ensemble.journal import Journal
 from txtopo.ensemble.memory import MemoryTransactionalState
 from txtopo.ensemble.zookeeper.state import ZooKeeperTransactionalState
+from txtopo.resident.carrier import ResidentCarrier, StageSlots
 from txtopo.runtime import start as starting
 from txtopo.runtime import takeover
-from txtopo.runtime.carrier import LocalCarrier
-from txtopo.runtime.resident.carrier import ResidentCarrier, StageSlots
-from txtopo.runtime.spark_carriers import RddCarrier
 from txtopo.spouts import MemoryTransactionalSpout
 
 ROWS = 100

@@ -120,9 +120,9 @@ def kafka() -> Iterator[KafkaBroker]:
 def no_idle_clients() -> Iterator[None]:
     """Close the clients of Kafka that a module leaves: idle ones ask their broker all the time."""
     yield
-    if "txtopo.spouts.kafka.offsets" in sys.modules:
-        from txtopo.spouts.kafka.offsets import forget_clients
-        from txtopo.spouts.kafka.reading import close_idle
+    if "txtopo.kafka.offsets" in sys.modules:
+        from txtopo.kafka.offsets import forget_clients
+        from txtopo.kafka.reading import close_idle
 
         close_idle()
         forget_clients()

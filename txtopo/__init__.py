@@ -46,9 +46,9 @@ from txtopo.state.registry import open_state
 from txtopo.tuples import Fields, Stream, Tuple, is_tick
 
 if TYPE_CHECKING:
-    from txtopo.builders.at_least_once import ReliableTopology, TopologyBuilder
-    from txtopo.builders.from_yaml import topology_from_yaml
-    from txtopo.formats import Avro, Protobuf
+    from txtopo.carriers.session import open_session
+    from txtopo.kafka.formats import Avro, Protobuf
+    from txtopo.reliable.builder import ReliableTopology, TopologyBuilder
     from txtopo.runtime.handle import ReliableRun, TopologyRun
     from txtopo.runtime.progress import (
         AckerProgress,
@@ -74,17 +74,17 @@ if TYPE_CHECKING:
         TreesFailed,
     )
     from txtopo.runtime.restart import Restart
-    from txtopo.runtime.session import open_session
     from txtopo.streams import StreamBuilder
     from txtopo.ui.progress_bar import ProgressBar
+    from txtopo.yaml.loading import topology_from_yaml
 
 __version__ = "0.1.0"
 
 # The names that a first program does without, by module; it is imported when one is first used.
 _LAZY = {
-    "txtopo.builders.at_least_once": ("ReliableTopology", "TopologyBuilder"),
-    "txtopo.builders.from_yaml": ("topology_from_yaml",),
-    "txtopo.formats": ("Avro", "Protobuf"),
+    "txtopo.reliable.builder": ("ReliableTopology", "TopologyBuilder"),
+    "txtopo.yaml.loading": ("topology_from_yaml",),
+    "txtopo.kafka.formats": ("Avro", "Protobuf"),
     "txtopo.runtime.handle": ("ReliableRun", "TopologyRun"),
     "txtopo.runtime.progress": (
         "AckerProgress",
@@ -110,7 +110,7 @@ _LAZY = {
         "TreesFailed",
     ),
     "txtopo.runtime.restart": ("Restart",),
-    "txtopo.runtime.session": ("open_session",),
+    "txtopo.carriers.session": ("open_session",),
     "txtopo.streams": ("StreamBuilder",),
     "txtopo.ui.progress_bar": ("ProgressBar",),
 }

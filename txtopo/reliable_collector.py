@@ -3,7 +3,7 @@
 A collector belongs to one task and is used on the thread of that task only.
 
 It does little for each tuple: it appends rows and anchors to lists. When an envelope is sealed,
-the tasks of :mod:`txtopo.stages.anchoring` choose the receivers and draw ids for whole columns.
+the tasks of :mod:`txtopo.reliable.anchoring` choose the receivers and draw ids for whole columns.
 That is why ``emit`` returns nothing.
 
 Emits, acks, failures and renewals are sent when the slot has worked off its tuples, and by time

@@ -28,7 +28,6 @@ from txtopo import (
     open_state,
 )
 from txtopo.bolts import KafkaSink
-from txtopo.builders.from_yaml import topology_from_yaml
 from txtopo.spouts import (
     DeltaDataFrameSpout,
     DeltaTransactionalSpout,
@@ -39,6 +38,7 @@ from txtopo.spouts import (
     QueryTransactionalSpout,
     QueueSpout,
 )
+from txtopo.yaml.loading import topology_from_yaml
 
 WORD = Fields("word string")
 

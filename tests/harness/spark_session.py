@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from state_backends.delta import session_conf
+from txtopo.carriers.session import open_session
 from txtopo.errors import ConfigError
-from txtopo.runtime.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

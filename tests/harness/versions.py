@@ -52,9 +52,9 @@ shell, which lets what it starts ignore the signal."""
 _QUICK = "not integration and not spark and not service and not kills and not slow"
 _CORE = "acking coordinator topology builders bolts state test_tuples.py test_config.py"
 _COLUMNS = (
-    "spouts/test_bad_values.py spouts/test_data_source.py spouts/test_delta.py"
-    " spouts/test_delta_changes.py spouts/test_delta_frames.py spouts/test_files.py"
-    " spouts/test_files_reading.py spouts/test_odd_readers.py spouts/test_query.py"
+    "sources/test_bad_values.py sources/test_data_source.py sources/test_delta.py"
+    " sources/test_delta_changes.py sources/test_delta_frames.py sources/test_files.py"
+    " sources/test_files_reading.py sources/test_odd_readers.py sources/test_query.py"
     " stages/test_columns.py stages/test_envelopes.py stages/test_folded_groups.py"
     " stages/test_frame_chunks.py stages/test_partials.py stages/test_replays.py"
     " stages/test_routing.py stages/test_spout_tasks.py state/test_reader.py state_backends/delta"
@@ -64,11 +64,11 @@ _COLUMNS = (
 _SQL = "mariadb mariadb_log postgresql postgresql_log sql_meanings sqlite sqlite_decimals"
 _DATABASES = (
     *(f"state_backends/test_{each}.py" for each in _SQL.split()),
-    *["spouts/test_query.py", "spouts/test_query_servers.py", "streams/test_lookups_servers.py"],
+    *["sources/test_query.py", "sources/test_query_servers.py", "streams/test_lookups_servers.py"],
 )
 _ON_SPARK = "builders explanation runtime stages state streams test_pages.py"
 _SMOKE = (
-    "runtime/test_carriers.py runtime/test_facts.py runtime/test_foreach_batch.py"
+    "carriers/test_carriers.py runtime/test_facts.py runtime/test_foreach_batch.py"
     " runtime/test_frames.py runtime/test_log_on_spark.py state/test_reader_spark.py"
     " streams/test_frame_sources.py streams/test_lookups.py"
 )

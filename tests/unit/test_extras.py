@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.harness import extras
+from txtopo.carriers.workers import WorkerFinding, check_findings
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.extras import EXTRAS, require
-from txtopo.runtime.workers import WorkerFinding, check_findings
 from txtopo.spouts import DeltaTransactionalSpout, KafkaOpaqueSpout, KafkaTransactionalSpout
 from txtopo.stages.user_errors import missing_module, pickled_error, unpickled_error
 

@@ -8,10 +8,10 @@ from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from txtopo.bolts.kafka import KafkaSink
+    from txtopo.kafka.sink import KafkaSink
 
 _LAZY = {
-    "txtopo.bolts.kafka": ("KafkaSink",),
+    "txtopo.kafka.sink": ("KafkaSink",),
 }
 
 __all__ = [

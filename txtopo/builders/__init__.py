@@ -7,12 +7,12 @@ from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
 from txtopo.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from txtopo.builders.at_least_once import ReliableTopology, TopologyBuilder
-    from txtopo.builders.from_yaml import topology_from_yaml
+    from txtopo.reliable.builder import ReliableTopology, TopologyBuilder
+    from txtopo.yaml.loading import topology_from_yaml
 
 _LAZY = {
-    "txtopo.builders.at_least_once": ("ReliableTopology", "TopologyBuilder"),
-    "txtopo.builders.from_yaml": ("topology_from_yaml",),
+    "txtopo.reliable.builder": ("ReliableTopology", "TopologyBuilder"),
+    "txtopo.yaml.loading": ("topology_from_yaml",),
 }
 
 __all__ = [

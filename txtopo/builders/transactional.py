@@ -147,7 +147,7 @@ class Topology:
         Example:
             ``print(topology.explain())``
         """
-        from txtopo.runtime.explaining import explain_topology
+        from txtopo.explanation.explaining import explain_topology
 
         return explain_topology(self.graph, config, spark)
 

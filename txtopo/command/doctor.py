@@ -15,6 +15,8 @@ from pathlib import Path
 
 import click
 
+from txtopo.carriers.java import check_java
+from txtopo.carriers.spark_home import check_spark_home
 from txtopo.clock import wall_clock
 from txtopo.command.choices import Choices, choices
 from txtopo.command.output import print_json, print_table
@@ -23,8 +25,6 @@ from txtopo.errors import TxtopoError
 from txtopo.extras import EXTRAS
 from txtopo.log_records import one_line
 from txtopo.operations.ensemble import Ensemble
-from txtopo.runtime.java import check_java
-from txtopo.runtime.spark_home import check_spark_home
 from txtopo.state import open_state
 from txtopo.state.registry import redacted_url
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txtopo.builders import ReliableTopology, Topology
+from txtopo.carriers.session import active_session, mark_own, open_session
 from txtopo.clock import now
 from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
@@ -31,7 +32,6 @@ from txtopo.runtime.progress import (
     TopologyEvent,
     TopologyListener,
 )
-from txtopo.runtime.session import active_session, mark_own, open_session
 from txtopo.runtime.start import frame_session_conf
 from txtopo.ui.progress_bar import LateLine, ProgressBar, details_of
 

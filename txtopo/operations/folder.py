@@ -20,8 +20,8 @@ from subprocess import TimeoutExpired
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from txtopo.carriers.java import check_java
 from txtopo.errors import ConfigError
-from txtopo.runtime.java import check_java
 
 if TYPE_CHECKING:
     from txtopo.ensemble.embedded import EmbeddedServer

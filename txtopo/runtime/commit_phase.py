@@ -52,8 +52,8 @@ from txtopo.state.frames import FrameStateHandle, FrameWrites
 from txtopo.topology.elsewhere import may_write_elsewhere
 
 if TYPE_CHECKING:
+    from txtopo.carriers.carrier import FrameCarrier
     from txtopo.fingerprint import StateName
-    from txtopo.runtime.carrier import FrameCarrier
     from txtopo.runtime.run_context import CommitContext
     from txtopo.stages.permits import Permit, Permits
     from txtopo.stages.tasks import StateOpener

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from txtopo.bolts.persistent_aggregate import GLOBAL_KEY
+from txtopo.carriers.spark_jobs import failure_of_job
 from txtopo.context import FrameContext
 from txtopo.errors import (
     BoltError,
@@ -34,7 +35,6 @@ from txtopo.errors import (
 )
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER
-from txtopo.runtime.spark_jobs import failure_of_job
 from txtopo.stages.frame_chunks import seal_chunk
 from txtopo.stages.outcome import FailedBatch
 from txtopo.stages.program import FrameAggregate, FramePlan, FrameStep, Kind, Program, Run

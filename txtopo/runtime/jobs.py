@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.carriers.carrier import Carrier, RunOutput
 from txtopo.coordinator.failures import failure_of
 from txtopo.coordinator.protocol import (
     Event,
@@ -24,7 +25,6 @@ from txtopo.errors import (
     BatchMetadataTooLarge,
     DriverMemoryError,
 )
-from txtopo.runtime.carrier import Carrier, RunOutput
 from txtopo.stages.outcome import BatchOutcome, RunOutcome, judge, outcome_without_envelopes
 from txtopo.stages.program import Program, Run
 

@@ -17,11 +17,11 @@ from txtopo.retries import LOGGER
 from txtopo.state.backend import StateBackend
 
 if TYPE_CHECKING:
+    from txtopo.carriers.carrier import Carrier
     from txtopo.config import Config
     from txtopo.ensemble.store import TransactionalState
     from txtopo.metadata import BatchMetadata
     from txtopo.runtime.batch_planner import BatchPlanner
-    from txtopo.runtime.carrier import Carrier
     from txtopo.runtime.plan_clock import PlanClock
     from txtopo.runtime.scheduler import Scheduler
     from txtopo.runtime.spout_planner import SpoutPlanner

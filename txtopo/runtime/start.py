@@ -7,6 +7,18 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from txtopo.carriers.carrier import Carrier, LocalCarrier
+from txtopo.carriers.choice import useful_slots, with_carrier
+from txtopo.carriers.session import (
+    active_session,
+    check_given,
+    check_session,
+    is_classic,
+    mark_own,
+    open_session,
+)
+from txtopo.carriers.slots import slot_hosting
+from txtopo.carriers.workers import check_workers
 from txtopo.clock import wall_clock
 from txtopo.config import ChangeKind, Config, Kind
 from txtopo.ensemble.journal import Journal
@@ -16,8 +28,6 @@ from txtopo.ensemble.store import this_process
 from txtopo.errors import ConfigError, SchemaDrift, TopologyChanged, TopologyError
 from txtopo.fingerprint import StateName
 from txtopo.runtime.batch_planner import BatchPlanner
-from txtopo.runtime.carrier import Carrier, LocalCarrier
-from txtopo.runtime.carrier_choice import useful_slots, with_carrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.leader_beat import Summary
@@ -25,7 +35,6 @@ from txtopo.runtime.listeners import check_listeners
 from txtopo.runtime.plan_clock import PlanClock
 from txtopo.runtime.progress import BatchCommitted, TopologyListener
 from txtopo.runtime.reporting import ProgressMeter
-from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.run_context import (
     RunContext,
@@ -35,17 +44,8 @@ from txtopo.runtime.run_context import (
     open_states,
 )
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
-from txtopo.runtime.session import (
-    active_session,
-    check_given,
-    check_session,
-    is_classic,
-    mark_own,
-    open_session,
-)
 from txtopo.runtime.succession import StartableDriver
 from txtopo.runtime.watching import watcher_of
-from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import Program, compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
@@ -293,32 +293,14 @@ def open_carrier(
         return LocalCarrier(config.slots)
     carrier = with_carrier(config, session, frames=frames, slots_max=slots_max).carrier
     if carrier == "resident":
-        return _resident(config, session, name, slots_max)
+        return slot_hosting().open(config, session, name, slots_max)
     if carrier == "rdd":
-        from txtopo.runtime.spark_carriers import RddCarrier
+        from txtopo.carriers.spark import RddCarrier
 
         return RddCarrier(session)
-    from txtopo.runtime.spark_carriers import DataFrameCarrier
+    from txtopo.carriers.spark import DataFrameCarrier
 
     return DataFrameCarrier(session)
-
-
-def _resident(config: Config, session: SparkSession, name: str, slots_max: int | None) -> Carrier:
-    from txtopo.runtime.resident.carrier import ResidentCarrier
-    from txtopo.runtime.resident.slot_jobs import SlotJobs
-    from txtopo.runtime.spark_carriers import RddCarrier
-
-    jobs = SlotJobs(session, "stages")
-    slots = jobs.fit(config.slots)
-    scheduler = ThreadScheduler(f"txtopo-{name}-slots")
-    return ResidentCarrier(
-        jobs,
-        Keys.make(),
-        config,
-        slots if config.slots else useful_slots(slots, slots_max),
-        scheduler,
-        replacement=partial(RddCarrier, session),
-    )
 
 
 def _session_and_carrier(
@@ -328,13 +310,13 @@ def _session_and_carrier(
     if config.carrier == "local":
         return None, config
     if config.carrier == "resident":
-        check_zeromq()
+        slot_hosting().check()
     session = _session(spark, graph)
     frames, slots_max = graph.spout.role.frame, graph.slots_max
     config = with_carrier(config, session, frames=frames, slots_max=slots_max)
     if is_classic(session):
-        zmq = ("zmq",) if config.carrier == "resident" else ()
-        check_workers(session.sparkContext, (*zmq, *graph.client_modules))
+        hosting = slot_hosting().client_modules if config.carrier == "resident" else ()
+        check_workers(session.sparkContext, (*hosting, *graph.client_modules))
     return session, config
 
 

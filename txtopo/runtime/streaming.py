@@ -27,6 +27,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.carriers.carrier import LocalCarrier
+from txtopo.carriers.session import is_classic
+from txtopo.carriers.spark import DataFrameCarrier
+from txtopo.carriers.spark_jobs import NoLabels
+from txtopo.carriers.workers import check_workers
 from txtopo.config import Config, Kind
 from txtopo.coordinator.failures import failure_of
 from txtopo.errors import (
@@ -39,7 +44,6 @@ from txtopo.errors import (
 )
 from txtopo.fingerprint import StateName
 from txtopo.metadata import BatchMetadata, SpoutShare
-from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.listeners import Listeners
@@ -55,11 +59,7 @@ from txtopo.runtime.progress import (
 from txtopo.runtime.reporting import ProgressMeter
 from txtopo.runtime.run_context import close_backends, open_states
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
-from txtopo.runtime.session import is_classic
-from txtopo.runtime.spark_carriers import DataFrameCarrier
-from txtopo.runtime.spark_jobs import NoLabels
 from txtopo.runtime.start import check_config, check_states
-from txtopo.runtime.workers import check_workers
 from txtopo.stages.outcome import FailedBatch, judge
 from txtopo.stages.program import Program, Run, compile_program
 from txtopo.state.backend import StateBackend

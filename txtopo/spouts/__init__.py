@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING
 from txtopo.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from txtopo.spouts.clock import ClockTransactionalSpout
+    from txtopo.kafka import KafkaOpaqueSpout, KafkaSpout, KafkaTransactionalSpout
+    from txtopo.sources.clock import ClockTransactionalSpout
+    from txtopo.sources.datasource import DataSourceSpout
+    from txtopo.sources.delta import DeltaDataFrameSpout, DeltaTransactionalSpout
+    from txtopo.sources.files import FilesTransactionalSpout
+    from txtopo.sources.files.spout import FileSpout
+    from txtopo.sources.query import QueryTransactionalSpout
+    from txtopo.sources.rabbitmq import QueueSpout
     from txtopo.spouts.dataframe import DataFrameTransactionalSpout
-    from txtopo.spouts.datasource import DataSourceSpout
-    from txtopo.spouts.delta import DeltaDataFrameSpout, DeltaTransactionalSpout
-    from txtopo.spouts.files import FilesTransactionalSpout
-    from txtopo.spouts.files.spout import FileSpout
-    from txtopo.spouts.kafka import KafkaOpaqueSpout, KafkaSpout, KafkaTransactionalSpout
     from txtopo.spouts.memory import (
         MemorySpout,
         MemoryTransactionalSpout,
@@ -19,18 +21,16 @@ if TYPE_CHECKING:
         Outage,
         Recut,
     )
-    from txtopo.spouts.query import QueryTransactionalSpout
-    from txtopo.spouts.rabbitmq import QueueSpout
     from txtopo.spouts.spout import StreamSpout
 
 _LAZY = {
-    "txtopo.spouts.clock": ("ClockTransactionalSpout",),
+    "txtopo.sources.clock": ("ClockTransactionalSpout",),
     "txtopo.spouts.dataframe": ("DataFrameTransactionalSpout",),
-    "txtopo.spouts.datasource": ("DataSourceSpout",),
-    "txtopo.spouts.delta": ("DeltaDataFrameSpout", "DeltaTransactionalSpout"),
-    "txtopo.spouts.files": ("FilesTransactionalSpout",),
-    "txtopo.spouts.files.spout": ("FileSpout",),
-    "txtopo.spouts.kafka": ("KafkaOpaqueSpout", "KafkaSpout", "KafkaTransactionalSpout"),
+    "txtopo.sources.datasource": ("DataSourceSpout",),
+    "txtopo.sources.delta": ("DeltaDataFrameSpout", "DeltaTransactionalSpout"),
+    "txtopo.sources.files": ("FilesTransactionalSpout",),
+    "txtopo.sources.files.spout": ("FileSpout",),
+    "txtopo.kafka": ("KafkaOpaqueSpout", "KafkaSpout", "KafkaTransactionalSpout"),
     "txtopo.spouts.memory": (
         "MemorySpout",
         "MemoryTransactionalSpout",
@@ -38,8 +38,8 @@ _LAZY = {
         "Outage",
         "Recut",
     ),
-    "txtopo.spouts.query": ("QueryTransactionalSpout",),
-    "txtopo.spouts.rabbitmq": ("QueueSpout",),
+    "txtopo.sources.query": ("QueryTransactionalSpout",),
+    "txtopo.sources.rabbitmq": ("QueueSpout",),
     "txtopo.spouts.spout": ("StreamSpout",),
 }
 

@@ -13,7 +13,7 @@ from txtopo.bolts.dead_letters import DeadLetters
 from txtopo.builders.dead_letters import checked_dead_letters
 from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
 from txtopo.errors import TopologyError
-from txtopo.spouts.clock import ClockTransactionalSpout
+from txtopo.sources.clock import ClockTransactionalSpout
 from txtopo.state.registry import State, redacted_url
 from txtopo.streams.checks import check_new_columns
 from txtopo.streams.event_time import KEY, VALUE, SourceTime, TimeColumn

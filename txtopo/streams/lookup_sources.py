@@ -32,9 +32,9 @@ from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost, TxtopoError, nearest
 from txtopo.extras import require
 from txtopo.metadata import Json
-from txtopo.spouts.delta.log import DeltaLog, partition_value
-from txtopo.spouts.files.reading import FilesEmitter
-from txtopo.spouts.files.source import (
+from txtopo.sources.delta.log import DeltaLog, partition_value
+from txtopo.sources.files.reading import FilesEmitter
+from txtopo.sources.files.source import (
     FileFormat,
     FileRange,
     FileSource,
@@ -42,11 +42,11 @@ from txtopo.spouts.files.source import (
     SourceFile,
     to_json,
 )
-from txtopo.spouts.query.keys import check_key
-from txtopo.spouts.query.planning import QueryCoordinator
-from txtopo.spouts.query.reading import QueryEmitter
-from txtopo.spouts.query.source import QuerySource
-from txtopo.spouts.values import INT96_UNIT, fitted_column
+from txtopo.sources.query.keys import check_key
+from txtopo.sources.query.planning import QueryCoordinator
+from txtopo.sources.query.reading import QueryEmitter
+from txtopo.sources.query.source import QuerySource
+from txtopo.sources.values import INT96_UNIT, fitted_column
 from txtopo.state.registry import redacted_url
 from txtopo.tuples import Fields
 

@@ -18,10 +18,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from txtopo.builders.at_least_once import ReliableTopology
 from txtopo.config import Config
+from txtopo.reliable.builder import ReliableTopology
+from txtopo.reliable.start import Opened, start_local
 from txtopo.runtime.progress import ReliableProgress, TopologyListener
-from txtopo.runtime.reliable.start import Opened, start_local
 from txtopo.runtime.scheduler import Callback, Done, SerialExecutor, Timer, settled
 from txtopo.testing.simulation.clock import Timeline
 from txtopo.testing.spouts import FeederSpout

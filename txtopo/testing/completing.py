@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from txtopo.bolts.bolt import Bolt
-from txtopo.builders.at_least_once import ReliableTopology
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import TopologyError
 from txtopo.groupings import DirectGrouping, GlobalGrouping, Grouping
+from txtopo.reliable.builder import ReliableTopology
 from txtopo.reliable_collector import OutputCollector
 from txtopo.runtime.progress import TopologyListener
 from txtopo.testing.cluster import SimulatedCluster

@@ -26,10 +26,10 @@ _EMBEDDED = "tests/unit/ensemble/test_embedded.py::test_"
 _DELTA = "tests/unit/state_backends/delta/test_delta_table.py::test_"
 _EXISTING = "tests/unit/state_backends/existing_suite.py::ExistingSuite::test_"
 _MARIADB = "tests/unit/state_backends/test_existing.py::TestMariadb::test_"
-_LOSS = "tests/unit/spouts/kafka/test_loss.py::test_"
-_DATA_SOURCE = "tests/unit/spouts/test_data_source.py::test_"
+_LOSS = "tests/unit/kafka/test_loss.py::test_"
+_DATA_SOURCE = "tests/unit/sources/test_data_source.py::test_"
 _REWIND = "tests/unit/operations/test_rewind.py::test_"
-_YAML = "tests/unit/builders/test_from_yaml.py::test_"
+_YAML = "tests/unit/yaml/test_loading.py::test_"
 _BAD_YAML = (
     "tests/unit/command/test_verbs.py::"
     "test_a_bad_yaml_file_or_pace_is_refused_in_a_line_that_says_where"
@@ -100,7 +100,7 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
         f"{_LOSS}deleted_records_stop_a_transactional_spout",
     ),
     71: (
-        "tests/unit/spouts/kafka/test_batches.py::"
+        "tests/unit/kafka/test_batches.py::"
         "test_a_start_that_depends_on_the_time_is_durable_before_records_come",
     ),
     73: (f"{_DATA_SOURCE}a_reader_without_partitions_is_refused_at_the_start",),
@@ -122,26 +122,26 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
     89: (
         f"{_PACED}a_minimum_above_the_limit_of_the_spout_is_refused",
         f"{_PACED}a_minimum_above_what_all_partitions_give_is_refused",
-        "tests/unit/spouts/kafka/test_batches.py::"
+        "tests/unit/kafka/test_batches.py::"
         "test_a_minimum_above_what_all_partitions_give_is_refused",
     ),
     90: ("tests/unit/docker/test_files.py::test_without_a_secret_nothing_starts",),
     91: (
-        "tests/unit/spouts/kafka/test_positions.py::"
+        "tests/unit/kafka/test_positions.py::"
         "test_a_compacted_topic_is_refused_before_anything_is_planned",
     ),
     92: (
-        "tests/unit/spouts/kafka/test_decoding.py::"
+        "tests/unit/kafka/test_decoding.py::"
         "test_a_value_that_nobody_could_hold_is_named_with_its_field",
-        "tests/unit/spouts/test_files_reading.py::"
+        "tests/unit/sources/test_files_reading.py::"
         "test_a_column_of_parquet_with_other_values_than_its_field_is_named",
-        "tests/unit/spouts/test_files_reading.py::"
+        "tests/unit/sources/test_files_reading.py::"
         "test_a_number_beyond_its_range_is_named_and_not_infinite",
-        "tests/unit/spouts/test_files_reading.py::test_a_line_that_cannot_be_read_is_named",
-        "tests/unit/spouts/test_bad_values.py::test_a_row_of_a_query_is_named",
+        "tests/unit/sources/test_files_reading.py::test_a_line_that_cannot_be_read_is_named",
+        "tests/unit/sources/test_bad_values.py::test_a_row_of_a_query_is_named",
     ),
     93: (
-        "tests/unit/spouts/test_delta.py::test_a_damaged_log_ends_the_run_and_is_named",
+        "tests/unit/sources/test_delta.py::test_a_damaged_log_ends_the_run_and_is_named",
         "tests/unit/state_backends/delta/test_delta_failures.py::test_what_delta_rs_says_is_sorted",
     ),
 }

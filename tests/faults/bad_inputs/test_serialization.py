@@ -11,8 +11,8 @@ from tests.faults.bad_inputs.evidence import held, nothing_committed
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import keeping
 from tests.harness.runs import Storage, on, run_to_end
+from txtopo.carriers.spark_jobs import failure_of_job
 from txtopo.errors import ConfigError, TopologyError
-from txtopo.runtime.spark_jobs import failure_of_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,15 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.harness.processes import say
-from tests.unit.spouts.data_sources import TableReader
-from tests.unit.spouts.driving import Emitted, Planner, context, emit
-from tests.unit.spouts.kafka.test_decoding import Record
+from tests.unit.kafka.test_decoding import Record
+from tests.unit.sources.data_sources import TableReader
+from tests.unit.sources.driving import Emitted, Planner, context, emit
 from txtopo import Fields
 from txtopo.errors import EmitError, TxtopoError
+from txtopo.kafka.reading import RecordColumns
+from txtopo.sources.delta.log import ChangedFile, DeltaLog
+from txtopo.sources.delta.spout import DeltaEmitter
 from txtopo.spouts import DataSourceSpout, FilesTransactionalSpout, QueryTransactionalSpout
-from txtopo.spouts.delta.log import ChangedFile, DeltaLog
-from txtopo.spouts.delta.spout import DeltaEmitter
-from txtopo.spouts.kafka.reading import RecordColumns
 
 FIELDS = Fields("w string, n long")
 TYPED = Fields("w string, n long, at timestamp_ntz, day date, d decimal(10,2), b binary")

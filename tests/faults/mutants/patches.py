@@ -13,24 +13,24 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 NOT_SIMULATED = (
     "state_backends/",
-    "txtopo/bolts/kafka.py",
+    "txtopo/kafka/sink.py",
     "txtopo/database_errors.py",
-    "txtopo/formats/",
-    "txtopo/kafka_connection.py",
-    "txtopo/runtime/reliable/standby.py",
+    "txtopo/kafka/formats/",
+    "txtopo/kafka/connection.py",
+    "txtopo/reliable/standby.py",
     "txtopo/runtime/restart.py",
-    "txtopo/spouts/delta/",
-    "txtopo/spouts/files/",
-    "txtopo/spouts/json_objects.py",
-    "txtopo/spouts/kafka/",
-    "txtopo/spouts/query/",
+    "txtopo/sources/delta/",
+    "txtopo/sources/files/",
+    "txtopo/sources/json_objects.py",
+    "txtopo/kafka/",
+    "txtopo/sources/query/",
     "txtopo/streams/",
     "txtopo/ensemble/embedded.py",
     "txtopo/ensemble/zookeeper/",
     "txtopo/ui/",
 )
 """Code that the simulator replaces or leaves out; a bug in it is for other tests."""
-SLOTS = "txtopo/runtime/resident/"
+SLOTS = "txtopo/resident/"
 """What the simulation of resident slots runs, and the other one does not."""
 CAUGHT_BY = "caught-by: "
 

@@ -38,11 +38,11 @@ from tests.harness.spark_session import open_test_session
 from txtopo import Config
 from txtopo.config import Carrier
 from txtopo.errors import FencedError, InfrastructureError
+from txtopo.resident.slot_jobs import SlotJobs, SlotTask
+from txtopo.resident.slot_runner import LIMITS
+from txtopo.resident.sockets import Keys
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import Leading, TopologyEvent, TopologyListener
-from txtopo.runtime.resident.slot_jobs import SlotJobs, SlotTask
-from txtopo.runtime.resident.slot_runner import LIMITS
-from txtopo.runtime.resident.sockets import Keys
 from txtopo.state import StateKind
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.processes import is_alive, parent_of, say
 from tests.harness.spark_session import open_test_session
-from tests.unit.runtime.resident.recorded import CONFIG, acked, held, process_of, recorded
+from tests.unit.resident.recorded import CONFIG, acked, held, process_of, recorded
 from txtopo.errors import InfrastructureError
 from txtopo.runtime.handle import ReliableRun
 

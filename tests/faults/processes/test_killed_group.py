@@ -14,9 +14,9 @@ from tests.harness.processes import Child
 from tests.harness.runs import Changes
 from tests.harness.servers.kafka import KafkaBroker
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.unit.runtime.reliable.bolts import Seen
-from tests.unit.spouts.kafka.groups import Group
-from tests.unit.spouts.kafka.logs import Log
+from tests.unit.kafka.groups import Group
+from tests.unit.kafka.logs import Log
+from tests.unit.reliable.bolts import Seen
 from txtopo import BasicBolt, Config, TopologyBuilder
 from txtopo.errors import InfrastructureError
 from txtopo.runtime.progress import ErrorReported

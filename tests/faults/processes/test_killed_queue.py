@@ -12,8 +12,8 @@ from tests.harness.polling import wait_until
 from tests.harness.processes import Child
 from tests.harness.servers.rabbitmq import RabbitServer
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.unit.runtime.reliable.bolts import ByHand, Seen
-from tests.unit.spouts.queues import TestQueue
+from tests.unit.reliable.bolts import ByHand, Seen
+from tests.unit.sources.queues import TestQueue
 from txtopo import Config, Fields, OutputCollector, TopologyBuilder, Tuple
 from txtopo.runtime.handle import ReliableRun
 from txtopo.spouts import QueueSpout

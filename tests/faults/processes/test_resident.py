@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness.polling import wait_until
 from tests.harness.processes import Child, is_alive, run_child
-from tests.unit.runtime.resident.recorded import acked, held, judge, process_of
+from tests.unit.resident.recorded import acked, held, judge, process_of
 
 pytestmark = [pytest.mark.kills, pytest.mark.spark, pytest.mark.timeout(600)]
 PROCESS = "tests.faults.processes.resident_process"

@@ -28,8 +28,8 @@ from tests.harness.polling import LIMIT_S
 from tests.harness.runs import LOCAL, Storage, running
 from tests.harness.servers.redis import RedisServer
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.unit.spouts.driving import Planner, emit
-from tests.unit.spouts.files import FORMATS, spout
+from tests.unit.sources.driving import Planner, emit
+from tests.unit.sources.files import FORMATS, spout
 from tests.unit.state.backing_maps import STORES, open_map
 from txtopo import Config, Fields, PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.errors import CorruptNodeError, TxtopoError

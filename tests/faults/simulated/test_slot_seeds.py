@@ -19,7 +19,7 @@ from tests.faults.simulated.named_seeds import (
     NamedSeed,
     seeds_of_planted,
 )
-from txtopo.runtime.resident import orders, supervisor
+from txtopo.resident import orders, supervisor
 from txtopo.testing.simulation.faults import SlotFaults
 from txtopo.testing.simulation.slot_command import judged, run_slot_seeds
 from txtopo.testing.simulation.slots import SlotScenario, SlotVerdict, simulate_slots

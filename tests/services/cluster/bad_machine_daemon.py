@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark.daemon
 
-from txtopo.runtime import daemon
+from txtopo.carriers import daemon
 
 BAD = "bad"
 

@@ -23,6 +23,7 @@ from tests.harness.spark_session import open_test_session
 from tests.services.cluster.works import Flights, Messages, Words, Work
 from txtopo import Config
 from txtopo.config import Carrier
+from txtopo.resident.slot_jobs import SlotJobs
 from txtopo.runtime.progress import (
     BatchCommitted,
     BatchFailed,
@@ -30,7 +31,6 @@ from txtopo.runtime.progress import (
     TopologyEvent,
     TopologyListener,
 )
-from txtopo.runtime.resident.slot_jobs import SlotJobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import Changes
 from tests.harness.servers.spark_connect import connected, shared
-from tests.unit.spouts.data_sources import LinesSource
+from tests.unit.sources.data_sources import LinesSource
 from txtopo import (
     BasicBolt,
     Config,
@@ -27,11 +27,11 @@ from txtopo import (
     Tuple,
     open_state,
 )
+from txtopo.carriers.spark import DataFrameCarrier
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Carrier
 from txtopo.metadata import Json
 from txtopo.plugins.spouts import LastBatch, TransactionalCoordinator
-from txtopo.runtime.spark_carriers import DataFrameCarrier
 from txtopo.spouts import (
     DataFrameTransactionalSpout,
     DataSourceSpout,

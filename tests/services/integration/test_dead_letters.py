@@ -201,8 +201,8 @@ def test_dead_letters_in_postgresql(postgresql: PostgresServer) -> None:
 
 
 def test_dead_letters_in_a_topic(kafka: KafkaBroker) -> None:
-    from tests.unit.bolts.test_kafka_sink import seen
-    from tests.unit.spouts.kafka.logs import Log
+    from tests.unit.kafka.logs import Log
+    from tests.unit.kafka.test_sink import seen
     from txtopo.bolts import KafkaSink
 
     log, storage = Log(kafka, partitions=1), Storage.in_memory()

@@ -9,7 +9,7 @@ import pytest
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import Changes, Storage, run_to_end, running
 from tests.harness.servers.kafka import KafkaBroker
-from tests.unit.spouts.kafka.logs import Log
+from tests.unit.kafka.logs import Log
 from txtopo import PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.errors import SourceDataLost
 from txtopo.runtime.progress import BatchCommitted, Progress

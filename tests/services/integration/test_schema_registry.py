@@ -17,11 +17,11 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import LOCAL, Changes, Storage, on, run_to_end, running
 from tests.harness.servers.kafka import KafkaBroker
 from tests.harness.servers.schema_registry import SchemaRegistry
-from tests.unit.formats.messages import message_class
-from tests.unit.formats.records import read, written
-from tests.unit.formats.test_avro import SALE, field, record
-from tests.unit.spouts.kafka.groups import Group
-from tests.unit.spouts.kafka.logs import Log
+from tests.unit.kafka.formats.messages import message_class
+from tests.unit.kafka.formats.records import read, written
+from tests.unit.kafka.formats.test_avro import SALE, field, record
+from tests.unit.kafka.groups import Group
+from tests.unit.kafka.logs import Log
 from txtopo import (
     Avro,
     DeadLetters,
@@ -41,7 +41,7 @@ from txtopo.errors import (
     TopologyError,
     TxtopoError,
 )
-from txtopo.formats import schema_format
+from txtopo.kafka.formats import schema_format
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout
 

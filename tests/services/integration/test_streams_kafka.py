@@ -8,8 +8,8 @@ import pytest
 
 from examples.streams_stock import topology
 from tests.harness.servers.kafka import KafkaBroker
-from tests.unit.bolts.test_kafka_sink import seen
-from tests.unit.spouts.kafka.logs import Log
+from tests.unit.kafka.logs import Log
+from tests.unit.kafka.test_sink import seen
 from txtopo import Config
 from txtopo.bolts import KafkaSink
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.builders.bolts import Streams
-from tests.unit.runtime.reliable.bolts import Forward
+from tests.unit.reliable.bolts import Forward
 from txtopo import Committer, Fields, Stream, TopologyBuilder, TransactionalTopologyBuilder
 from txtopo.errors import TopologyError
 from txtopo.groupings import FieldsGrouping, PartialKeyGrouping

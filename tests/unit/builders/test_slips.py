@@ -9,7 +9,7 @@ import pytest
 
 from tests.harness.runs import LOCAL
 from tests.unit.builders.bolts import WORD, Save, Streams, builder
-from tests.unit.runtime.reliable.bolts import AckEveryOther, Forward
+from tests.unit.reliable.bolts import AckEveryOther, Forward
 from txtopo import (
     BasicBolt,
     BatchOutputCollector,

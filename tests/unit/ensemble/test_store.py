@@ -12,6 +12,7 @@ import pytest
 from tests.harness.servers.zookeeper import LONG_SESSION_S, ZooKeeperProcess
 from tests.unit.ensemble.conftest import LIMIT_S
 from tests.unit.ensemble.test_zookeeper_election import expire
+from txtopo.carriers.session import active_session
 from txtopo.config import Config
 from txtopo.ensemble import (
     MemoryEnsemble,
@@ -22,7 +23,6 @@ from txtopo.ensemble import (
 )
 from txtopo.ensemble.embedded import EmbeddedServer
 from txtopo.errors import BatchMetadataTooLarge
-from txtopo.runtime.session import active_session
 from txtopo.testing.conformance import TransactionalStateSuite
 from txtopo.testing.conformance.ensemble_fixtures import OpenClient
 

@@ -19,9 +19,9 @@ from txtopo import (
     TransactionalTopologyBuilder,
     open_state,
 )
+from txtopo.carriers.choice import SessionFacts, carrier_choice, with_carrier
+from txtopo.carriers.spark import DataFrameCarrier, RddCarrier
 from txtopo.errors import ConfigError, TopologyError
-from txtopo.runtime.carrier_choice import SessionFacts, carrier_choice, with_carrier
-from txtopo.runtime.spark_carriers import DataFrameCarrier, RddCarrier
 from txtopo.runtime.start import open_carrier
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::txtopo.TopologyWarning")
 def _no_session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another test of this process may have left a session active."""
     if request.node.get_closest_marker("spark") is None:
-        monkeypatch.setattr("txtopo.runtime.explaining.active_session", lambda: None)
+        monkeypatch.setattr("txtopo.explanation.explaining.active_session", lambda: None)
         monkeypatch.setattr(os, "cpu_count", lambda: 4)
 
 
@@ -259,7 +259,7 @@ def test_with_a_session_it_names_the_carrier_and_the_slots_that_a_start_takes(
 def test_a_session_of_txtopos_own_gets_resident_slots_and_keeps_a_core_free(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txtopo.runtime.session._own", {spark.sparkContext.applicationId})
+    monkeypatch.setattr("txtopo.carriers.session._own", {spark.sparkContext.applicationId})
     topology = topologies.words(tasks=2)
 
     assert topology.explain(spark=spark).carrier.carrier == "resident"

@@ -17,8 +17,8 @@ from tests.harness.runs import LOCAL, Storage, run_to_end
 from txtopo import Count, Fields, PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.errors import EmitError, RecordFailed, SourceDataLost
 from txtopo.operations import Access, quarantine
+from txtopo.sources.files.source import FormatName
 from txtopo.spouts import DeltaTransactionalSpout, FilesTransactionalSpout
-from txtopo.spouts.files.source import FormatName
 from txtopo.streams import StreamBuilder, tumbling
 
 CHANGES = ("unusable=", "dead_letters=")

@@ -11,9 +11,9 @@ from typing import Any
 from tests.harness.dying import kill_this_process
 from tests.unit.stages.running import RowsSpout, bolt, compiled, gathered, grouped, shuffled, spout
 from txtopo.bolts.bolt import BasicBolt, BatchBolt, Committer
+from txtopo.carriers.carrier import Carrier
 from txtopo.errors import FailedException
 from txtopo.groupings import FieldsGrouping
-from txtopo.runtime.carrier import Carrier
 from txtopo.stages.outcome import commit_in_driver, judge, judge_commit
 from txtopo.stages.program import Program, Run
 from txtopo.topology.component import Role

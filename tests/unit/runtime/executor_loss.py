@@ -21,11 +21,11 @@ from tests.harness.processes import parent_of, say
 from tests.harness.spark_session import open_test_session
 from tests.unit.stages.running import aggregate, bolt, compiled, run_of, shuffled, spout
 from txtopo.bolts.bolt import BatchBolt
+from txtopo.carriers.carrier import Carrier
+from txtopo.carriers.spark import DataFrameCarrier, RddCarrier
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import InfrastructureError
-from txtopo.runtime.carrier import Carrier
-from txtopo.runtime.spark_carriers import DataFrameCarrier, RddCarrier
 from txtopo.spouts.spout import TransactionalEmitter, TransactionalSpout
 from txtopo.stages.outcome import judge
 from txtopo.stages.partials import merge_partials

@@ -20,10 +20,10 @@ from tests.harness.spark_session import open_test_session
 from tests.unit.runtime.executor_loss import ROWS, SLOTS, OtherEachTime, outcome
 from tests.unit.stages.running import aggregate, bolt, compiled, shuffled, spout
 from txtopo.bolts.bolt import BatchBolt
+from txtopo.carriers.carrier import Carrier
+from txtopo.carriers.spark import DataFrameCarrier, RddCarrier
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.runtime.carrier import Carrier
-from txtopo.runtime.spark_carriers import DataFrameCarrier, RddCarrier
 from txtopo.spouts.spout import TransactionalEmitter
 from txtopo.state.aggregates import Count
 from txtopo.tuples import Tuple

@@ -36,6 +36,7 @@ from txtopo import (
     open_state,
 )
 from txtopo.attempt import TransactionAttempt
+from txtopo.carriers.spark_jobs import SparkJobs
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import FrameContext, TaskContext
 from txtopo.ensemble.journal import Journal
@@ -52,7 +53,6 @@ from txtopo.plugins.stores import Writes
 from txtopo.runtime.commit_permit import CommitPermit, CommitTurns
 from txtopo.runtime.commit_phase import run_frame_committers
 from txtopo.runtime.progress import BatchFailed, Leading, Stopped
-from txtopo.runtime.spark_jobs import SparkJobs
 from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout

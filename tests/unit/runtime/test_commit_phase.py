@@ -11,12 +11,12 @@ from tests.harness.metadata import of_one
 from tests.unit.runtime.loop_world import BATCHES, ROWS, Total, memory_state
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
+from txtopo.carriers.carrier import LocalCarrier
 from txtopo.ensemble.memory import MemoryTransactionalState
 from txtopo.errors import RunLostError
 from txtopo.fingerprint import StateName
 from txtopo.plugins.stores import StateBackend
 from txtopo.runtime.batch_planner import BatchPlanner
-from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.plan_clock import PlanClock

@@ -17,8 +17,8 @@ from state_backends.memory import MemoryBackend, MemoryStore
 from tests.harness.dying import RaisingScheduler
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import LOCAL, Changes
+from tests.unit.reliable.bolts import Seen
 from tests.unit.runtime.loop_world import Total, memory_state, running, stored
-from tests.unit.runtime.reliable.bolts import Seen
 from txtopo import Config, FailedException, Fields, TaskContext, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.builders.transactional import Topology

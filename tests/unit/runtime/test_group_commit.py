@@ -32,6 +32,7 @@ from txtopo import (
 )
 from txtopo.attempt import TransactionAttempt
 from txtopo.builders.transactional import Topology
+from txtopo.carriers.carrier import RunOutput
 from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import (
     PoisonBatchError,
@@ -42,7 +43,6 @@ from txtopo.errors import (
 )
 from txtopo.metadata import BatchMetadata
 from txtopo.plugins.stores import StateTable, Writes
-from txtopo.runtime.carrier import RunOutput
 from txtopo.runtime.commit_phase import CommitReport
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.progress import (

@@ -17,8 +17,8 @@ from tests.unit.stages.running import (
     run_of,
     spout,
 )
+from txtopo.carriers.carrier import LocalCarrier
 from txtopo.errors import RunLostError
-from txtopo.runtime.carrier import LocalCarrier
 from txtopo.stages.outcome import judge
 from txtopo.stages.pickling import dumps
 

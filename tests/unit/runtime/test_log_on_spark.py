@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.runtime.kept_records import Kept, kept
 from tests.unit.runtime.stream_words import LOCAL, contents, query, words, write
-from txtopo.runtime.spark_jobs import ClassicLabels
+from txtopo.carriers.spark_jobs import ClassicLabels
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 from tests.harness.metadata import with_cut
 from tests.harness.polling import wait_until
 from tests.harness.runs import WaitsForFile
-from tests.unit.spouts.data_sources import LinesSource, write
+from tests.unit.sources.data_sources import LinesSource, write
 from txtopo import (
     BasicBolt,
     Config,

@@ -14,8 +14,8 @@ import pytest
 from state_backends.memory import MemoryBackend, MemoryStore
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import LOCAL, Changes
+from tests.unit.reliable.bolts import WORD, Seen, rows
 from tests.unit.runtime.loop_world import Total, expected, memory_state, stored, topology_of
-from tests.unit.runtime.reliable.bolts import WORD, Seen, rows
 from txtopo import (
     BasicBolt,
     Config,

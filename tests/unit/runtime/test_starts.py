@@ -14,13 +14,13 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import BATCHES, ROWS, Total, running, topology_of
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
+from txtopo.carriers.carrier import LocalCarrier
 from txtopo.ensemble.commands import KILLED, Desired
 from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.ensemble.nodes import DESIRED
 from txtopo.ensemble.store import Put
 from txtopo.errors import CoordinatorUnavailable, SchemaDrift, StoreUnavailable, TopologyKilled
 from txtopo.plugins.stores import Claim, StateTable
-from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.progress import BatchCommitted, Leading
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.start import open_driver

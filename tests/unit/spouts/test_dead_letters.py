@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.harness.runs import Storage, run_to_end
-from tests.unit.spouts.data_sources import TableReader
+from tests.unit.sources.data_sources import TableReader
 from txtopo import (
     BatchBolt,
     Committer,
@@ -30,8 +30,8 @@ from txtopo.plugins.spouts import (
     TransactionalEmitter,
     TransactionalSpout,
 )
+from txtopo.sources.values import row_values
 from txtopo.spouts import DataSourceSpout, FilesTransactionalSpout
-from txtopo.spouts.values import row_values
 
 pytestmark = pytest.mark.integration
 FIELDS = Fields("name string, amount long")
@@ -142,7 +142,7 @@ def test_each_bad_line_is_a_dead_letter_with_its_place(
 def test_lines_far_behind_the_beginning_are_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txtopo.spouts.files.reading.COUNTED_BYTES_MAX", 20)
+    monkeypatch.setattr("txtopo.sources.files.reading.COUNTED_BYTES_MAX", 20)
     lines = [f"w{n},{n}" if n % 10 else f"w{n},x" for n in range(40)]
     (tmp_path / "a").write_text("\n".join(lines))
     spout = FilesTransactionalSpout(tmp_path, FIELDS, "csv", header=False, batch_rows_max=4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.spouts.driving import Partitioned
+from tests.unit.sources.driving import Partitioned
 from txtopo import Fields
 from txtopo.errors import TopologyError
 from txtopo.spouts import (

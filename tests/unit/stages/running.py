@@ -12,11 +12,11 @@ import pyarrow as pa
 from tests.harness.metadata import of_one
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
+from txtopo.carriers.carrier import LocalCarrier
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.groupings import GlobalGrouping, Grouping, ShuffleGrouping
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.runtime.carrier import LocalCarrier
 from txtopo.spouts.spout import TransactionalCoordinator, TransactionalEmitter, TransactionalSpout
 from txtopo.stages.outcome import (
     BatchOutcome,

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.stages.bolts import Recorder
 from tests.unit.stages.running import RowsSpout, bolt, compiled, run_of, shuffled, spout
+from txtopo.carriers.carrier import LocalCarrier
 from txtopo.errors import RunLostError
-from txtopo.runtime.carrier import LocalCarrier
 from txtopo.stages.envelopes import ENVELOPE, MANIFEST
 from txtopo.stages.outcome import BatchOutcome, judge, judge_commit
 from txtopo.topology.component import Component

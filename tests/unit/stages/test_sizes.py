@@ -24,14 +24,14 @@ from tests.unit.stages.running import (
     spout,
 )
 from tests.unit.stages.test_commit_states import committed
-from txtopo.acking import Ids
 from txtopo.bolts.bolt import BatchBolt
+from txtopo.carriers.spark import to_table
 from txtopo.errors import EmitError, StateUsageError, ValueRefusedError
 from txtopo.groupings import AllGrouping, CustomGrouping, CustomStreamGrouping, FieldsGrouping
-from txtopo.runtime.spark_carriers import to_table
+from txtopo.reliable.acking import Ids
+from txtopo.reliable.anchoring.envelope import Links, open_envelope
+from txtopo.reliable.anchoring.sending import Sending
 from txtopo.stages import aggregation, columns, partials, stage
-from txtopo.stages.anchoring.envelope import Links, open_envelope
-from txtopo.stages.anchoring.sending import Sending
 from txtopo.stages.columns import parts_of, to_batches
 from txtopo.state import Count, Max, open_state
 from txtopo.topology.component import Role

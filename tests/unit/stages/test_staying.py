@@ -136,7 +136,7 @@ def test_records_of_another_slot_lose_the_run() -> None:
 def test_spark_moves_no_tuples_that_stay(
     spark: SparkSession, grouping: Grouping, stages: int
 ) -> None:
-    from txtopo.runtime.spark_carriers import RddCarrier
+    from txtopo.carriers.spark import RddCarrier
 
     one = topology(grouping=grouping)
     carrier = RddCarrier(spark)

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.harness.servers import pgbouncer
-from tests.unit.spouts.driving import Planner, emit
+from tests.unit.sources.driving import Planner, emit
 from txtopo import Fields, open_state
 from txtopo.errors import TopologyError
 from txtopo.spouts import QueryTransactionalSpout

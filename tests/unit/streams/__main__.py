@@ -29,7 +29,7 @@ from tests.unit.streams.worlds import (
     timed_topology,
 )
 from txtopo.bolts.bolt import Committer
-from txtopo.spouts.clock import ClockTransactionalSpout
+from txtopo.sources.clock import ClockTransactionalSpout
 from txtopo.streams.event_time import Watermarks
 
 TITLE = "Programs of streams"

@@ -34,8 +34,8 @@ from txtopo.errors import (
 from txtopo.metadata import Json
 from txtopo.operations import Access, quarantine, show
 from txtopo.runtime.start import start_topology
+from txtopo.sources.query.reading import QueryEmitter
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from txtopo.spouts.query.reading import QueryEmitter
 from txtopo.streams import (
     DeltaLookup,
     FilesLookup,

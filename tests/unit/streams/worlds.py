@@ -16,8 +16,8 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.context import EPOCH, TaskContext
 from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyKilled
 from txtopo.metadata import Json
+from txtopo.sources.clock import ClockTransactionalSpout
 from txtopo.spouts import OpaqueMemoryTransactionalSpout
-from txtopo.spouts.clock import ClockTransactionalSpout
 from txtopo.spouts.spout import OpaquePartitionedTransactionalEmitter
 from txtopo.streams import StreamBuilder
 from txtopo.testing.checkers import Evidence

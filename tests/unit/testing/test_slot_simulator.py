@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.harness.chance import most
 from tests.unit.testing.scenarios import digests_of
 from txtopo.errors import ConfigError, RunLostError
-from txtopo.runtime.resident.slot_runner import LIMITS
+from txtopo.resident.slot_runner import LIMITS
 from txtopo.testing.checkers.slots import SLOT_CHECKERS, SlotEvidence
 from txtopo.testing.simulation.faults import SlotFaults
 from txtopo.testing.simulation.slot_cluster import SlotFact

@@ -4,7 +4,7 @@
 nobody reads would look the same. What follows from a trait is tested where that is done, below
 ``tests/unit``: groups in ``runtime/test_one_by_one.py``, changes of programs in
 ``streams/test_changed_programs.py``, planned time in ``runtime/test_facts.py``, sinks in ``bolts``,
-replays of a spout that is not repeatable in ``spouts/test_data_source.py``.
+replays of a spout that is not repeatable in ``sources/test_data_source.py``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from txtopo import (
 from txtopo.bolts import KafkaSink
 from txtopo.builders.dead_letters import SINK
 from txtopo.errors import FieldsError, TopologyError
+from txtopo.explanation.explaining import explain_topology
 from txtopo.explanation.explanation import Explanation
-from txtopo.runtime.explaining import explain_topology
 from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.spouts import (
     ClockTransactionalSpout,

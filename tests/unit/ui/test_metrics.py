@@ -18,6 +18,7 @@ from tests.unit.test_layout import ROOT
 from txtopo import Config, Fields, TopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.ensemble.memory import MemoryEnsemble
+from txtopo.reliable.start import start_reliable
 from txtopo.runtime.handle import ReliableRun, TopologyRun
 from txtopo.runtime.histogram import Histogram
 from txtopo.runtime.progress import (
@@ -33,7 +34,6 @@ from txtopo.runtime.progress import (
     SlotLost,
     Stopped,
 )
-from txtopo.runtime.reliable.start import start_reliable
 from txtopo.runtime.watching import Figures
 from txtopo.spouts import MemorySpout
 from txtopo.ui import metrics

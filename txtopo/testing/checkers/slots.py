@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from txtopo.errors import RunLostError
-from txtopo.runtime.resident.slot_runner import SlotLimits
+from txtopo.resident.slot_runner import SlotLimits
 from txtopo.testing.checkers.evidence import Violation
 
 if TYPE_CHECKING:

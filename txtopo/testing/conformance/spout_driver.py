@@ -23,6 +23,7 @@ import pytest
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.builders.prototypes import snapshot
+from txtopo.carriers.carrier import LocalCarrier
 from txtopo.config import Config
 from txtopo.coordinator.protocol import Failed, NotReady, PlanBatch
 from txtopo.ensemble.nodes import (
@@ -33,7 +34,6 @@ from txtopo.ensemble.nodes import (
 from txtopo.groupings import DirectGrouping, GlobalGrouping
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.batch_planner import BatchPlanner
-from txtopo.runtime.carrier import LocalCarrier
 from txtopo.stages.envelopes import open_envelope
 from txtopo.stages.outcome import BatchOutcome, judge
 from txtopo.stages.program import Run, compile_program

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from txtopo.runtime.resident import wire
-from txtopo.runtime.resident.bolt_slots import BoltSlots
-from txtopo.runtime.resident.slot_runner import LIMITS
-from txtopo.stages.anchoring.envelope import SlotReport, SpoutGrant
+from txtopo.reliable.anchoring.envelope import SlotReport, SpoutGrant
+from txtopo.resident import wire
+from txtopo.resident.bolt_slots import BoltSlots
+from txtopo.resident.slot_runner import LIMITS
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import Program
 from txtopo.testing.checkers.evidence import Violation

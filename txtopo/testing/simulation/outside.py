@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.carriers.carrier import LocalCarrier, RunOutput
 from txtopo.ensemble.memory import Contender, MemoryEnsemble, Nodes
 from txtopo.errors import (
     CoordinatorUnavailable,
@@ -26,7 +27,6 @@ from txtopo.errors import (
     StoreUnavailable,
     UnknownOutcomeError,
 )
-from txtopo.runtime.carrier import LocalCarrier, RunOutput
 from txtopo.stages.permits import Permits, no_permits
 from txtopo.stages.program import Run
 from txtopo.stages.stage_context import Record, StageContext

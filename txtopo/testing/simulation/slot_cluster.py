@@ -3,7 +3,7 @@
 Jobs wait for cores. A job runs a task, and Spark may run a second one of the same job, again after
 the loss of an executor or as a copy beside the first. Tasks die, freeze, hang, lose their
 connection and answer late. What a task does is what
-:class:`~txtopo.runtime.resident.hosts.StageHost` does, without computing anything: its answer names
+:class:`~txtopo.resident.hosts.StageHost` does, without computing anything: its answer names
 the order, the life and the task, so that a checker can tell whose it was. All else that runs in a
 simulation of slots is what users run.
 """
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from txtopo.errors import RunLostError, TxtopoError
-from txtopo.runtime.resident import wire
-from txtopo.runtime.resident.slot_jobs import SILENCE_S, Cores
-from txtopo.runtime.resident.sockets import Keys
-from txtopo.runtime.resident.transport import PING_S, Letter
+from txtopo.resident import wire
+from txtopo.resident.slot_jobs import SILENCE_S, Cores
+from txtopo.resident.sockets import Keys
+from txtopo.resident.transport import PING_S, Letter
 from txtopo.runtime.scheduler import Callback, Done, SerialExecutor
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import Program

@@ -21,11 +21,11 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import ConfigError, RunLostError, SlotUnavailable
 from txtopo.metadata import BatchMetadata
+from txtopo.resident.carrier import Answers, StageRequest, StageSlots
+from txtopo.resident.slot_runner import LIMITS
+from txtopo.resident.sockets import Keys
+from txtopo.resident.supervisor import LifeLost, SlotReady, SlotSaid
 from txtopo.retries import LOGGER
-from txtopo.runtime.resident.carrier import Answers, StageRequest, StageSlots
-from txtopo.runtime.resident.slot_runner import LIMITS
-from txtopo.runtime.resident.sockets import Keys
-from txtopo.runtime.resident.supervisor import LifeLost, SlotReady, SlotSaid
 from txtopo.stages.pickling import pack
 from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stage_context import RunLevel

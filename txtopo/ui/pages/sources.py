@@ -13,9 +13,9 @@ from txtopo.config import Config
 from txtopo.ensemble.commands import STATUS_AFTER
 from txtopo.ensemble.nodes import check_topology_id
 from txtopo.errors import ConfigError, StateUsageError, TxtopoError, nearest
+from txtopo.explanation.explaining import explain_topology
 from txtopo.metadata import Json
 from txtopo.operations.ensemble import WAIT_S, Ensemble, TopologyStatus
-from txtopo.runtime.explaining import explain_topology
 from txtopo.runtime.scheduler import Workers
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from state_backends.delta.layout import location_of
 from state_backends.delta.spark import sql_types
 from tests.harness.spark_session import open_test_session
 from txtopo import TransactionAttempt
+from txtopo.carriers.session import active_session
 from txtopo.errors import ValueRefusedError
 from txtopo.plugins.stores import (
     FrameWrites,
@@ -23,7 +24,6 @@ from txtopo.plugins.stores import (
     Writes,
     combines_in_store,
 )
-from txtopo.runtime.session import active_session
 from txtopo.state import Ledger, register_backend
 
 SCHEME = "delta-by-spark"

@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 from sqlalchemy import create_engine, text
 
-from tests.unit.spouts.data_sources import write
+from tests.unit.sources.data_sources import write
 from txtopo import Fields
 from txtopo.spouts import (
     DataSourceSpout,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.spouts.data_sources import LinesSource, SimpleLinesSource
+from tests.unit.sources.data_sources import LinesSource, SimpleLinesSource
 from tests.unit.testing.conformance.spout_sources import (
     DeltaChangesSource,
     DeltaSource,

@@ -1,0 +1,1 @@
+"""Carriers: run the stages of a topology, in this process or on Spark."""

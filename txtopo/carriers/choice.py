@@ -1,0 +1,114 @@
+"""The carrier of a topology: what ``Config(carrier="auto")`` takes, and why.
+
+Slots keep their cores for as long as a run lives, and no other Spark job gets those. So ``auto``
+takes ``resident`` only for a session that txtopo has opened for the run, on this machine, and
+leaves one core to other jobs. On two cores that costs nothing: the driver needs one itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from txtopo.carriers.session import is_classic, is_own
+from txtopo.carriers.slots import slot_hosting
+from txtopo.config import Carrier, Config
+from txtopo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What the choice needs to know of a session.
+
+    Attributes:
+        classic: Whether it is one of classic Spark.
+        resident: Why its slots cannot be resident without being asked; empty if they can.
+        free: How many cores are free.
+    """
+
+    classic: bool
+    resident: str
+    free: int
+
+
+def facts_of(session: SparkSession | None) -> SessionFacts:
+    """Return the facts of a session; without one, those of the one that a start would open."""
+    if session is None:
+        opened = "a session of spark-submit is not opened by txtopo"
+        return SessionFacts(
+            True, opened if "PYSPARK_GATEWAY_PORT" in os.environ else "", os.cpu_count() or 1
+        )
+    if not is_classic(session):
+        return SessionFacts(False, "Spark Connect has no place for slots", 0)
+    context, why = session.sparkContext, ""
+    if not is_own(session):
+        why = "the session was given, and others may need its cores"
+    elif not str(context.master).startswith("local"):
+        why = "the session is that of a cluster"
+    elif context.pythonExec != sys.executable:
+        why = "workers have another Python"
+    return SessionFacts(True, why, slot_hosting().free_cores(session) if not why else 0)
+
+
+def carrier_choice(config: Config, facts: SessionFacts, *, frames: bool) -> tuple[Carrier, str]:
+    """Return which carrier with Spark a topology gets, and why.
+
+    Args:
+        config: The settings.
+        facts: Those of the session.
+        frames: Whether the topology has DataFrames.
+
+    Raises:
+        ConfigError: The session cannot have the one that is asked for.
+    """
+    _check_rdd(config, classic=facts.classic)
+    if config.carrier != "auto":
+        return config.carrier, "asked for"
+    if frames:
+        return "dataframe", "'auto' takes it for DataFrames"
+    if not facts.classic:
+        return "dataframe", "'auto' takes it on Spark Connect"
+    wanted = config.slots or 1
+    why = facts.resident or slot_hosting().missing()
+    if not why and wanted >= facts.free:
+        why = f"slots would keep {wanted} of {facts.free} free cores, and leave none to other jobs"
+    if why:
+        return "rdd", f"'auto' takes it on classic Spark; not 'resident': {why}"
+    return "resident", "'auto' takes it on a session of txtopo's own with free cores"
+
+
+def with_carrier(
+    config: Config, session: SparkSession, *, frames: bool, slots_max: int | None = None
+) -> Config:
+    """Return the settings with the carrier that a topology gets, so that each restart gets it too.
+
+    Raises:
+        ConfigError: The session cannot have the carrier that is asked for.
+    """
+    if config.carrier != "auto":
+        _check_rdd(config, classic=is_classic(session))
+        return config
+    facts = facts_of(session)
+    carrier, _ = carrier_choice(config, facts, frames=frames)
+    if carrier != "resident":
+        return replace(config, carrier=carrier)
+    slots = config.slots or useful_slots(facts.free - 1, slots_max)
+    return replace(config, carrier="resident", slots=slots, lost_slot="rdd")
+
+
+def useful_slots(slots: int, slots_max: int | None) -> int:
+    """Return how many of some slots have a task; *slots_max* is that of the graph."""
+    return slots if slots_max is None else min(slots, slots_max)
+
+
+def _check_rdd(config: Config, *, classic: bool) -> None:
+    if config.carrier == "rdd" and not classic:
+        raise ConfigError(
+            "carrier 'rdd' needs classic Spark; got a Spark Connect session, which has no RDDs; "
+            "use carrier='dataframe' or 'auto'"
+        )

@@ -1,0 +1,162 @@
+"""Java, looked for where PySpark looks for it, before PySpark is asked to start it.
+
+Without a Java that Spark runs on, PySpark prints dozens of lines that do not say what to do. So
+:func:`~txtopo.carriers.session.open_session` looks first. It reads the file ``release`` beside the
+Java, and starts ``java -version``, which takes a tenth of a second, only where there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from txtopo.errors import ConfigError
+
+JAVA_MIN = 17
+"""The oldest Java that Spark 4 runs on."""
+
+# Spark's scripts start the JVM with this module, which some small Java runtimes lack.
+VECTOR_MODULE = "jdk.incubator.vector"
+
+
+def check_java() -> None:
+    """Check that PySpark will find a Java that Spark runs on.
+
+    Raises:
+        ConfigError: It will not; the message has the command that installs one on this system.
+    """
+    if _spark_env_file():
+        return  # The file may set JAVA_HOME, and only Spark's shell scripts can read it.
+    home = os.environ.get("JAVA_HOME")
+    fault = _fault(home)
+    if fault is not None:
+        # Most often JAVA_HOME is left over from a Java that was removed.
+        other = "unset JAVA_HOME, since java in PATH is one; or " if home and not _fault() else ""
+        raise ConfigError(
+            f"Spark needs Java {JAVA_MIN} or later, and would not find it; got {fault}; expected "
+            f"a Java in JAVA_HOME, or java in PATH; {other}install one: {install_command()}",
+            setting="JAVA_HOME",
+        )
+
+
+def _spark_env_file() -> bool:
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
+    return bool(folder) and Path(str(folder), "spark-env.sh").exists()
+
+
+def _fault(home: str | None = None) -> str | None:
+    """Return what is wrong with the Java that Spark's scripts would start, if anything.
+
+    Args:
+        home: What JAVA_HOME says.
+    """
+    if home:
+        # The scripts do not look further if JAVA_HOME is set, even to a folder without Java.
+        java = shutil.which(str(Path(home, "bin", "java")))
+        where = f"JAVA_HOME={home}"
+    else:
+        java = shutil.which("java")
+        where = "java in PATH"
+    if java is None:
+        return f"{where}, which has no bin/java" if home else "no JAVA_HOME, and no java in PATH"
+    found = _facts(java)
+    if found.version is None:
+        return f"{where}, which does not tell its version ({java})"
+    if found.version < JAVA_MIN:
+        return f"{where}, which is Java {found.version} ({java})"
+    if found.modules and VECTOR_MODULE not in found.modules:
+        return f"{where}, which lacks the module {VECTOR_MODULE} ({java})"
+    return None
+
+
+class _Facts(NamedTuple):
+    version: int | None
+    modules: tuple[str, ...]
+
+
+def _facts(java: str) -> _Facts:
+    release = Path(os.path.realpath(java)).parents[1] / "release"
+    try:
+        text = release.read_text(errors="replace")
+    except OSError:
+        return _Facts(_version(_says(java), r'version "(\d+)(?:\.(\d+))?'), ())
+    modules = re.search(r'^MODULES="([^"]*)"', text, re.M)
+    return _Facts(
+        _version(text, r'^JAVA_VERSION="(\d+)(?:\.(\d+))?'),
+        tuple(modules[1].split()) if modules else (),
+    )
+
+
+def _says(java: str) -> str:
+    """Return what ``java -version`` prints. On macOS, ``java`` may be there without a Java."""
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace")
+    except OSError:
+        return ""
+    return done.stderr + done.stdout
+
+
+def _version(text: str, pattern: str) -> int | None:
+    """Return 17 for ``17.0.9`` and, as Java counted until then, 8 for ``1.8.0_402``."""
+    found = re.search(pattern, text, re.M)
+    if found is None:
+        return None
+    return int(found[2]) if found[1] == "1" and found[2] else int(found[1])
+
+
+_DNF = "dnf install -y java-21-openjdk-headless"
+_APT = "apt-get update && {sudo}apt-get install -y openjdk-{version}-jre-headless"
+
+# The command by the ID of /etc/os-release; systems that are like another one name it in ID_LIKE.
+_COMMANDS = {
+    "debian": _APT,
+    "ubuntu": _APT,
+    "amzn": "dnf install -y java-21-amazon-corretto-headless",
+    "fedora": _DNF,
+    "rhel": _DNF,
+    "suse": "zypper install -y java-21-openjdk-headless",
+    "alpine": "apk add bash openjdk17-jre-headless",
+    "arch": "pacman -S jre21-openjdk-headless",
+}
+
+_BREW = (
+    "brew install openjdk@17 && "
+    'export JAVA_HOME="$(brew --prefix openjdk@17)/libexec/openjdk.jdk/Contents/Home"'
+)
+
+
+def install_command() -> str:
+    """Return the command that installs a Java for Spark on this system."""
+    if sys.platform == "darwin":
+        return _BREW
+    try:
+        system = platform.freedesktop_os_release()
+    except OSError:
+        system = {}
+    return command_for(system, sudo=os.geteuid() != 0)
+
+
+def command_for(system: Mapping[str, str], *, sudo: bool) -> str:
+    """Return the command of a Linux system.
+
+    Args:
+        system: What ``/etc/os-release`` says.
+        sudo: Whether the user has to become root first.
+    """
+    like = [system.get("ID", ""), *system.get("ID_LIKE", "").split()]
+    command = next((_COMMANDS[name] for name in like if name in _COMMANDS), None)
+    if command is None:
+        return "OpenJDK 17 or 21 from the packages of this system; a headless JRE is enough"
+    number = system.get("VERSION_ID", "")
+    # Ubuntu and Debian up to 12 have 17; Debian has 21 from 13 on.
+    old = "ubuntu" in like or (number.isdigit() and int(number) < 13)
+    become = "sudo " if sudo else ""
+    return become + command.format(sudo=become, version=17 if old else 21)

@@ -1,0 +1,221 @@
+"""The Spark session of a topology: the user's own, or one tuned for short jobs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from txtopo.carriers.java import check_java
+from txtopo.carriers.spark_home import check_spark_home
+from txtopo.config import Config
+from txtopo.errors import ConfigError
+from txtopo.extras import require
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+# A task of a batch takes 10 to 50 ms. With the default settings the following costs more than that,
+# measured on two cores with PySpark 4.2.
+_TUNED = {
+    # A Python stage costs 90 ms, of which 40 are Nagle's algorithm against delayed ACK on loopback.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # 35 ms of gc.collect() per task.
+    "spark.python.daemon.module": "txtopo.carriers.daemon",
+    # 490 ms to start a worker.
+    "spark.python.worker.reuse": "true",
+    # Commits must not wait behind processing: they have a pool of their own.
+    "spark.scheduler.mode": "FAIR",
+    # A task waits 3 s for a core near its data; envelopes are not worth a wait.
+    "spark.locality.wait": "0s",
+    # It plans again between stages, which costs more than it gains on small batches.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # There are hundreds of jobs a minute. So the web UI keeps few of them, and the driver collects
+    # garbage often, because shuffle files are deleted only then (every 30 minutes by default).
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "2000",
+    "spark.sql.ui.retainedExecutions": "100",
+    "spark.cleaner.periodicGC.interval": "2min",
+    # Spark's progress bar and INFO lines would break txtopo's progress bar.
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+}
+
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+# Ids of the sessions that nobody else was given.
+_own: set[str] = set()
+
+
+def tuned_conf(master: str = "local[*]") -> dict[str, str]:
+    """Return the settings that a session built by txtopo gets, for use in one of your own.
+
+    Args:
+        master: The master of the session. With a local master the session also binds to the
+            loopback address only, shuffles to as many partitions as there are cores, and passes the
+            import path to the workers.
+
+    Example:
+        >>> builder = SparkSession.builder
+        >>> for name, value in tuned_conf().items():
+        ...     builder = builder.config(name, value)
+    """
+    conf = dict(_TUNED)
+    pools = Path(__file__).with_name("pools.xml")
+    if pools.exists():  # It does not where txtopo is imported from a zip; Spark would not start.
+        conf["spark.scheduler.allocation.file"] = pools.resolve().as_uri()
+    if master.startswith("local"):
+        conf |= _LOCAL
+        conf["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 1)
+        path = os.pathsep.join(_import_path())
+        if path:
+            conf["spark.executorEnv.PYTHONPATH"] = path
+    return conf
+
+
+def check_given(spark: object) -> None:
+    """Check that what a topology is started with can be a session.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if isinstance(spark, Config | tuple | Mapping | str):
+        raise ConfigError(
+            f"spark is of the wrong type; got {type(spark).__name__}; expected a SparkSession or "
+            "None; settings are start(config=Config(…)); open_session() returns the session and "
+            "whether it was built here"
+        )
+
+
+def open_session(
+    spark: SparkSession | None = None,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    app_name: str = "txtopo",
+) -> tuple[SparkSession, bool]:
+    """Return a session, and whether it was built here, so that the caller has to stop it.
+
+    A session that is given or active is used as it is, never reconfigured or stopped.
+
+    Args:
+        spark: The session to use; None takes the active one, or builds one.
+        master: Of a session that is built; default ``spark.master`` if ``spark-submit`` or the
+            environment says it, else ``local[*]``.
+        conf: More settings of a session that is built; they win over the tuned ones.
+        app_name: Name of a session that is built.
+
+    Raises:
+        ConfigError: There is no Java that Spark runs on, SPARK_HOME names another Spark, or a
+            package is missing for SPARK_REMOTE; the message says how to repair it.
+    """
+    session = spark if spark is not None else active_session()
+    if session is not None:
+        return session, False
+    return _build(master, conf or {}, app_name), True
+
+
+def mark_own(session: SparkSession) -> None:
+    """Note that txtopo has opened a session for a run, and nobody else was given it."""
+    if is_classic(session):
+        _own.add(session.sparkContext.applicationId)
+
+
+def is_own(session: SparkSession) -> bool:
+    """Return whether :func:`mark_own` was called for a session."""
+    return session.sparkContext.applicationId in _own
+
+
+def check_session(session: SparkSession | None) -> None:
+    """Check that a session has not been stopped.
+
+    Raises:
+        ConfigError: It has; give another one.
+    """
+    if session is None or not _has_stopped(session):
+        return
+    raise ConfigError(
+        "the Spark session has been stopped; a topology runs on one, and a restart uses the one "
+        "that the run was started with; start the topology with a new session, or the process anew",
+        setting="spark",
+    )
+
+
+def is_stopped(context: SparkContext) -> bool:
+    """Return whether somebody has stopped a session."""
+    java = context._jsc
+    return java is None or bool(java.sc().isStopped())
+
+
+def _has_stopped(session: SparkSession) -> bool:
+    if is_classic(session):
+        return is_stopped(session.sparkContext)
+    return bool(getattr(session, "is_stopped", False))
+
+
+def is_classic(session: SparkSession) -> bool:
+    """Return whether a session is one of classic Spark, not of Spark Connect."""
+    return hasattr(session, "_jvm") and type(session).__module__.startswith("pyspark.sql.session")
+
+
+def active_session() -> SparkSession | None:
+    """Return the session that is active in this process, if there is one."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    if "SPARK_REMOTE" in os.environ:
+        require("grpc", "SPARK_REMOTE")
+        return SparkSession.builder.getOrCreate()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # Started by spark-submit: its settings are in the JVM and win over the tuned ones.
+        SparkContext._ensure_initialized()
+    if SparkContext._gateway is None:
+        check_spark_home()
+        check_java()
+    conf = SparkConf()
+    if master is not None:
+        conf.setMaster(master)
+    conf.setIfMissing("spark.master", "local[*]")
+    conf.setIfMissing("spark.app.name", app_name)
+    for name, value in extra.items():
+        conf.set(name, value)
+    chosen = str(conf.get("spark.master"))
+    for name, value in tuned_conf(chosen).items():
+        conf.setIfMissing(name, value)
+    session = SparkSession.builder.config(conf=conf).getOrCreate()
+    if chosen.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        # Spark would take the first python3 of PATH, which need not be this environment's.
+        session.sparkContext.pythonExec = sys.executable
+    return session
+
+
+def _import_path() -> list[str]:
+    """Return where this process imports from, except the interpreter's own folders.
+
+    Workers on this machine then find the same modules: the script's folder, and txtopo itself when
+    it runs from a checkout.
+    """
+    own = [Path(prefix).resolve() for prefix in {sys.prefix, sys.base_prefix}]
+    folders = [Path(entry or os.curdir).resolve() for entry in sys.path]
+    folders.append(Path(__file__).resolve().parents[2])
+    mine = [f for f in folders if f.exists() and not any(f.is_relative_to(p) for p in own)]
+    return [str(folder) for folder in dict.fromkeys(mine)]

@@ -1,0 +1,363 @@
+"""The carriers on Spark: records move as elements of RDDs, or as rows of DataFrames.
+
+:class:`RddCarrier` is for classic Spark. A run is one job. Its first stage has one empty Spark
+partition for each slot. Between two levels there is a shuffle by address. The records for the
+driver are collected. If the committers run in tasks, the job shuffles the output of the last level
+once more, into one Spark partition for the driver and one for each attempt and slot. It reads only
+the driver's partition, and the cut waits in the shuffle files. A commit reads its own partitions of
+that shuffle. Spark computes nothing again for it, unless an executor was lost with its files; then
+the manifests show it. Only the first level of a commit reads the cut. The records of further levels
+are few, and pass through the driver.
+
+:class:`DataFrameCarrier` is for Spark Connect, for DataFrame spouts and for streaming queries. A
+run is one query: ``mapInArrow`` for each level, and ``repartitionById`` between two of them, over
+the columns ``address`` and ``payload``. Spark cannot read single partitions of a DataFrame's
+shuffle again. So if the committers run in tasks, the cut is collected with the rest, waits in the
+driver, and is the input of the commit's own query. Committers should therefore work on little data:
+aggregate before them, or use the carrier ``rdd``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.carriers.carrier import RunOutput
+from txtopo.carriers.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
+from txtopo.carriers.spark_task import PackedProgram, run_in_task
+from txtopo.runtime.frames import RECORD, FrameFailed, Frames
+from txtopo.stages.permits import Permits, ask_for, no_permits
+from txtopo.stages.program import Program, Run
+from txtopo.stages.stage_context import (
+    DRIVER,
+    ByAddress,
+    CutAddresses,
+    Record,
+    RunLevel,
+    by_address,
+)
+
+if TYPE_CHECKING:
+    from pyspark import Broadcast, SparkContext
+    from pyspark.core.rdd import RDD
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class RddCarrier:
+    """Moves records through shuffles of RDDs; see the module's text."""
+
+    carries_frames = False
+    keeps_cut_in_driver = False
+
+    def __init__(self, session: SparkSession) -> None:
+        self._context: SparkContext = session.sparkContext
+
+    def default_slots(self) -> int:
+        """Return the session's default parallelism."""
+        return self._context.defaultParallelism
+
+    def start(self, program: Program) -> None:
+        """Broadcast the program."""
+        self._program = program
+        self._packed = self._context.broadcast(PackedProgram.of(program))
+        self._jobs = SparkJobs(ClassicLabels(self._context), program.topology_id)
+        # It takes Spark 4 ms to make it, so it is made once.
+        self._empty: RDD[Record] = self._context.parallelize([], program.slots)
+
+    def process(self, run: Run) -> RunOutput:
+        """Run one job over all levels of the processing phase."""
+        slots = self._program.slots
+        with self._jobs.labelled(run, "processing"):
+            records = self._empty
+            for levels in self._program.divided_levels("processing"):
+                if levels.start:
+                    records = records.partitionBy(slots, _identity)
+                for level in levels:
+                    records = self._stage(records, RunLevel("processing", run, level))
+            if self._program.commit_in_driver:
+                return RunOutput(run, records.mapPartitions(_payloads).collect())
+            cut = records.partitionBy(CutAddresses(run, slots).count, _identity)
+            return RunOutput(run, self._context.runJob(cut, _payloads, [DRIVER]), cut)
+
+    def commit(
+        self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
+    ) -> list[bytes]:
+        """Run one job for each level of the commit phase."""
+        slots, only, cut = self._program.slots, output.run.only(attempt), output.cut
+        assert cut is not None, "the run was released"
+        addresses = CutAddresses(output.run, slots).of(attempt.txid)
+        levels = self._program.commit
+        with self._jobs.labelled(only, "commit"):
+            ask_for(levels[0], permits)
+            stage = self._stage(cut, RunLevel("commit", only, 0), addresses.start)  # type: ignore[arg-type]
+            records = self._context.runJob(stage, _all, addresses)
+            for level in range(1, len(levels)):
+                ask_for(levels[level], permits)
+                spread = self._context.parallelize(records, slots).partitionBy(slots, _identity)
+                records = self._stage(spread, RunLevel("commit", only, level)).collect()
+        return list(_payloads(records))
+
+    def release(self, output: RunOutput) -> None:
+        """Drop the shuffle. Spark deletes its files after a garbage collection in the driver."""
+        output.cut = None
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the jobs of a run, also those that are about to start."""
+        self._jobs.cancel(tag)
+
+    def close(self) -> None:
+        """Cancel everything and unpersist the program's broadcast."""
+        self._jobs.cancel_all()
+        self._packed.unpersist()
+
+    def _stage(self, records: RDD[Record], level: RunLevel, first: int = 0) -> RDD[Record]:
+        """Add a stage whose slot 0 is the Spark partition *first*."""
+        return records.mapPartitionsWithIndex(RddStage(self._packed, level, first))
+
+
+class RddStage:
+    """A stage as ``mapPartitionsWithIndex`` calls it."""
+
+    def __init__(self, packed: Broadcast[PackedProgram], level: RunLevel, first: int) -> None:
+        self._packed = packed
+        self._level = level
+        self._first = first
+
+    def __call__(self, partition: int, records: Iterable[Record]) -> Iterator[Record]:
+        """Run the stage of one slot."""
+        slot = partition - self._first
+        return run_in_task(self._level, self._packed.value, slot, _payloads(records))
+
+
+def _payloads(records: Iterable[Record]) -> Iterator[bytes]:
+    return (payload for _, payload in records)
+
+
+def _all(records: Iterable[Record]) -> Iterable[Record]:
+    return records
+
+
+def _identity(address: int) -> int:
+    return address
+
+
+Batches = Iterator[pa.RecordBatch]
+
+_SCHEMA = pa.schema([("address", pa.int32()), ("payload", pa.binary())])
+
+# Records leave a stage in record batches of about this size. One record has up to 4 MiB.
+_BATCH_BYTES = 4 << 20
+
+# Above the cores of any cluster.
+_SLOTS_MAX = 100_000
+
+
+class DataFrameCarrier:
+    """Moves records through queries; see the module's text.
+
+    Args:
+        session: The session.
+        labels: Labels the jobs; by default in the way that the kind of session allows.
+    """
+
+    carries_frames = True
+    keeps_cut_in_driver = True
+
+    def __init__(self, session: SparkSession, labels: Labels | None = None) -> None:
+        self._session = session
+        self._labels = labels
+        self._connect = "connect" in type(session).__module__
+
+    def default_slots(self) -> int:
+        """Return the session's default parallelism, which Spark Connect tells by a query only."""
+        if self._connect:
+            # A range of numbers is cut into as many partitions, none of which is empty.
+            numbers = self._session.range(_SLOTS_MAX).selectExpr(
+                "spark_partition_id() AS partition"
+            )
+            return numbers.distinct().count()
+        return self._session.sparkContext.defaultParallelism
+
+    def start(self, program: Program) -> None:
+        """Pack the program. It is sent with every query, because Connect has no broadcasts."""
+        self._program = program
+        self._packed = PackedProgram.of(program)
+        labels = self._labels
+        if labels is None and self._connect:
+            labels = ConnectLabels(self._session)
+        elif labels is None:
+            labels = ClassicLabels(self._session.sparkContext)
+        self._jobs = SparkJobs(labels, program.topology_id)
+
+    def process(self, run: Run) -> RunOutput:
+        """Run one query over all levels of the processing phase."""
+        slots = self._program.slots
+        with self._jobs.labelled(run, "processing"):
+            if self._program.frames is not None:
+                return self._process_frames(run)
+            start = self._session.range(0, slots, 1, slots).selectExpr("int(id) as address")
+            return RunOutput.divided(run, self._query(start, self._processing(run)))
+
+    def process_frame(self, run: Run, frame: DataFrame) -> RunOutput:
+        """Run one query over a DataFrame with the rows that the stream spout emits."""
+        with self._jobs.labelled(run, "processing"):
+            first, *levels = self._processing(run)
+            stage = _frame_stage(self._packed, first, of_rows=True)
+            start = spread_over_slots(frame, self._program.slots).mapInArrow(stage, RECORD)
+            return RunOutput.divided(run, self._query(start, levels))
+
+    def commit(
+        self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
+    ) -> list[bytes]:
+        """Run one query over all levels of the commit phase."""
+        slots, only = self._program.slots, output.run.only(attempt)
+        levels = [RunLevel("commit", only, level) for level in range(len(self._program.commit))]
+        with self._jobs.labelled(only, "commit"):
+            table = to_table(output.cut_of(attempt, slots))
+            ask_for((id for ids in self._program.commit for id in ids), permits)
+            start = self._session.createDataFrame(table).repartitionById(slots, "address")
+            return self._query(start, levels).get(DRIVER, [])
+
+    @contextmanager
+    def committing(self, output: RunOutput, attempt: TransactionAttempt) -> Iterator[None]:
+        """Label the jobs of DataFrame committers, and those that write their DataFrames."""
+        with self._jobs.labelled(output.run.only(attempt), "commit"):
+            yield
+
+    def release(self, output: RunOutput) -> None:
+        """Drop the cut, and unpersist the DataFrames in Spark's cache."""
+        output.cut = None
+        if output.frames is not None:
+            output.frames.release()
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the queries of a run."""
+        self._jobs.cancel(tag)
+
+    def close(self) -> None:
+        """Cancel everything."""
+        self._jobs.cancel_all()
+
+    def _processing(self, run: Run) -> list[RunLevel]:
+        levels = range(len(self._program.processing))
+        return [RunLevel("processing", run, level) for level in levels]
+
+    def _process_frames(self, run: Run) -> RunOutput:
+        """Compute the DataFrame plans of a run, which has one batch; emit rows that bolts read."""
+        frames = Frames(self._session, self._program, run)
+        records: ByAddress = {}
+        try:
+            frames.make()
+            if frames.emits:
+                with frames.emitting():
+                    start = frames.records(self._program.slots)
+                    records = self._query(start, self._processing(run))
+            frames.compute()
+        except FrameFailed as failed:
+            frames.release()
+            return RunOutput(run, [], failure=failed.batch)
+        except BaseException:
+            frames.release()
+            raise
+        return RunOutput.divided(run, records, frames)
+
+    def _query(self, frame: DataFrame, levels: Iterable[RunLevel]) -> ByAddress:
+        """Run levels of a chain over a DataFrame whose Spark partitions are the slots."""
+        for level in levels:
+            if level.level:
+                frame = frame.repartitionById(self._program.slots, "address")
+            frame = frame.mapInArrow(_frame_stage(self._packed, level), RECORD)
+        table = frame.toArrow()
+        columns = (table["address"].to_pylist(), table["payload"].to_pylist())
+        return by_address(zip(*columns, strict=True))
+
+
+def _frame_stage(
+    packed: PackedProgram, level: RunLevel, *, of_rows: bool = False
+) -> Callable[[Batches], Batches]:
+    """Return a stage as ``mapInArrow`` calls it, which needs a plain function.
+
+    Args:
+        packed: The program.
+        level: The level.
+        of_rows: Whether the input is the rows of a micro-batch; otherwise it is records.
+    """
+
+    def stage(batches: Batches) -> Batches:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        slot = context.partitionId()
+        if of_rows:
+            yield from _batches(run_in_task(level, packed, slot, (), micro_batch_rows(batches)))
+        else:
+            yield from _batches(run_in_task(level, packed, slot, _frame_payloads(batches)))
+
+    return stage
+
+
+def _frame_payloads(batches: Batches) -> Iterator[bytes]:
+    """Yield the payloads. Rows without one only make sure that each slot has a row."""
+    for batch in batches:
+        if batch.num_columns > 1:
+            yield from (payload for payload in batch.column(1).to_pylist() if payload is not None)
+
+
+def _batches(records: Iterable[Record]) -> Batches:
+    addresses: list[int] = []
+    payloads: list[bytes] = []
+    size = 0
+    for address, payload in records:
+        addresses.append(address)
+        payloads.append(payload)
+        size += len(payload)
+        if size >= _BATCH_BYTES:
+            yield _batch(addresses, payloads)
+            addresses, payloads, size = [], [], 0
+    if addresses:
+        yield _batch(addresses, payloads)
+
+
+def _batch(addresses: list[int], payloads: list[bytes]) -> pa.RecordBatch:
+    columns = [pa.array(addresses, pa.int32()), pa.array(payloads, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def to_table(records: ByAddress) -> pa.Table:
+    """Return records as a table of several batches, since a batch holds less than 2 GiB."""
+    rows = ((address, payload) for address, payloads in records.items() for payload in payloads)
+    return pa.Table.from_batches(_batches(rows), _SCHEMA)
+
+
+_PADDING = "stands for nothing"
+
+
+def spread_over_slots(frame: DataFrame, slots: int) -> DataFrame:
+    """Return the rows of a micro-batch and a padding row, in one Spark partition for each slot.
+
+    Every slot has to run, because each sends manifests. But if Spark sees that a plan has no rows,
+    while it optimizes the plan or while it runs it (adaptive execution), it leaves out all further
+    stages. The padding row prevents that. :func:`micro_batch_rows` removes it.
+    """
+    from pyspark.sql import functions as sf
+
+    nulls = [sf.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema]
+    padding = frame.sparkSession.range(1).select(*nulls, sf.lit(True).alias(_PADDING))
+    return frame.select("*", sf.lit(False).alias(_PADDING)).union(padding).repartition(slots)
+
+
+def micro_batch_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a micro-batch without the padding row."""
+    for batch in batches:
+        *columns, padding = batch.columns
+        rows = pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(batch.schema)[:-1]))
+        if pc.any(padding).as_py():
+            rows = rows.filter(pc.invert(padding))
+        if rows.num_rows:
+            yield rows

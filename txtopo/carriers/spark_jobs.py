@@ -1,0 +1,329 @@
+"""Spark jobs: how they are labelled and cancelled, and what the failure of a job means.
+
+User code never raises inside a task: its exceptions are sent to the driver as data. So a job fails
+for one of these reasons:
+
+* A Python worker died, for example of a segmentation fault or a lack of memory. The batch may be
+  the cause, so the failure counts towards ``attempts_max``.
+* Python raised outside of user code: the workers have another version of Python, a module is
+  missing, or an object cannot be unpickled. Trying again cannot help.
+* The job moves more than Spark can move: its results exceed ``spark.driver.maxResultSize``, or a
+  message exceeds 2 GiB. The batch has the same size the next time, so trying again cannot help.
+* The session was stopped, by the program or by Spark, or its Spark Connect server was started anew.
+  No job will run on it any more, so the run ends.
+* Anything else: an executor was lost, or shuffle files are missing. This says nothing about the
+  batch, so it does not count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from txtopo.carriers.carrier import CancelledTags
+from txtopo.carriers.session import is_stopped
+from txtopo.carriers.spark_log import hide_expected_lines
+from txtopo.errors import BoltError, ConfigError, DriverMemoryError, RunLostError, TxtopoError
+from txtopo.stages.program import Chain, Run
+from txtopo.stages.user_errors import missing_module
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+# A commit is short and all later commits wait for it, so commits have a pool of their own. Within a
+# pool Spark serves the older job first, which is the one with the lower txids.
+POOLS: dict[Chain, str] = {"processing": "txtopo-processing", "commit": "txtopo-commit"}
+
+
+class Labels(Protocol):
+    """Labels jobs, and cancels them by label, in the way of one kind of Spark session."""
+
+    def put_on(self, tag: str, description: str, pool: str) -> None:
+        """Label the jobs that this thread starts from now on."""
+        ...
+
+    def take_off(self, tag: str) -> None:
+        """Remove the label from this thread."""
+        ...
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the jobs with this tag."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the session was stopped; no job runs on it any more."""
+        ...
+
+
+class SparkJobs:
+    """Labels the jobs that a thread starts, and cancels them from another thread.
+
+    Spark's local properties are set on the thread that starts a job. They are cleared when the job
+    has ended, so that the thread can be used for the next run.
+    """
+
+    def __init__(self, labels: Labels, topology_id: str) -> None:
+        self._labels = labels
+        self._topology_id = topology_id
+        self._active: set[str] = set()
+        self._cancelled = CancelledTags()
+
+    @contextmanager
+    def labelled(self, run: Run, chain: Chain) -> Iterator[None]:
+        """Label the jobs that are started inside, and turn their failures into errors of txtopo.
+
+        Raises:
+            RunLostError: A job failed or was cancelled, and no batch is known to be the cause.
+            ConfigError: The session was stopped; start the topology with another one.
+            TopologyError: Workers cannot import a module; repair the session.
+            BoltError: Python raised any other exception in a worker.
+        """
+        tag = run.tag_of(chain)
+        self._cancelled.check(tag)
+        self._active.add(tag)
+        try:
+            self._labels.put_on(tag, _description(self._topology_id, run, chain), POOLS[chain])
+            # A cancellation that came before the labels were set has found no job.
+            self._cancelled.check(tag)
+            yield
+            self._cancelled.check(tag)
+        except TxtopoError:
+            raise  # it is an error of txtopo already
+        except Exception as error:
+            self._cancelled.check(tag, error)
+            if self._labels.stopped:
+                raise _session_stopped() from error
+            raise failure_of_job(error, tag) from error
+        finally:
+            self._active.discard(tag)
+            self._labels.take_off(tag)
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the jobs with this tag, also those that are about to start."""
+        self._cancelled.add(tag)
+        self._labels.cancel(tag)
+
+    def cancel_all(self) -> None:
+        """Cancel all running jobs."""
+        for tag in list(self._active):
+            self.cancel(tag)
+
+
+class ClassicLabels:
+    """Labels of a ``SparkContext``."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        # A cancelled group stays cancelled as long as the context lives. A topology that is started
+        # again without ZooKeeper uses the same tags again, so the id of an RDD, which is never used
+        # twice, is added to them.
+        self._start = context.emptyRDD().id()
+        hide_expected_lines(context)
+
+    def put_on(self, tag: str, description: str, pool: str) -> None:
+        """Set job group, tag, description and pool of this thread."""
+        self._context.setJobGroup(self._group(tag), description, interruptOnCancel=True)
+        self._context.addJobTag(tag)
+        self._context.setLocalProperty("spark.scheduler.pool", pool)
+
+    def take_off(self, tag: str) -> None:
+        """Clear them. A context that was stopped meanwhile has nothing to clear."""
+        java = self._context._jsc
+        if java is not None:
+            java.clearJobGroup()
+            self._context.removeJobTag(tag)
+            self._context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the jobs of the group, and all jobs that are started in it later.
+
+        Spark forgets a cancelled tag at once, so a job that another thread is about to start would
+        run. A cancelled group stays cancelled. PySpark has no method for this yet.
+        """
+        java = self._context._jsc
+        if java is not None:
+            java.sc().cancelJobGroupAndFutureJobs(self._group(tag))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the context was stopped."""
+        return is_stopped(self._context)
+
+    def _group(self, tag: str) -> str:
+        return f"{tag}#{self._start}"
+
+
+class ConnectLabels:
+    """Labels of a Spark Connect session, which has tags but neither groups nor pools.
+
+    Not guaranteed: a job that is on its way to the server while it is cancelled may run to its end.
+    Its result is then thrown away.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def put_on(self, tag: str, description: str, pool: str) -> None:
+        """Add the tag to the jobs that this thread starts."""
+        self._session.addTag(tag)
+
+    def take_off(self, tag: str) -> None:
+        """Remove the tag."""
+        self._session.removeTag(tag)
+
+    def cancel(self, tag: str) -> None:
+        """Interrupt everything with the tag."""
+        self._session.interruptTag(tag)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the session was stopped; a server that is away may come back."""
+        return bool(self._session.is_stopped)  # type: ignore[attr-defined]  # of Connect
+
+
+class NoLabels:
+    """Sets no labels: jobs stay in the group of the streaming query, and are stopped with it."""
+
+    def put_on(self, tag: str, description: str, pool: str) -> None:
+        """Do nothing."""
+
+    def take_off(self, tag: str) -> None:
+        """Do nothing."""
+
+    def cancel(self, tag: str) -> None:
+        """Do nothing."""
+
+    @property
+    def stopped(self) -> bool:
+        """Return False: the query ends with its session."""
+        return False
+
+
+def _session_stopped() -> ConfigError:
+    return ConfigError(
+        "the Spark session was stopped while the topology ran on it, or its Spark Connect server "
+        "was started anew; what is committed stays; stop the run before the session, and start the "
+        "topology with a new session",
+        setting="spark",
+    )
+
+
+def _description(topology_id: str, run: Run, chain: Chain) -> str:
+    first, last = run.attempts[0].txid, run.attempts[-1].txid
+    txids = f"txid {first}" if first == last else f"txids {first} to {last}"
+    return f"{topology_id}: {chain} of {txids}"
+
+
+# Texts of org.apache.spark.api.python.BasePythonRunner and PythonWorkerFactory (Spark 4.2).
+_CRASHED = ("Python worker exited unexpectedly", "Python worker process terminated")
+
+# TaskSetManager.canFetchMoreResults (Spark 4.2).
+_RESULTS = re.compile(
+    r"Total size of serialized results .*? bigger than \S*maxResultSize \([^)]*\)"
+)
+
+# Arrays of bytes have 31 bits, in PySpark's framing, in the JVM and in Arrow's columns there.
+_MESSAGES = re.compile(
+    r"'i' format requires -2147483648.*"
+    r"|Requested array size exceeds VM limit"
+    r"|NegativeArraySizeException.*"
+    r"|Cannot grow BufferHolder.*"
+    r"|OversizedAllocationException.*"
+)
+
+_TRACEBACK = "Traceback (most recent call last)"
+
+_MISSING = re.compile(r"No module named '?([\w.]+)'?")
+
+# pyspark.worker_util.check_python_version (Spark 4.2).
+_OTHER_PYTHON = re.compile(
+    r"Python in worker has different version: (\d+\.\d+) than that in driver: (\d+\.\d+)"
+)
+
+_PYTHON_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$", re.M)
+
+_SPARK_ERROR = re.compile(r"SparkException: (?!Exception thrown in awaitResult)(.*)")
+
+# grpc.RpcError, when a Spark Connect server does not answer.
+_RPC_DETAILS = re.compile(r'^\s*details = "(.*)"$', re.M)
+
+_TEXT_MAX = 2000
+
+_GIST_MAX = 300
+
+
+def failure_of_job(error: Exception, tag: str) -> TxtopoError:
+    """Return the error of txtopo that says what the failure of a job means."""
+    text = str(error)
+    other = _OTHER_PYTHON.search(text)
+    if other is not None:
+        there, here = other.groups()
+        return ConfigError(
+            f"the workers run another Python; got {there} there; expected {here}, as in the "
+            "driver; set PYSPARK_PYTHON or spark.pyspark.python to an interpreter of that version",
+            there=there,
+            here=here,
+        )
+    large = _too_large(text, tag)
+    if large is not None:
+        return large
+    missing = _MISSING.search(text)
+    if missing is not None:
+        return missing_module(missing.group(1))
+    if any(part in text for part in _CRASHED):
+        return RunLostError(
+            f"a python worker of the job {tag} died; got {_gist(text)}; look at the executor's "
+            "standard error for a crash in a native library or a lack of memory",
+            tag=tag,
+            counted=True,
+            cancelled=False,
+        )
+    if _TRACEBACK in text:
+        return BoltError(
+            f"python failed in a worker, outside of bolts; got {_gist(text)}; does every class of "
+            "the topology unpickle there, under the same versions as here?",
+            tag=tag,
+            text=text[-_TEXT_MAX:],
+        )
+    return RunLostError(
+        f"the job {tag} failed; got {_gist(text)}; look at the Spark job with this tag",
+        tag=tag,
+        counted=False,
+        cancelled="cancelled" in text,
+    )
+
+
+def _too_large(text: str, tag: str) -> TxtopoError | None:
+    large = _RESULTS.search(text)
+    if large is not None:
+        return DriverMemoryError(
+            f"the results of the job {tag} are larger than Spark lets the driver take; got "
+            f"{large[0]}; raise spark.driver.maxResultSize of the session (0 for no limit), let "
+            "the spout cut smaller batches, or lower run_txids_max, which share a job",
+            tag=tag,
+            setting="spark.driver.maxResultSize",
+        )
+    large = _MESSAGES.search(text)
+    if large is not None:
+        return BoltError(
+            f"the job {tag} made a message of more than 2 GiB, which Spark cannot move; got "
+            f"{large[0][:_GIST_MAX]}; no setting raises that; let the spout cut smaller batches, "
+            "lower run_txids_max, which share a job, or emit where a long value lies",
+            tag=tag,
+            text=text[-_TEXT_MAX:],
+        )
+    return None
+
+
+def _gist(text: str) -> str:
+    """Return the line that says what happened, from a long Java error."""
+    python = _PYTHON_ERROR.findall(text) if _TRACEBACK in text else []
+    spark = _SPARK_ERROR.findall(text)
+    remote = _RPC_DETAILS.findall(text)
+    lines = python[-1:] or spark[:1] or remote[:1] or text.split("\n")[:1] or ["nothing"]
+    # The text is "Job aborted due to …: Task 1 … most recent failure: …SparkException: <cause>".
+    return str(lines[0]).rpartition("SparkException: ")[2].strip()[:_GIST_MAX]

@@ -1,0 +1,215 @@
+"""Starts an at-least-once topology: makes its carrier and driver, and starts the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from txtopo.carriers.session import active_session, check_given, check_session, open_session
+from txtopo.carriers.workers import check_workers
+from txtopo.clock import now, wall_clock
+from txtopo.config import Config, Kind
+from txtopo.ensemble.memory import MemoryEnsemble
+from txtopo.ensemble.opening import own_ensemble
+from txtopo.errors import ConfigError, TopologyError
+from txtopo.reliable.carrier import LocalSlots, SlotCarrier
+from txtopo.reliable.driver import Meter, ReliableContext, ReliableDriver
+from txtopo.reliable.standby import open_standby
+from txtopo.resident.sockets import Keys, check_zeromq
+from txtopo.runtime.handle import RecentProgress, ReliableRun
+from txtopo.runtime.listeners import check_listeners
+from txtopo.runtime.progress import Progressed, TopologyListener
+from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
+from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
+from txtopo.runtime.succession import Open, StartableDriver
+from txtopo.runtime.watching import Watcher, watcher_of
+from txtopo.stages.program import compile_program
+from txtopo.topology.component import DEFAULT_ID
+from txtopo.topology.graph import Graph
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Only one thread of a Python process computes at a time. A second slot helps bolts that wait.
+LOCAL_SLOTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A started topology, with its driver and slots, which simulations need."""
+
+    run: ReliableRun
+    driver: ReliableDriver
+    slots: LocalSlots
+
+
+def start_reliable(
+    graph: Graph,
+    spark: SparkSession | None,
+    config: Config,
+    listeners: Sequence[TopologyListener] = (),
+    *,
+    active: bool = True,
+    restart: Restart | None = None,
+    ensemble: MemoryEnsemble | None = None,
+) -> ReliableRun:
+    """Start an at-least-once topology and return its handle.
+
+    Args:
+        graph: The topology.
+        spark: The Spark session; see ``Config.carrier``.
+        config: The settings.
+        listeners: They are told of every event.
+        active: Whether to begin at once; otherwise it waits for ``activate``.
+        restart: When to start it again; never by default.
+        ensemble: That of ``zookeeper="memory"``; by default a new one that ends with the topology.
+
+    Raises:
+        ConfigError: A setting is wrong. Nothing was started; repair the setting.
+        TopologyError: Drivers shall elect a leader, and the topology has no id of its own.
+        CoordinatorUnavailable: ZooKeeper cannot be reached. Nothing was started.
+    """
+    carrier = checked_carrier(config)
+    check_given(spark)
+    check_listeners(listeners)
+    check_restart(restart)
+    session = spark if spark is not None or carrier == "local" else active_session()
+    local = carrier == "local" or (carrier == "auto" and session is None)
+    config.check_used(graph.id, *kinds_of(config, local=local))
+    _check_own_id(graph.id, config)
+    if carrier == "resident" and session is None:
+        check_zeromq()
+        session = open_session()[0]
+    recent = RecentProgress(Progressed)
+    if config.names_zookeeper and config.zookeeper == "memory":
+        ensemble = ensemble or own_ensemble(graph.id)
+    with watcher_of(graph, "at-least-once", wall_clock, config) as watcher:
+        told = watcher.all_listeners([recent, *listeners])
+        opening = _opening(graph, config, session, ensemble, watcher)
+        driver: StartableDriver
+        if restart is None:
+            driver = opening(told, active)
+        else:
+            restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
+            driver = RestartingDriver(graph.id, opening, restart, told, restarts, active=active)
+        run = ReliableRun(graph.id, driver, recent, watcher)
+        watcher.begin(run, ensemble)
+        driver.start()
+    return run
+
+
+def _check_own_id(id: str, config: Config) -> None:
+    if config.names_zookeeper and id == DEFAULT_ID:
+        raise TopologyError(
+            f"an at-least-once topology with ZooKeeper has no id of its own; got {id!r}, as every "
+            "TopologyBuilder() has; expected another, since the drivers of an id elect one leader; "
+            'write TopologyBuilder("orders")'
+        )
+
+
+def _opening(
+    graph: Graph,
+    config: Config,
+    session: SparkSession | None,
+    ensemble: MemoryEnsemble | None,
+    watcher: Watcher,
+) -> Open:
+    """Return what opens the driver of a run, or each of its drivers: they have one meter."""
+    opening = partial(_open, graph, config, session, meter=Meter(now, wall_clock))
+    if not config.names_zookeeper:
+        return opening
+    summary = watcher.figures.summary
+    return partial(open_standby, graph.id, config, session, ensemble, summary, opening)
+
+
+def kinds_of(config: Config, *, local: bool) -> list[Kind]:
+    """Return what kinds of topology an at-least-once topology with these settings is of."""
+    kinds = [Kind.AT_LEAST_ONCE]
+    if config.names_zookeeper:
+        kinds.append(Kind.AT_LEAST_ONCE_STANDBY)
+    return kinds if local else [*kinds, Kind.AT_LEAST_ONCE_RESIDENT]
+
+
+def _open(
+    graph: Graph,
+    config: Config,
+    session: SparkSession | None,
+    listeners: Sequence[TopologyListener],
+    active: bool,
+    *,
+    meter: Meter | None = None,
+) -> ReliableDriver:
+    check_session(session)
+    scheduler = ThreadScheduler(f"txtopo-{graph.id}")
+    slots: SlotCarrier
+    if session is None or config.carrier == "local":
+        program = compile_program(graph, config, config.slots or LOCAL_SLOTS)
+        slots = LocalSlots(scheduler)
+    else:
+        from txtopo.resident.bolt_slots import BoltSlots
+        from txtopo.resident.slot_jobs import SlotJobs
+
+        keys = Keys.make()
+        jobs = SlotJobs(session, "bolts")
+        check_workers(session.sparkContext, ("zmq", *graph.client_modules))
+        program = compile_program(graph, config, jobs.fit(config.slots))
+        slots = BoltSlots(jobs, keys, config, scheduler)
+    context = ReliableContext(program, config, slots, scheduler)
+    return ReliableDriver(context, listeners, active=active, meter=meter)
+
+
+def start_local(
+    graph: Graph,
+    config: Config,
+    listeners: Sequence[TopologyListener] = (),
+    *,
+    active: bool = True,
+    scheduler: ExecutorScheduler,
+) -> Opened:
+    """Start an at-least-once topology in this process, in the time of a simulation.
+
+    Args:
+        graph: The topology.
+        config: The settings.
+        listeners: They are told of every event.
+        active: Whether to begin at once; otherwise it waits for ``activate``.
+        scheduler: Provides time and threads.
+
+    Raises:
+        ConfigError: A setting is wrong. Nothing was started; repair the setting.
+    """
+    if checked_carrier(config) == "resident":
+        raise ConfigError(
+            "carrier 'resident' runs on Spark in real time only; use carrier='local'",
+            setting="carrier",
+        )
+    program = compile_program(graph, config, config.slots or LOCAL_SLOTS)
+    slots = LocalSlots(scheduler)
+    recent = RecentProgress(Progressed)
+    watcher = watcher_of(graph, "at-least-once", scheduler.wall_clock)
+    context = ReliableContext(program, config, slots, scheduler)
+    driver = ReliableDriver(context, watcher.all_listeners([recent, *listeners]), active=active)
+    run = ReliableRun(graph.id, driver, recent, watcher)
+    driver.start()
+    return Opened(run, driver, slots)
+
+
+def checked_carrier(config: Config) -> str:
+    """Return the setting ``carrier``, if an at-least-once topology can have it.
+
+    Raises:
+        ConfigError: It cannot, or *config* is no ``Config``.
+    """
+    if not isinstance(config, Config):
+        raise ConfigError(
+            f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"
+        )
+    if config.carrier not in ("auto", "local", "resident"):
+        raise ConfigError(
+            f"carrier {config.carrier!r} cannot carry an at-least-once topology, whose bolts live "
+            "longer than a Spark job; use carrier='resident' on Spark, or 'local'",
+            setting="carrier",
+        )
+    return config.carrier

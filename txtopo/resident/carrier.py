@@ -1,0 +1,407 @@
+"""ResidentCarrier: envelopes by ZeroMQ to slots that live as long as the run, for classic Spark.
+
+A run costs no Spark job: the tasks are there, and the driver hands them stage after stage, as
+:mod:`txtopo.resident.orders` says. :class:`StageSlots` does that on a loop of its own,
+since the slots go on while the topology waits for ZooKeeper or a store. :class:`ResidentCarrier` is
+the blocking face of it.
+
+A slot that is missing for too long (``Config.lost_slot``) may have the carrier end its slots, which
+gives their cores back, and hand everything from then on to the carrier ``rdd``. The runs that were
+under way are lost as with a lost executor, and so are cuts that wait here for a commit in tasks:
+their batches are processed again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.carriers.carrier import Carrier, RunOutput
+from txtopo.config import Config
+from txtopo.errors import RunLostError, SlotUnavailable
+from txtopo.log_records import logger_of, one_line
+from txtopo.resident import wire
+from txtopo.resident.orders import (
+    Action,
+    AllFailed,
+    ChainCancelled,
+    ChangeCarrier,
+    Event,
+    GiveOrder,
+    Level,
+    LevelDone,
+    LevelFailed,
+    LevelOrdered,
+    OrderSettings,
+    QueuePhase,
+    RestartSlot,
+    SlotAnswered,
+    SlotOverdue,
+    SlotQueue,
+    StageOrders,
+)
+from txtopo.resident.slot_jobs import SlotJobRunner
+from txtopo.resident.slot_runner import (
+    LIMITS,
+    DeadlineTimer,
+    OpenSocket,
+    SlotLimits,
+    SlotRunner,
+)
+from txtopo.resident.sockets import Keys
+from txtopo.resident.supervisor import (
+    LifeLost,
+    SlotFailed,
+    SlotReady,
+    SlotSaid,
+    SlotState,
+    TimePassed,
+)
+from txtopo.resident.transport import DriverSocket, SlotLoop
+from txtopo.resident.wire import pack_order, unpack_answer
+from txtopo.retries import LOGGER
+from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.stages.permits import Permits, ask_for, no_permits
+from txtopo.stages.pickling import pack
+from txtopo.stages.program import Chain, Program, Run
+from txtopo.stages.stage_context import DRIVER, ByAddress, Record, RunLevel, by_address
+
+Answers = list[list[Record]]
+"""What each slot yielded for a request."""
+
+_logger = logger_of(LOGGER)
+
+
+class ResidentCarrier:
+    """Moves envelopes between resident slots by way of the driver.
+
+    Args:
+        jobs: Run the slots' tasks.
+        keys: The keys of the run.
+        config: How to run.
+        slots: How many slots the session has room for.
+        scheduler: Time and threads of its own: this carrier stops it.
+        limits: How long to wait for slots.
+        replacement: Makes the carrier to go on with, if a slot is missing for too long.
+    """
+
+    carries_frames = False
+
+    def __init__(
+        self,
+        jobs: SlotJobRunner,
+        keys: Keys,
+        config: Config,
+        slots: int,
+        scheduler: ThreadScheduler,
+        limits: SlotLimits = LIMITS,
+        replacement: Callable[[], Carrier] | None = None,
+    ) -> None:
+        self.keeps_cut_in_driver = True
+        self._room = slots
+        self._scheduler = scheduler
+        self._replacement = replacement
+        changed = self._change if config.lost_slot == "rdd" and replacement is not None else None
+        self._slots = StageSlots(jobs, keys, config, scheduler, limits, changed=changed)
+        self._program: Program | None = None
+        self._replaced: Future[Carrier] | None = None
+        self._ended = False
+        self._closed: Future[None] = Future()
+
+    def default_slots(self) -> int:
+        """Return how many slots there is room for."""
+        return self._room
+
+    def start(self, program: Program) -> None:
+        """Begin to bring the slots to life; runs wait for them."""
+        started: Future[None] = Future()
+
+        def first() -> None:
+            try:
+                self._slots.start(program)
+            except BaseException as error:  # noqa: BLE001 - the caller hears of every outcome
+                started.set_exception(error)
+                self._scheduler.stop()
+            else:
+                started.set_result(None)
+
+        self._scheduler.start(first, self._slots.fail_all)
+        started.result()
+        self._program = program
+
+    def process(self, run: Run) -> RunOutput:
+        """Take a run through the levels of the processing phase."""
+        if self._replaced is not None:
+            return self._replaced.result().process(run)
+        return RunOutput.divided(run, self._chain("processing", run, {}, run.tag))
+
+    def commit(
+        self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
+    ) -> list[bytes]:
+        """Take one attempt of a processed run through the levels of the commit phase."""
+        # The cut of a run that the slots processed is a dict; Spark's is an RDD.
+        if self._replaced is not None and not isinstance(output.cut, dict):
+            return self._replaced.result().commit(output, attempt, permits)
+        assert self._program is not None
+        run, cut = output.run, output.cut_of(attempt, self._program.slots)
+        records = self._chain("commit", run.only(attempt), cut, run.commit_tag(attempt), permits)
+        return records.get(DRIVER, [])
+
+    def release(self, output: RunOutput) -> None:
+        """Forget the cut of a processed run."""
+        output.cut = None
+
+    def cancel(self, tag: str) -> None:
+        """Cancel a chain, also one that is about to start; user code that hangs is killed."""
+        self._scheduler.post(partial(self._slots.cancel, tag))
+        if self._replaced is not None:
+            self._replaced.add_done_callback(partial(_cancel, tag))
+
+    def close(self) -> None:
+        """Cancel everything and wait until the slots have given their cores back."""
+        if self._program is None or self._closed.done():
+            return
+        self._scheduler.post(self._end)
+        self._closed.result()
+        if self._replaced is not None and self._replaced.exception() is None:
+            self._replaced.result().close()
+
+    # ------------------------------------------------------------ on the loop of the slots
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._replaced is None:
+            self._slots.stop(self._all_ended)
+        elif self._replaced.done():
+            self._all_ended()
+
+    def _all_ended(self) -> None:
+        self._closed.set_result(None)
+        self._scheduler.stop()
+
+    def _change(self, error: SlotUnavailable) -> None:
+        """End the slots, and hand over to the carrier that takes their place."""
+        assert self._program is not None
+        assert self._replacement is not None
+        _logger.warning(
+            "topology %r: %s; the run goes on with the carrier 'rdd'",
+            self._program.topology_id,
+            error,
+            extra={
+                "topology": self._program.topology_id,
+                "failures": 1,
+                "cause": one_line(error),
+                **error.facts,
+            },
+        )
+        self.keeps_cut_in_driver = False
+        self._replaced = Future()
+        made = partial(_started, self._replacement, self._program)
+        self._slots.stop(lambda: self._scheduler.submit(made, self._changed))
+
+    def _changed(self, made: Future[Carrier]) -> None:
+        assert self._replaced is not None
+        error = made.exception()
+        if error is None:
+            self._replaced.set_result(made.result())
+        else:
+            self._replaced.set_exception(error)
+        if self._ended:
+            self._all_ended()
+
+    # ------------------------------------------------------------ on threads of the topology
+
+    def _chain(
+        self,
+        chain: Chain,
+        run: Run,
+        records: ByAddress,
+        tag: str,
+        permits: Permits = no_permits,
+    ) -> ByAddress:
+        assert self._program is not None
+        ids = self._program.levels_of(chain)
+        for part in self._program.divided_levels(chain):
+            if chain == "commit":
+                ask_for(itertools.chain.from_iterable(ids[level] for level in part), permits)
+            levels = tuple(RunLevel(chain, run, level) for level in part)
+            request = StageRequest(tag, levels, pack(levels), records)
+            records = by_address(itertools.chain.from_iterable(self._answers(request)))
+        return records
+
+    def _answers(self, request: StageRequest) -> Answers:
+        done: Future[Answers] = Future()
+        self._scheduler.post(partial(self._slots.compute, request, done))
+        if self._closed.done() and not done.done():
+            # Posted after the loop's last turn: nobody hears it any more.
+            raise RunLostError("the topology has ended", counted=False, cancelled=True)
+        return done.result()
+
+
+@dataclass(frozen=True, slots=True)
+class StageRequest:
+    """Levels of a chain that each slot can compute without the others.
+
+    Attributes:
+        tag: Tag of their chain.
+        levels: The levels, in order.
+        packed_levels: The levels as they travel.
+        records: The records for each slot.
+    """
+
+    tag: str
+    levels: tuple[RunLevel, ...]
+    packed_levels: bytes
+    records: Mapping[int, Sequence[bytes]]
+
+    @property
+    def urgency(self) -> tuple[int, int, int]:
+        """The order of requests: commits first, since all wait for them, then lower txids."""
+        first = self.levels[0]
+        return int(first.chain != "commit"), first.run.attempts[0].txid, first.level
+
+
+class StageSlots:
+    """The slots of a transactional topology, from the driver. Used on the loop.
+
+    Args:
+        jobs: Run the slots' tasks.
+        keys: The keys of the run.
+        config: How to run.
+        loop: Time and threads.
+        limits: How long to wait for slots.
+        open_socket: Makes the driver's socket; a simulator has its own.
+        changed: Called when a slot is missing for too long, so that another carrier takes over.
+            If None, the run fails instead.
+    """
+
+    def __init__(
+        self,
+        jobs: SlotJobRunner,
+        keys: Keys,
+        config: Config,
+        loop: SlotLoop,
+        limits: SlotLimits = LIMITS,
+        open_socket: OpenSocket = DriverSocket,
+        changed: Callable[[SlotUnavailable], None] | None = None,
+    ) -> None:
+        self._runner = SlotRunner(jobs, keys, config, loop, limits, open_socket)
+        self._loop = loop
+        self._limits = limits
+        self._changed = changed
+        self._numbers = count(1)
+        self._requests: dict[Level, tuple[StageRequest, Future[Answers]]] = {}
+        self._timer = DeadlineTimer(loop, partial(self._take, TimePassed()))
+
+    @property
+    def slots(self) -> Sequence[SlotState]:
+        """The slots, by number."""
+        return self._runner.slots
+
+    @property
+    def queues(self) -> Sequence[SlotQueue]:
+        """The queue of each slot."""
+        return self._orders.queues
+
+    def start(self, program: Program) -> None:
+        """Bring all slots to life."""
+        self._orders = StageOrders(
+            OrderSettings(
+                slots=program.slots,
+                changes_carrier=self._changed is not None,
+                cancel_s=self._limits.cancel_s,
+                reason_s=self._limits.reason_s,
+            )
+        )
+        self._runner.start(program, self)
+
+    def compute(self, request: StageRequest, done: Future[Answers]) -> None:
+        """Have all slots compute levels. *done* gets their answers, or the error that lost it."""
+        level = Level(next(self._numbers), request.tag, request.urgency)
+        self._requests[level] = request, done
+        self._take(LevelOrdered(level))
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the levels of a chain, also those that are still to come."""
+        self._take(ChainCancelled(tag))
+
+    def fail_all(self, error: BaseException) -> None:
+        """Fail everything, now and from now on."""
+        self._take(AllFailed(error))
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Cancel everything and end the tasks, then call *done*."""
+        self.fail_all(RunLostError("the topology has ended", counted=False, cancelled=True))
+        for queue in self._orders.queues:
+            if queue.phase is QueuePhase.ABANDONED:
+                self._runner.restart(queue.slot)  # it would not hear that it is to end
+        self._runner.stop(done)
+
+    # ------------------------------------------------------------ what slots say
+
+    def slot_ready(self, ready: SlotReady) -> None:
+        """Let the slot take orders."""
+        self._take(ready)
+
+    def slot_said(self, said: SlotSaid) -> None:
+        """Take an answer. One that nobody waits for is dropped."""
+        order, records = unpack_answer(list(said.frames))
+        self._take(SlotAnswered(said.slot, order, records))
+
+    def slot_lost(self, lost: LifeLost) -> None:
+        """Fail the order of the slot, as soon as the reason of the loss is known."""
+        self._take(lost)
+
+    def slot_failed(self, failed: SlotFailed) -> None:
+        """Fail everything: another job would end in the same way."""
+        self.fail_all(failed.error)
+
+    def slot_overdue(self, slot: int, error: SlotUnavailable) -> None:
+        """End everything, or change the carrier, as soon as an order waits for the slot."""
+        self._take(SlotOverdue(slot, error))
+
+    def slots_moved(self) -> None:
+        """Do nothing: slots do not know each other here."""
+
+    # ------------------------------------------------------------ what slots are told
+
+    def _take(self, event: Event) -> None:
+        actions = self._orders.handle(event, self._loop.now())
+        self._timer.set(self._orders.due_s)
+        for action in actions:
+            self._do(action)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case GiveOrder(slot, order, level):
+                request, _ = self._requests[level]
+                records = request.records.get(slot, ())
+                frames = pack_order(order, request.packed_levels, records)
+                self._runner.send(slot, wire.STAGE, *frames)
+            case LevelDone(level, answers):
+                _, done = self._requests.pop(level)
+                done.set_result([*answers])  # type: ignore[list-item]
+            case LevelFailed(level, error):
+                _, done = self._requests.pop(level)
+                done.set_exception(error)
+            case RestartSlot(slot):
+                self._runner.restart(slot)
+            case ChangeCarrier(error):
+                assert self._changed is not None
+                self._changed(error)
+
+
+def _started(make: Callable[[], Carrier], program: Program) -> Carrier:
+    carrier = make()
+    carrier.start(program)
+    return carrier
+
+
+def _cancel(tag: str, replaced: Future[Carrier]) -> None:
+    if replaced.exception() is None:
+        replaced.result().cancel(tag)

@@ -1,0 +1,500 @@
+"""StageOrders: decides which slot computes which stage, and what a lost slot fails.
+
+No I/O, clock, thread or random number is used here; see
+:mod:`txtopo.resident.supervisor`, some of whose actions are events here.
+
+Rules
+-----
+1. Only this file changes what a slot has to do, as the table :data:`AFTER` allows.
+2. An answer to another order than the one that a slot is doing changes nothing.
+3. A level is told as done once, with one answer of each slot, or as failed once. Nothing is told of
+   a level afterwards.
+
+Theory of operation
+-------------------
+The driver takes a run through the levels of its chain. At each *level* every slot is given one
+*order*: the run, the level, and the envelopes that the level before sent to this slot. It runs the
+usual stage function and *answers* with what that yields. When all slots have answered, the driver
+hands the envelopes on, unread, to the next level. It keeps what the last level left, the cut for a
+commit in tasks too. Consecutive levels whose tuples stay in their slot (``Program.staying``) are
+one level here: one order, which a slot computes without the others. ::
+
+    AWAY --ready--> IDLE --order--> BUSY --answer--> IDLE
+                      |               |
+                      |               +--level given up--> ABANDONED --answer--> IDLE
+                      |               |                        |
+                      |               +--lost--> LOST          |
+                      |                           |            |
+                     lost        reason known, or |           lost
+                      |           waited for long |            |
+                      v                           v            v
+                     AWAY                       AWAY         AWAY
+
+* **By way of the driver, not from slot to slot**: an envelope takes one hop more, half a
+  millisecond, and passes through the driver's memory. But then nothing is under way between slots
+  when one of them dies; a late envelope of an abandoned run cannot exist; and the cut outlives the
+  slots. Topologies that shuffle much more than they bring to the driver are better off with the
+  carrier ``rdd``.
+* **A slot does one order at a time** and knows of no other: the rest wait in the driver, commits
+  first, then lower txids. So what can be lost with a slot is one order, and a run that is cancelled
+  has at most one order in each slot. If that is not done within ``cancel_s``, the slot's job is
+  cancelled, which kills its worker and with it user code that hangs.
+* **Bounds.** ``Config.jobs_max`` runs process at once and one batch commits. The envelopes of one
+  level of each are in the memory of driver and slots; what waits for its commit afterwards counts
+  towards ``Config.driver_bytes_max``.
+* **A lost slot** fails the chain whose order it was doing, as a lost Spark job does: it counts
+  towards ``attempts_max`` if the slot's job ends because a Python worker died, and not if the
+  connection or an executor was lost. On a cluster Spark tries a task again by itself, up to
+  ``spark.task.maxFailures`` times in the life of a job, and only the last of them ends it. A lost
+  connection may be only the first sign of a dead worker, so the reason is waited for,
+  ``reason_s``. Orders that were waiting are done by the next life, unless two jobs in a row bring
+  none.
+* **A missing slot** that is overdue ends everything as soon as an order waits for it: by an error
+  that is not tried again, or by a change to another carrier (``Config.lost_slot``).
+* **Nothing can be doubled.** An order has a number of its own, which signs all that it makes; one
+  answer is taken for it, from the life that was given it, while its level is waited for. Whatever
+  else a slot computed is heard by nobody, and wrote nowhere: states are written by the driver
+  alone, in one store transaction an attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from txtopo.errors import RunLostError, SlotUnavailable
+from txtopo.resident.supervisor import NEVER_S, LifeLost, SlotReady, TimePassed
+
+# What is not done by then is more than a slot's next life costs, about 0.5 s after Spark has given
+# the worker 2 s to end.
+CANCEL_S = 2.0
+# Spark tells of a dead worker within milliseconds, of a dead executor within a second, and of both
+# within some seconds on a machine that has too much to do. Waiting costs nothing: as long as Spark
+# says nothing there is no next life before the task has noticed.
+REASON_S = 8.0
+# Cancelled tags are remembered for levels that were about to be ordered; an abandoned run is never
+# started again, so old ones can go.
+_CANCELLED_MAX = 1000
+
+
+class QueuePhase(Enum):
+    """What a slot is doing, from the view of its orders."""
+
+    AWAY = "away"
+    """It cannot be given an order."""
+    IDLE = "idle"
+    """It has no order."""
+    BUSY = "busy"
+    """It does an order that is waited for."""
+    ABANDONED = "abandoned"
+    """It does an order whose level was given up."""
+    LOST = "lost"
+    """It was lost with an order, perhaps for another reason than is known yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of a chain, in all slots, or several whose tuples stay in their slot.
+
+    Attributes:
+        number: Its number; no other level of the run has it.
+        tag: Tag of its chain.
+        urgency: What comes first; the lower one does.
+    """
+
+    number: int
+    tag: str
+    urgency: tuple[int, ...] = ()
+
+
+# ---------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class LevelOrdered:
+    """All slots are to compute a level."""
+
+    level: Level
+
+
+@dataclass(frozen=True, slots=True)
+class ChainCancelled:
+    """Nobody wants the levels with this tag, nor those that are still to come."""
+
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlotAnswered:
+    """The life that has a slot has answered an order."""
+
+    slot: int
+    order: int
+    answer: object = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOverdue:
+    """A slot is missing for as long as it may be. *error* says so."""
+
+    slot: int
+    error: SlotUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class AllFailed:
+    """No order can be done, now and from now on."""
+
+    error: BaseException
+
+
+Event = (
+    LevelOrdered
+    | ChainCancelled
+    | SlotReady
+    | SlotAnswered
+    | LifeLost
+    | SlotOverdue
+    | AllFailed
+    | TimePassed
+)
+
+
+# ---------------------------------------------------------------- actions
+
+
+@dataclass(frozen=True, slots=True)
+class GiveOrder:
+    """Have a slot compute its part of a level. Answered by ``SlotAnswered`` or ``LifeLost``."""
+
+    slot: int
+    order: int
+    level: Level
+
+
+@dataclass(frozen=True, slots=True)
+class LevelDone:
+    """All slots have computed a level; their answers are in the order of the slots."""
+
+    level: Level
+    answers: tuple[object, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelFailed:
+    """A level will not be done."""
+
+    level: Level
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class RestartSlot:
+    """Cancel the job of a slot: it works on what nobody waits for, and does not end."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCarrier:
+    """Go on without the slots. Every level that is ordered from now on fails."""
+
+    error: SlotUnavailable
+
+
+Action = GiveOrder | LevelDone | LevelFailed | RestartSlot | ChangeCarrier
+
+
+# ---------------------------------------------------------------- the table
+
+# Which event or action leads from which phase to which. A pair that is missing is illegal: such an
+# event changes nothing, such an action is never asked for. A slot that was lost with an order is
+# LOST only while the reason may come.
+AFTER: dict[tuple[QueuePhase, type], QueuePhase] = {
+    (QueuePhase.AWAY, SlotReady): QueuePhase.IDLE,
+    (QueuePhase.AWAY, LifeLost): QueuePhase.AWAY,
+    (QueuePhase.IDLE, GiveOrder): QueuePhase.BUSY,
+    (QueuePhase.IDLE, LifeLost): QueuePhase.AWAY,
+    (QueuePhase.BUSY, SlotAnswered): QueuePhase.IDLE,
+    (QueuePhase.BUSY, LifeLost): QueuePhase.LOST,
+    (QueuePhase.BUSY, LevelFailed): QueuePhase.ABANDONED,
+    (QueuePhase.ABANDONED, SlotAnswered): QueuePhase.IDLE,
+    (QueuePhase.ABANDONED, LifeLost): QueuePhase.AWAY,
+    (QueuePhase.LOST, LifeLost): QueuePhase.LOST,
+    (QueuePhase.LOST, LevelFailed): QueuePhase.AWAY,
+}
+
+# Phases in which an order was given and has not been answered.
+WITH_ORDER = frozenset({QueuePhase.BUSY, QueuePhase.ABANDONED, QueuePhase.LOST})
+
+
+@dataclass(frozen=True, slots=True)
+class SlotQueue:
+    """What one slot has to do. A value: :class:`StageOrders` replaces it.
+
+    Attributes:
+        slot: The slot.
+        phase: Its phase.
+        due_s: When something is done about it without another event.
+        waiting: Levels whose order it has not been given.
+        order: Number of the order that it does, or was lost with.
+        level: The level of that.
+        reason: Why it was lost with that, as far as it is known.
+        overdue: Why nothing may wait for it any longer.
+    """
+
+    slot: int
+    phase: QueuePhase = QueuePhase.AWAY
+    due_s: float = NEVER_S
+    waiting: tuple[Level, ...] = ()
+    order: int = 0
+    level: Level | None = None
+    reason: RunLostError | None = None
+    overdue: SlotUnavailable | None = None
+
+    def expects(self, cause: type) -> bool:
+        """Return whether *cause*, an event or action class, leads anywhere from its phase."""
+        return (self.phase, cause) in AFTER
+
+    def moved(self, cause: type, due_s: float = NEVER_S) -> SlotQueue:
+        """Return it in the phase that *cause*, an event or action class, leads to."""
+        phase = AFTER[self.phase, cause]
+        if phase in WITH_ORDER:
+            return replace(self, phase=phase, due_s=due_s)
+        return replace(self, phase=phase, due_s=due_s, order=0, level=None, reason=None)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderSettings:
+    """What the protocol has to know.
+
+    Attributes:
+        slots: How many there are.
+        changes_carrier: Whether to go on with another carrier when a slot is overdue.
+        cancel_s: How long a slot may go on with what nobody waits for.
+        reason_s: How long the reason of a loss is waited for.
+    """
+
+    slots: int
+    changes_carrier: bool = False
+    cancel_s: float = CANCEL_S
+    reason_s: float = REASON_S
+
+
+class StageOrders:
+    """The state machine of what all slots of a run have to do.
+
+    Who calls it: one loop of the runtime, :meth:`handle` for one event after the other, each when
+    the actions before it are done, and for a :class:`TimePassed` when :attr:`due_s` has come.
+    """
+
+    def __init__(self, settings: OrderSettings) -> None:
+        self._settings = settings
+        self._queues = [SlotQueue(slot) for slot in range(settings.slots)]
+        self._answers: dict[Level, dict[int, object]] = {}
+        self._cancelled: dict[str, None] = {}
+        self._broken: BaseException | None = None
+        self._changed: set[int] = set()
+        self._last_order = 0
+
+    @property
+    def queues(self) -> Sequence[SlotQueue]:
+        """What each slot has to do."""
+        return self._queues
+
+    @property
+    def levels(self) -> Mapping[Level, Mapping[int, object]]:
+        """The levels that are neither done nor failed, with the answers so far, by slot."""
+        return self._answers
+
+    @property
+    def due_s(self) -> float:
+        """When something is to be done without another event."""
+        return min(each.due_s for each in self._queues)
+
+    def handle(self, event: Event, now_s: float) -> list[Action]:
+        """Take note of an event and return what to do, in order."""
+        return self._settled(self._changed_by(event, now_s), now_s)
+
+    def _changed_by(self, event: Event, now_s: float) -> list[Action]:
+        match event:
+            case LevelOrdered():
+                return self._order(event.level)
+            case ChainCancelled():
+                return self._cancel(event.tag, now_s)
+            case SlotReady():
+                return self._ready(self._queues[event.slot], now_s)
+            case SlotAnswered():
+                return self._answered(event)
+            case LifeLost():
+                return self._lost(event, now_s)
+            case SlotOverdue():
+                self._put(replace(self._queues[event.slot], overdue=event.error))
+            case AllFailed():
+                return self._fail_all(event.error, now_s)
+            case TimePassed():
+                return self._due(now_s)
+        return []
+
+    def _order(self, level: Level) -> list[Action]:
+        if self._broken is not None:
+            return [LevelFailed(level, self._broken)]
+        if level.tag in self._cancelled:
+            return [LevelFailed(level, _cancelled(level.tag))]
+        self._answers[level] = {}
+        for queue in self._queues:
+            self._put(replace(queue, waiting=(*queue.waiting, level)))
+        return []
+
+    def _cancel(self, tag: str, now_s: float) -> list[Action]:
+        self._cancelled[tag] = None
+        while len(self._cancelled) > _CANCELLED_MAX:
+            del self._cancelled[next(iter(self._cancelled))]
+        levels = [each for each in self._answers if each.tag == tag]
+        return [a for level in levels for a in self._fail(level, _cancelled(tag), now_s)]
+
+    def _ready(self, queue: SlotQueue, now_s: float) -> list[Action]:
+        actions = self._give_up(queue, now_s)
+        queue = self._queues[queue.slot]
+        if queue.expects(SlotReady):
+            self._put(replace(queue.moved(SlotReady), overdue=None))
+        return actions
+
+    def _answered(self, event: SlotAnswered) -> list[Action]:
+        queue = self._queues[event.slot]
+        if event.order != queue.order or not queue.expects(SlotAnswered):
+            return []
+        level = queue.level
+        assert level is not None
+        self._put(queue.moved(SlotAnswered))
+        answers = self._answers.get(level)
+        if answers is None:
+            return []
+        answers[event.slot] = event.answer
+        if len(answers) < len(self._queues):
+            return []
+        del self._answers[level]
+        return [LevelDone(level, tuple(answers[slot] for slot in range(len(self._queues))))]
+
+    def _lost(self, event: LifeLost, now_s: float) -> list[Action]:
+        """Fail what a slot was doing, as soon as it is known why."""
+        queue = self._queues[event.slot]
+        since = queue.due_s if queue.phase is QueuePhase.LOST else NEVER_S
+        queue = queue.moved(LifeLost)
+        if queue.phase is QueuePhase.LOST:
+            due_s = min(since, now_s + self._settings.reason_s)
+            queue = replace(queue, reason=event.error, due_s=due_s)
+        self._put(queue)
+        if not event.job_ended:
+            return []
+        actions = self._give_up(queue, now_s)
+        if event.unready_jobs:
+            # The job before did not get ready either: there is no telling when one will.
+            for level in self._queues[event.slot].waiting:
+                actions += self._fail(level, _uncounted(event.error), now_s)
+        return actions
+
+    def _due(self, now_s: float) -> list[Action]:
+        actions: list[Action] = []
+        for queue in list(self._queues):
+            if queue.due_s > now_s:
+                continue
+            if queue.phase is QueuePhase.LOST:
+                actions += self._give_up(queue, now_s)
+            else:
+                self._put(replace(queue, due_s=NEVER_S))
+                actions += [RestartSlot(queue.slot)]
+        return actions
+
+    def _give_up(self, queue: SlotQueue, now_s: float) -> list[Action]:
+        """Fail the order that a slot was lost with, for the reason that is known by now."""
+        if queue.phase is not QueuePhase.LOST:
+            return []
+        assert queue.level is not None
+        assert queue.reason is not None
+        return self._fail(queue.level, queue.reason, now_s)
+
+    def _fail_all(self, error: BaseException, now_s: float) -> list[Action]:
+        self._broken = self._broken or error
+        return [a for level in list(self._answers) for a in self._fail(level, error, now_s)]
+
+    def _fail(self, level: Level, error: BaseException, now_s: float) -> list[Action]:
+        """Give a level up; a slot that goes on with it for long is started again."""
+        if level not in self._answers:
+            return []
+        del self._answers[level]
+        for queue in self._queues:
+            waiting = tuple(each for each in queue.waiting if each is not level)
+            queue = replace(queue, waiting=waiting)
+            if queue.level is level and queue.expects(LevelFailed):
+                busy = queue.phase is QueuePhase.BUSY
+                due_s = now_s + self._settings.cancel_s if busy else NEVER_S
+                queue = queue.moved(LevelFailed, due_s)
+            self._put(queue)
+        return [LevelFailed(level, error)]
+
+    # ------------------------------------------------------------ what follows without an event
+
+    def _settled(self, actions: list[Action], now_s: float) -> list[Action]:
+        """Append all that can be done without another event, and check the invariants."""
+        actions += self._given()
+        for queue in self._queues:
+            if queue.overdue is not None and queue.waiting:
+                actions += self._without_slots(queue.overdue, now_s)
+        check_invariants([self._queues[slot] for slot in self._changed], self._answers)
+        self._changed.clear()
+        return actions
+
+    def _given(self) -> Iterator[Action]:
+        for queue in self._queues:
+            if not queue.waiting or not queue.expects(GiveOrder):
+                continue
+            level = min(queue.waiting, key=lambda each: each.urgency)
+            self._last_order += 1
+            waiting = tuple(each for each in queue.waiting if each is not level)
+            busy = queue.moved(GiveOrder)
+            self._put(replace(busy, waiting=waiting, order=self._last_order, level=level))
+            yield GiveOrder(queue.slot, self._last_order, level)
+
+    def _without_slots(self, error: SlotUnavailable, now_s: float) -> list[Action]:
+        if not self._settings.changes_carrier:
+            return self._fail_all(error, now_s)
+        lost = RunLostError(
+            f"{error}; the run goes on with the carrier 'rdd'", counted=False, cancelled=False
+        )
+        return [ChangeCarrier(error), *self._fail_all(lost, now_s)]
+
+    def _put(self, queue: SlotQueue) -> None:
+        self._changed.add(queue.slot)
+        self._queues[queue.slot] = queue
+
+
+def check_invariants(
+    queues: Sequence[SlotQueue], answers: Mapping[Level, Mapping[int, object]]
+) -> None:
+    """Check what holds after every event of the queues that it has changed.
+
+    A breach is a bug of ours, so these are assertions.
+    """
+    orders = [each.order for each in queues if each.order]
+    assert len(set(orders)) == len(orders), "an order is given to one slot"
+    for queue in queues:
+        assert (queue.level is not None) == (queue.phase in WITH_ORDER), "who has an order"
+        assert (queue.order > 0) == (queue.phase in WITH_ORDER), "which order it is"
+        assert (queue.reason is not None) == (queue.phase is QueuePhase.LOST), "why it was lost"
+        wanted = queue.phase in (QueuePhase.BUSY, QueuePhase.LOST)
+        assert not wanted or queue.level in answers, "what is given up is abandoned"
+        assert not (queue.phase is QueuePhase.IDLE and queue.waiting), "who is idle has no work"
+        for level, known in answers.items():
+            places = [level in queue.waiting, wanted and queue.level is level, queue.slot in known]
+            assert sum(places) == 1, "a level waits, is worked on, or is answered, in each slot"
+        assert all(level in answers for level in queue.waiting), "what waits is wanted"
+
+
+def _cancelled(tag: str) -> RunLostError:
+    return RunLostError(f"the job {tag} was cancelled", tag=tag, counted=False, cancelled=True)
+
+
+def _uncounted(error: RunLostError) -> RunLostError:
+    return RunLostError(str(error), **{**error.facts, "counted": False})

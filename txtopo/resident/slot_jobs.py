@@ -1,0 +1,253 @@
+"""SlotJobs: one Spark job with one task for each slot, if the session has room for them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from txtopo.carriers.session import is_classic, is_stopped
+from txtopo.carriers.spark_jobs import ClassicLabels, failure_of_job
+from txtopo.carriers.spark_task import PackedProgram
+from txtopo.clock import sleep
+from txtopo.errors import ConfigError, TooFewCores
+from txtopo.resident.sockets import Keys
+from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.stages.program import Program
+
+if TYPE_CHECKING:
+    from pyspark import Broadcast, SparkContext
+    from pyspark.sql import SparkSession
+
+Work = Literal["bolts", "stages"]
+"""What slots do: host the bolts and spouts of an at-least-once topology, or compute stages."""
+# Ten pings. Long enough for a driver that collects garbage, short enough not to keep a core from
+# others for nothing.
+SILENCE_S = 10.0
+
+
+POOL = "txtopo-resident"
+# Executors of a session that was just built come one after the other.
+EXECUTORS_WAIT_MS = 10_000
+# Tasks of a job that was just cancelled may be still there: Spark gives a worker 2 s to end, and
+# then needs some seconds itself where the machine has too much to do.
+TASKS_WAIT_MS = 10_000
+_LOOK_MS = 200
+
+
+class Cores(NamedTuple):
+    """Tasks that the session's executors can run at the same time."""
+
+    all: int
+    free: int
+
+
+class SlotJobRunner(Protocol):
+    """What runs the tasks of slots: :class:`SlotJobs`, threads in tests, or a simulation."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no task can be run any more."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """The driver's host as tasks know it."""
+        ...
+
+    @property
+    def bind_host(self) -> str:
+        """The address that the driver listens at."""
+        ...
+
+    def start(self, program: Program) -> None:
+        """Take the program."""
+        ...
+
+    def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
+        """Run the task of a slot and wait for its end; on a thread of its own.
+
+        Raises:
+            RunLostError: The task was lost; run it again.
+            TxtopoError: It cannot be run.
+        """
+        ...
+
+    def cancel(self, slot: int, submission: int) -> None:
+        """Cancel the task of a slot, also one that is about to start."""
+        ...
+
+    def cores(self) -> Cores:
+        """Return how many tasks can be run at the same time; on a thread of its own."""
+        ...
+
+    def close(self) -> None:
+        """Release what was taken."""
+        ...
+
+
+class SlotJobs:
+    """Runs the jobs of slots on classic Spark.
+
+    Args:
+        session: The session.
+        work: What the slots do.
+
+    Raises:
+        ConfigError: The session is of Spark Connect.
+    """
+
+    def __init__(self, session: SparkSession, work: Work) -> None:
+        if not is_classic(session):
+            raise ConfigError(
+                "carrier 'resident' needs classic Spark; got a Spark Connect session, which can "
+                "neither run a function for as long as a topology lives beside others, nor tell "
+                "where its driver can be reached; use carrier='local', or a classic session",
+                setting="carrier",
+            )
+        self._work = work
+        self._context: SparkContext = session.sparkContext
+        self._labels = ClassicLabels(self._context)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody has stopped the session."""
+        return is_stopped(self._context)
+
+    @property
+    def host(self) -> str:
+        """The driver's host as executors know it."""
+        return self._setting("spark.driver.host", "127.0.0.1")
+
+    @property
+    def bind_host(self) -> str:
+        """The address that the driver listens at."""
+        return self._setting("spark.driver.bindAddress", self.host)
+
+    def fit(self, wanted: int | None) -> int:
+        """Return how many slots there will be.
+
+        Args:
+            wanted: How many the user wants; None for one on each free core.
+
+        Raises:
+            TooFewCores: There are not so many free cores; a slot keeps its core for good.
+        """
+        cores = self.cores()
+        if wanted is not None and self._grows():
+            return wanted
+        waited_ms = 0
+        while cores.free < (wanted or 1) and waited_ms < self._patience_ms(cores, wanted or 1):
+            sleep(_LOOK_MS / 1000)
+            waited_ms += _LOOK_MS
+            cores = self.cores()
+        if cores.free < (wanted or 1):
+            raise TooFewCores(
+                f"there are more slots than free cores; got slots={wanted or 1} with {cores.free} "
+                f"free of {cores.all} cores; each slot of carrier 'resident' keeps a core for as "
+                "long as the topology runs; ask for fewer with Config(slots=…), give the session "
+                "more cores, or stop what else runs on it",
+                slots=wanted,
+                free=cores.free,
+                cores=cores.all,
+            )
+        return wanted or cores.free
+
+    def start(self, program: Program) -> None:
+        """Broadcast the program."""
+        self._topology_id = program.topology_id
+        self._packed = self._context.broadcast(PackedProgram.of(program))
+
+    def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
+        """Run the job of a slot and wait for its end.
+
+        Raises:
+            TxtopoError: What it failed for, see :mod:`txtopo.carriers.spark_jobs`.
+        """
+        tag = self._tag(slot, submission)
+        try:
+            self._labels.put_on(tag, f"{self._topology_id}: slot {slot}", POOL)
+            task = SlotTask(self._packed, slot, submission, keys, driver, self._work)
+            self._context.parallelize([], 1).mapPartitionsWithIndex(task).collect()
+        except Exception as error:
+            raise failure_of_job(error, tag) from error
+        finally:
+            self._labels.take_off(tag)
+
+    def cancel(self, slot: int, submission: int) -> None:
+        """Cancel the job of a slot, also one that is about to start."""
+        self._labels.cancel(self._tag(slot, submission))
+
+    def close(self) -> None:
+        """Take the program back from the executors."""
+        if not self.stopped:
+            self._packed.unpersist()
+
+    def _tag(self, slot: int, submission: int) -> str:
+        return f"txtopo:{self._topology_id}:slot-{slot}:{submission}"
+
+    def _patience_ms(self, cores: Cores, wanted: int) -> int:
+        if cores.all >= wanted:
+            return TASKS_WAIT_MS
+        local = self._context._jsc.sc().isLocal()
+        return 0 if local else EXECUTORS_WAIT_MS
+
+    def cores(self) -> Cores:
+        """Return how many tasks the executors can run at the same time.
+
+        Those that Spark has excluded (``spark.excludeOnFailure.enabled``) get no more tasks.
+        """
+        scala = self._context._jsc.sc()
+        listed = scala.statusStore().executorList(True)
+        executors = [listed.apply(at) for at in range(listed.size())]
+        tasks = {each.id(): each.maxTasks() for each in executors if not each.isExcluded()}
+        # The status store says it too, but up to ten seconds late.
+        running = scala.taskScheduler().runningTasksByExecutors()
+        busy = sum(running.apply(id) for id in tasks if running.contains(id))
+        return Cores(sum(tasks.values()), sum(tasks.values()) - busy)
+
+    def _grows(self) -> bool:
+        return self._setting("spark.dynamicAllocation.enabled", "false").lower() == "true"
+
+    def _setting(self, name: str, default: str) -> str:
+        # SparkContext.getConf() fetches all settings one by one, which takes 30 ms.
+        return str(self._context._jsc.sc().conf().get(name, default))
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTask:
+    """One slot as a function of (Spark partition, records).
+
+    Attributes:
+        packed: The program.
+        slot: Which slot it is.
+        submission: Which job of the slot this is.
+        keys: The keys of the run.
+        driver: Where the driver listens.
+        work: What it does there.
+        silence_s: After so many seconds without a word of the driver the task ends itself.
+    """
+
+    packed: Broadcast[PackedProgram]
+    slot: int
+    submission: int
+    keys: Keys
+    driver: str
+    work: Work
+    silence_s: float = SILENCE_S
+
+    def __call__(self, partition: int, records: Iterable[object]) -> Iterator[object]:
+        """Host the slot. The records, of which there are none, are read to the end: PySpark uses
+        the worker of a task that has not for no other."""
+        # Here, since the driver pickles the class by its name, and only workers need ZeroMQ then.
+        from txtopo.resident.hosts import BoltHost, StageHost
+        from txtopo.resident.transport import TaskSocket
+
+        deque(records, maxlen=0)
+        program = self.packed.value.unpack()
+        now = ThreadScheduler("slot").now
+        link = TaskSocket(self.slot, self.submission, self.keys, self.driver, self.silence_s, now)
+        host = BoltHost if self.work == "bolts" else StageHost
+        host(program, link).run()
+        return iter(())

@@ -1,0 +1,1 @@
+"""Sources: spouts that read files, tables, queries, queues and Python Data Sources."""

@@ -1,5 +1,0 @@
-"""A Delta table as a source: its appended rows, or all of its changes."""
-
-from txtopo.spouts.delta.spout import DeltaDataFrameSpout, DeltaTransactionalSpout
-
-__all__ = ["DeltaDataFrameSpout", "DeltaTransactionalSpout"]

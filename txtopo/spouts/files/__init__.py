@@ -1,5 +1,0 @@
-"""Files as a source: the driver plans ranges, the tasks read them."""
-
-from txtopo.spouts.files.spout import FilesTransactionalSpout
-
-__all__ = ["FilesTransactionalSpout"]

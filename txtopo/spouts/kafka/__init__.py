@@ -1,6 +1,0 @@
-"""Kafka as a source: in batches that are ranges of offsets, or record by record for a group."""
-
-from txtopo.spouts.kafka.spout import KafkaSpout
-from txtopo.spouts.kafka.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
-
-__all__ = ["KafkaOpaqueSpout", "KafkaSpout", "KafkaTransactionalSpout"]

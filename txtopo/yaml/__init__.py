@@ -1,0 +1,1 @@
+"""YAML: topologies that are written in a file."""
