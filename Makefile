@@ -111,7 +111,7 @@ simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults, and PROGRA
 	$(if $(SEED),,@$(MAKE) simulate-streams)
 
 simulate-slots: $(READY)  ## the same of resident slots: SEEDS=10000 runs, or SEED=7
-	$(PYTHON) -m txtopo.testing.simulation.slot_command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
+	$(PYTHON) -m tests.faults.slots.command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
 		--processes $(CORES)) $(ARGS)
 
 simulate-all: $(READY)  ## 100,000 seeds: plain, groups, spouts, slots; hours, and goes on where it was (build/seeds.jsonl)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import txtopo
-from txtopo.testing.simulation.bolt_slots import simulate_bolt_slots
+from tests.faults.slots.bolts import simulate_bolt_slots
+from tests.faults.slots.simulation import SlotScenario, simulate_slots
 from txtopo.testing.simulation.campaign import Simulator, Verdict
 from txtopo.testing.simulation.scenario import Scenario
-from txtopo.testing.simulation.slots import SlotScenario, simulate_slots
 
 # A bug that was planted breaks a rule, not the language: these say that the patch itself is wrong.
 CARELESS = (AttributeError, ImportError, NameError)

@@ -29,7 +29,7 @@ offsets, C5 deposed coordinators, C6 states against each other, C7 undo, C8 that
 and that no run ends without a reason, such as an assertion of the coordinator, C11 what operators
 asked for, C12 limits of batches, C13 what the outside said when a batch was planned. S1 to S10
 judge the slots of the carrier `resident`, which have a simulation of their own, in
-`txtopo/testing/checkers/slots.py`; S0 is an assertion there, S10 sums of tuples between bolts.
+`tests/faults/slots/checkers.py`; S0 is an assertion there, S10 sums of tuples between bolts.
 
 Made by `make mutants`; the seeds again: `make mutants ARGS=--simulator`. One bug alone:
 `make mutants ARGS="--only NAME"`. The bugs are in `tests/faults/mutants/`.

@@ -19,9 +19,9 @@ from textwrap import wrap
 from typing import Any
 
 from tests.faults.simulated.named_seeds import GROUPS
+from tests.faults.slots.command import judged
 from tests.harness.report_page import DOCS, with_section
 from txtopo.testing.simulation.campaign import CampaignReport, pinned_processes, run_chunk
-from txtopo.testing.simulation.slot_command import judged
 
 PAGE = DOCS / "reference" / "simulation.md"
 CHUNKS = 500
@@ -59,7 +59,7 @@ class Part:
         """The command that runs the same seeds."""
         program = "txtopo-simulate"
         if self.changes is None:
-            program = "python -m txtopo.testing.simulation.slot_command"
+            program = "python -m tests.faults.slots.command"
         settings = [f"--set {name}={value}" for name, value in (self.changes or {}).items()]
         return " ".join([program, f"--first {self.first}", "--seeds {seeds}", *settings])
 

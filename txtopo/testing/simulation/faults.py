@@ -106,7 +106,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class SlotFaults:
-    """What may go wrong with resident slots; see :mod:`txtopo.testing.simulation.slots`.
+    """What may go wrong with resident slots; see :mod:`tests.faults.slots.simulation`.
 
     Attributes:
         worker_dies: The Python worker of a task dies while it works.

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, cast
 
+from tests.faults.slots.checkers import SLOT_CHECKERS, SlotEvidence
+from tests.faults.slots.cluster import SlotCluster, SlotFact, VirtualLoop
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import ConfigError, RunLostError, SlotUnavailable
@@ -30,10 +32,8 @@ from txtopo.stages.pickling import pack
 from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stage_context import RunLevel
 from txtopo.testing.checkers.evidence import Violation
-from txtopo.testing.checkers.slots import SLOT_CHECKERS, SlotEvidence
 from txtopo.testing.simulation.clock import Timeline
 from txtopo.testing.simulation.faults import Chaos, SlotFaults
-from txtopo.testing.simulation.slot_cluster import SlotCluster, SlotFact, VirtualLoop
 
 FAULTS_SALT = 0x51075
 CHAOS_S = 60.0
@@ -121,7 +121,7 @@ class SlotScenario:
         """Return the command that runs this scenario."""
         drawn = SlotFaults.drawn(random.Random(self.seed ^ FAULTS_SALT))
         kinds = [k for k in drawn.kinds() if getattr(drawn, k) != getattr(self.faults, k)]
-        words = ["python -m txtopo.testing.simulation.slot_command", f"--seed {self.seed}"]
+        words = ["python -m tests.faults.slots.command", f"--seed {self.seed}"]
         return " ".join([*words, *(f"--without {kind}" for kind in kinds)])
 
 

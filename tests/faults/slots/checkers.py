@@ -1,7 +1,7 @@
 """The checkers of resident slots, S1 to S9, one for each promise.
 
 S0 is an assertion, or anything else, that failed on the loop of the slots. S10, the sums of tuples
-between bolts, is judged by :mod:`txtopo.testing.simulation.bolt_slots` while it runs.
+between bolts, is judged by :mod:`tests.faults.slots.bolts` while it runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from txtopo.resident.slot_runner import SlotLimits
 from txtopo.testing.checkers.evidence import Violation
 
 if TYPE_CHECKING:
-    from txtopo.testing.simulation.slot_cluster import SlotFact
+    from tests.faults.slots.cluster import SlotFact
 
 AT_ONCE_S = 1e-6
 SOON_S = 1.0

@@ -8,18 +8,18 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
+from tests.faults.slots.checkers import SLOT_CHECKERS, SlotEvidence
+from tests.faults.slots.cluster import SlotFact
+from tests.faults.slots.command import main
+from tests.faults.slots.simulation import SlotScenario, SlotVerdict, simulate_slots
 from tests.harness.chance import most
 from tests.unit.testing.scenarios import digests_of
 from txtopo.errors import ConfigError, RunLostError
 from txtopo.resident.slot_runner import LIMITS
-from txtopo.testing.checkers.slots import SLOT_CHECKERS, SlotEvidence
 from txtopo.testing.simulation.faults import SlotFaults
-from txtopo.testing.simulation.slot_cluster import SlotFact
-from txtopo.testing.simulation.slot_command import main
-from txtopo.testing.simulation.slots import SlotScenario, SlotVerdict, simulate_slots
 
 DIGEST = (
-    "import hashlib; from txtopo.testing.simulation.slots import SlotScenario, simulate_slots; "
+    "import hashlib; from tests.faults.slots.simulation import SlotScenario, simulate_slots; "
     "lines = [fact.line() for fact in simulate_slots(SlotScenario.drawn({seed})).facts]; "
     "print(hashlib.sha256('\\n'.join(lines).encode()).hexdigest())"
 )

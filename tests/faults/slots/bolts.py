@@ -1,6 +1,6 @@
 """Resident slots with bolts in virtual time, from one seed: who is heard, and what is under way.
 
-As :mod:`txtopo.testing.simulation.slots`, with the slots of at-least-once topologies as the user of
+As :mod:`tests.faults.slots.simulation`, with the slots of at-least-once topologies as the user of
 the supervisor. The driver grants slots turns, in which their spouts send tuples to any slot, also
 their own. Tasks send tuples on to each other, and the driver adds up what reports say. The sum of
 a slot must never get below zero, and must be zero when nothing is under way. Messages arrive once,
@@ -14,14 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from txtopo.reliable.anchoring.envelope import SlotReport, SpoutGrant
-from txtopo.resident import wire
-from txtopo.resident.bolt_slots import BoltSlots
-from txtopo.resident.slot_runner import LIMITS
-from txtopo.stages.pickling import loads
-from txtopo.stages.program import Program
-from txtopo.testing.checkers.evidence import Violation
-from txtopo.testing.simulation.slot_cluster import (
+from tests.faults.slots.cluster import (
     FROZEN_S,
     WORK_S,
     Link,
@@ -29,7 +22,7 @@ from txtopo.testing.simulation.slot_cluster import (
     SlotJob,
     SlotTaskRun,
 )
-from txtopo.testing.simulation.slots import (
+from tests.faults.slots.simulation import (
     CALM_S,
     KEYS,
     ProgramShape,
@@ -37,6 +30,13 @@ from txtopo.testing.simulation.slots import (
     SlotWorld,
     heard_warnings,
 )
+from txtopo.reliable.anchoring.envelope import SlotReport, SpoutGrant
+from txtopo.resident import wire
+from txtopo.resident.bolt_slots import BoltSlots
+from txtopo.resident.slot_runner import LIMITS
+from txtopo.stages.pickling import loads
+from txtopo.stages.program import Program
+from txtopo.testing.checkers.evidence import Violation
 
 TURN_S = 0.2
 TUPLES_MAX = 20

@@ -1,6 +1,6 @@
 """Runs seeds of resident slots, or replays one with its trace.
 
-``python -m txtopo.testing.simulation.slot_command``
+``python -m tests.faults.slots.command``
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from multiprocessing import get_context
 
 import click
 
+from tests.faults.slots.bolts import simulate_bolt_slots
+from tests.faults.slots.simulation import SlotScenario, SlotVerdict, simulate_slots
 from txtopo.errors import ConfigError
-from txtopo.testing.simulation.bolt_slots import simulate_bolt_slots
-from txtopo.testing.simulation.slots import SlotScenario, SlotVerdict, simulate_slots
 
 SHOWN_FAILURES_MAX = 10
 

@@ -19,10 +19,10 @@ from tests.faults.simulated.named_seeds import (
     NamedSeed,
     seeds_of_planted,
 )
+from tests.faults.slots.command import judged, run_slot_seeds
+from tests.faults.slots.simulation import SlotScenario, SlotVerdict, simulate_slots
 from txtopo.resident import orders, supervisor
 from txtopo.testing.simulation.faults import SlotFaults
-from txtopo.testing.simulation.slot_command import judged, run_slot_seeds
-from txtopo.testing.simulation.slots import SlotScenario, SlotVerdict, simulate_slots
 
 pytestmark = pytest.mark.integration
 SEEDS = 300
