@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from txtopo.carriers.choice import carrier_choice, facts_of, useful_slots
-from txtopo.carriers.session import active_session, check_arguments, check_session
+from txtopo.carriers.session import active_session, check_given, check_session
 from txtopo.config import Config, Kind
 from txtopo.explanation import CarrierChoice, Explanation
 from txtopo.reliable.start import LOCAL_SLOTS, checked_carrier, kinds_of
@@ -39,7 +39,7 @@ def explain_topology(
     """
     config = config if config is not None else Config()
     check_config(config)
-    check_arguments(spark, ())
+    check_given(spark)
     session = spark if spark is not None else _active()
     check_session(session)
     if graph.spout.role is Role.SPOUT:

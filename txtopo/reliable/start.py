@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from txtopo.carriers.session import active_session, check_arguments, check_session, open_session
+from txtopo.carriers.session import active_session, check_given, check_session, open_session
 from txtopo.carriers.workers import check_workers
 from txtopo.clock import now, wall_clock
 from txtopo.config import Config, Kind
@@ -19,6 +19,7 @@ from txtopo.reliable.driver import Meter, ReliableContext, ReliableDriver
 from txtopo.reliable.standby import open_standby
 from txtopo.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.handle import RecentProgress, ReliableRun
+from txtopo.runtime.listeners import check_listeners
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
@@ -71,7 +72,8 @@ def start_reliable(
         CoordinatorUnavailable: ZooKeeper cannot be reached. Nothing was started.
     """
     carrier = checked_carrier(config)
-    check_arguments(spark, listeners)
+    check_given(spark)
+    check_listeners(listeners)
     check_restart(restart)
     session = spark if spark is not None or carrier == "local" else active_session()
     local = carrier == "local" or (carrier == "auto" and session is None)

@@ -11,12 +11,13 @@ from txtopo.carriers.carrier import Carrier, LocalCarrier
 from txtopo.carriers.choice import useful_slots, with_carrier
 from txtopo.carriers.session import (
     active_session,
-    check_arguments,
+    check_given,
     check_session,
     is_classic,
     mark_own,
     open_session,
 )
+from txtopo.carriers.slots import slot_hosting
 from txtopo.carriers.workers import check_workers
 from txtopo.clock import wall_clock
 from txtopo.config import ChangeKind, Config, Kind
@@ -26,12 +27,12 @@ from txtopo.ensemble.opening import open_transactional_state, own_ensemble
 from txtopo.ensemble.store import this_process
 from txtopo.errors import ConfigError, SchemaDrift, TopologyChanged, TopologyError
 from txtopo.fingerprint import StateName
-from txtopo.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.engine import check_carrier, engine_session_conf, run_engine
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.leader_beat import Summary
+from txtopo.runtime.listeners import check_listeners
 from txtopo.runtime.plan_clock import PlanClock
 from txtopo.runtime.progress import BatchCommitted, TopologyListener
 from txtopo.runtime.reporting import ProgressMeter
@@ -86,7 +87,8 @@ def start_topology(
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
-    check_arguments(spark, listeners)
+    check_given(spark)
+    check_listeners(listeners)
     check_restart(restart)
     _check_settings(graph, config)
     clock = scheduler.wall_clock if scheduler is not None else wall_clock
@@ -291,7 +293,7 @@ def open_carrier(
         return LocalCarrier(config.slots)
     carrier = with_carrier(config, session, frames=engine, slots_max=slots_max).carrier
     if carrier == "resident":
-        return _resident(config, session, name, slots_max)
+        return slot_hosting().open(config, session, name, slots_max)
     if carrier == "rdd":
         from txtopo.carriers.spark import RddCarrier
 
@@ -303,24 +305,6 @@ def open_carrier(
     return DataFrameCarrier(session)
 
 
-def _resident(config: Config, session: SparkSession, name: str, slots_max: int | None) -> Carrier:
-    from txtopo.carriers.spark import RddCarrier
-    from txtopo.resident.carrier import ResidentCarrier
-    from txtopo.resident.slot_jobs import SlotJobs
-
-    jobs = SlotJobs(session, "stages")
-    slots = jobs.fit(config.slots)
-    scheduler = ThreadScheduler(f"txtopo-{name}-slots")
-    return ResidentCarrier(
-        jobs,
-        Keys.make(),
-        config,
-        slots if config.slots else useful_slots(slots, slots_max),
-        scheduler,
-        replacement=partial(RddCarrier, session),
-    )
-
-
 def _session_and_carrier(
     spark: SparkSession | None, graph: Graph, config: Config
 ) -> tuple[SparkSession | None, Config]:
@@ -328,13 +312,13 @@ def _session_and_carrier(
     if config.carrier == "local":
         return None, config
     if config.carrier == "resident":
-        check_zeromq()
+        slot_hosting().check()
     session = _session(spark, graph)
     engine, slots_max = graph.has_engine_part, graph.slots_max
     config = with_carrier(config, session, frames=engine, slots_max=slots_max)
     if is_classic(session):
-        zmq = ("zmq",) if config.carrier == "resident" else ()
-        check_workers(session.sparkContext, (*zmq, *graph.client_modules))
+        hosting = slot_hosting().client_modules if config.carrier == "resident" else ()
+        check_workers(session.sparkContext, (*hosting, *graph.client_modules))
     return session, config
 
 
