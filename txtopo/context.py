@@ -11,7 +11,7 @@ from txtopo.errors import StateUsageError, TopologyError, nearest
 from txtopo.metadata import Json
 
 if TYPE_CHECKING:
-    from txtopo.state.frames import FrameStateHandle
+    from txtopo.frames.states import FrameStateHandle
     from txtopo.state.transaction import StateHandle
 
 

@@ -1,4 +1,4 @@
-"""Wings: registers with the core who watches its runs, and who shows its values in a notebook.
+"""Wings: registers with the core what it asks for: watchers, notebooks, slots, DataFrames.
 
 The core imports no wing. ``txtopo/__init__.py`` imports this module, in each process; it loads a
 wing when the core first asks for it.
@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from txtopo.carriers.slots import host_slots_with
 from txtopo.notebook import show_with
+from txtopo.runtime.engine import run_with
 from txtopo.runtime.watching import watch_with
+from txtopo.topology.engine import plan_with
 
 if TYPE_CHECKING:
+    from txtopo.carriers.slots import SlotHosting
     from txtopo.config import AnyConfig
+    from txtopo.frames.engine import FrameEngine
     from txtopo.runtime.watching import RunKind, Watcher
     from txtopo.topology.graph import Graph
 
@@ -32,5 +37,20 @@ def _html(value: object) -> str:
     return html(value)
 
 
+def _engine() -> FrameEngine:
+    from txtopo.frames.engine import FrameEngine
+
+    return FrameEngine()
+
+
+def _slots() -> SlotHosting:
+    from txtopo.resident.hosting import ResidentSlots
+
+    return ResidentSlots()
+
+
+host_slots_with(_slots)
 watch_with(_watcher)
 show_with(_html)
+plan_with(_engine)
+run_with(_engine)

@@ -85,6 +85,14 @@ class SqlDialect(ABC):
             TopologyError: It cannot; the message names another store.
         """
 
+    @staticmethod  # noqa: B027 - a hook
+    def check_names(state: StateTable) -> None:
+        """Check that such a database takes the names of a state. The default does nothing.
+
+        Raises:
+            TopologyError: It does not; rename what the message says.
+        """
+
     @staticmethod
     @abstractmethod
     def names_of(state: StateTable) -> SqlNames:

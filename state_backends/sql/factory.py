@@ -12,7 +12,6 @@ from state_backends.sql.mariadb import MariadbDialect
 from state_backends.sql.mariadb_log import MariadbLogDialect
 from state_backends.sql.names import (
     LEDGER,
-    SQLITE_RESERVED,
     TABLE_BYTES_MAX,
     in_small_letters,
 )
@@ -41,7 +40,6 @@ _LOG_DIALECTS: dict[_Kind, _Kind] = {
 }
 # For PostgreSQL as well; "prev_" is added.
 _COLUMN_BYTES_MAX = 58
-_MARIADB_CHARACTER_MAX = 0xFFFF
 
 
 class SqlFactory:
@@ -77,13 +75,7 @@ class SqlFactory:
         """
         parsed = _parsed(url)
         kind = _DIALECTS[parsed.drivername]
-        if kind is MariadbDialect:
-            _check_for_mariadb(table)
-        if kind is SqliteDialect and in_small_letters(table.name).startswith(SQLITE_RESERVED):
-            raise TopologyError(
-                f"bad name of a state's table; got {table.name!r}; SQLite keeps names that begin "
-                f"with {SQLITE_RESERVED!r} for itself; rename it"
-            )
+        kind.check_names(table)
         if table.mode == "log":
             kind = _LOG_DIALECTS.get(kind, kind)
         dialect: SqlDialect = kind(parsed, _checked(table))
@@ -136,15 +128,6 @@ def _checked(table: StateTable) -> StateTable:
                 "databases do not tell them apart; rename one"
             )
     return table
-
-
-def _check_for_mariadb(table: StateTable) -> None:
-    for name in (table.name, *table.key.names, *table.value.names):
-        if name != name.rstrip() or any(ord(each) > _MARIADB_CHARACTER_MAX for each in name):
-            raise TopologyError(
-                f"bad name in state {table.name!r}; got {name!r}; MariaDB and MySQL take no blank "
-                "at the end of a name and no character beyond U+FFFF, such as emoji; rename it"
-            )
 
 
 open_backend = SqlFactory()

@@ -52,7 +52,7 @@ from state_backends.sql.mariadb_rows import (
     limits,
     parameter,
 )
-from state_backends.sql.names import TakenName, mariadb_names
+from state_backends.sql.names import TakenName, check_mariadb_names, mariadb_names
 from txtopo.errors import StateUsageError, StoreUnavailable, TopologyError
 from txtopo.extras import require
 from txtopo.plugins.stores import (
@@ -139,6 +139,8 @@ class MariadbDialect(SqlDialect):
         self._limits = limits(state.key)
         touched = self.names.touched
         self._touched: sa.Table | None = None if touched is None else _touched_table(touched)
+
+    check_names = staticmethod(check_mariadb_names)
 
     names_of = staticmethod(mariadb_names)
 

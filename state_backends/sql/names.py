@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase
 
+from txtopo.errors import TopologyError
 from txtopo.plugins.stores import StateTable
 
 LEDGER = "txtopo_ledger"
@@ -33,6 +34,7 @@ RANGE_INDEX = "txtopo_range"
 """The index of ranges in MariaDB and MySQL, where names of indexes are per table."""
 SQLITE_RESERVED = "sqlite_"
 """How no table of SQLite's users may begin, in any case."""
+_MARIADB_CHARACTER_MAX = 0xFFFF
 SQLITE_ENDS = ("-wal", "-shm", "-journal")
 _TO_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
@@ -140,3 +142,30 @@ def sqlite_files(database: str) -> list[str]:
 def in_small_letters(name: str) -> str:
     """Return a name as SQLite compares it: only ASCII letters are compared without case."""
     return name.translate(_TO_LOWER)
+
+
+def check_mariadb_names(state: StateTable) -> None:
+    """Check that MariaDB and MySQL take the names of a state.
+
+    Raises:
+        TopologyError: They do not; rename what the message says.
+    """
+    for name in (state.name, *state.key.names, *state.value.names):
+        if name != name.rstrip() or any(ord(each) > _MARIADB_CHARACTER_MAX for each in name):
+            raise TopologyError(
+                f"bad name in state {state.name!r}; got {name!r}; MariaDB and MySQL take no blank "
+                "at the end of a name and no character beyond U+FFFF, such as emoji; rename it"
+            )
+
+
+def check_sqlite_names(state: StateTable) -> None:
+    """Check that SQLite takes the name of a state's table.
+
+    Raises:
+        TopologyError: It does not; rename the table.
+    """
+    if in_small_letters(state.name).startswith(SQLITE_RESERVED):
+        raise TopologyError(
+            f"bad name of a state's table; got {state.name!r}; SQLite keeps names that begin with "
+            f"{SQLITE_RESERVED!r} for itself; rename it"
+        )

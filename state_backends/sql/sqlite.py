@@ -49,6 +49,7 @@ from state_backends.sql.names import (
     SQLITE_ENDS,
     TABLE_BYTES_MAX,
     TakenName,
+    check_sqlite_names,
     in_small_letters,
     sqlite_files,
     sqlite_names,
@@ -154,6 +155,8 @@ class SqliteDialect(SqlDialect):
         self._merge = merge_statement(state, self.columns)
 
     check = staticmethod(check_decimals)
+
+    check_names = staticmethod(check_sqlite_names)
 
     names_of = staticmethod(sqlite_names)
 

@@ -56,7 +56,7 @@ _COLUMNS = (
     " sources/test_delta_changes.py sources/test_delta_frames.py sources/test_files.py"
     " sources/test_files_reading.py sources/test_odd_readers.py sources/test_query.py"
     " stages/test_columns.py stages/test_envelopes.py stages/test_folded_groups.py"
-    " stages/test_frame_chunks.py stages/test_partials.py stages/test_replays.py"
+    " frames/test_chunks.py stages/test_partials.py stages/test_replays.py"
     " stages/test_routing.py stages/test_spout_tasks.py state/test_reader.py state_backends/delta"
     " streams/test_interval_join.py streams/test_lookups.py streams/test_operators.py"
     " streams/test_sessions.py streams/test_windows.py test_tuples.py"

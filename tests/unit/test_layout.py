@@ -97,16 +97,37 @@ def test_each_folder_of_the_package_has_its_tests() -> None:
     assert folders <= {path.name for path in (ROOT / "tests" / "unit").iterdir()}
 
 
-def test_the_layers_on_the_page_are_those_that_are_checked() -> None:
+def layers_on_the_page() -> list[str]:
+    """Return the lines of the picture: the modules of each layer, and the lines between them."""
+    block = text_of(ROOT / "ARCHITECTURE.md").partition("## Layers")[2].split("```")[1]
+    lines = block.partition("state_backends")[0].strip().splitlines()
+    return [re.split(r"\s{2,}", line)[0] for line in lines]
+
+
+def contract(name: str) -> dict[str, list[str]]:
+    """Return the lists of an import contract."""
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    checked = setup["importlinter:contract:layers"]["layers"].strip()
-    block = text_of(ROOT / "ARCHITECTURE.md").partition("## Layers")[2].split("```")[1]
-    shown = block.partition("─")[0].strip()
+    section = setup[f"importlinter:contract:{name}"]
+    return {key: value.strip().splitlines() for key, value in section.items()}
 
-    assert [re.split(r"\s{2,}", line)[0] for line in shown.splitlines()] == [
-        re.sub(r"[()]", "", line.strip()) for line in checked.splitlines()
-    ]
+
+def test_the_layers_on_the_page_are_those_that_are_checked() -> None:
+    shown = [line for line in layers_on_the_page() if not line.startswith("─")]
+
+    assert shown == [re.sub(r"[()]", "", line.strip()) for line in contract("layers")["layers"]]
+
+
+def test_the_core_on_the_page_is_the_one_that_is_checked() -> None:
+    lines = layers_on_the_page()
+    border = next(number for number, line in enumerate(lines) if "the core" in line)
+    below = {f"txtopo.{name}" for line in lines[border + 1 :] for name in re.findall(r"\w+", line)}
+    above = {f"txtopo.{name}" for line in lines[:border] for name in re.findall(r"\w+", line)}
+    checked = contract("core_knows_no_wing")
+
+    packages = {name for name in below if (ROOT / name.replace(".", "/")).is_dir()}
+    assert packages == set(checked["source_modules"])
+    assert above - {"txtopo.plugins"} == set(checked["forbidden_modules"]) - {"txtopo.wings"}
 
 
 def test_nothing_names_the_machine_it_was_written_on() -> None:

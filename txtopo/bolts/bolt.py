@@ -260,7 +260,7 @@ class DataFrameBolt(HasTraits):
     A committer, ``class X(DataFrameBolt, Committer)``, has a method ``commit(frame, attempt)``. It
     is called in the commit phase, in txid order, with the frame that ``transform`` made in the
     processing phase. It emits nothing. Its states must take frames (see
-    :class:`~txtopo.state.frames.FrameBackend`).
+    :class:`~txtopo.plugins.stores.FrameBackend`).
 
     Attributes:
         writes_nowhere_else: Whether a committer declares that it writes to its states and to

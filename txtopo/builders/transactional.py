@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txtopo.explanation import Explanation
+    from txtopo.runtime.engine import MicroBatchFunction
     from txtopo.runtime.progress import TopologyListener
     from txtopo.runtime.restart import Restart
     from txtopo.runtime.start import TopologyRun
-    from txtopo.runtime.streaming import ForeachBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Topology:
         slots: int | None = None,
         continues: str | None = None,
         after_txid: int = 0,
-    ) -> ForeachBatch:
+    ) -> MicroBatchFunction:
         """Return a function for ``foreachBatch`` of a Structured Streaming query.
 
         Delivery: a micro-batch counts exactly once in each state, whatever crashes, as long as the
@@ -126,9 +126,9 @@ class Topology:
         Example:
             ``query = stream.writeStream.foreachBatch(topology.foreach_batch()).start()``
         """
-        from txtopo.runtime.streaming import ForeachBatch
+        from txtopo.runtime.engine import run_engine
 
-        return ForeachBatch(self.graph, carrier, slots, continues, after_txid)
+        return run_engine().foreach_batch(self.graph, carrier, slots, continues, after_txid)
 
     def explain(
         self, config: Config | None = None, spark: SparkSession | None = None

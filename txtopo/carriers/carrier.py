@@ -14,8 +14,7 @@ debugger.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,9 +36,10 @@ from txtopo.stages.stage_context import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
-    from txtopo.runtime.frames import Frames
+    from txtopo.fingerprint import StateName
+    from txtopo.state.commit import EngineWrites
+    from txtopo.state.registry import State
 
     RowsBySlot = Sequence[Sequence[pa.RecordBatch]]
 
@@ -55,8 +55,9 @@ class Carrier(Protocol):
     """Whether the cut for a commit in tasks waits in this process, and so counts towards
     ``driver_bytes_max``."""
 
-    carries_frames: bool
-    """Whether it computes DataFrame plans, which makes it a :class:`FrameCarrier`."""
+    has_engine: bool
+    """Whether it has the engine of :mod:`txtopo.topology.engine`, which makes it an
+    :class:`EngineCarrier`."""
 
     def default_slots(self) -> int:
         """Return the number of slots to use by default: the session's default parallelism."""
@@ -109,19 +110,42 @@ class Carrier(Protocol):
         ...
 
 
-class FrameCarrier(Carrier, Protocol):
-    """A carrier that also computes DataFrame plans."""
+class EngineCarrier(Carrier, Protocol):
+    """A carrier with an engine, which also computes the engine part of the program."""
 
-    def committing(
-        self, output: RunOutput, attempt: TransactionAttempt
-    ) -> AbstractContextManager[None]:
-        """Label the Spark jobs of this thread as the commit of *attempt*, so they can be cancelled.
+    def commit_kept(
+        self,
+        output: RunOutput,
+        attempt: TransactionAttempt,
+        states: Mapping[str, Mapping[str, State]],
+        permits: Permits = no_permits,
+    ) -> EngineOutcome:
+        """Run the committers of what the engine has kept of *attempt*. Nothing is written yet.
+
+        Args:
+            output: The output of the run that processed the attempt.
+            attempt: The attempt.
+            states: The states of each component, by component id and name.
+            permits: Returns what each committer asks before each call.
 
         Raises:
-            RunLostError: The commit was cancelled, or a job failed and no batch is known to be the
-                cause.
+            RunLostError: As for :meth:`process`.
+            NotPermitted: A permit was refused.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOutcome:
+    """What the committers of an engine made of a batch.
+
+    Attributes:
+        writes: The writes to each state that has any.
+        failure: The failure of user code; then nothing may be written.
+    """
+
+    writes: Mapping[StateName, EngineWrites] = field(default_factory=dict)
+    failure: FailedBatch | None = None
 
 
 @dataclass(slots=True)
@@ -133,21 +157,21 @@ class RunOutput:
         records: The records for the driver.
         cut: The cut for a commit in tasks: records by address, or whatever else the carrier needs
             to read it. None once it was released.
-        frames: The DataFrames that wait in Spark for DataFrame committers.
-        failure: The failure of a DataFrame plan. If there is one, all else is empty.
+        kept: What an engine keeps of the run for the commit; only its carrier looks into it.
+        failure: The failure of what an engine computes. If there is one, all else is empty.
     """
 
     run: Run
     records: list[bytes]
     cut: object = field(default=None, repr=False)
-    frames: Frames | None = field(default=None, repr=False)
+    kept: object = field(default=None, repr=False)
     failure: FailedBatch | None = None
 
     @classmethod
-    def divided(cls, run: Run, records: ByAddress, frames: Frames | None = None) -> RunOutput:
+    def divided(cls, run: Run, records: ByAddress, kept: object = None) -> RunOutput:
         """Divide the records of the last level into those for the driver and the cut."""
         cut = {address: each for address, each in records.items() if address != DRIVER}
-        return cls(run, records.get(DRIVER, []), cut, frames)
+        return cls(run, records.get(DRIVER, []), cut, kept)
 
     def cut_of(self, attempt: TransactionAttempt, slots: int) -> ByAddress:
         """Return the cut of one attempt by slot, if the cut is kept by address."""
@@ -162,7 +186,7 @@ class LocalCarrier:
     ``cancel`` takes effect between two stages. It does not interrupt user code.
     """
 
-    carries_frames = False
+    has_engine = False
     keeps_cut_in_driver = True
 
     def __init__(self, slots: int | None = None) -> None:
@@ -184,10 +208,10 @@ class LocalCarrier:
         """Run the processing phase of a run."""
         return RunOutput.divided(run, self._chain("processing", run, {}))
 
-    def process_frame(self, run: Run, frame: DataFrame) -> RunOutput:
-        """Run the processing phase on the rows of a DataFrame; they are dealt out to the slots."""
+    def process_rows(self, run: Run, batches: Sequence[pa.RecordBatch]) -> RunOutput:
+        """Run the processing phase on the rows of a micro-batch, dealt out to the slots."""
         assert self._program is not None
-        batches, slots = frame.toArrow().to_batches(), self._program.slots
+        slots = self._program.slots
         rows = [batches[slot::slots] for slot in range(slots)]
         return RunOutput.divided(run, self._chain("processing", run, {}, rows))
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from txtopo.carriers.session import is_classic, is_own
+from txtopo.carriers.slots import slot_hosting
 from txtopo.config import Carrier, Config
 from txtopo.errors import ConfigError
-from txtopo.resident.sockets import has_zeromq
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,8 +45,6 @@ def facts_of(session: SparkSession | None) -> SessionFacts:
         )
     if not is_classic(session):
         return SessionFacts(False, "Spark Connect has no place for slots", 0)
-    from txtopo.resident.slot_jobs import SlotJobs
-
     context, why = session.sparkContext, ""
     if not is_own(session):
         why = "the session was given, and others may need its cores"
@@ -54,7 +52,7 @@ def facts_of(session: SparkSession | None) -> SessionFacts:
         why = "the session is that of a cluster"
     elif context.pythonExec != sys.executable:
         why = "workers have another Python"
-    return SessionFacts(True, why, SlotJobs(session, "stages").cores().free if not why else 0)
+    return SessionFacts(True, why, slot_hosting().free_cores(session) if not why else 0)
 
 
 def carrier_choice(config: Config, facts: SessionFacts, *, frames: bool) -> tuple[Carrier, str]:
@@ -76,9 +74,7 @@ def carrier_choice(config: Config, facts: SessionFacts, *, frames: bool) -> tupl
     if not facts.classic:
         return "dataframe", "'auto' takes it on Spark Connect"
     wanted = config.slots or 1
-    why = facts.resident
-    if not why and not has_zeromq():
-        why = "pyzmq is not installed (pip install 'txtopo[resident]')"
+    why = facts.resident or slot_hosting().missing()
     if not why and wanted >= facts.free:
         why = f"slots would keep {wanted} of {facts.free} free cores, and leave none to other jobs"
     if why:

@@ -13,7 +13,6 @@ from txtopo.carriers.spark_home import check_spark_home
 from txtopo.config import AnyConfig, AtLeastOnceConfig
 from txtopo.errors import ConfigError
 from txtopo.extras import require
-from txtopo.runtime.progress import TopologyListener
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -98,22 +97,17 @@ def check_config(config: object, kind: type[AnyConfig]) -> None:
     )
 
 
-def check_arguments(spark: object, listeners: object) -> None:
-    """Check the session and the listeners that a topology is started with.
+def check_given(spark: object) -> None:
+    """Check that what a topology is started with can be a session.
 
     Raises:
-        ConfigError: One of them is something else.
+        ConfigError: It is something else.
     """
     if isinstance(spark, AnyConfig | tuple | Mapping | str):
         raise ConfigError(
             f"spark is of the wrong type; got {type(spark).__name__}; expected a SparkSession or "
             "None; settings are start(config=Config(…)); open_session() returns the session and "
             "whether it was built here"
-        )
-    if isinstance(listeners, TopologyListener):
-        raise ConfigError(
-            f"listeners are of the wrong type; got {type(listeners).__name__}; expected a list of "
-            "listeners; write listeners=[listener]"
         )
 
 

@@ -9,8 +9,8 @@ that shuffle. Spark computes nothing again for it, unless an executor was lost w
 the manifests show it. Only the first level of a commit reads the cut. The records of further levels
 are few, and pass through the driver.
 
-:class:`DataFrameCarrier` is for Spark Connect, for DataFrame spouts and for streaming queries. A
-run is one query: ``mapInArrow`` for each level, and ``repartitionById`` between two of them, over
+:class:`DataFrameCarrier` is for Spark Connect; those with an engine are derived from it. A run is
+one query: ``mapInArrow`` for each level, and ``repartitionById`` between two of them, over
 the columns ``address`` and ``payload``. Spark cannot read single partitions of a DataFrame's
 shuffle again. So if the committers run in tasks, the cut is collected with the rest, waits in the
 driver, and is the input of the commit's own query. Committers should therefore work on little data:
@@ -20,17 +20,14 @@ aggregate before them, or use the carrier ``rdd``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.carriers.carrier import RunOutput
 from txtopo.carriers.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
 from txtopo.carriers.spark_task import PackedProgram, run_in_task
-from txtopo.runtime.frames import RECORD, FrameFailed, Frames
 from txtopo.stages.permits import Permits, ask_for, no_permits
 from txtopo.stages.program import Program, Run
 from txtopo.stages.stage_context import (
@@ -51,7 +48,7 @@ if TYPE_CHECKING:
 class RddCarrier:
     """Moves records through shuffles of RDDs; see the module's text."""
 
-    carries_frames = False
+    has_engine = False
     keeps_cut_in_driver = False
 
     def __init__(self, session: SparkSession) -> None:
@@ -146,6 +143,8 @@ def _identity(address: int) -> int:
     return address
 
 
+RECORD = "address int, payload binary"
+"""The columns of records in a DataFrame."""
 Batches = Iterator[pa.RecordBatch]
 
 _SCHEMA = pa.schema([("address", pa.int32()), ("payload", pa.binary())])
@@ -165,7 +164,7 @@ class DataFrameCarrier:
         labels: Labels the jobs; by default in the way that the kind of session allows.
     """
 
-    carries_frames = True
+    has_engine = False
     keeps_cut_in_driver = True
 
     def __init__(self, session: SparkSession, labels: Labels | None = None) -> None:
@@ -198,18 +197,8 @@ class DataFrameCarrier:
         """Run one query over all levels of the processing phase."""
         slots = self._program.slots
         with self._jobs.labelled(run, "processing"):
-            if self._program.frames is not None:
-                return self._process_frames(run)
             start = self._session.range(0, slots, 1, slots).selectExpr("int(id) as address")
             return RunOutput.divided(run, self._query(start, self._processing(run)))
-
-    def process_frame(self, run: Run, frame: DataFrame) -> RunOutput:
-        """Run one query over a DataFrame with the rows that the stream spout emits."""
-        with self._jobs.labelled(run, "processing"):
-            first, *levels = self._processing(run)
-            stage = _frame_stage(self._packed, first, of_rows=True)
-            start = spread_over_slots(frame, self._program.slots).mapInArrow(stage, RECORD)
-            return RunOutput.divided(run, self._query(start, levels))
 
     def commit(
         self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
@@ -223,17 +212,9 @@ class DataFrameCarrier:
             start = self._session.createDataFrame(table).repartitionById(slots, "address")
             return self._query(start, levels).get(DRIVER, [])
 
-    @contextmanager
-    def committing(self, output: RunOutput, attempt: TransactionAttempt) -> Iterator[None]:
-        """Label the jobs of DataFrame committers, and those that write their DataFrames."""
-        with self._jobs.labelled(output.run.only(attempt), "commit"):
-            yield
-
     def release(self, output: RunOutput) -> None:
-        """Drop the cut, and unpersist the DataFrames in Spark's cache."""
+        """Drop the cut."""
         output.cut = None
-        if output.frames is not None:
-            output.frames.release()
 
     def cancel(self, tag: str) -> None:
         """Cancel the queries of a run."""
@@ -247,69 +228,44 @@ class DataFrameCarrier:
         levels = range(len(self._program.processing))
         return [RunLevel("processing", run, level) for level in levels]
 
-    def _process_frames(self, run: Run) -> RunOutput:
-        """Compute the DataFrame plans of a run, which has one batch; emit rows that bolts read."""
-        frames = Frames(self._session, self._program, run)
-        records: ByAddress = {}
-        try:
-            frames.make()
-            if frames.emits:
-                with frames.emitting():
-                    start = frames.records(self._program.slots)
-                    records = self._query(start, self._processing(run))
-            frames.compute()
-        except FrameFailed as failed:
-            frames.release()
-            return RunOutput(run, [], failure=failed.batch)
-        except BaseException:
-            frames.release()
-            raise
-        return RunOutput.divided(run, records, frames)
-
     def _query(self, frame: DataFrame, levels: Iterable[RunLevel]) -> ByAddress:
         """Run levels of a chain over a DataFrame whose Spark partitions are the slots."""
         for level in levels:
             if level.level:
                 frame = frame.repartitionById(self._program.slots, "address")
-            frame = frame.mapInArrow(_frame_stage(self._packed, level), RECORD)
+            frame = frame.mapInArrow(_arrow_stage(self._packed, level), RECORD)
         table = frame.toArrow()
         columns = (table["address"].to_pylist(), table["payload"].to_pylist())
         return by_address(zip(*columns, strict=True))
 
 
-def _frame_stage(
-    packed: PackedProgram, level: RunLevel, *, of_rows: bool = False
-) -> Callable[[Batches], Batches]:
-    """Return a stage as ``mapInArrow`` calls it, which needs a plain function.
-
-    Args:
-        packed: The program.
-        level: The level.
-        of_rows: Whether the input is the rows of a micro-batch; otherwise it is records.
-    """
+def _arrow_stage(packed: PackedProgram, level: RunLevel) -> Callable[[Batches], Batches]:
+    """Return a stage as ``mapInArrow`` calls it, which needs a plain function."""
 
     def stage(batches: Batches) -> Batches:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        slot = context.partitionId()
-        if of_rows:
-            yield from _batches(run_in_task(level, packed, slot, (), micro_batch_rows(batches)))
-        else:
-            yield from _batches(run_in_task(level, packed, slot, _frame_payloads(batches)))
+        yield from in_batches(run_in_task(level, packed, slot_here(), _arrow_payloads(batches)))
 
     return stage
 
 
-def _frame_payloads(batches: Batches) -> Iterator[bytes]:
+def slot_here() -> int:
+    """Return the slot of the Spark task that calls."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
+
+
+def _arrow_payloads(batches: Batches) -> Iterator[bytes]:
     """Yield the payloads. Rows without one only make sure that each slot has a row."""
     for batch in batches:
         if batch.num_columns > 1:
             yield from (payload for payload in batch.column(1).to_pylist() if payload is not None)
 
 
-def _batches(records: Iterable[Record]) -> Batches:
+def in_batches(records: Iterable[Record]) -> Batches:
+    """Yield records as record batches of a limited size."""
     addresses: list[int] = []
     payloads: list[bytes] = []
     size = 0
@@ -332,32 +288,4 @@ def _batch(addresses: list[int], payloads: list[bytes]) -> pa.RecordBatch:
 def to_table(records: ByAddress) -> pa.Table:
     """Return records as a table of several batches, since a batch holds less than 2 GiB."""
     rows = ((address, payload) for address, payloads in records.items() for payload in payloads)
-    return pa.Table.from_batches(_batches(rows), _SCHEMA)
-
-
-_PADDING = "stands for nothing"
-
-
-def spread_over_slots(frame: DataFrame, slots: int) -> DataFrame:
-    """Return the rows of a micro-batch and a padding row, in one Spark partition for each slot.
-
-    Every slot has to run, because each sends manifests. But if Spark sees that a plan has no rows,
-    while it optimizes the plan or while it runs it (adaptive execution), it leaves out all further
-    stages. The padding row prevents that. :func:`micro_batch_rows` removes it.
-    """
-    from pyspark.sql import functions as sf
-
-    nulls = [sf.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema]
-    padding = frame.sparkSession.range(1).select(*nulls, sf.lit(True).alias(_PADDING))
-    return frame.select("*", sf.lit(False).alias(_PADDING)).union(padding).repartition(slots)
-
-
-def micro_batch_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a micro-batch without the padding row."""
-    for batch in batches:
-        *columns, padding = batch.columns
-        rows = pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(batch.schema)[:-1]))
-        if pc.any(padding).as_py():
-            rows = rows.filter(pc.invert(padding))
-        if rows.num_rows:
-            yield rows
+    return pa.Table.from_batches(in_batches(rows), _SCHEMA)

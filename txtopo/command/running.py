@@ -22,6 +22,7 @@ from txtopo.command.output import print_json, print_note
 from txtopo.config import AnyConfig
 from txtopo.ensemble.commands import KILLED
 from txtopo.errors import ConfigError, TopologyKilled, escaped
+from txtopo.runtime.engine import engine_session_conf
 from txtopo.runtime.handle import ReliableRun, TopologyRun
 from txtopo.runtime.progress import (
     BatchCommitted,
@@ -32,7 +33,6 @@ from txtopo.runtime.progress import (
     TopologyEvent,
     TopologyListener,
 )
-from txtopo.runtime.start import frame_session_conf
 from txtopo.ui.progress_bar import LateLine, ProgressBar, details_of
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _session(
             f"the module has opened a Spark session itself; got --master {master}; leave the "
             "option out, or let the module open none"
         )
-    conf = frame_session_conf(topology.graph) if isinstance(topology, Topology) else {}
+    conf = engine_session_conf(topology.graph) if isinstance(topology, Topology) else {}
     session, _ = open_session(master=master, conf=conf, app_name=f"txtopo {topology.id}")
     mark_own(session)
     return session

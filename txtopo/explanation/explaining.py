@@ -9,11 +9,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from txtopo.carriers.choice import carrier_choice, facts_of, useful_slots
-from txtopo.carriers.session import active_session, check_arguments, check_config, check_session
+from txtopo.carriers.session import active_session, check_config, check_given, check_session
 from txtopo.config import AnyConfig, AtLeastOnceConfig, Config
 from txtopo.explanation import CarrierChoice, Explanation
 from txtopo.reliable.start import LOCAL_SLOTS
-from txtopo.runtime.start import check_frame_carrier
+from txtopo.runtime.engine import check_carrier
 from txtopo.topology.component import Role
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def explain_topology(
     kind: type[AnyConfig] = AtLeastOnceConfig if reliable else Config
     config = config if config is not None else kind()
     check_config(config, kind)
-    check_arguments(spark, ())
+    check_given(spark)
     session = spark if spark is not None else _active()
     check_session(session)
     if isinstance(config, AtLeastOnceConfig):
@@ -48,7 +48,7 @@ def explain_topology(
     elif graph.spout.role is Role.STREAM_SPOUT:
         choice = _of_query(config, session)
     else:
-        check_frame_carrier(graph, config.carrier)
+        check_carrier(graph, config.carrier)
         choice = _of_batches(graph, config, session)
     return Explanation.of(graph, config, choice)
 
@@ -62,7 +62,7 @@ def _of_batches(graph: Graph, config: Config, session: SparkSession | None) -> C
     if config.carrier == "local":
         return _local(config, 1)
     facts = facts_of(session)
-    kind, why = carrier_choice(config, facts, frames=graph.spout.role.frame)
+    kind, why = carrier_choice(config, facts, frames=graph.has_engine_part)
     if kind == "resident":
         asked = config.carrier == "resident"
         why = "asked for: slots are Spark tasks that live as long as the run" if asked else why

@@ -12,10 +12,11 @@ from typing import Any, Literal
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.errors import escaped
 from txtopo.groupings import CustomGrouping, Grouping
-from txtopo.stages.program import FramePlan, Program
+from txtopo.stages.program import Program
 from txtopo.state.aggregates import Aggregate, MeanCount, MeanSum, PythonAggregate
 from txtopo.state.registry import State
 from txtopo.topology.component import Component, Role
+from txtopo.topology.engine import EnginePart
 from txtopo.topology.graph import Graph
 from txtopo.tuples import Fields
 
@@ -177,7 +178,7 @@ def explained_components(
                 for name, stream in one.streams.items()
             ),
             states=tuple(_state(one, name, state) for name, state in one.states.items()),
-            aggregates=tuple(_aggregates(one, program.frames)),
+            aggregates=tuple(_aggregates(one, program.engine)),
             key=one.prototype.key if isinstance(one.prototype, PersistentAggregate) else (),
             dead_letters=one.dead_letters is not None,
             operators=one.traits.operators,
@@ -241,13 +242,11 @@ def _shape(component: Component) -> Shape:
 
 def _runs(component: Component, graph: Graph, program: Program, choice: CarrierChoice) -> str:
     """Return where a component runs, in words that follow "runs"."""
-    frames = program.frames
+    engine = program.engine
+    if engine is not None and engine.takes(component.id):
+        return engine.described(component.id)
     if component.role is Role.PERSISTENT_AGGREGATE:
-        if frames is not None and frames.takes(component.id):
-            return "as groupBy in Spark, which writes the result"
         return "without tasks: rows are combined where they are emitted, and merged in the driver"
-    if component.role.frame:
-        return _plan(component.id, program)
     if component.role is Role.STREAM_SPOUT:
         return "with a task in each slot"
     if component.role is Role.SPOUT:
@@ -257,17 +256,6 @@ def _runs(component: Component, graph: Graph, program: Program, choice: CarrierC
     if choice.carrier == "local":
         return "in this process"
     return "in long-lived Spark tasks" if choice.carrier == "resident" else "in Spark tasks"
-
-
-def _plan(id: str, program: Program) -> str:
-    assert program.frames is not None
-    (step,) = [each for each in program.frames.steps if each.id == id]
-    told = ["as a plan of Spark"]
-    if step.shared:
-        told.append("cached, since it is read more than once")
-    if id in program.frames.emitting:
-        told.append("its rows become tuples for other bolts")
-    return "; ".join(told)
 
 
 def _columns_of(fields: Fields) -> tuple[tuple[str, str], ...]:
@@ -304,11 +292,11 @@ def _holds(component: Component, state: State) -> str:
     return "each value with its txid"
 
 
-def _aggregates(component: Component, frames: FramePlan | None) -> list[ExplainedAggregate]:
+def _aggregates(component: Component, engine: EnginePart | None) -> list[ExplainedAggregate]:
     bolt = component.prototype
     if not isinstance(bolt, PersistentAggregate):
         return []
-    by_spark = frames is not None and frames.takes(component.id)
+    by_spark = engine is not None and engine.takes(component.id)
     shown = []
     for column, each in bolt.aggregates.items():
         if isinstance(each, MeanCount):

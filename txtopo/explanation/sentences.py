@@ -39,7 +39,7 @@ def sharing(graph: Graph, config: AnyConfig) -> Sharing | None:
         return None
     settings = CoordinatorSettings(
         window_txids=config.window_txids,
-        run_txids_max=1 if graph.spout.role.frame else config.run_txids_max,
+        run_txids_max=1 if graph.has_engine_part else config.run_txids_max,
         jobs_max=config.jobs_max,
     )
     return Sharing(settings.window_txids, settings.run_size, settings.jobs_max)
@@ -238,7 +238,7 @@ def _tasks_and_slots(program: Program, choice: CarrierChoice) -> Iterator[str]:
 
 def _small_window(graph: Graph, config: Config) -> Iterator[str]:
     shared = sharing(graph, config)
-    if shared is None or graph.spout.role.frame or config.max_spout_pending is None:
+    if shared is None or graph.has_engine_part or config.max_spout_pending is None:
         return
     if shared.run_txids < config.run_txids_max:
         yield (

@@ -14,6 +14,7 @@ right: ``StateBackendSuite`` for all three, ``BackingMapSuite`` for the map itse
 from __future__ import annotations
 
 from txtopo.attempt import GroupAttempt, TransactionAttempt
+from txtopo.frames.states import FrameBackend, FrameFactory, FrameWrites
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
     BackendFactory,
@@ -38,7 +39,6 @@ from txtopo.state.evolution import (
     refused_change,
     table_change,
 )
-from txtopo.state.frames import FrameBackend, FrameFactory, FrameSnapshot, FrameWrites
 from txtopo.state.ledger import (
     LEDGER_SCHEMA,
     Claim,
@@ -51,7 +51,7 @@ from txtopo.state.ledger import (
 )
 from txtopo.state.map_backend import MapFactory, OpaqueMap, TransactionalMap, backing_map_factory
 from txtopo.state.queries import QueryBackend, QueryRows
-from txtopo.state.reader import mean_names
+from txtopo.state.reader import FrameSnapshot, mean_names
 from txtopo.state.registry import (
     AnchoredFactory,
     CheckingFactory,

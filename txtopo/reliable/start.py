@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from txtopo.carriers.session import (
     active_session,
-    check_arguments,
     check_config,
+    check_given,
     check_session,
     open_session,
 )
@@ -25,6 +25,7 @@ from txtopo.reliable.driver import Meter, ReliableContext, ReliableDriver
 from txtopo.reliable.standby import open_standby
 from txtopo.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.handle import RecentProgress, ReliableRun
+from txtopo.runtime.listeners import check_listeners
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
@@ -78,7 +79,8 @@ def start_reliable(
     """
     check_config(config, AtLeastOnceConfig)
     carrier = config.carrier
-    check_arguments(spark, listeners)
+    check_given(spark)
+    check_listeners(listeners)
     check_restart(restart)
     session = spark if spark is not None or carrier == "local" else active_session()
     _check_own_id(graph.id, config)

@@ -90,7 +90,7 @@ class ResidentCarrier:
         replacement: Makes the carrier to go on with, if a slot is missing for too long.
     """
 
-    carries_frames = False
+    has_engine = False
 
     def __init__(
         self,

@@ -4,9 +4,10 @@ Order
 -----
 1. For each batch, in txid order: the emitter's ``commit`` is called, if it has one (Storm's
    committer spouts). Then the committers and all bolts below them run, in the driver or in tasks;
-   DataFrame committers run in the driver. They read the states as of the txid before, with what
-   the batches before in the group have written. Their writes are collected. Before each call of
-   one that may write elsewhere, a permit is asked for (:mod:`txtopo.runtime.commit_permit`).
+   if an engine has kept something of the batch, its carrier runs the committers of that. They read
+   the states as of the txid before, with what the batches before in the group have written. Their
+   writes are collected. Before each call of one that may write elsewhere, a permit is asked for
+   (:mod:`txtopo.runtime.commit_permit`).
 2. Each state gets all writes of the group in one store transaction: ledger, undo of an earlier
    attempt, data. A state without writes gets the txids too, so that an empty batch also undoes the
    writes of an earlier attempt.
@@ -32,32 +33,29 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt, group_of, txids_text
-from txtopo.context import FrameContext
+from txtopo.carriers.carrier import EngineOutcome
 from txtopo.dead_letters import STREAM
 from txtopo.errors import RunLostError, ValueRefusedError
 from txtopo.log_records import logger_of, printable
 from txtopo.metadata import BatchMetadata
 from txtopo.retries import LOGGER
-from txtopo.runtime.frames import Frames, failure_of_plan
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import close_backends
 from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, judge_commit
 from txtopo.stages.partials import merge_partials
-from txtopo.stages.permits import NotPermitted, no_permits
-from txtopo.stages.tasks import no_question, no_such_state, opener_of
+from txtopo.stages.permits import NotPermitted
+from txtopo.stages.tasks import opener_of
 from txtopo.state.backend import Key, Merges, Puts, StateBackend, Values, Writes
 from txtopo.state.column_rows import merged_rows
-from txtopo.state.commit import commit_resolved
-from txtopo.state.frames import FrameStateHandle, FrameWrites
+from txtopo.state.commit import EngineWrites, commit_resolved
 from txtopo.topology.elsewhere import may_write_elsewhere
 
 if TYPE_CHECKING:
-    from txtopo.carriers.carrier import FrameCarrier
+    from txtopo.carriers.carrier import EngineCarrier
     from txtopo.fingerprint import StateName
     from txtopo.runtime.run_context import CommitContext
-    from txtopo.stages.permits import Permit, Permits
+    from txtopo.stages.permits import Permit
     from txtopo.stages.tasks import StateOpener
-    from txtopo.state.registry import State
 
 _logger = logger_of(LOGGER)
 
@@ -106,12 +104,12 @@ class _Prepared:
     Attributes:
         result: The batch.
         outcome: What its committers wrote.
-        frames: What its DataFrame committers wrote.
+        engine: What the committers of the engine wrote.
     """
 
     result: BatchResult
     outcome: CommitOutcome
-    frames: FrameOutcome
+    engine: EngineOutcome
 
 
 class CommitPhase:
@@ -254,13 +252,13 @@ class CommitPhase:
             outcome = self._run_committers(result, opener, permit)
             if outcome.failure is not None:
                 return prepared, outcome.failure
-            frames = self._run_frame_committers(result, permit)
-            if frames.failure is not None:
-                return prepared, frames.failure
+            engine = self._run_engine(result, permit)
+            if engine.failure is not None:
+                return prepared, engine.failure
             # No state has it yet, so the next batch of the group reads it from here.
             for name, puts in outcome.writes.items():
                 written.setdefault(name, []).append(puts.rows)
-            prepared.append(_Prepared(result, outcome, frames))
+            prepared.append(_Prepared(result, outcome, engine))
         return prepared, None
 
     def _tell_spouts(
@@ -298,7 +296,7 @@ class CommitPhase:
             # Before each state, since the one before may have taken longer than the commit had.
             if not wanted(len(prepared)):
                 raise _abandoned(attempt)
-            with self._labelled(prepared[-1].result, writes[name]):
+            with _labelled(writes[name]):
                 commit_resolved(backend, attempt, writes[name])
             state_s[".".join(name)] = now() - started_s
 
@@ -361,23 +359,13 @@ class CommitPhase:
     def _permit_of(self, permit: Permit | None, component: str) -> Permit | None:
         return permit if component in self._elsewhere else None
 
-    def _run_frame_committers(self, result: BatchResult, permit: Permit | None) -> FrameOutcome:
-        frames = result.output.frames
-        if frames is None or not (frames.kept or frames.aggregated):
-            return FrameOutcome()
-        carrier = cast("FrameCarrier", self._context.carrier)
-        with carrier.committing(result.output, result.attempt):
-            permits = partial(self._permit_of, permit)
-            return run_frame_committers(self._context, frames, result.attempt, permits)
-
-    def _labelled(
-        self, result: BatchResult, writes: Writes | FrameWrites
-    ) -> AbstractContextManager[None]:
-        """Tag the Spark jobs that write a frame, so that they can be cancelled."""
-        if not isinstance(writes, FrameWrites):
-            return nullcontext()
-        carrier = cast("FrameCarrier", self._context.carrier)
-        return carrier.committing(result.output, result.attempt)
+    def _run_engine(self, result: BatchResult, permit: Permit | None) -> EngineOutcome:
+        """Let the carrier run the committers of what its engine has kept."""
+        if result.output.kept is None:
+            return EngineOutcome()
+        carrier = cast("EngineCarrier", self._context.carrier)
+        permits = partial(self._permit_of, permit)
+        return carrier.commit_kept(result.output, result.attempt, self._states, permits)
 
     def _tuples(self, result: BatchResult, outcome: CommitOutcome) -> dict[str, int]:
         totals: dict[str, int] = {}
@@ -389,8 +377,8 @@ class CommitPhase:
                 totals[component] = totals.get(component, 0) + emitted
         return totals
 
-    def _writes_of(self, name: StateName, group: Sequence[_Prepared]) -> Writes | FrameWrites:
-        if (writes := group[-1].frames.writes.get(name)) is not None:
+    def _writes_of(self, name: StateName, group: Sequence[_Prepared]) -> Writes | EngineWrites:
+        if (writes := group[-1].engine.writes.get(name)) is not None:
             return writes
         component, _ = name
         if component in self._context.program.aggregations:
@@ -403,6 +391,10 @@ class CommitPhase:
             return Merges(merge_partials(self._context.program, component, records))
         found = [each.outcome.writes.get(name, Puts({})) for each in group]
         return Puts(merged_rows([puts.rows for puts in found]))
+
+
+def _labelled(writes: Writes | EngineWrites) -> AbstractContextManager[None]:
+    return nullcontext() if isinstance(writes, Puts | Merges) else writes.labelled()
 
 
 def _expires(prepared: Sequence[_Prepared]) -> dict[StateName, Any]:
@@ -428,73 +420,3 @@ def _refused_together(error: ValueRefusedError, group: TransactionAttempt) -> Va
         "Config(group_txids_max=1), which stops at the batch to blame",
         **error.facts,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class FrameOutcome:
-    """The result of the DataFrame committers of a batch.
-
-    Attributes:
-        writes: The writes to each state that has any.
-        failure: The failure of user code; then nothing may be written.
-    """
-
-    writes: Mapping[StateName, FrameWrites] = field(default_factory=dict)
-    failure: FailedBatch | None = None
-
-
-def run_frame_committers(
-    context: CommitContext,
-    frames: Frames,
-    attempt: TransactionAttempt,
-    permits: Permits = no_permits,
-) -> FrameOutcome:
-    """Call ``commit`` of each DataFrame committer, in this thread.
-
-    Raises:
-        RunLostError: Executors or the cluster failed; try again.
-        NotPermitted: A permit was refused.
-    """
-    writes: dict[StateName, FrameWrites] = {}
-    for id, each in frames.aggregated.items():
-        writes[id, id] = each
-    for id, frame in frames.kept.items():
-        try:
-            writes |= _commit(context, id, frame, attempt, permits(id))
-        except NotPermitted:
-            raise
-        except Exception as error:
-            failure = failure_of_plan(error, id, computing=False)
-            if failure is None or isinstance(failure, RunLostError):
-                raise
-            where = f"{id!r} of topology {context.graph.id!r}"
-            failure.add_note(f"in {where}, txid {attempt.txid}, commit phase")
-            return FrameOutcome(failure=FailedBatch(attempt, failure, id))
-    return FrameOutcome(writes)
-
-
-def _commit(
-    context: CommitContext,
-    id: str,
-    frame: Any,
-    attempt: TransactionAttempt,
-    permit: Permit | None,
-) -> dict[StateName, FrameWrites]:
-    states = context.graph.components[id].states
-    handles: dict[str, FrameStateHandle] = {}
-
-    def opened(name: str) -> FrameStateHandle:
-        if name not in states:
-            raise no_such_state(id, name, list(states))
-        state: State = states[name]
-        return handles.setdefault(name, FrameStateHandle(name, state.layout(), open=True))
-
-    assert context.program.frames is not None
-    step = next(step for step in context.program.frames.steps if step.id == id)
-    bolt: Any = step.prototype.copy()
-    ask = no_question if permit is None else permit.ask
-    ask()
-    bolt.prepare(context.program.config, FrameContext(context.graph.id, id, opened))
-    ask()
-    bolt.commit(frame, attempt)
-    return {(id, name): each.writes for name, each in handles.items() if each.writes is not None}

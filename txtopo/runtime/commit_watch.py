@@ -171,15 +171,12 @@ class CommitWatch:
         assert self._commit is None, "one commit is under way at a time"
         limit_s = self._timeout_s * (len(action.attempts) if action.pinned else 1)
         commit = WatchedCommit(action, tag, limit_s, self._timeout_s * COMMITTERS_SHARE)
-        self._move(WatchEvent.STARTED, commit)
+        self._move(AFTER[self._phase, WatchEvent.STARTED], commit)
         return commit
 
     def turn_came(self, commit: WatchedCommit) -> bool:
         """Return whether a commit may run now; not if it was given up while it waited."""
-        if not self._expects(commit, WatchEvent.TURN_CAME):
-            return False
-        self._move(WatchEvent.TURN_CAME, commit)
-        return True
+        return self._takes(commit, WatchEvent.TURN_CAME)
 
     def returned(
         self, commit: WatchedCommit, written: int, failed: Failed | None
@@ -191,9 +188,8 @@ class CommitWatch:
             written: How many of its batches are in all states, from the first on.
             failed: The failure of the batch after them, if user code of it has failed.
         """
-        if not self._expects(commit, WatchEvent.RETURNED):
+        if not self._takes(commit, WatchEvent.RETURNED):
             return []
-        self._move(WatchEvent.RETURNED, commit)
         steps: list[Step] = []
         if (left := commit.attempts[max(1, written) :]) and not commit.action.pinned:
             steps += [CommitShortened(left)]
@@ -205,8 +201,7 @@ class CommitWatch:
 
     def committed(self, commit: WatchedCommit) -> None:
         """Note that a commit is done, right before the coordinator hears of it."""
-        if self._expects(commit, WatchEvent.COMMITTED):
-            self._move(WatchEvent.COMMITTED, None)
+        self._takes(commit, WatchEvent.COMMITTED)
 
     def failed(self, commit: WatchedCommit, failure: Failure, sent: int) -> Sequence[Step]:
         """Return what follows an error of a store or of the cluster. The commit is given up.
@@ -216,9 +211,8 @@ class CommitWatch:
             failure: Why it failed.
             sent: How many of its batches a state was asked to write.
         """
-        if not self._expects(commit, WatchEvent.FAILED):
+        if not self._takes(commit, WatchEvent.FAILED):
             return []
-        self._move(WatchEvent.FAILED, None)
         return checked(commit, [CancelCommit(commit.tag), *told_as_sent(commit, failure, sent)])
 
     def timed_out(self, commit: WatchedCommit, batch: int, sent: int) -> Sequence[Step]:
@@ -229,9 +223,8 @@ class CommitWatch:
             batch: Index of the batch whose committers run, if nothing was sent.
             sent: How many of its batches a state was asked to write.
         """
-        if not self._expects(commit, WatchEvent.TIMED_OUT):
+        if not self._takes(commit, WatchEvent.TIMED_OUT):
             return []
-        self._move(WatchEvent.TIMED_OUT, None)
         failure = Failure(FailureKind.COUNTED, TimeoutError(too_late(commit, batch, sent)))
         cancel = CancelCommit(commit.tag)
         if sent:
@@ -249,14 +242,19 @@ class CommitWatch:
         """Give the current commit up, if there is one: nobody waits for it any more."""
         if (commit := self._commit) is None:
             return []
-        self._move(WatchEvent.GIVEN_UP, None)
+        self._move(AFTER[self._phase, WatchEvent.GIVEN_UP], None)
         return [CancelCommit(commit.tag)]
 
-    def _expects(self, commit: WatchedCommit, event: WatchEvent) -> bool:
-        return commit is self._commit and (self._phase, event) in AFTER
+    def _takes(self, commit: WatchedCommit, event: WatchEvent) -> bool:
+        """Move to the next phase, and return True, if *commit* is current and expects *event*."""
+        after = AFTER.get((self._phase, event)) if commit is self._commit else None
+        if after is None:
+            return False
+        self._move(after, None if after is WatchPhase.IDLE else commit)
+        return True
 
-    def _move(self, event: WatchEvent, commit: WatchedCommit | None) -> None:
-        self._phase, self._commit = AFTER[self._phase, event], commit
+    def _move(self, phase: WatchPhase, commit: WatchedCommit | None) -> None:
+        self._phase, self._commit = phase, commit
         assert (commit is None) == (self._phase is WatchPhase.IDLE), "a phase is that of a commit"
 
 

@@ -163,10 +163,10 @@ class Jobs:
         return output, outcome
 
     def _judged(self, run: Run, output: RunOutput) -> RunOutcome:
-        frames = self._program.frames
+        engine = self._program.engine
         if output.failure is not None:
             return RunOutcome((), output.failure)
-        if frames is not None and not frames.emitting:
+        if engine is not None and not engine.emitting:
             return outcome_without_envelopes(run)
         return judge(self._program, run, output.records)
 

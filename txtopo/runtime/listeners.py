@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from txtopo.attempt import TransactionAttempt, txids_text
+from txtopo.errors import ConfigError
 from txtopo.log_records import logger_of, one_line, printable
 from txtopo.retries import LOGGER, is_logged, warn_of_retry
 from txtopo.runtime.progress import (
@@ -37,6 +38,19 @@ from txtopo.runtime.progress import (
 )
 
 _logger = logger_of(LOGGER)
+
+
+def check_listeners(listeners: object) -> None:
+    """Check the listeners that a topology is started with.
+
+    Raises:
+        ConfigError: They are one listener, and not a list.
+    """
+    if isinstance(listeners, TopologyListener):
+        raise ConfigError(
+            f"listeners are of the wrong type; got {type(listeners).__name__}; expected a list of "
+            "listeners; write listeners=[listener]"
+        )
 
 
 class Listeners:

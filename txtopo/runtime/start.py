@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,14 @@ from txtopo.carriers.carrier import Carrier, LocalCarrier
 from txtopo.carriers.choice import useful_slots, with_carrier
 from txtopo.carriers.session import (
     active_session,
-    check_arguments,
     check_config,
+    check_given,
     check_session,
     is_classic,
     mark_own,
     open_session,
 )
+from txtopo.carriers.slots import slot_hosting
 from txtopo.carriers.workers import check_workers
 from txtopo.clock import wall_clock
 from txtopo.config import ChangeKind, Config
@@ -25,13 +26,14 @@ from txtopo.ensemble.journal import Journal
 from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.ensemble.opening import open_transactional_state, own_ensemble
 from txtopo.ensemble.store import this_process
-from txtopo.errors import ConfigError, SchemaDrift, TopologyChanged, TopologyError
+from txtopo.errors import SchemaDrift, TopologyChanged, TopologyError
 from txtopo.fingerprint import StateName
-from txtopo.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.driver import TopologyDriver
+from txtopo.runtime.engine import check_carrier, engine_session_conf, run_engine
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.leader_beat import Summary
+from txtopo.runtime.listeners import check_listeners
 from txtopo.runtime.plan_clock import PlanClock
 from txtopo.runtime.progress import BatchCommitted, TopologyListener
 from txtopo.runtime.reporting import ProgressMeter
@@ -46,7 +48,7 @@ from txtopo.runtime.run_context import (
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.succession import StartableDriver
 from txtopo.runtime.watching import watcher_of
-from txtopo.stages.program import Program, compile_program, frame_plan
+from txtopo.stages.program import Program, compile_program
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
 from txtopo.topology.graph import fingerprint
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
 
     from txtopo.ensemble.store import TransactionalState
     from txtopo.metadata import Json
-    from txtopo.state.frames import FrameFactory
     from txtopo.topology.graph import Graph
 
 __all__ = ["TopologyRun", "start_topology"]
@@ -87,7 +88,8 @@ def start_topology(
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
-    check_arguments(spark, listeners)
+    check_given(spark)
+    check_listeners(listeners)
     check_restart(restart)
     _check_settings(graph, config)
     clock = scheduler.wall_clock if scheduler is not None else wall_clock
@@ -116,7 +118,7 @@ def start_topology(
 
 def _check_settings(graph: Graph, config: Config) -> None:
     check_config(config, Config)
-    check_frame_carrier(graph, config.carrier)
+    check_carrier(graph, config.carrier)
 
 
 def _open(
@@ -137,7 +139,7 @@ def _open(
         config,
         session,
         name=graph.id,
-        frames=graph.spout.role.frame,
+        engine=graph.has_engine_part,
         slots_max=graph.slots_max,
         replaceable=replaceable,
     )
@@ -179,8 +181,8 @@ def open_driver(
     """
     _refuse_stream_spout(graph)
     slots = config.slots or useful_slots(carrier.default_slots(), graph.slots_max)
-    if graph.spout.role.frame and not carrier.carries_frames:
-        check_frame_carrier(graph, "local")
+    if not carrier.has_engine:
+        check_carrier(graph, "local")
     program = program or compile_program(graph, config, slots)
     check_states(graph, config, commit_in_driver=program.commit_in_driver)
     context = _open_parts(graph, program, config, carrier, open_state, scheduler)
@@ -278,7 +280,7 @@ def open_carrier(
     session: SparkSession | None,
     *,
     name: str = "",
-    frames: bool = False,
+    engine: bool = False,
     slots_max: int | None = None,
     replaceable: bool = False,
 ) -> Carrier:
@@ -288,42 +290,24 @@ def open_carrier(
         config: The settings.
         session: The session; None for the carrier ``local``.
         name: Id of the topology.
-        frames: Whether it must carry DataFrames.
+        engine: Whether it must have the engine.
         slots_max: The most resident slots, unless the settings give a number.
         replaceable: Whether the run may continue on ``rdd`` when a resident slot stays lost.
     """
     if session is None:
         return LocalCarrier(config.slots)
-    carrier = with_carrier(config, session, frames=frames, slots_max=slots_max).carrier
+    carrier = with_carrier(config, session, frames=engine, slots_max=slots_max).carrier
     if carrier == "resident":
-        return _resident(config, session, name, slots_max, replaceable=replaceable)
+        return slot_hosting().open(config, session, name, slots_max, replaceable=replaceable)
     if carrier == "rdd":
         from txtopo.carriers.spark import RddCarrier
 
         return RddCarrier(session)
+    if engine:
+        return run_engine().carrier(session)
     from txtopo.carriers.spark import DataFrameCarrier
 
     return DataFrameCarrier(session)
-
-
-def _resident(
-    config: Config, session: SparkSession, name: str, slots_max: int | None, *, replaceable: bool
-) -> Carrier:
-    from txtopo.carriers.spark import RddCarrier
-    from txtopo.resident.carrier import ResidentCarrier
-    from txtopo.resident.slot_jobs import SlotJobs
-
-    jobs = SlotJobs(session, "stages")
-    slots = jobs.fit(config.slots)
-    scheduler = ThreadScheduler(f"txtopo-{name}-slots")
-    return ResidentCarrier(
-        jobs,
-        Keys.make(),
-        config,
-        slots if config.slots else useful_slots(slots, slots_max),
-        scheduler,
-        replacement=partial(RddCarrier, session) if replaceable else None,
-    )
 
 
 def _session_and_carrier(
@@ -333,24 +317,25 @@ def _session_and_carrier(
     if config.carrier == "local":
         return None, config
     if config.carrier == "resident":
-        check_zeromq()
+        slot_hosting().check()
     session = _session(spark, graph)
-    frames, slots_max = graph.spout.role.frame, graph.slots_max
-    config = with_carrier(config, session, frames=frames, slots_max=slots_max)
+    engine, slots_max = graph.has_engine_part, graph.slots_max
+    config = with_carrier(config, session, frames=engine, slots_max=slots_max)
     if is_classic(session):
-        zmq = ("zmq",) if config.carrier == "resident" else ()
-        check_workers(session.sparkContext, (*zmq, *graph.client_modules))
+        hosting = slot_hosting().client_modules if config.carrier == "resident" else ()
+        check_workers(session.sparkContext, (*hosting, *graph.client_modules))
     return session, config
 
 
 def _session(spark: SparkSession | None, graph: Graph) -> SparkSession:
     given = spark if spark is not None else active_session()
-    conf = {} if given is not None else frame_session_conf(graph)
+    conf = {} if given is not None else engine_session_conf(graph)
     session, opened = open_session(given, conf=conf)
     check_session(session)
     if opened:
         mark_own(session)
-    check_frame_session(graph, session)
+    if graph.has_engine_part:
+        run_engine().check_session(graph, session)
     return session
 
 
@@ -374,55 +359,3 @@ def check_states(graph: Graph, config: Config, *, commit_in_driver: bool) -> Non
                     f"{component.parallelism} tasks run in others; give it parallelism 1, use the "
                     "carrier 'local', or a store such as sqlite:///…"
                 )
-
-
-_REASONS = {
-    "local": "it has no Spark to make and compute the frames",
-    "rdd": "it moves envelopes on RDDs, which would end the plan of a frame",
-    "resident": "its slots keep the cores that Spark would need to compute a frame",
-}
-
-
-def check_frame_carrier(graph: Graph, carrier: str) -> None:
-    """Check that the carrier can compute the DataFrames of a topology, if it has any.
-
-    Raises:
-        ConfigError: It cannot; the message says why.
-    """
-    reason = _REASONS.get(carrier)
-    if graph.spout.role.frame and reason is not None:
-        raise ConfigError(
-            f"topology {graph.id!r} has DataFrames, which carrier {carrier!r} cannot take: "
-            f"{reason}; expected carrier='dataframe' or 'auto'",
-            carrier=carrier,
-        )
-
-
-def frame_session_conf(graph: Graph) -> dict[str, str]:
-    """Return the settings of a session that can write the DataFrames of a topology.
-
-    Raises:
-        ConfigError: A package is not installed; the message says how to get it.
-    """
-    conf: dict[str, str] = {}
-    for factory in _factories(graph):
-        conf |= factory.session_conf()
-    return conf
-
-
-def check_frame_session(graph: Graph, session: SparkSession) -> None:
-    """Check that a session can write the DataFrames of a topology.
-
-    Raises:
-        ConfigError: It lacks a setting or a package; the message names it.
-    """
-    for factory in _factories(graph):
-        factory.check_session(session)
-
-
-def _factories(graph: Graph) -> Iterator[FrameFactory]:
-    plan = frame_plan(graph)
-    if plan is not None:
-        for component in graph.components.values():
-            if plan.takes(component.id):
-                yield from (state.frame_factory() for state in component.states.values())

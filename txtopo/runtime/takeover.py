@@ -442,7 +442,7 @@ def settings_of(context: RunContext, *, groups: bool = True) -> CoordinatorSetti
     return CoordinatorSettings(
         window_txids=config.window_txids,
         # A Spark plan returns the rows of one batch.
-        run_txids_max=1 if context.graph.spout.role.frame else config.run_txids_max,
+        run_txids_max=1 if context.graph.has_engine_part else config.run_txids_max,
         jobs_max=config.jobs_max,
         attempts_max=config.attempts_max,
         repeatable=len(repeatable) == len(spouts),

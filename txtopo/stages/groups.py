@@ -44,7 +44,7 @@ def _reasons(
     backends: Mapping[tuple[str, str], StateBackend],
     spouts_elsewhere: Collection[str],
 ) -> Iterator[str]:
-    if program.frames is not None:
+    if program.engine is not None:
         yield "its spout emits DataFrames"
     if not program.commit_in_driver:
         levels = program.commit

@@ -161,7 +161,7 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
 
 
 def outcome_without_envelopes(run: Run) -> RunOutcome:
-    """Return the outcome of a run whose batches are only DataFrames, and which did not fail."""
+    """Return the outcome of a run of which an engine keeps all, and which did not fail."""
     pairs = zip(run.attempts, run.metadata, strict=True)
     return RunOutcome(
         tuple(BatchOutcome(each, planned, (), {}, {}, {}, frozenset()) for each, planned in pairs),

@@ -9,18 +9,16 @@ processing phase begins with all spouts of the topology, on level 0.
 A ``PersistentAggregate`` has no tasks. Its rows are combined where they are emitted, and the
 partial aggregates go to the driver.
 
-A DataFrame spout and its DataFrame bolts have no tasks either: each is a plan that the driver makes
-and Spark computes (:class:`FramePlan`). If another bolt subscribes to one of them, its rows are
-divided into chunks, and the first level of the processing phase emits them into envelopes. From
-there on they are tuples like any others. The DataFrames for DataFrame committers stay in Spark, and
-so do those for aggregates whose store takes DataFrames.
+What an engine computes (:mod:`txtopo.topology.engine`) has no tasks either. If a bolt subscribes to
+a component of the engine, the rows come as records to the first level of the processing phase,
+which emits them into envelopes. From there on they are tuples like any others.
 
 A :class:`Run` is what a program is applied to: consecutive attempts that one job processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -34,10 +32,10 @@ from txtopo.groupings import CustomGrouping, CustomStreamGrouping, Grouping, Loc
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.aggregation import Aggregation
 from txtopo.stages.pickling import Prototype
-from txtopo.state.aggregates import Aggregate, Count
 from txtopo.state.registry import State
 from txtopo.topology.component import Component, Role
-from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
+from txtopo.topology.engine import EnginePart, engine_part
+from txtopo.tuples import Fields, Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,7 +164,7 @@ class Program:
         commit_in_driver: Whether the commit phase runs in the driver, in one slot.
         parallelism: The number of tasks of each component, as its bolts are told.
         staying: The levels of the processing phase whose records all stay in their slot.
-        frames: The part that Spark runs as DataFrame plans; None without a DataFrame spout.
+        engine: The part that an engine computes, which is opaque here; None if there is none.
     """
 
     topology_id: str
@@ -181,7 +179,7 @@ class Program:
     commit_in_driver: bool
     parallelism: Mapping[str, int]
     staying: frozenset[int] = frozenset()
-    frames: FramePlan | None = None
+    engine: EnginePart | None = None
 
     @property
     def only_spout(self) -> str | None:
@@ -234,20 +232,20 @@ class Program:
 
 def compile_program(graph: TopologyGraph, config: AnyConfig, slots: int) -> Program:
     """Compile a checked topology for a number of slots."""
-    frames = frame_plan(graph)
-    working = {id: c for id, c in graph.components.items() if _has_tasks(c, frames)}
+    engine = engine_part(graph.components)
+    working = {id: c for id, c in graph.components.items() if _has_tasks(c, engine)}
     aggregations = {
         id: _aggregation(component, graph.components)
         for id, component in graph.components.items()
-        if _aggregate(component) and not (frames and frames.takes(id))
+        if _aggregate(component) and not (engine and engine.takes(id))
     }
     depths = _commit_depths(graph, working)
-    processing = _processing_depths(graph, working)
+    processing = _processing_depths(graph, working, engine)
     in_driver = all(working[id].parallelism == 1 for id in depths)
-    edges = _edges(graph, frames, aggregations, processing, depths)
+    edges = _edges(graph, engine, aggregations, processing, depths)
     components = {
         id: replace(
-            _component(component, edges, slots, with_states=not in_driver),
+            _component(component, edges, slots, engine, with_states=not in_driver),
             compared=isinstance(config, Config) and config.check_replays and _repeatable(component),
         )
         for id, component in working.items()
@@ -265,7 +263,7 @@ def compile_program(graph: TopologyGraph, config: AnyConfig, slots: int) -> Prog
         commit_in_driver=in_driver,
         parallelism=graph.parallelism,
         staying=_staying(_levels(processing), edges, components, slots),
-        frames=frames,
+        engine=engine,
     )
 
 
@@ -291,20 +289,23 @@ def _staying(
     )
 
 
-def _has_tasks(component: Component, frames: FramePlan | None) -> bool:
-    """Return whether a component has tasks. A DataFrame plan has some if it emits envelopes."""
-    if frames is not None and component.role.frame:
-        return component.role.spout or component.id in frames.emitting
+def _has_tasks(component: Component, engine: EnginePart | None) -> bool:
+    """Return whether a component has tasks. One of the engine has some if it emits envelopes."""
+    if engine is not None and engine.computes(component.id):
+        return component.role.spout or component.id in engine.emitting
     return not _aggregate(component)
 
 
-def _processing_depths(graph: TopologyGraph, working: Mapping[str, Component]) -> dict[str, int]:
-    """Return the level of each component: its distance from the spout or the DataFrame plans."""
+def _processing_depths(
+    graph: TopologyGraph, working: Mapping[str, Component], engine: EnginePart | None
+) -> dict[str, int]:
+    """Return the level of each component: its distance from the spout or the engine."""
     depths: dict[str, int] = {}
     for id, component in working.items():
         if id not in graph.committing:
             above = [depths[s.source] for s in component.subscriptions if s.source in depths]
-            depths[id] = 1 + max(above) if above and not component.role.frame else 0
+            computed = engine is not None and engine.computes(id)
+            depths[id] = 1 + max(above) if above and not computed else 0
     return depths
 
 
@@ -342,13 +343,13 @@ def _levels(levels: Mapping[str, int]) -> Levels:
 
 def _edges(
     graph: TopologyGraph,
-    frames: FramePlan | None,
+    engine: EnginePart | None,
     aggregations: Mapping[str, Aggregation],
     processing: Mapping[str, int],
     depths: Mapping[str, int],
 ) -> tuple[PlannedEdge, ...]:
     order = {id: at for at, id in enumerate(graph.components)}
-    edges = [each for each in graph.edges() if not (frames and frames.takes(each.target))]
+    edges = [each for each in graph.edges() if not (engine and engine.takes(each.target))]
     edges.sort(key=lambda e: (order[e.source], e.stream, order[e.target]))
     planned = []
     for index, edge in enumerate(edges):
@@ -376,14 +377,20 @@ def _edges(
 
 
 def _component(
-    component: Component, edges: tuple[PlannedEdge, ...], slots: int, *, with_states: bool
+    component: Component,
+    edges: tuple[PlannedEdge, ...],
+    slots: int,
+    engine: EnginePart | None,
+    *,
+    with_states: bool,
 ) -> PlannedComponent:
     streams = component.streams
+    computed = engine is not None and engine.computes(component.id)
     return PlannedComponent(
         id=component.id,
         role=component.role,
-        # Each slot emits the rows of a DataFrame that come to it.
-        tasks=slots if component.role.frame else component.parallelism,
+        # Each slot emits the rows of the engine that come to it.
+        tasks=slots if computed else component.parallelism,
         prototype=Prototype(component.prototype),
         streams=dict(streams),
         schemas={name: stream.fields.arrow_schema() for name, stream in streams.items()},
@@ -395,126 +402,6 @@ def _component(
         states=dict(component.states) if with_states else {},
         dead_letters=component.dead_letters,
     )
-
-
-Kind = Literal["count", "add", "min", "max"]
-
-
-@dataclass(frozen=True, slots=True)
-class FrameStep:
-    """A component that is a DataFrame plan.
-
-    Attributes:
-        id: Id of the component.
-        prototype: The user's object. Each batch has a copy.
-        sources: Ids of the components whose DataFrames it reads; none for the spout.
-        fields: Fields of its output; None for a committer.
-        states: Names of its states.
-        shared: Whether its DataFrame is read more than once, and therefore cached.
-    """
-
-    id: str
-    prototype: Prototype[Any]
-    sources: tuple[str, ...]
-    fields: Fields | None
-    states: tuple[str, ...]
-    shared: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FrameAggregate:
-    """A ``PersistentAggregate`` that Spark computes with ``groupBy``; its store takes DataFrames.
-
-    Attributes:
-        id: Id of the component, which is also the name of its state.
-        sources: Ids of the components whose DataFrames it reads.
-        key: Names of the key fields.
-        columns: (kind of aggregate, input field, stored type) of each value column.
-        retracted: Name of the input field that says whether a row is retracted; None if there is
-            none.
-    """
-
-    id: str
-    sources: tuple[str, ...]
-    key: tuple[str, ...]
-    columns: Mapping[str, tuple[Kind, str | None, str]]
-    retracted: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FramePlan:
-    """The part of a topology that Spark runs as DataFrame plans, without envelopes.
-
-    Attributes:
-        steps: The DataFrame spout and the DataFrame bolts, sources first.
-        emitting: Ids of the steps whose rows become envelopes. Chunks contain the index in it.
-        aggregates: The aggregates that Spark computes.
-    """
-
-    steps: tuple[FrameStep, ...]
-    emitting: tuple[str, ...]
-    aggregates: tuple[FrameAggregate, ...]
-
-    def takes(self, target: str) -> bool:
-        """Return whether a component reads DataFrames, and therefore no envelopes."""
-        return target in {each.id for each in self.steps} | {each.id for each in self.aggregates}
-
-
-def frame_plan(graph: TopologyGraph) -> FramePlan | None:
-    """Return the DataFrame plans of a topology, or None if its spout is no DataFrame spout."""
-    if not graph.spout.role.frame:
-        return None
-    components = graph.components
-    aggregates = tuple(_aggregates(components))
-    grouped = {each.id for each in aggregates}
-    steps, emitting = [], []
-    for component in components.values():
-        if not component.role.frame:
-            continue
-        readers = [c for c in components.values() if component.id in _sources(c)]
-        by_frame = [c for c in readers if c.role.frame or c.id in grouped]
-        if len(by_frame) < len(readers):
-            emitting.append(component.id)
-        ways = len(by_frame) + (len(by_frame) < len(readers))
-        stream = component.streams.get(DEFAULT_STREAM)
-        steps.append(
-            FrameStep(
-                component.id,
-                Prototype(component.prototype),
-                _sources(component),
-                None if stream is None else stream.fields,
-                tuple(component.states),
-                shared=ways > 1,
-            )
-        )
-    return FramePlan(tuple(steps), tuple(emitting), aggregates)
-
-
-def _kind(aggregate: Aggregate) -> Kind:
-    assert aggregate.operator is not None
-    return "count" if isinstance(aggregate, Count) else aggregate.operator
-
-
-def _sources(component: Component) -> tuple[str, ...]:
-    return tuple(subscription.source for subscription in component.subscriptions)
-
-
-def _aggregates(components: Mapping[str, Component]) -> Iterator[FrameAggregate]:
-    for component in components.values():
-        bolt = component.prototype
-        if component.role is not Role.PERSISTENT_AGGREGATE:
-            continue
-        assert isinstance(bolt, PersistentAggregate)
-        by_frames = all(components[source].role.frame for source in _sources(component))
-        in_sql = all(each.operator is not None for each in bolt.aggregates.values())
-        (state,) = component.states.values()
-        if not by_frames or not in_sql or state.frames_refused() is not None:
-            continue
-        types = {field.name: field.type for field in state.value}
-        columns = {
-            name: (_kind(each), each.field, types[name]) for name, each in bolt.aggregates.items()
-        }
-        yield FrameAggregate(component.id, _sources(component), bolt.key, columns, bolt.retracted)
 
 
 @dataclass(frozen=True, slots=True)

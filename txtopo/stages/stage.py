@@ -24,7 +24,6 @@ from txtopo.errors import RecomputedError, RunLostError, StateUsageError
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.emission import Channel, Emission
 from txtopo.stages.envelopes import Control, WriteSet, fault_of, raise_fault
-from txtopo.stages.frame_chunks import Chunks
 from txtopo.stages.mailboxes import Arrival, Inbox, Records, sender_at
 from txtopo.stages.partials import AggregateFailed
 from txtopo.stages.permits import NotPermitted, Permits, no_permits
@@ -32,6 +31,7 @@ from txtopo.stages.program import PlannedComponent
 from txtopo.stages.stage_context import Record, StageContext
 from txtopo.stages.tasks import SpoutTask, StateOpener, TaskStates, open_in_task, run_bolt
 from txtopo.stages.user_errors import failure_of
+from txtopo.topology.engine import EngineRows
 
 # Spark moves arrays of bytes of up to 2 GiB. A manifest gets half of that, because other records
 # may be in the same array.
@@ -87,7 +87,7 @@ class _Stage:
         self._writes = self._control.writes if writes is None else writes
         self._channel = Channel(stage, self._control)
         self._spouts: dict[tuple[str, int], SpoutTask] = {}
-        self._chunks = Chunks(())
+        self._engine_rows: EngineRows | None = None
         self._failed_txid: int | None = None
 
     def run(self, records: Iterable[bytes]) -> Iterator[Record]:
@@ -127,8 +127,9 @@ class _Stage:
 
     def _open(self, records: Iterable[bytes]) -> Inbox:
         stage = self._stage
-        if stage.program.frames is not None and stage.chain == "processing" and not stage.level:
-            self._chunks = Chunks(records)
+        engine = stage.program.engine
+        if engine is not None and stage.chain == "processing" and not stage.level:
+            self._engine_rows = engine.rows(records)
             records = ()
         read = Records.read(records)
         raise_fault(read.manifests)
@@ -168,7 +169,7 @@ class _Stage:
         component = self._stage.program.components[id]
         arrivals = inbox.arrivals(attempt.txid, component)
         for task in self._stage.tasks(component.tasks):
-            if component.role.frame:
+            if self._engine_rows is not None:  # then the whole level is of the engine
                 steps = self._rows_of(component, attempt, task)
             elif component.role.spout:
                 if (id, task) not in self._spouts:
@@ -183,12 +184,17 @@ class _Stage:
     def _rows_of(
         self, component: PlannedComponent, attempt: TransactionAttempt, task: int
     ) -> Iterator[None]:
-        """Emit the rows of a DataFrame whose chunks came to this slot."""
-        frames = self._stage.program.frames
-        assert frames is not None
+        """Emit the rows of a component of the engine that came to this slot."""
+        engine = self._stage.program.engine
+        assert engine is not None
+        assert self._engine_rows is not None
         emission = Emission(self._channel, component, txid=attempt.txid, task=task)
-        if component.id in frames.emitting:
-            yield from self._chunks.steps(frames.emitting.index(component.id), emission)
+        if component.id in engine.emitting:
+            for batch in self._engine_rows.of(component.id):
+                emission.collector.emit_batch(batch)
+                yield
+            emission.collector.close()
+            yield
 
     def _bolt(
         self,

@@ -5,14 +5,21 @@ Whoever writes a store imports :mod:`txtopo.plugins.stores` instead.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from txtopo.lazy_names import lazy_names
 from txtopo.state.aggregates import Aggregate, Count, Max, Mean, Min, OwnAggregate, Sum
 from txtopo.state.backend import StateKind, StateMode
-from txtopo.state.frames import FrameStateHandle, FrameTransaction
 from txtopo.state.ledger import Ledger
 from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
 from txtopo.state.reader import StateReader
 from txtopo.state.registry import State, open_state, register_backend
 from txtopo.state.transaction import StateHandle, StateTransaction
+
+if TYPE_CHECKING:
+    from txtopo.frames.states import FrameStateHandle, FrameTransaction
+
+_LAZY = {"txtopo.frames.states": ("FrameStateHandle", "FrameTransaction")}
 
 __all__ = [
     "Aggregate",
@@ -38,3 +45,5 @@ __all__ = [
     "open_state",
     "register_backend",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

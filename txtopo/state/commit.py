@@ -13,7 +13,9 @@ later txid is committed earlier.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import fields
+from typing import Protocol
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
@@ -24,10 +26,21 @@ from txtopo.errors import (
     StoreUnavailable,
     UnknownOutcomeError,
 )
-from txtopo.state.backend import StateBackend, StateTable, Writes
-from txtopo.state.frames import FrameBackend, FrameWrites
+from txtopo.state.backend import Merges, Puts, StateBackend, StateTable, Writes
 from txtopo.state.ledger import Claim, Ledger, Standing, check_ensemble, claimed, standing
 from txtopo.state.witness import check_witness
+
+
+class EngineWrites(Protocol):
+    """The writes of a txid to a state that an engine makes (:mod:`txtopo.topology.engine`)."""
+
+    def labelled(self) -> AbstractContextManager[None]:
+        """Label the jobs that make the writes, so that they can be cancelled."""
+        ...
+
+    def apply(self, backend: StateBackend, attempt: TransactionAttempt) -> Ledger:
+        """Write and set the ledger in one store transaction, instead of ``backend.commit``."""
+        ...
 
 
 def claim_state(
@@ -109,7 +122,7 @@ def checked_ledger(
 
 
 def commit_resolved(
-    backend: StateBackend, attempt: TransactionAttempt, writes: Writes | FrameWrites
+    backend: StateBackend, attempt: TransactionAttempt, writes: Writes | EngineWrites
 ) -> Ledger:
     """Commit. If the connection is lost during the write, decide from the ledger.
 
@@ -125,11 +138,10 @@ def commit_resolved(
     """
     backend.point("begin.before")
     try:
-        if isinstance(writes, FrameWrites):
-            assert isinstance(backend, FrameBackend), "checked when the topology was built"
-            answer = backend.apply_frame(attempt, writes)
-        else:
+        if isinstance(writes, Puts | Merges):
             answer = backend.commit(attempt, writes)
+        else:
+            answer = writes.apply(backend, attempt)
     except UnknownOutcomeError as lost:
         held = _read_back(backend, attempt, lost)
     else:

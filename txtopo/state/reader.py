@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from txtopo.errors import ConfigError, StateUsageError, ValueRefusedError, similar
 from txtopo.notebook import html_of
 from txtopo.state.aggregates import MeanCount, MeanSum
 from txtopo.state.backend import Snapshot, StateBackend, StateSize, StateTable, Values
 from txtopo.state.columns import Columns
-from txtopo.state.frames import FrameSnapshot
 from txtopo.state.ledger import Ledger
 from txtopo.tuples import Field, Fields
 
@@ -32,6 +31,22 @@ TXID = "txid"
 frame of pandas hold the last txid whose effect is in them."""
 # Values are Python objects until their part of the table is made.
 _ROWS_AT_A_TIME = 10_000
+
+
+@runtime_checkable
+class FrameSnapshot(Protocol):
+    """A :class:`~txtopo.state.backend.Snapshot` that Spark may read without this process."""
+
+    def frame(self, spark: SparkSession) -> DataFrame | None:
+        """Return the visible rows: key columns, then value columns as they are stored.
+
+        Returns:
+            The DataFrame; None if the rows have to pass through this process.
+
+        Raises:
+            ConfigError: The session cannot read the store; the message says what is missing.
+        """
+        ...
 
 
 class StateReader:

@@ -29,7 +29,6 @@ from txtopo.state.backend import (
     TableOrigin,
 )
 from txtopo.state.columns import Columns
-from txtopo.state.frames import FrameFactory
 from txtopo.state.reader import StateReader
 from txtopo.tuples import Fields
 
@@ -144,27 +143,15 @@ class State:
     _written: str | None = field(default=None, compare=False)
 
     @property
+    def factory(self) -> BackendFactory:
+        """What opens the store; connects to nothing."""
+        return self._factory or _find_factory(self.url)
+
+    @property
     def shared_by_processes(self) -> bool:
         """Whether other processes, such as Spark's, that open this state see the same one."""
-        factory = self._opener()
+        factory = self.factory
         return factory.shared_by_processes if isinstance(factory, SharingFactory) else True
-
-    def frames_refused(self) -> str | None:
-        """Return why the backend takes no DataFrames, or None if it does; connects to nothing."""
-        factory = self._opener()
-        if not isinstance(factory, FrameFactory):
-            return (
-                f"{redacted_url(self.url)} is no store that Spark writes to; use a state in Delta "
-                "('delta:///folder?writer=spark'), or a BatchBolt or PersistentAggregate as the "
-                "committer"
-            )
-        return factory.frames_refused(self.url, self.layout("state"))
-
-    def frame_factory(self) -> FrameFactory:
-        """Return the factory, of a state that takes frames."""
-        factory = self._opener()
-        assert isinstance(factory, FrameFactory)
-        return factory
 
     @property
     def location(self) -> str:
@@ -185,7 +172,7 @@ class State:
         Args:
             table: The table name, if the state has none.
         """
-        factory, layout = self._opener(), self.layout(table)
+        factory, layout = self.factory, self.layout(table)
         if isinstance(factory, NamingFactory):
             return factory.names_taken(self.url, layout)
         return {layout.name: "the table"}
@@ -199,7 +186,7 @@ class State:
         Raises:
             TopologyError: It cannot; repair the declaration, or use another store.
         """
-        factory, layout = self._opener(), self.layout(table)
+        factory, layout = self.factory, self.layout(table)
         if isinstance(factory, CheckingFactory):
             factory.check(self.url, layout)
 
@@ -294,10 +281,7 @@ class State:
         return redacted_url(self._written or self.url)
 
     def _open_table(self, table: StateTable) -> StateBackend:
-        return _opened(self._opener(), self.url, table, redacted_url(self.url))
-
-    def _opener(self) -> BackendFactory:
-        return self._factory or _find_factory(self.url)
+        return _opened(self.factory, self.url, table, redacted_url(self.url))
 
     def _repr_html_(self) -> str:
         return html_of(self)

@@ -89,20 +89,20 @@ def _other_meaning(
     component: Component, known: Fingerprint, now: Fingerprint, added: Collection[StateName]
 ) -> str | None:
     """Return why a bolt cannot continue with the states that it keeps; None if it can."""
+    # States that come from several components are compared with what each of those said.
     kept = [name for name in _states_of(component) if name not in added]
-    if not kept:
-        return None
-    before = known.components[_component_of(kept[0], known, now)].meanings
+    owners = dict.fromkeys(_component_of(name, known, now) for name in kept)
     said = {"rows": component.traits.rows, BUFFERED: component.traits.buffered}
-    for what, meaning in said.items():
-        if meaning is None or meaning.fixed is None or before.get(what) == meaning.text:
-            continue
-        if what == BUFFERED and _first_state(component) in added:
-            continue
-        return (
-            f"{what} of {component.id!r} would mean something else; got {meaning.text}; expected "
-            f"{before.get(what, 'a new table')}; {meaning.fixed}"
-        )
+    for before in (known.components[owner].meanings for owner in owners):
+        for what, meaning in said.items():
+            if meaning is None or meaning.fixed is None or before.get(what) == meaning.text:
+                continue
+            if what == BUFFERED and _first_state(component) in added:
+                continue
+            return (
+                f"{what} of {component.id!r} would mean something else; got {meaning.text}; "
+                f"expected {before.get(what, 'a new table')}; {meaning.fixed}"
+            )
     return None
 
 

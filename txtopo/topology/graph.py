@@ -24,12 +24,12 @@ from txtopo.state.backend import StateTable
 from txtopo.topology.checks import (
     check_components,
     check_facts,
-    check_frames,
     check_inputs,
     check_states,
     with_own_state,
 )
 from txtopo.topology.component import Component, Role, check_id
+from txtopo.topology.engine import check_engine_part, has_engine_part
 from txtopo.traits import VersionedTable
 from txtopo.tuples import Fields
 
@@ -68,7 +68,7 @@ class Graph:
         ordered = _sources_first(by_id)
         ordered = {id: with_own_state(one, ordered) for id, one in ordered.items()}
         check_states(ordered)
-        check_frames(ordered)
+        check_engine_part(ordered)
         check_facts(ordered)
         return cls(topology_id, spout, ordered, _levels(ordered), _committing(ordered))
 
@@ -111,9 +111,14 @@ class Graph:
         }
 
     @property
+    def has_engine_part(self) -> bool:
+        """Whether an engine computes a part of it (:mod:`txtopo.topology.engine`)."""
+        return has_engine_part(self.components)
+
+    @property
     def slots_max(self) -> int | None:
-        """The most slots that have a task; None if there is no such limit, with DataFrames."""
-        if any(one.role.frame for one in self.components.values()):
+        """The most slots that have a task; None if there is no such limit, with an engine."""
+        if self.has_engine_part:
             return None
         return max(1, *self.parallelism.values())
 

@@ -16,6 +16,7 @@ NOT_SIMULATED = (
     "txtopo/kafka/sink.py",
     "txtopo/database_errors.py",
     "txtopo/kafka/formats/",
+    "txtopo/frames/",
     "txtopo/kafka/connection.py",
     "txtopo/reliable/standby.py",
     "txtopo/runtime/restart.py",

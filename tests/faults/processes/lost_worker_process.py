@@ -22,11 +22,11 @@ from txtopo import (
     TransactionalTopologyBuilder,
     Tuple,
 )
+from txtopo.carriers import choice
 from txtopo.carriers.choice import SessionFacts
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Carrier
 from txtopo.errors import SlotUnavailable
-from txtopo.runtime import carrier_choice
 from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Count, open_state
@@ -85,7 +85,7 @@ def main(carrier: Carrier, folder: Path) -> None:
     paths = {"spark.executorEnv.PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
     logging.getLogger("txtopo.runtime").addHandler(Warnings())
     # "auto" would choose slots on this machine only.
-    carrier_choice.facts_of = lambda session: SessionFacts(classic=True, resident="", free=3)
+    choice.facts_of = lambda session: SessionFacts(classic=True, resident="", free=3)
     config = Config(
         carrier=carrier,
         slots=2,

@@ -62,6 +62,7 @@ NAMED_SEEDS = (
     NamedSeed("what the commit phase of one txid sent stands for what another one lost", 5541),
     NamedSeed("the simulator starts two processes for one that is killed as it ends", 668),
     NamedSeed("a checker takes a task without its partition for a second cut of the batch", 764),
+    NamedSeed("a checker forgets the metadata that ZooKeeper lost when it was set back", 202_812),
     NamedSeed(
         "a group is pinned as it began, though less of it was sent to the states", 17, GROUPS
     ),

@@ -68,6 +68,6 @@ def test_the_page_has_a_section_for_each_part_that_ran_and_keeps_the_others() ->
     assert "kept" in made
     assert "Promises were broken." in spouts
     assert "shape.further_spouts=opaque,transactional" in spouts
-    assert "slot_command --first 0 --seeds 20" in slots
+    assert "tests.faults.slots.command --first 0 --seeds 20" in slots
     assert "100 levels" in slots
     assert "Groups" not in made

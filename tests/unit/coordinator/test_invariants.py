@@ -87,7 +87,7 @@ def test_a_table_that_may_be_is_let_pass(
         ),
         (CHAINED, [row(1, PLANNED), row(2, PLANNED, cut=True)], None, "known in txid order"),
         (CHAINED, [row(1, PROCESSED)], None, "processed has an end"),
-        (OPAQUE, [row(1, PLANNED, cut=True)], None, "cut anew"),
+        (OPAQUE, [row(1, PLANNED, cut=True)], None, "cut again"),
     ],
 )
 @pytest.mark.rule("txtopo.coordinator.invariants", "Invariants", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)

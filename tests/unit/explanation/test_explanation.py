@@ -21,8 +21,9 @@ from txtopo import (
     open_state,
 )
 from txtopo.carriers.choice import SessionFacts, carrier_choice, with_carrier
-from txtopo.carriers.spark import DataFrameCarrier, RddCarrier
+from txtopo.carriers.spark import RddCarrier
 from txtopo.errors import ConfigError, TopologyError
+from txtopo.frames.carriers import FrameCarrier
 from txtopo.runtime.start import open_carrier
 
 if TYPE_CHECKING:
@@ -244,9 +245,9 @@ def test_spouts_in_the_driver_take_no_slots() -> None:
 def test_with_a_session_it_names_the_carrier_and_the_slots_that_a_start_takes(
     spark: SparkSession,
 ) -> None:
-    kinds = {RddCarrier: "rdd", DataFrameCarrier: "dataframe"}
+    kinds = {RddCarrier: "rdd", FrameCarrier: "dataframe"}
     for topology in (topologies.words(tasks=2), topologies.frames()):
-        opened = open_carrier(Config(), spark, frames=topology.graph.spout.role.frame)
+        opened = open_carrier(Config(), spark, engine=topology.graph.has_engine_part)
         choice = topology.explain(spark=spark).carrier
 
         assert (choice.carrier, choice.slots) == (kinds[type(opened)], opened.default_slots())

@@ -121,7 +121,7 @@ def query(
 def main(folder: Path, point: str, times: int) -> None:
     from tests.harness.dying import DyingScheduler
     from tests.harness.spark_session import open_test_session
-    from txtopo.runtime.streaming import ForeachBatch
+    from txtopo.frames.foreach_batch import ForeachBatch
 
     function = ForeachBatch(words(folder).graph, "local", scheduler=DyingScheduler(point, times))
     query(open_test_session(), folder, function)

@@ -42,6 +42,7 @@ from txtopo.context import FrameContext, TaskContext
 from txtopo.ensemble.journal import Journal
 from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.errors import CoordinatorUnavailable, FencedError, RunLostError
+from txtopo.frames.committing import run_frame_committers
 from txtopo.metadata import Json, SpoutShare
 from txtopo.plugins.spouts import (
     LastBatch,
@@ -51,7 +52,6 @@ from txtopo.plugins.spouts import (
 )
 from txtopo.plugins.stores import Writes
 from txtopo.runtime.commit_permit import CommitPermit, CommitTurns
-from txtopo.runtime.commit_phase import run_frame_committers
 from txtopo.runtime.progress import BatchFailed, Leading, Stopped
 from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.runtime.start import start_topology
@@ -433,11 +433,12 @@ def test_a_dataframe_committer_is_not_called_without_a_permit(
     builder.set_bolt("calls", Calls()).shuffle_grouping("words")
     graph = builder.build_topology().graph
     config = Config()
-    context: Any = SimpleNamespace(graph=graph, program=compile_program(graph, config, 1))
+    program = compile_program(graph, config, 1)
+    states = {id: each.states for id, each in graph.components.items()}
     frames: Any = SimpleNamespace(kept={"calls": None}, aggregated={})
 
     with nullcontext() if answers == 2 else pytest.raises(NotPermitted):
-        run_frame_committers(context, frames, ATTEMPT, lambda component: permit)
+        run_frame_committers(program, frames, ATTEMPT, states, lambda component: permit)
 
     assert Calls.calls == calls
 

@@ -16,9 +16,9 @@ from state_backends.delta.merging import commit_nothing
 from txtopo import Config, Fields, PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError, PromiseError
-from txtopo.runtime import streaming
+from txtopo.frames import foreach_batch
+from txtopo.frames.foreach_batch import StreamRun
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.runtime.streaming import StreamRun
 from txtopo.spouts import StreamSpout
 from txtopo.state import Count, Ledger, StateKind, open_state
 from txtopo.state.backend import Puts, StateBackend
@@ -83,7 +83,7 @@ def test_a_batch_that_is_committed_just_before_the_claim_is_not_undone(
         first.commit(1, "y")
         return claim_state(backend, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(streaming, "claim_state", late)
+    monkeypatch.setattr(foreach_batch, "claim_state", late)
     with pytest.raises(PromiseError):
         Query(url, kind, "two", continues="one", after_txid=1)
 

@@ -20,8 +20,8 @@ from tests.unit.runtime.stream_words import (
 )
 from txtopo import Fields, PersistentAggregate, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError, RunLostError, TopologyError
+from txtopo.frames.foreach_batch import ForeachBatch
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.runtime.streaming import ForeachBatch
 from txtopo.spouts import StreamSpout
 from txtopo.state import Count
 

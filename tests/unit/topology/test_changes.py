@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpo
 from txtopo.topology.changes import added_states, other_spouts, refused_change
 from txtopo.topology.component import check_id
 from txtopo.topology.graph import Graph, fingerprint
+from txtopo.traits import Meaning, Traits
 
 FORM = StateForm("t", "opaque", "table", (("k", "string"),), (("a", "long"),), ("Sum",))
 
@@ -158,6 +160,39 @@ def test_a_spout_of_another_kind_is_refused() -> None:
     why = other_spouts(known, now)
     assert why is not None
     assert "was a partitioned transactional spout and is an opaque partitioned" in why
+
+
+class Windows(Total):
+    """A bolt whose rows are those of windows of a size, which is a part of what they mean."""
+
+    def __init__(self, size: str) -> None:
+        self.size = size
+
+    @property
+    def traits(self) -> Traits:
+        return replace(super().traits, rows=Meaning(f"windows of {self.size}", fixed="no other"))
+
+
+def windows(**bolts: tuple[str, list[str]]) -> Graph:
+    """Return a spout with bolts, each with the size of its windows and its tables."""
+    source = MemoryTransactionalSpout({0: []}, Fields("amount long"), 1)
+    builder = TransactionalTopologyBuilder("t", "spout", source)
+    for id, (size, tables) in bolts.items():
+        declarer = builder.set_bolt(id, Windows(size)).global_grouping("spout")
+        for table in tables:
+            kept = open_state("memory:", value=Fields("total long"), table=table)
+            declarer.with_state(table, kept)
+    return builder.build_topology().graph
+
+
+@pytest.mark.parametrize("tables", [["a", "b"], ["b", "a"]])
+def test_states_that_come_from_two_bolts_are_compared_with_both(tables: list[str]) -> None:
+    known = fingerprint(windows(hours=("an hour", ["a"]), days=("a day", ["b"])))
+
+    why = refused_change(windows(hours=("an hour", tables)), known, ())
+
+    assert why is not None
+    assert "expected windows of a day" in why
 
 
 @pytest.mark.parametrize(

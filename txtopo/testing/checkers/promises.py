@@ -145,7 +145,7 @@ class TxidDiscipline:
 
     def check(self, evidence: Evidence) -> Iterator[Violation]:
         """Yield every change that is not allowed."""
-        durable: set[TransactionAttempt] = set()
+        durable = set(evidence.history.lost_attempts)
         for write in evidence.history.writes:
             if isinstance(write, StoreWrite):
                 found = [*self._store(write), *self._metadata(write, durable)]

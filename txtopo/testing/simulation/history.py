@@ -95,6 +95,8 @@ class History:
     times: dict[TransactionAttempt, set[datetime]] = field(default_factory=dict)
     """When its batch was planned, as the tasks of each attempt were told."""
     endings: list[RunEnding] = field(default_factory=list)
+    lost_attempts: set[TransactionAttempt] = field(default_factory=set)
+    """Whose metadata ZooKeeper had stored, and lost when it was set back. States may have them."""
     answers: list[Answer] = field(default_factory=list)
     trace: list[tuple[float, str, str, object]] = field(default_factory=list)
     nodes: Nodes = field(default_factory=dict)

@@ -42,6 +42,7 @@ from txtopo.errors import (
 from txtopo.metadata import Json
 from txtopo.operations import Access, rebuild
 from txtopo.state.row_backend import Contents
+from txtopo.testing.checkers.evidence import stored_attempts
 from txtopo.testing.simulation.clock import Crashed
 from txtopo.testing.simulation.faults import SLOW_S
 from txtopo.testing.simulation.history import NodesWrite, StoreWrite
@@ -186,11 +187,13 @@ class Restorations:
         """Bring back the newer data, if nobody has gone on."""
         world, history = self._world, self._world.history
         if any(map(_goes_on, history.writes[restored.until :])):
-            history.writes[restored.since : restored.until] = [
-                write
-                for write in history.writes[restored.since : restored.until]
-                if not _taken_back(write, restored)
-            ]
+            kept: list[StoreWrite | NodesWrite] = []
+            for write in history.writes[restored.since : restored.until]:
+                if not _taken_back(write, restored):
+                    kept.append(write)
+                elif isinstance(write, NodesWrite):
+                    history.lost_attempts |= stored_attempts(world.topology_id, write)
+            history.writes[restored.since : restored.until] = kept
             if restored.kind == "zookeeper":
                 self._forget_plans(restored, restored.set_back_to, restored.stores)
             self.let_in += 1

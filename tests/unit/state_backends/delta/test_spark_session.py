@@ -14,6 +14,7 @@ from state_backends.delta.spark_session import JARS, check_session, session_conf
 from state_backends.delta.tables import transaction
 from txtopo import Fields
 from txtopo.errors import ConfigError, TopologyError
+from txtopo.frames.states import frames_refused
 from txtopo.plugins.stores import StateTable
 from txtopo.state import State, open_state
 from txtopo.testing.conformance.driver import Drive, StoreFixtures, whole_ledger
@@ -142,7 +143,7 @@ def test_frames_are_taken_where_the_url_says_so(
 ) -> None:
     state = open_state(f"delta://{tmp_path}{query}", table="counts", mode=mode)
 
-    refused = state.frames_refused()
+    refused = frames_refused(state)
 
     assert refused is None if reason is None else reason in str(refused)
 

@@ -8,6 +8,7 @@ one store transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError
 from txtopo.state.aggregates import Operator
-from txtopo.state.backend import StateTable
+from txtopo.state.backend import StateBackend, StateTable
 from txtopo.state.ledger import Ledger
+from txtopo.state.registry import State, redacted_url
 from txtopo.state.transaction import OneTransaction
 
 if TYPE_CHECKING:
@@ -70,22 +72,6 @@ class FrameBackend(Protocol):
 
 
 @runtime_checkable
-class FrameSnapshot(Protocol):
-    """A :class:`~txtopo.state.backend.Snapshot` that Spark may read without this process."""
-
-    def frame(self, spark: SparkSession) -> DataFrame | None:
-        """Return the visible rows: key columns, then value columns as they are stored.
-
-        Returns:
-            The DataFrame; None if the rows have to pass through this process.
-
-        Raises:
-            ConfigError: The session cannot read the store; the message says what is missing.
-        """
-        ...
-
-
-@runtime_checkable
 class FrameFactory(Protocol):
     """A factory of backends (see ``BackendFactory``), some of which take frames."""
 
@@ -108,6 +94,40 @@ class FrameFactory(Protocol):
             ConfigError: It cannot; the message says what is missing.
         """
         ...
+
+
+def frames_refused(state: State) -> str | None:
+    """Return why a state takes no DataFrames, or None if it does; connects to nothing."""
+    factory = state.factory
+    if not isinstance(factory, FrameFactory):
+        return (
+            f"{redacted_url(state.url)} is no store that Spark writes to; use a state in Delta "
+            "('delta:///folder?writer=spark'), or a BatchBolt or PersistentAggregate as the "
+            "committer"
+        )
+    return factory.frames_refused(state.url, state.layout("state"))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledWrites:
+    """Writes of a commit phase: a frame, and the label of the Spark jobs that write it.
+
+    Attributes:
+        frame: The frame.
+        label: Labels the jobs of this thread, so that they can be cancelled.
+    """
+
+    frame: FrameWrites
+    label: Callable[[], AbstractContextManager[None]]
+
+    def labelled(self) -> AbstractContextManager[None]:
+        """Label the jobs that write the frame."""
+        return self.label()
+
+    def apply(self, backend: StateBackend, attempt: TransactionAttempt) -> Ledger:
+        """Let Spark write the frame, in the store transaction of the backend."""
+        assert isinstance(backend, FrameBackend), "checked when the topology was built"
+        return backend.apply_frame(attempt, self.frame)
 
 
 class FrameStateHandle:

@@ -7,11 +7,9 @@ slot sees either the first outcome or the second, never a mixture.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-
-from txtopo.stages.emission import Emission
 
 CHUNK = 0x43
 
@@ -42,19 +40,17 @@ def seal_chunk(component: int, partition: int, number: int, batch: pa.RecordBatc
 class Chunks:
     """The chunks of one attempt that came to one slot."""
 
-    def __init__(self, records: Iterable[bytes]) -> None:
+    def __init__(self, records: Iterable[bytes], emitting: Sequence[str]) -> None:
+        self._emitting = emitting
         self._chunks: dict[Key, bytes] = {}
         for record in records:
             kind, *key = _HEADER.unpack_from(record)
             assert kind == CHUNK
             self._chunks[key[0], key[1], key[2]] = record
 
-    def steps(self, component: int, emission: Emission) -> Iterator[None]:
-        """Emit the rows of a component in order; yields where the outbox may be emptied."""
-        for key in sorted(key for key in self._chunks if key[0] == component):
+    def of(self, component: str) -> Iterator[pa.RecordBatch]:
+        """Take the rows of a component out, in the order of partitions and chunks."""
+        index = self._emitting.index(component)
+        for key in sorted(key for key in self._chunks if key[0] == index):
             record = memoryview(self._chunks.pop(key))[_HEADER.size :]
-            for batch in pa.ipc.open_stream(record):
-                emission.collector.emit_batch(batch)
-                yield
-        emission.collector.close()
-        yield
+            yield from pa.ipc.open_stream(record)

@@ -27,9 +27,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.carriers.carrier import LocalCarrier
 from txtopo.carriers.session import is_classic
-from txtopo.carriers.spark import DataFrameCarrier
 from txtopo.carriers.spark_jobs import NoLabels
 from txtopo.carriers.workers import check_workers
 from txtopo.config import STREAM_CARRIERS, Config, StreamCarrier
@@ -43,6 +41,7 @@ from txtopo.errors import (
     TopologyError,
 )
 from txtopo.fingerprint import StateName
+from txtopo.frames.carriers import LocalMicroBatchCarrier, MicroBatchCarrier
 from txtopo.metadata import BatchMetadata, SpoutShare
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
@@ -200,7 +199,7 @@ class StreamContext:
 
     graph: Graph
     program: Program
-    carrier: DataFrameCarrier | LocalCarrier
+    carrier: MicroBatchCarrier | LocalMicroBatchCarrier
     planner: NoPlanner
     scheduler: Scheduler
 
@@ -225,12 +224,12 @@ class StreamRun:
         scheduler: Scheduler,
     ) -> None:
         self._graph, self._query_id = graph, query_id
-        carrier: DataFrameCarrier | LocalCarrier
+        carrier: MicroBatchCarrier | LocalMicroBatchCarrier
         if config.carrier == "local":
-            carrier = LocalCarrier(config.slots)
+            carrier = LocalMicroBatchCarrier(config.slots)
         else:
             check_workers(frame.sparkSession.sparkContext, graph.client_modules)
-            carrier = DataFrameCarrier(frame.sparkSession, NoLabels())
+            carrier = MicroBatchCarrier(frame.sparkSession, NoLabels())
         slots = config.slots or carrier.default_slots()
         program = compile_program(_with_tasks(graph, slots), config, slots)
         check_states(graph, config, commit_in_driver=program.commit_in_driver)

@@ -11,6 +11,7 @@ from tests.unit.topology.frame_parts import Doubled, Upper, spout
 from txtopo.bolts import PersistentAggregate
 from txtopo.builders import TransactionalTopologyBuilder
 from txtopo.config import Config
+from txtopo.frames.plan import FramePlan
 from txtopo.stages.program import Program, compile_program
 from txtopo.state import Count, First, Sum, open_state
 from txtopo.tuples import Fields
@@ -44,8 +45,8 @@ def test_spark_groups_what_its_store_takes_as_a_frame(
 ) -> None:
     compiled = program(state=open_state(f"delta://{tmp_path}{query}"), **settings)
 
-    assert compiled.frames is not None
-    assert compiled.frames.takes("sums") is taken
+    assert isinstance(compiled.engine, FramePlan)
+    assert compiled.engine.takes("sums") is taken
     assert ("sums" in compiled.aggregations) is not taken
     assert any(edge.target == "sums" for edge in compiled.edges) is not taken
 
@@ -60,8 +61,8 @@ def test_spark_groups_rows_that_take_others_back(tmp_path: Path) -> None:
 
     compiled = compile_program(builder.build_topology().graph, Config(), 2)
 
-    assert compiled.frames is not None
-    (aggregate,) = compiled.frames.aggregates
+    assert isinstance(compiled.engine, FramePlan)
+    (aggregate,) = compiled.engine.aggregates
     assert aggregate.retracted == "gone"
 
 
@@ -69,7 +70,7 @@ def test_plans_have_one_level_however_deep_they_are(tmp_path: Path) -> None:
     compiled = program(state=open_state("memory:"))
 
     assert compiled.processing == (("spout", "double"), ("upper",))
-    assert compiled.frames is not None
-    assert compiled.frames.emitting == ("double",)
+    assert isinstance(compiled.engine, FramePlan)
+    assert compiled.engine.emitting == ("double",)
     assert compiled.components["double"].tasks == 3, "each slot emits"
-    assert [step.shared for step in compiled.frames.steps] == [False, False]
+    assert [step.shared for step in compiled.engine.steps] == [False, False]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from txtopo.bolts.persistent_aggregate import GLOBAL_KEY
+from txtopo.carriers.spark import RECORD
 from txtopo.carriers.spark_jobs import failure_of_job
 from txtopo.context import FrameContext
 from txtopo.errors import (
@@ -33,19 +34,18 @@ from txtopo.errors import (
     RunLostError,
     TxtopoError,
 )
+from txtopo.frames.chunks import seal_chunk
+from txtopo.frames.plan import FrameAggregate, FramePlan, FrameStep, Kind
+from txtopo.frames.states import FrameStateHandle, FrameWrites
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER
-from txtopo.stages.frame_chunks import seal_chunk
 from txtopo.stages.outcome import FailedBatch
-from txtopo.stages.program import FrameAggregate, FramePlan, FrameStep, Kind, Program, Run
+from txtopo.stages.program import Program, Run
 from txtopo.state.aggregates import Operator
-from txtopo.state.frames import FrameStateHandle, FrameWrites
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-RECORD = "address int, payload binary"
 
 _logger = logger_of(LOGGER)
 
@@ -71,11 +71,11 @@ class Frames:
     """
 
     def __init__(self, session: SparkSession, program: Program, run: Run) -> None:
-        assert program.frames is not None
+        assert isinstance(program.engine, FramePlan)
         (self._attempt,), (self._metadata,) = run.attempts, run.metadata
         self._session = session
         self._program = program
-        self._plan: FramePlan = program.frames
+        self._plan: FramePlan = program.engine
         self._made: dict[str, DataFrame] = {}
         self._cached: list[DataFrame] = []
         self.kept: dict[str, DataFrame] = {}

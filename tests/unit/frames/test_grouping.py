@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from txtopo.runtime.frames import grouped
-from txtopo.stages.program import FrameAggregate
+from txtopo.frames.plan import FrameAggregate
+from txtopo.frames.run import grouped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ import pyarrow as pa
 from tests.unit.stages.running import bolt, compiled, gathered, record, recording, run_of, stage_of
 from tests.unit.topology.frame_parts import spout
 from txtopo.bolts.bolt import BatchBolt
-from txtopo.stages.frame_chunks import seal_chunk
+from txtopo.frames.chunks import seal_chunk
 from txtopo.stages.outcome import judge
 from txtopo.stages.stage import run_stage
 from txtopo.topology.component import Component, Role, declared_streams

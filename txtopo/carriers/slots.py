@@ -1,0 +1,79 @@
+"""SlotHosting: what a start asks of the carrier ``resident``, which the core does not import.
+
+``txtopo/wings.py`` registers it. It is loaded when a start first looks at a Spark session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txtopo.carriers.carrier import Carrier
+    from txtopo.config import Config
+
+
+class SlotHosting(Protocol):
+    """Hosts slots in long-lived Spark tasks."""
+
+    @property
+    def client_modules(self) -> Sequence[str]:
+        """The modules that its tasks import."""
+        ...
+
+    def check(self) -> None:
+        """Check that this process can reach slots.
+
+        Raises:
+            ConfigError: It cannot; the message says what to install.
+        """
+        ...
+
+    def missing(self) -> str:
+        """Return what is not installed, and how to get it; empty if nothing is missing."""
+        ...
+
+    def free_cores(self, session: SparkSession) -> int:
+        """Return the number of cores of a session that no job uses."""
+        ...
+
+    def open(
+        self,
+        config: Config,
+        session: SparkSession,
+        name: str,
+        slots_max: int | None,
+        *,
+        replaceable: bool,
+    ) -> Carrier:
+        """Return the carrier.
+
+        Args:
+            config: The settings.
+            session: The session that runs the tasks.
+            name: Id of the topology.
+            slots_max: The most slots, unless the settings give a number.
+            replaceable: Whether the run continues on Spark jobs when a slot stays lost.
+
+        Raises:
+            ConfigError: The session has too few free cores.
+        """
+        ...
+
+
+# It belongs to the program, not to a run; txtopo/wings.py registers it.
+_load: Callable[[], SlotHosting] | None = None
+
+
+def host_slots_with(load: Callable[[], SlotHosting]) -> None:
+    """Register what hosts slots, in this process. It is loaded when it is first needed."""
+    global _load
+    _load = load
+
+
+def slot_hosting() -> SlotHosting:
+    """Return what hosts slots."""
+    assert _load is not None, "txtopo/wings.py registers it"
+    return _load()

@@ -1,0 +1,107 @@
+"""Run engine: what a topology with an engine part needs at run time. Who does it is registered.
+
+:mod:`txtopo.topology.engine` says what an engine is. The runtime opens a carrier with it, and after
+that calls the engine only through this carrier (:class:`~txtopo.carriers.carrier.EngineCarrier`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from txtopo.carriers.carrier import EngineCarrier
+    from txtopo.config import StreamCarrier
+    from txtopo.topology.graph import Graph
+
+
+class MicroBatchFunction(Protocol):
+    """A function of (micro-batch, batch id), for ``foreachBatch`` of a streaming query."""
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Process and commit one micro-batch."""
+        ...
+
+    def close(self) -> None:
+        """Close the stores. A later call opens them again."""
+        ...
+
+
+class RunEngine(Protocol):
+    """Prepares the runs of topologies with an engine part."""
+
+    def check_carrier(self, graph: Graph, carrier: str) -> None:
+        """Check that a carrier has the engine.
+
+        Raises:
+            ConfigError: It has not; the message says why.
+        """
+        ...
+
+    def session_conf(self, graph: Graph) -> dict[str, str]:
+        """Return the settings of a session in which the engine can write to the states.
+
+        Raises:
+            ConfigError: A package is not installed; the message says how to get it.
+        """
+        ...
+
+    def check_session(self, graph: Graph, session: SparkSession) -> None:
+        """Check that the engine can write to the states in a session.
+
+        Raises:
+            ConfigError: It lacks a setting or a package; the message names it.
+        """
+        ...
+
+    def carrier(self, session: SparkSession) -> EngineCarrier:
+        """Return a carrier that has the engine."""
+        ...
+
+    def foreach_batch(
+        self,
+        graph: Graph,
+        carrier: StreamCarrier,
+        slots: int | None,
+        continues: str | None,
+        after_txid: int,
+    ) -> MicroBatchFunction:
+        """Return the function by which a streaming query drives a topology."""
+        ...
+
+
+# It belongs to the program, not to a run; txtopo/wings.py registers it.
+_load: Callable[[], RunEngine] | None = None
+
+
+def run_with(load: Callable[[], RunEngine]) -> None:
+    """Register what returns the engine. It is called when a run needs the engine."""
+    global _load
+    _load = load
+
+
+def run_engine() -> RunEngine:
+    """Return the engine."""
+    assert _load is not None, "no engine is registered"
+    return _load()
+
+
+def check_carrier(graph: Graph, carrier: str) -> None:
+    """Check that a carrier has the engine, if the topology needs it.
+
+    Raises:
+        ConfigError: It has not; the message says why.
+    """
+    if graph.has_engine_part:
+        run_engine().check_carrier(graph, carrier)
+
+
+def engine_session_conf(graph: Graph) -> dict[str, str]:
+    """Return the settings that the engine needs of a session; none if the topology has no part.
+
+    Raises:
+        ConfigError: A package is not installed; the message says how to get it.
+    """
+    return run_engine().session_conf(graph) if graph.has_engine_part else {}
