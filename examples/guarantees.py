@@ -58,8 +58,8 @@ INPUT, STORE = "messages.db", "store.db"
 class Inbox(Spout):
     """Emits the messages of a table, and deletes a message when it is acked.
 
-    Delivery: at least once. With ``Config(ackers=0)`` a message is acked while it is emitted, and
-    so at most once.
+    Delivery: at least once. With ``AtLeastOnceConfig(ackers=0)`` a message is acked while it is
+    emitted, and so at most once.
     """
 
     output_fields = FIELDS

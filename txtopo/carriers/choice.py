@@ -55,13 +55,13 @@ def facts_of(session: SparkSession | None) -> SessionFacts:
     return SessionFacts(True, why, slot_hosting().free_cores(session) if not why else 0)
 
 
-def carrier_choice(config: Config, facts: SessionFacts, *, frames: bool) -> tuple[Carrier, str]:
+def carrier_choice(config: Config, facts: SessionFacts, *, engine: bool) -> tuple[Carrier, str]:
     """Return which carrier with Spark a topology gets, and why.
 
     Args:
         config: The settings.
         facts: Those of the session.
-        frames: Whether the topology has DataFrames.
+        engine: Whether the topology has a part that an engine computes, which is of DataFrames.
 
     Raises:
         ConfigError: The session cannot have the one that is asked for.
@@ -69,7 +69,7 @@ def carrier_choice(config: Config, facts: SessionFacts, *, frames: bool) -> tupl
     _check_rdd(config, classic=facts.classic)
     if config.carrier != "auto":
         return config.carrier, "asked for"
-    if frames:
+    if engine:
         return "dataframe", "'auto' takes it for DataFrames"
     if not facts.classic:
         return "dataframe", "'auto' takes it on Spark Connect"
@@ -83,7 +83,7 @@ def carrier_choice(config: Config, facts: SessionFacts, *, frames: bool) -> tupl
 
 
 def with_carrier(
-    config: Config, session: SparkSession, *, frames: bool, slots_max: int | None = None
+    config: Config, session: SparkSession, *, engine: bool, slots_max: int | None = None
 ) -> Config:
     """Return the settings with the carrier that a topology gets, so that each restart gets it too.
 
@@ -94,7 +94,7 @@ def with_carrier(
         _check_rdd(config, classic=is_classic(session))
         return config
     facts = facts_of(session)
-    carrier, _ = carrier_choice(config, facts, frames=frames)
+    carrier, _ = carrier_choice(config, facts, engine=engine)
     if carrier != "resident":
         return replace(config, carrier=carrier)
     slots = config.slots or useful_slots(facts.free - 1, slots_max)

@@ -62,7 +62,7 @@ def _of_batches(graph: Graph, config: Config, session: SparkSession | None) -> C
     if config.carrier == "local":
         return _local(config, 1)
     facts = facts_of(session)
-    kind, why = carrier_choice(config, facts, frames=graph.has_engine_part)
+    kind, why = carrier_choice(config, facts, engine=graph.has_engine_part)
     if kind == "resident":
         asked = config.carrier == "resident"
         why = "asked for: slots are Spark tasks that live as long as the run" if asked else why

@@ -32,7 +32,6 @@ class FrameStep:
         prototype: The user's object. Each batch has a copy.
         sources: Ids of the components whose DataFrames it reads; none for the spout.
         fields: Fields of its output; None for a committer.
-        states: Names of its states.
         shared: Whether its DataFrame is read more than once, and therefore cached.
     """
 
@@ -40,7 +39,6 @@ class FrameStep:
     prototype: Prototype[Any]
     sources: tuple[str, ...]
     fields: Fields | None
-    states: tuple[str, ...]
     shared: bool
 
 
@@ -127,7 +125,6 @@ def frame_plan(components: Mapping[str, Component]) -> FramePlan:
                 Prototype(component.prototype),
                 _sources(component),
                 None if stream is None else stream.fields,
-                tuple(component.states),
                 shared=ways > 1,
             )
         )

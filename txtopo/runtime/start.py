@@ -296,7 +296,7 @@ def open_carrier(
     """
     if session is None:
         return LocalCarrier(config.slots)
-    carrier = with_carrier(config, session, frames=engine, slots_max=slots_max).carrier
+    carrier = with_carrier(config, session, engine=engine, slots_max=slots_max).carrier
     if carrier == "resident":
         return slot_hosting().open(config, session, name, slots_max, replaceable=replaceable)
     if carrier == "rdd":
@@ -320,7 +320,7 @@ def _session_and_carrier(
         slot_hosting().check()
     session = _session(spark, graph)
     engine, slots_max = graph.has_engine_part, graph.slots_max
-    config = with_carrier(config, session, frames=engine, slots_max=slots_max)
+    config = with_carrier(config, session, engine=engine, slots_max=slots_max)
     if is_classic(session):
         hosting = slot_hosting().client_modules if config.carrier == "resident" else ()
         check_workers(session.sparkContext, (*hosting, *graph.client_modules))

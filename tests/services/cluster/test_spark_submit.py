@@ -88,7 +88,7 @@ def places_of_a_run(commands: str, cluster: SparkCluster, folder: Path) -> set[s
     (program,) = (b.text for b in blocks_of(CLUSTER.read_text()) if b.language == "python")
     (folder / "program.py").write_text(program)
     (folder / "word_count.py").write_text(WORD_COUNT)
-    (folder / "txtopo.toml").write_text('zookeeper = "memory"\nslots = 2\n')
+    (folder / "txtopo.toml").write_text('zookeeper.hosts = "memory"\nslots = 2\n')
     log = folder / "log"
     with (
         log.open("w") as file,

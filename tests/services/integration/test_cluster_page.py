@@ -44,7 +44,7 @@ def test_the_program_runs_until_sigterm_and_ends_well(tmp_path: Path) -> None:
     (program,) = (block.text for block in blocks_of(PAGE.read_text()) if block.language == "python")
     (tmp_path / "word_count.py").write_text(WORD_COUNT)
     (tmp_path / "program.py").write_text(program)
-    (tmp_path / "txtopo.toml").write_text('carrier = "local"\nzookeeper = "memory"\n')
+    (tmp_path / "txtopo.toml").write_text('carrier = "local"\nzookeeper.hosts = "memory"\n')
     log = tmp_path / "log"
     with (
         log.open("w") as file,

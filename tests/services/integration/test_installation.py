@@ -113,8 +113,8 @@ def test_the_first_program_of_the_readme_needs_nothing_more(core: Environment) -
     "settings",
     [
         [],
-        ["zookeeper.hosts=memory", "carrier=local"],
-        ["zookeeper.hosts=embedded", "carrier=dataframe"],
+        ["zookeeper=memory", "carrier=local"],
+        ["zookeeper=embedded", "carrier=dataframe"],
     ],
     ids=["default", "local", "dataframe"],
 )

@@ -113,7 +113,8 @@ def shop(
     program = program.replace(f'grouping("{topic}"', 'grouping("orders"')
     (tmp_path / "orders.py").write_text(orders)
     (tmp_path / "shop.py").write_text(program)
-    settings = f'zookeeper = "{addresses["localhost:2181"]}"\nmax_rows_per_second = 5000\n'
+    hosts = addresses["localhost:2181"]
+    settings = f'zookeeper.hosts = "{hosts}"\npace.max_rows_per_second = 5000\n'
     (tmp_path / "txtopo.toml").write_text(settings)
     written = run_python(["orders.py"], tmp_path)
     assert written.returncode == 0, written.stderr

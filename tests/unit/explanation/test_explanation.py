@@ -265,7 +265,7 @@ def test_a_session_of_txtopos_own_gets_resident_slots_and_keeps_a_core_free(
 
     assert topology.explain(spark=spark).carrier.carrier == "resident"
     assert topology.explain(spark=spark).carrier.slots == 1
-    chosen = with_carrier(Config(), spark, frames=False, slots_max=2)
+    chosen = with_carrier(Config(), spark, engine=False, slots_max=2)
     assert (chosen.carrier, chosen.slots) == ("resident", 1)
 
     told = topology.explain(Config(slots=2), spark).carrier
@@ -274,7 +274,7 @@ def test_a_session_of_txtopos_own_gets_resident_slots_and_keeps_a_core_free(
 
 
 @pytest.mark.parametrize(
-    ("facts", "frames", "carrier", "said"),
+    ("facts", "engine", "carrier", "said"),
     [
         (SessionFacts(True, "", 4), False, "resident", "with free cores"),
         (SessionFacts(True, "", 1), False, "rdd", "keep 1 of 1 free cores, and leave none"),
@@ -284,9 +284,9 @@ def test_a_session_of_txtopos_own_gets_resident_slots_and_keeps_a_core_free(
     ],
 )
 def test_auto_says_why_it_takes_a_carrier(
-    facts: SessionFacts, frames: bool, carrier: str, said: str
+    facts: SessionFacts, engine: bool, carrier: str, said: str
 ) -> None:
-    chosen, why = carrier_choice(Config(), facts, frames=frames)
+    chosen, why = carrier_choice(Config(), facts, engine=engine)
 
     assert chosen == carrier
     assert said in why
@@ -295,7 +295,7 @@ def test_auto_says_why_it_takes_a_carrier(
 def test_without_zeromq_auto_takes_rdd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zmq", None)
 
-    assert carrier_choice(Config(), SessionFacts(True, "", 4), frames=False)[0] == "rdd"
+    assert carrier_choice(Config(), SessionFacts(True, "", 4), engine=False)[0] == "rdd"
 
 
 def test_a_state_in_memory_under_a_lasting_position_is_warned_of() -> None:
