@@ -1,4 +1,7 @@
-"""The pages for contributors name the files to touch: all of them, and what is to write in each."""
+"""The pages for contributors name the files to touch: all of them, and what is to write in each.
+
+The page on kinds of spouts is tested in ``tests/unit/topology/test_spout_kinds.py``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pytest
 
 from tests.unit.test_layout import PACKAGES, ROOT, SOURCES, name_of, text_of
 
-PAGES = sorted((ROOT / "docs" / "contributing").glob("add-*.md"))
+PAGES = [ROOT / "docs" / "contributing" / f"add-a-{what}.md" for what in ("database", "metric")]
 ROW = re.compile(r"^\| `([\w/.]+)` \| (.*) \|$", re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
 

@@ -11,7 +11,7 @@ from txtopo.dead_letters import FIELDS, STREAM, DeadLetterRule
 from txtopo.errors import TopologyError
 from txtopo.groupings import GlobalGrouping
 from txtopo.state.registry import State
-from txtopo.topology.component import Component, Role, Subscription, bolt_role, checked_streams
+from txtopo.topology.component import BoltKind, Component, Subscription, bolt_kind, checked_streams
 from txtopo.traits import traits_of
 from txtopo.tuples import DEFAULT_STREAM, Stream
 
@@ -19,7 +19,6 @@ SINK = "dead_letters_sink"
 """Id of the committer that takes dead letters which go to no state."""
 
 # Their records are decoded by Spark, or by a query.
-_NEVER = (Role.DATAFRAME_SPOUT, Role.STREAM_SPOUT)
 
 
 def checked_dead_letters(given: object) -> DeadLetters | None:
@@ -40,7 +39,7 @@ def checked_dead_letters(given: object) -> DeadLetters | None:
     if isinstance(destination, State):
         _check_state(destination)
     elif isinstance(destination, Committer) and not isinstance(destination, type):
-        bolt_role(SINK, destination)
+        bolt_kind(SINK, destination)
     else:
         raise TopologyError(
             f"dead_letters is of the wrong type; got {destination!r:.100}; expected what "
@@ -89,9 +88,9 @@ def check_no_dead_letters(declared: Sequence[Component]) -> None:
 
 
 def _can_make(component: Component) -> bool:
-    if component.role.spout:
-        return component.role not in _NEVER
-    return component.role is Role.BASIC_BOLT
+    if component.kind.spout:
+        return component.spout_kind.makes_dead_letters
+    return component.kind is BoltKind.BASIC_BOLT
 
 
 def _with_stream(component: Component, rule: DeadLetterRule) -> Component:
@@ -118,7 +117,7 @@ def _takers(letters: DeadLetters, sources: Sequence[str]) -> list[Component]:
     collect = CollectDeadLetters(letters.batch_records_max, in_state=in_state)
     collected = Component(
         STREAM,
-        Role.BATCH_BOLT,
+        BoltKind.BATCH_BOLT,
         collect,
         1,
         checked_streams(STREAM, collect),
@@ -132,7 +131,7 @@ def _takers(letters: DeadLetters, sources: Sequence[str]) -> list[Component]:
     bolt = destination if taking is None else taking([*KEY.names, *FIELDS.names])
     sink = Component(
         SINK,
-        bolt_role(SINK, bolt),
+        bolt_kind(SINK, bolt),
         bolt,
         1,
         checked_streams(SINK, bolt),

@@ -22,7 +22,7 @@ from txtopo.groupings import (
     ShuffleGrouping,
 )
 from txtopo.state.registry import State, redacted_url
-from txtopo.topology.component import Component, Role, Subscription, check_id
+from txtopo.topology.component import BoltKind, Component, Subscription, check_id
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 
 FieldNames = Fields | Sequence[str] | str
@@ -40,7 +40,7 @@ class InputDeclarer:
 
     _id: str
     _bolt: object
-    _role: Role
+    _kind: BoltKind
     _parallelism: int
     _streams: dict[str, Stream]
     _committer: bool = False
@@ -119,7 +119,7 @@ class InputDeclarer:
         """Return the bolt as declared so far. Called by the builder."""
         return Component(
             self._id,
-            self._role,
+            self._kind,
             self._bolt,
             self._parallelism,
             self._streams,
@@ -179,7 +179,7 @@ class BoltDeclarer(InputDeclarer):
                 component=self._id,
                 state=name,
             )
-        if self._role is Role.PERSISTENT_AGGREGATE:
+        if self._kind is BoltKind.PERSISTENT_AGGREGATE:
             raise TopologyError(
                 f"PersistentAggregate {self._id!r} has its state already; got {name!r} as well; "
                 "give the state to PersistentAggregate(state, …) alone",
@@ -203,10 +203,10 @@ class BoltDeclarer(InputDeclarer):
         Raises:
             TopologyError: The bolt is no ``BasicBolt``, or an exception cannot be listed.
         """
-        if self._role is not Role.BASIC_BOLT:
+        if self._kind is not BoltKind.BASIC_BOLT:
             raise TopologyError(
                 f"bolt {self._id!r} makes no dead letters; it has the role "
-                f"{self._role.value!r}; expected a BasicBolt, whose output for one tuple can be "
+                f"{self._kind.value!r}; expected a BasicBolt, whose output for one tuple can be "
                 "dropped; send bad rows to a stream of its own instead",
                 component=self._id,
             )

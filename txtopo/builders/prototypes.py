@@ -17,7 +17,7 @@ from txtopo.builders.script_globals import changed_globals
 from txtopo.errors import TopologyError, TopologyWarning
 from txtopo.groupings import CustomGrouping
 from txtopo.stages.pickling import Prototype, dumps
-from txtopo.topology.component import Component, Role, Subscription
+from txtopo.topology.component import BoltKind, Component, Subscription
 
 T = TypeVar("T")
 
@@ -35,10 +35,10 @@ def snapshot(component: Component) -> Component:
         TopologyError: An object cannot be pickled; repair the attribute that the message names.
     """
     subscriptions = tuple(_copied(component.id, each) for each in component.subscriptions)
-    if component.role is Role.PERSISTENT_AGGREGATE:
+    if component.kind is BoltKind.PERSISTENT_AGGREGATE:
         # It never changes, and its state belongs to the driver.
         return replace(component, subscriptions=subscriptions)
-    what = f"{'spout' if component.role.spout else 'bolt'} {component.id!r}"
+    what = f"{'spout' if component.kind.spout else 'bolt'} {component.id!r}"
     prototype = _copy(what, component.prototype, component.id)
     return replace(component, prototype=prototype, subscriptions=subscriptions)
 

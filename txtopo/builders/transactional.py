@@ -29,13 +29,13 @@ from txtopo.spouts.spout import (
 from txtopo.state.registry import State
 from txtopo.topology.checks import check_parallelism
 from txtopo.topology.component import (
+    BoltKind,
     Component,
-    Role,
-    bolt_role,
+    bolt_kind,
     check_id,
     checked_streams,
     not_a_committer,
-    spout_role,
+    spout_kind,
 )
 from txtopo.topology.graph import Graph, advice
 
@@ -232,13 +232,12 @@ class TransactionalTopologyBuilder:
         """
         check_id("spout", id)
         self._check_free(id)
-        role = spout_role(id, spout)
+        kind = spout_kind(id, spout)
         check_parallelism(id, parallelism)
-        if role is Role.STREAM_SPOUT and parallelism != 1:
+        if kind.one_task is not None and parallelism != 1:
             raise TopologyError(
-                f"stream spout {id!r} has no parallelism of its own; got {parallelism}; "
-                "expected none: its tasks are Spark partitions, one for each of the slots of "
-                "foreach_batch",
+                f"{kind.text} {id!r} has no parallelism of its own; got {parallelism}; "
+                f"expected none: {kind.one_task}",
                 component=id,
             )
         streams = checked_streams(id, spout)
@@ -247,7 +246,7 @@ class TransactionalTopologyBuilder:
                 f"spout {id!r} declares no fields; expected output_fields = Fields(…)",
                 component=id,
             )
-        self._spouts[id] = Component(id, role, spout, parallelism, streams)
+        self._spouts[id] = Component(id, kind, spout, parallelism, streams)
 
     def set_bolt(self, id: str, bolt: Bolt, parallelism: int = 1) -> BoltDeclarer:
         """Add a bolt; it is a committer if it is derived from ``Committer``.
@@ -293,8 +292,8 @@ class TransactionalTopologyBuilder:
     def _declare(self, id: str, bolt: object, parallelism: int, *, committer: bool) -> BoltDeclarer:
         check_id("bolt", id)
         self._check_free(id)
-        role = bolt_role(id, bolt)
-        if committer and role is Role.BASIC_BOLT:
+        kind = bolt_kind(id, bolt)
+        if committer and kind is BoltKind.BASIC_BOLT:
             raise not_a_committer(id, bolt)
         check_parallelism(id, parallelism)
         if isinstance(bolt, BasicBolt) and bolt.tick_interval_s is not None:
@@ -304,7 +303,7 @@ class TransactionalTopologyBuilder:
                 component=id,
             )
         streams = dict(checked_streams(id, bolt))
-        declarer = BoltDeclarer(id, bolt, role, parallelism, streams, committer)
+        declarer = BoltDeclarer(id, bolt, kind, parallelism, streams, committer)
         self._declarers[id] = declarer
         return declarer
 

@@ -14,7 +14,6 @@ from txtopo.config import AnyConfig, AtLeastOnceConfig, Config
 from txtopo.explanation import CarrierChoice, Explanation
 from txtopo.reliable.start import LOCAL_SLOTS
 from txtopo.runtime.engine import check_carrier
-from txtopo.topology.component import Role
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +35,7 @@ def explain_topology(
     Raises:
         ConfigError: A setting does not fit; a start would refuse it as well.
     """
-    reliable = graph.spout.role is Role.SPOUT
+    reliable = graph.spout_kind.driven_by == "ackers"
     kind: type[AnyConfig] = AtLeastOnceConfig if reliable else Config
     config = config if config is not None else kind()
     check_config(config, kind)
@@ -45,7 +44,7 @@ def explain_topology(
     check_session(session)
     if isinstance(config, AtLeastOnceConfig):
         choice = _of_trees(config, session)
-    elif graph.spout.role is Role.STREAM_SPOUT:
+    elif graph.spout_kind.driven_by == "query":
         choice = _of_query(config, session)
     else:
         check_carrier(graph, config.carrier)

@@ -15,7 +15,7 @@ from txtopo.groupings import CustomGrouping, Grouping
 from txtopo.stages.program import Program
 from txtopo.state.aggregates import Aggregate, MeanCount, MeanSum, PythonAggregate
 from txtopo.state.registry import State
-from txtopo.topology.component import Component, Role
+from txtopo.topology.component import BoltKind, Component
 from txtopo.topology.engine import EnginePart
 from txtopo.topology.graph import Graph
 from txtopo.tuples import Fields
@@ -164,7 +164,7 @@ def explained_components(
     return tuple(
         ExplainedComponent(
             component=id,
-            role=one.role.value,
+            role=one.kind.text,
             class_name=_class_name(one.prototype),
             shape=_shape(one),
             level=graph.levels[id],
@@ -231,13 +231,13 @@ def _columns(graph: Graph) -> Mapping[str, int]:
 
 
 def _shape(component: Component) -> Shape:
-    if component.role.spout:
+    if component.kind.spout:
         return "spout"
-    if component.role is Role.PERSISTENT_AGGREGATE:
+    if component.kind is BoltKind.PERSISTENT_AGGREGATE:
         return "aggregate"
     if component.committer:
         return "committer"
-    return "plan" if component.role.frame else "bolt"
+    return "plan" if component.kind.frame else "bolt"
 
 
 def _runs(component: Component, graph: Graph, program: Program, choice: CarrierChoice) -> str:
@@ -245,12 +245,10 @@ def _runs(component: Component, graph: Graph, program: Program, choice: CarrierC
     engine = program.engine
     if engine is not None and engine.takes(component.id):
         return engine.described(component.id)
-    if component.role is Role.PERSISTENT_AGGREGATE:
+    if component.kind is BoltKind.PERSISTENT_AGGREGATE:
         return "without tasks: rows are combined where they are emitted, and merged in the driver"
-    if component.role is Role.STREAM_SPOUT:
-        return "with a task in each slot"
-    if component.role is Role.SPOUT:
-        return "in the driver"
+    if component.kind.spout and component.spout_kind.runs is not None:
+        return component.spout_kind.runs
     if component.id in graph.committing and program.commit_in_driver:
         return "in the driver"
     if choice.carrier == "local":

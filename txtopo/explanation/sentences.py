@@ -11,7 +11,6 @@ from txtopo.dead_letters import STREAM
 from txtopo.explanation.parts import CarrierChoice
 from txtopo.stages.groups import why_one_by_one
 from txtopo.stages.program import Program
-from txtopo.topology.component import Role
 from txtopo.topology.elsewhere import DECLARATION, emitters_to_ask
 from txtopo.topology.graph import Graph, advice
 
@@ -35,11 +34,11 @@ class Sharing:
 
 def sharing(graph: Graph, config: AnyConfig) -> Sharing | None:
     """Return how batches share jobs; None for a topology that plans no batches."""
-    if not isinstance(config, Config) or graph.spout.role is Role.STREAM_SPOUT:
+    if not isinstance(config, Config) or graph.spout_kind.driven_by != "coordinator":
         return None
     settings = CoordinatorSettings(
         window_txids=config.window_txids,
-        run_txids_max=1 if graph.has_engine_part else config.run_txids_max,
+        run_txids_max=graph.run_txids_max(config.run_txids_max),
         jobs_max=config.jobs_max,
     )
     return Sharing(settings.window_txids, settings.run_size, settings.jobs_max)
@@ -47,7 +46,7 @@ def sharing(graph: Graph, config: AnyConfig) -> Sharing | None:
 
 def kind_of(graph: Graph) -> str:
     """Return the kind of a topology, as runs report it."""
-    return "at-least-once" if graph.spout.role is Role.SPOUT else "transactional"
+    return "at-least-once" if graph.spout_kind.driven_by == "ackers" else "transactional"
 
 
 def delivery(graph: Graph, config: AnyConfig) -> str:
@@ -62,7 +61,7 @@ def delivery(graph: Graph, config: AnyConfig) -> str:
     if not graph.committing:
         return "at least once: batches are processed, and nothing of them is kept"
     told = "exactly once: each batch counts once in each state, whatever crashes and is replayed"
-    if graph.spout.role is Role.STREAM_SPOUT:
+    if graph.spout_kind.driven_by == "query":
         told += ", as long as the query keeps its checkpoint"
     limits = dict.fromkeys(one.traits.delivery for one in graph.components.values())
     return "; ".join([told, *(each for each in limits if each is not None)])
@@ -117,7 +116,7 @@ def commit(graph: Graph, config: AnyConfig, program: Program, choice: CarrierCho
 
 def _together(graph: Graph, config: Config, program: Program) -> str:
     """Return how many txids one write takes, as far as that is known before a store is opened."""
-    if graph.spout.role is Role.STREAM_SPOUT:
+    if graph.spout_kind.driven_by == "query":
         return ""
     why = why_one_by_one(graph, program, {})
     if config.group_txids_max == 1:
@@ -136,7 +135,7 @@ def _together(graph: Graph, config: Config, program: Program) -> str:
 
 def failure(graph: Graph, config: AnyConfig) -> str:
     """Return what is done again, and what is kept, after a failure."""
-    role = graph.spout.role
+    driven_by = graph.spout_kind.driven_by
     if isinstance(config, AtLeastOnceConfig):
         if config.ackers == 0:
             return "a tuple that is lost or fails is gone; another exception ends the run"
@@ -146,9 +145,9 @@ def failure(graph: Graph, config: AnyConfig) -> str:
             "failed at its spout; the memory of bolts in a lost slot is gone; another exception "
             "ends the run"
         )
-    if role is Role.STREAM_SPOUT:
+    if driven_by == "query":
         return "an error ends the query; its next start gets the same micro-batch again"
-    opaque = [one.id for one in graph.spouts if one.role is Role.OPAQUE_SPOUT]
+    opaque = [one.id for one in graph.spouts if not one.spout_kind.repeats]
     if opaque and len(opaque) < len(graph.spouts):
         again = (
             f"of the batch that failed and all later ones {' and '.join(map(repr, opaque))} cut "
@@ -224,7 +223,7 @@ def _tasks_and_slots(program: Program, choice: CarrierChoice) -> Iterator[str]:
     over = {
         id: one.tasks
         for id, one in program.components.items()
-        if one.tasks > slots and one.role is not Role.SPOUT  # which runs in the driver
+        if one.tasks > slots and not (one.kind.spout and one.spout_kind.driven_by == "ackers")
     }
     if over:
         named = ", ".join(f"{id!r} ({tasks})" for id, tasks in list(over.items())[:3])
@@ -240,7 +239,7 @@ def _small_window(graph: Graph, config: Config) -> Iterator[str]:
     shared = sharing(graph, config)
     if shared is None or graph.has_engine_part or config.max_spout_pending is None:
         return
-    if shared.run_txids < config.run_txids_max:
+    if shared.run_txids < graph.run_txids_max(config.run_txids_max):
         yield (
             f"max_spout_pending={config.max_spout_pending} leaves at most {shared.run_txids} txids "
             f"for a job, not run_txids_max={config.run_txids_max}; it would have to be "
@@ -258,7 +257,7 @@ def _forgetful(graph: Graph, config: Config) -> Iterator[str]:
         for name, state in one.states.items()
         if not state.shared_by_processes
     ]
-    if lost and graph.spout.role is not Role.STREAM_SPOUT:
+    if lost and graph.spout_kind.driven_by != "query":
         named = ", ".join(map(repr, lost[:3]))
         yield (
             f"the state {named} is gone when this process ends, while ZooKeeper keeps the txid, so "
@@ -269,7 +268,7 @@ def _forgetful(graph: Graph, config: Config) -> Iterator[str]:
 def _commit_jobs(graph: Graph, program: Program, choice: CarrierChoice) -> Iterator[str]:
     if program.commit_in_driver or choice.carrier not in ("rdd", "dataframe"):
         return
-    if graph.spout.role is Role.SPOUT:
+    if graph.spout_kind.driven_by == "ackers":
         return
     several = [id for level in program.commit for id in level if program.components[id].tasks > 1]
     named, verb = ", ".join(map(repr, several[:3])), "has" if len(several) == 1 else "have"

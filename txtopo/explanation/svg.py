@@ -21,6 +21,7 @@ from txtopo.explanation.parts import (
     ExplainedState,
     short_class,
 )
+from txtopo.topology.spout_kinds import short_text
 from txtopo.tuples import DEFAULT_STREAM
 
 MARGIN = 20.0
@@ -56,11 +57,6 @@ _MEANINGS = {
     "committer": "committer",
     "aggregate": "persistent aggregate",
     "state": "state",
-}
-_SHORT_ROLES = {
-    "partitioned transactional spout": "partitioned spout",
-    "opaque partitioned transactional spout": "opaque spout",
-    "DataFrame transactional spout": "DataFrame spout",
 }
 
 
@@ -270,7 +266,7 @@ _DOTS = ' stroke-dasharray="2 3"'
 
 def _component_box(one: ExplainedComponent) -> _Box:
     tasks = f" × {one.parallelism}" if one.parallelism > 1 else ""
-    short, role = short_class(one.class_name), f"{_SHORT_ROLES.get(one.role, one.role)}{tasks}"
+    short, role = short_class(one.class_name), f"{short_text(one.role)}{tasks}"
     if one.aggregates:
         short = ", ".join(each.aggregate for each in one.aggregates)
         if _width(short, SMALL) > TEXT_WIDTH_MAX:

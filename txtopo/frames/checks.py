@@ -10,7 +10,7 @@ from txtopo.errors import ConfigError, TopologyError
 from txtopo.frames.plan import frame_plan
 from txtopo.frames.states import FrameFactory, frames_refused
 from txtopo.groupings import LocalOrShuffleGrouping, NoneGrouping, ShuffleGrouping
-from txtopo.topology.component import COMMIT, Component, Role, check_calls
+from txtopo.topology.component import COMMIT, BoltKind, Component, check_calls
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,9 +36,9 @@ def check_frames(components: Mapping[str, Component]) -> None:
         TopologyError: One of them cannot work; the message says what to repair.
     """
     for component in components.values():
-        if component.role.frame:
+        if component.kind.frame:
             _check_frame_alone(component)
-        if component.role is Role.DATAFRAME_BOLT:
+        if component.kind is BoltKind.DATAFRAME_BOLT:
             _check_methods(component)
             _check_inputs(component, components)
             _check_states(component)
@@ -91,7 +91,7 @@ def _factories(graph: Graph) -> Iterator[FrameFactory]:
 
 
 def _check_frame_alone(component: Component) -> None:
-    what = "spout" if component.role.spout else "bolt"
+    what = "spout" if component.kind.spout else "bolt"
     if component.parallelism != 1:
         raise TopologyError(
             f"DataFrame {what} {component.id!r} has a parallelism; got {component.parallelism}; "
@@ -141,10 +141,10 @@ def _check_inputs(component: Component, components: Mapping[str, Component]) -> 
     schemas: dict[object, str] = {}
     for subscription in component.subscriptions:
         source = components[subscription.source]
-        if not source.role.frame:
+        if not source.kind.frame:
             raise TopologyError(
                 f"DataFrame bolt {component.id!r} cannot stand below {source.id!r}, which is a "
-                f"{source.role.value}: its tuples are in Python and would have to go back into the "
+                f"{source.kind.text}: its tuples are in Python and would have to go back into the "
                 "JVM; expected a DataFrameTransactionalSpout or a DataFrameBolt above it; use an "
                 "ArrowBolt here, or a DataFrameBolt there",
                 component=component.id,

@@ -65,7 +65,6 @@ from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
 from txtopo.state.ledger import Claim, Ledger, Owner, same_owner
 from txtopo.state.registry import redacted_url
-from txtopo.topology.component import Role
 from txtopo.topology.graph import Graph
 
 if TYPE_CHECKING:
@@ -101,10 +100,10 @@ class ForeachBatch:
         scheduler: Scheduler | None = None,
     ) -> None:
         spout = graph.spout
-        if spout.role is not Role.STREAM_SPOUT:
+        if spout.spout_kind.driven_by != "query":
             raise TopologyError(
                 f"topology {graph.id!r} has a spout that reads by itself; got "
-                f"{spout.role.value} {spout.id!r}; expected StreamSpout(fields), which a query "
+                f"{spout.kind.text} {spout.id!r}; expected StreamSpout(fields), which a query "
                 "drives; or use start()",
                 component=spout.id,
             )

@@ -17,7 +17,7 @@ from txtopo.frames.chunks import Chunks
 from txtopo.frames.states import frames_refused
 from txtopo.stages.pickling import Prototype
 from txtopo.state.aggregates import Aggregate, Count
-from txtopo.topology.component import Component, Role
+from txtopo.topology.component import BoltKind, Component
 from txtopo.tuples import DEFAULT_STREAM, Fields
 
 Kind = Literal["count", "add", "min", "max"]
@@ -111,10 +111,10 @@ def frame_plan(components: Mapping[str, Component]) -> FramePlan:
     grouped = {each.id for each in aggregates}
     steps, emitting = [], []
     for component in components.values():
-        if not component.role.frame:
+        if not component.kind.frame:
             continue
         readers = [c for c in components.values() if component.id in _sources(c)]
-        by_frame = [c for c in readers if c.role.frame or c.id in grouped]
+        by_frame = [c for c in readers if c.kind.frame or c.id in grouped]
         if len(by_frame) < len(readers):
             emitting.append(component.id)
         ways = len(by_frame) + (len(by_frame) < len(readers))
@@ -143,10 +143,10 @@ def _sources(component: Component) -> tuple[str, ...]:
 def _aggregates(components: Mapping[str, Component]) -> Iterator[FrameAggregate]:
     for component in components.values():
         bolt = component.prototype
-        if component.role is not Role.PERSISTENT_AGGREGATE:
+        if component.kind is not BoltKind.PERSISTENT_AGGREGATE:
             continue
         assert isinstance(bolt, PersistentAggregate)
-        by_frames = all(components[source].role.frame for source in _sources(component))
+        by_frames = all(components[source].kind.frame for source in _sources(component))
         in_sql = all(each.operator is not None for each in bolt.aggregates.values())
         (state,) = component.states.values()
         if not by_frames or not in_sql or frames_refused(state) is not None:

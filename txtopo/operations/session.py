@@ -50,7 +50,7 @@ from txtopo.state.backend import StateBackend, StateTable, Writes
 from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED, Claim, Compared, Ledger, Owner, check_known, same_owner
 from txtopo.state.witness import check_none_later, check_witness
-from txtopo.topology.component import Role, cutting
+from txtopo.topology.component import cutting, repeating
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology
@@ -105,8 +105,7 @@ class OperatorSession:
     @property
     def repeatable(self) -> tuple[str, ...]:
         """Ids of the spouts of whose tuples a replay has the same as the first attempt."""
-        spouts = self.graph.spouts
-        return tuple(each.id for each in spouts if each.role is not Role.OPAQUE_SPOUT)
+        return repeating(self.graph.spouts)
 
     def metadata_of(self, txid: int, stored: Json) -> BatchMetadata:
         """Return stored metadata as this topology reads it."""

@@ -17,14 +17,14 @@ from txtopo.topology.checks import check_parallelism
 from txtopo.topology.component import (
     DEFAULT_ID,
     RELIABLE_BOLTS,
-    RELIABLE_SPOUTS,
     Component,
-    bolt_role,
+    bolt_kind,
     check_id,
     checked_streams,
-    spout_role,
+    spout_kind,
 )
 from txtopo.topology.graph import Graph
+from txtopo.topology.spout_kinds import RELIABLE_SPOUTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,10 +160,10 @@ class TopologyBuilder:
             TopologyError: The id is taken, or an argument is wrong; repair it.
         """
         self._check_id("spout", id)
-        role = spout_role(id, spout, RELIABLE_SPOUTS)
+        kind = spout_kind(id, spout, RELIABLE_SPOUTS)
         check_parallelism(id, parallelism)
         streams = checked_streams(id, spout)
-        self._spouts[id] = Component(id, role, spout, parallelism, streams)
+        self._spouts[id] = Component(id, kind, spout, parallelism, streams)
 
     def set_bolt(self, id: str, bolt: Bolt | BasicBolt, parallelism: int = 1) -> InputDeclarer:
         """Add a bolt.
@@ -180,11 +180,11 @@ class TopologyBuilder:
             TopologyError: The id is taken, or an argument is wrong; repair it.
         """
         self._check_id("bolt", id)
-        role = bolt_role(id, bolt, RELIABLE_BOLTS)
+        kind = bolt_kind(id, bolt, RELIABLE_BOLTS)
         check_parallelism(id, parallelism)
         _check_tick(id, bolt.tick_interval_s)
         streams = dict(checked_streams(id, bolt))
-        declarer = InputDeclarer(id, bolt, role, parallelism, streams)
+        declarer = InputDeclarer(id, bolt, kind, parallelism, streams)
         self._declarers[id] = declarer
         return declarer
 

@@ -25,7 +25,7 @@ from txtopo.spouts.spout import (
 )
 from txtopo.stages.permits import Permit
 from txtopo.stages.pickling import Prototype
-from txtopo.topology.component import Component, Role, check_runs
+from txtopo.topology.component import Component, check_runs
 from txtopo.topology.elsewhere import emitter_may_write_elsewhere
 
 
@@ -69,7 +69,8 @@ class SpoutPlanner:
         times: Times | None = None,
     ) -> None:
         self.spout_id = spout.id
-        self.plans_batches = spout.role.plans_batches
+        self._kind = kind = spout.spout_kind
+        self.plans_batches = kind.plans_batches
         self.time_only = spout.traits.brings_time_only
         context = TaskContext(
             topology_id, spout.id, 0, spout.parallelism, parallelism=parallelism or {}
@@ -77,11 +78,10 @@ class SpoutPlanner:
         # A copy, so that several runs of one topology share nothing.
         prototype = Prototype[Any](spout.prototype).copy()
         self._coordinator = prototype.coordinator(config, context)
-        calls = ("is_ready", "initialize_transaction", "number_of_partitions")
+        calls = kind.coordinator_calls
         check_runs("the coordinator of spout", spout.id, self._coordinator, *calls)
-        # A DataFrame spout has no emitter.
         self._make_emitter: Callable[[], Any] = lambda: (
-            None if spout.role.frame else prototype.emitter(config, context)
+            prototype.emitter(config, context) if kind.emitter_calls else None
         )
         self._emitter: Any = None
         self._cleaned_before = 0
@@ -90,7 +90,6 @@ class SpoutPlanner:
         # Held across calls of user code, which may block: that is what they are for. No durable
         # step is marked while they are held.
         self._coordinator_lock, self._emitter_lock = threading.Lock(), threading.Lock()
-        self._opaque, self._frame = spout.role is Role.OPAQUE_SPOUT, spout.role.frame
         self._times, self._pace = times, Pacer(config.pace)
         self._paced = bool(config.pace.given) and times is not None
         self._pace_lock = threading.Lock()
@@ -113,7 +112,7 @@ class SpoutPlanner:
         """Take note of a commit, to size the next batches. It does not block."""
         if self._paced and self._times is not None:
             with self._pace_lock:
-                counted = None if self._frame else rows
+                counted = None if self._kind.frame else rows
                 self._pace.committed(txid, counted, self._times.now())
 
     def plan(self, action: PlanBatch, pending: int = 0) -> SpoutPlan | NotReady:
@@ -124,17 +123,17 @@ class SpoutPlanner:
         """
         txid, last_txid, share = action.attempt.txid, *self._newest(action)
         # Metadata is copied on its way in and out, because the spout may change the object.
-        metadata = None if share is None else self._plain(self._metadata(share))
+        metadata = None if share is None else self._plain(self._kind.known(share))
         last = LastBatch(last_txid, metadata, pending, self._idle_s(action))
         with self._coordinator_lock:
             if not self._coordinator.is_ready(txid, last):
                 return NotReady(action.attempt)
-            partitions = 0 if self.plans_batches else self._coordinator.number_of_partitions()
+            partitions = self._kind.partitions(self._coordinator)
             grant = self._granted(txid, last, partitions)
             if isinstance(grant, Held):
                 return NotReady(action.attempt, held=grant.by is not None)
             try:
-                planned = self._planned(txid, last, grant) if self.plans_batches else partitions
+                planned = self._kind.plan(self._coordinator, txid, last, partitions, grant.rows_max)
                 return SpoutPlan(self._plain(planned), grant.metadata)
             except BaseException:
                 self.withdraw(txid)
@@ -152,12 +151,12 @@ class SpoutPlanner:
 
     def lag(self, share: SpoutShare) -> Mapping[str, int]:
         """Return how many records are behind a batch, by partition, where the spout knows it."""
-        lag = self._coordinator.lag(self._plain(self._metadata(share)) or {})
+        lag = self._coordinator.lag(self._plain(self._kind.known(share)) or {})
         return {str(partition): int(records) for partition, records in dict(lag).items()}
 
     def lost(self, share: SpoutShare) -> Mapping[str, str]:
         """Return what the source lost before a batch could read it, by partition."""
-        lost = self._coordinator.lost(self._plain(self._metadata(share)) or {})
+        lost = self._coordinator.lost(self._plain(self._kind.known(share)) or {})
         return {str(partition): str(what) for partition, what in dict(lost).items()}
 
     @property
@@ -201,7 +200,7 @@ class SpoutPlanner:
         with self._emitter_lock:
             # An emitter of a user need not be derived from ours, and then may lack the hooks.
             if commit := getattr(self._opened_emitter(), "commit", None):
-                plain = self._plain(self._metadata(share))
+                plain = self._plain(self._kind.known(share))
                 if permit is not None:
                     permit.check()
                 commit(attempt, plain)
@@ -245,11 +244,6 @@ class SpoutPlanner:
             return None
         return max(0.0, self._times.wall_clock() - time_of(facts) / 1000)
 
-    def _planned(self, txid: int, last: LastBatch, grant: Grant) -> Json:
-        limit = {} if grant.rows_max is None else {"rows_max": grant.rows_max}
-        planned: Json = self._coordinator.initialize_transaction(txid, last.metadata, **limit)
-        return planned
-
     def _granted(self, txid: int, last: LastBatch, partitions: int) -> Grant | Held:
         if not self._paced or self._times is None:
             return Grant(None)
@@ -279,11 +273,8 @@ class SpoutPlanner:
         """
         setting = config.pace.limiting
         if setting is not None:
-            method = "emit_partition_batch" if self._opaque else "emit_partition_batch_new"
-            owner = self._coordinator if self.plans_batches else self._opened_emitter()
-            method = "initialize_transaction" if self.plans_batches else method
+            part, owner, method = self._kind.limited(self._coordinator, self._opened_emitter)
             if not takes_rows_max(getattr(owner, method)):
-                part = "coordinator" if self.plans_batches else "emitter"
                 raise ConfigError(
                     f"the batches of spout {self.spout_id!r} cannot be limited; got {setting} and "
                     f"{part} {type(owner).__qualname__}, whose {method} does not take the limit; "
@@ -302,10 +293,6 @@ class SpoutPlanner:
                     "pace.min_batch_rows and pace.max_batch_delay_s out",
                     setting="pace.min_batch_rows",
                 )
-
-    def _metadata(self, share: SpoutShare) -> Json:
-        """Return what the spout gets: its own plan, or what its emitters returned."""
-        return share.planned if self.plans_batches else (share.cut or {})
 
     def _plain(self, metadata: Json) -> Any:
         try:

@@ -50,7 +50,6 @@ from txtopo.runtime.succession import StartableDriver
 from txtopo.runtime.watching import watcher_of
 from txtopo.stages.program import Program, compile_program
 from txtopo.state.backend import StateBackend
-from txtopo.topology.component import Role
 from txtopo.topology.graph import fingerprint
 
 if TYPE_CHECKING:
@@ -266,7 +265,7 @@ def _close_connected(graph: Graph, connecting: Future[dict[StateName, StateBacke
 
 
 def _refuse_stream_spout(graph: Graph) -> None:
-    if graph.spout.role is Role.STREAM_SPOUT:
+    if graph.spout_kind.driven_by == "query":
         raise TopologyError(
             f"topology {graph.id!r} has a StreamSpout, so a streaming query drives it; got "
             "start(); expected stream.writeStream.foreachBatch(topology.foreach_batch()); or give "

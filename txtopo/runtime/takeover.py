@@ -80,7 +80,7 @@ from txtopo.state.ledger import (
 )
 from txtopo.state.registry import redacted_url
 from txtopo.topology.changes import added_states, refused_change
-from txtopo.topology.component import Component, Role, cutting, lacks_end
+from txtopo.topology.component import Component, cutting, lacks_end, repeating
 from txtopo.topology.graph import fingerprint
 
 if TYPE_CHECKING:
@@ -438,11 +438,10 @@ def _no_groups(first: int, last: int, why: str) -> StoreAheadOfCoordinator:
 def settings_of(context: RunContext, *, groups: bool = True) -> CoordinatorSettings:
     """Return the settings of the coordinator that follow from the topology and its config."""
     config, spouts = context.config, context.graph.spouts
-    repeatable = {each.id for each in spouts if each.role is not Role.OPAQUE_SPOUT}
+    repeatable = repeating(spouts)
     return CoordinatorSettings(
         window_txids=config.window_txids,
-        # A Spark plan returns the rows of one batch.
-        run_txids_max=1 if context.graph.has_engine_part else config.run_txids_max,
+        run_txids_max=context.graph.run_txids_max(config.run_txids_max),
         jobs_max=config.jobs_max,
         attempts_max=config.attempts_max,
         repeatable=len(repeatable) == len(spouts),

@@ -38,7 +38,6 @@ from txtopo.stages.tasks import StateOpener
 from txtopo.stages.user_errors import error_of
 from txtopo.state.backend import Key, Puts, Values
 from txtopo.state.column_rows import merged_rows
-from txtopo.topology.component import Role
 
 Tuples = Mapping[str, Mapping[str, int]]
 """Number of emitted tuples by component and stream."""
@@ -231,7 +230,7 @@ def _first_failure(run: Run, failures: list[TaskFailure]) -> FailedBatch | None:
 
 def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadata]:
     """Return the metadata of each attempt, with the positions where its emitters ended."""
-    cutting = [id for id in program.spouts if not program.components[id].role.plans_batches]
+    cutting = [id for id in program.spouts if not program.components[id].spout_kind.plans_batches]
     if not cutting:
         return list(run.metadata)
     shares = [dict(each.spouts) for each in run.metadata]
@@ -243,11 +242,11 @@ def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadat
 
 def _ends(program: Program, spout: str, run: Run, control: Control) -> Iterator[dict[str, Json]]:
     """Yield where each partition of a spout stands after each attempt."""
-    opaque = program.components[spout].role is Role.OPAQUE_SPOUT
+    repeats = program.components[spout].spout_kind.repeats
     cut = dict(run.previous.of(spout).cut or {}) if run.previous is not None else {}
     for attempt, metadata in zip(run.attempts, run.metadata, strict=True):
         known = metadata.of(spout).cut
-        if known is not None and not opaque:
+        if known is not None and repeats:
             cut = dict(known)
         else:
             cut = cut | _in_order(control.cuts.get((attempt.txid, spout), {}))

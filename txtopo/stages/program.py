@@ -33,7 +33,7 @@ from txtopo.metadata import BatchMetadata
 from txtopo.stages.aggregation import Aggregation
 from txtopo.stages.pickling import Prototype
 from txtopo.state.registry import State
-from txtopo.topology.component import Component, Role
+from txtopo.topology.component import BoltKind, Component
 from txtopo.topology.engine import EnginePart, engine_part
 from txtopo.tuples import Fields, Stream
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from txtopo.state.transaction import StateHandle
     from txtopo.topology.graph import Edge
+from txtopo.topology.spout_kinds import SpoutKind
 
 Chain = Literal["processing", "commit"]
 
@@ -121,7 +122,7 @@ class PlannedComponent:
 
     Attributes:
         id: Id of the component.
-        role: Role of the component.
+        kind: What the framework does with it.
         tasks: Number of its tasks.
         prototype: The user's object. Each task has a copy.
         streams: Its output streams.
@@ -134,7 +135,7 @@ class PlannedComponent:
     """
 
     id: str
-    role: Role
+    kind: SpoutKind | BoltKind
     tasks: int
     prototype: Prototype[Any]
     streams: Mapping[str, Stream]
@@ -144,6 +145,12 @@ class PlannedComponent:
     states: Mapping[str, State]
     compared: bool = False
     dead_letters: DeadLetterRule | None = None
+
+    @property
+    def spout_kind(self) -> SpoutKind:
+        """What the framework does with it, if it is a spout."""
+        assert isinstance(self.kind, SpoutKind)
+        return self.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +253,7 @@ def compile_program(graph: TopologyGraph, config: AnyConfig, slots: int) -> Prog
     components = {
         id: replace(
             _component(component, edges, slots, engine, with_states=not in_driver),
-            compared=isinstance(config, Config) and config.check_replays and _repeatable(component),
+            compared=isinstance(config, Config) and config.check_replays and _compared(component),
         )
         for id, component in working.items()
     }
@@ -292,7 +299,7 @@ def _staying(
 def _has_tasks(component: Component, engine: EnginePart | None) -> bool:
     """Return whether a component has tasks. One of the engine has some if it emits envelopes."""
     if engine is not None and engine.computes(component.id):
-        return component.role.spout or component.id in engine.emitting
+        return component.kind.spout or component.id in engine.emitting
     return not _aggregate(component)
 
 
@@ -310,14 +317,11 @@ def _processing_depths(
 
 
 def _aggregate(component: Component) -> bool:
-    return component.role is Role.PERSISTENT_AGGREGATE
+    return component.kind is BoltKind.PERSISTENT_AGGREGATE
 
 
-def _repeatable(component: Component) -> bool:
-    """Return whether a component is a spout that promises to replay the same batch."""
-    if component.role is Role.TRANSACTIONAL_SPOUT:
-        return component.traits.repeatable
-    return component.role is Role.PARTITIONED_SPOUT
+def _compared(component: Component) -> bool:
+    return component.kind.spout and component.spout_kind.compared(component.traits)
 
 
 def _aggregation(component: Component, components: Mapping[str, Component]) -> Aggregation:
@@ -388,7 +392,7 @@ def _component(
     computed = engine is not None and engine.computes(component.id)
     return PlannedComponent(
         id=component.id,
-        role=component.role,
+        kind=component.kind,
         # Each slot emits the rows of the engine that come to it.
         tasks=slots if computed else component.parallelism,
         prototype=Prototype(component.prototype),

@@ -32,7 +32,6 @@ import pyarrow as pa
 
 from txtopo.errors import NonRepeatableBatch
 from txtopo.metadata import Json
-from txtopo.topology.component import Role
 
 if TYPE_CHECKING:
     from txtopo.attempt import TransactionAttempt
@@ -134,27 +133,23 @@ def _check_spout(
     known: Mapping[str, Json],
     brought: Mapping[str, Json],
 ) -> None:
-    spout = program.components[id]
-    by_task = spout.role is Role.TRANSACTIONAL_SPOUT
-    if by_task and known.keys() != brought.keys():
-        return  # The parallelism was changed, so the tasks emit other shares than before.
-    for part in sorted(known.keys() & brought.keys(), key=int):
-        if known[part] != brought[part]:
-            where = f"{'task' if by_task else 'partition'} {part} of spout {spout.id!r}"
-            raise NonRepeatableBatch(
-                f"the replay of txid {attempt.txid} of topology {program.topology_id!r} is another "
-                f"batch than before; got {_told(brought[part])} from {where}; expected "
-                f"{_told(known[part])}, as the first attempt that was processed; it is not "
-                "committed; bring back what the source had and start again; or make the spout an "
-                "opaque one; if the change is meant, start once with Config(check_replays=False), "
-                "or take the batch out of the order with txtopo.operations.quarantine",
-                topology=program.topology_id,
-                component=id,
-                txid=attempt.txid,
-                part=int(part),
-                expected=known[part],
-                got=brought[part],
-            )
+    kind = program.components[id].spout_kind
+    part = kind.differing(known, brought)
+    if part is not None:
+        raise NonRepeatableBatch(
+            f"the replay of txid {attempt.txid} of topology {program.topology_id!r} is another "
+            f"batch than before; got {_told(brought[part])} from {kind.part} {part} of spout "
+            f"{id!r}; expected {_told(known[part])}, as the first attempt that was processed; it "
+            "is not committed; bring back what the source had and start again; or make the spout "
+            "an opaque one; if the change is meant, start once with Config(check_replays=False), "
+            "or take the batch out of the order with txtopo.operations.quarantine",
+            topology=program.topology_id,
+            component=id,
+            txid=attempt.txid,
+            part=int(part),
+            expected=known[part],
+            got=brought[part],
+        )
 
 
 def _told(content: Json) -> str:

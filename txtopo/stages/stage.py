@@ -171,7 +171,7 @@ class _Stage:
         for task in self._stage.tasks(component.tasks):
             if self._engine_rows is not None:  # then the whole level is of the engine
                 steps = self._rows_of(component, attempt, task)
-            elif component.role.spout:
+            elif component.kind.spout:
                 if (id, task) not in self._spouts:
                     self._spouts[id, task] = SpoutTask(self._channel, component, task, self._rows)
                 steps = self._spouts[id, task].steps(attempt, metadata)

@@ -14,26 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt
-from txtopo.collector import ArrowOutputCollector, RevocableOutputCollector
+from txtopo.collector import ArrowOutputCollector, BatchOutputCollector, RevocableOutputCollector
 from txtopo.config import AnyConfig, Config
 from txtopo.context import Facts, TaskContext
 from txtopo.emitted_values import BATCH_TUPLES_MAX
 from txtopo.errors import EmitError, RecordFailed, StateUsageError, TxtopoError
 from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
 from txtopo.pacing import rows_max_of
-from txtopo.spouts.spout import (
-    OpaquePartitionedTransactionalEmitter,
-    PartitionedTransactionalEmitter,
-    TransactionalEmitter,
-    takes_rows_max,
-)
+from txtopo.spouts.spout import takes_rows_max
 from txtopo.stages.columns import BATCH_BYTES_MAX, nbytes_of
 from txtopo.stages.emission import Channel, Emission
 from txtopo.stages.envelopes import WriteSet
@@ -44,7 +40,7 @@ from txtopo.state.backend import Key, StateBackend, Values
 from txtopo.state.columns import values_of
 from txtopo.state.registry import State
 from txtopo.state.transaction import StateHandle
-from txtopo.topology.component import Role, check_runs
+from txtopo.topology.component import check_runs
 from txtopo.tuples import Origin, Tuple
 
 T = TypeVar("T")
@@ -72,7 +68,6 @@ class SpoutTask:
         self._component = component
         self._task = task
         self._emitter: Any = None
-        self._takes_limit: bool | None = None
         self._facts: Facts = None
         previous = channel.stage.run.previous
         cut = previous.of(component.id).cut if previous is not None else None
@@ -86,23 +81,25 @@ class SpoutTask:
         """
         if not metadata.takes_part(self._component.id):
             return
-        share, self._facts = metadata.of(self._component.id), metadata.facts
-        component, emission = self._component, self._emission(attempt)
-        if self._emitter is None and component.role is not Role.STREAM_SPOUT:
+        self._facts = metadata.facts
+        component, kind = self._component, self._component.spout_kind
+        if self._emitter is None and kind.emitter_calls:
             self._emitter = self._open()
-        if component.role is Role.STREAM_SPOUT:
-            for batch in self._rows:
-                emission.collector.emit_batch(batch)
-                yield
-        elif component.role is Role.TRANSACTIONAL_SPOUT:
-            emitter = cast("TransactionalEmitter", self._emitter)
-            emitter.emit_batch(attempt, json_copy(share.planned), emission.collector)
-            emission.end_part(self._task, emission.emitted())
-            yield
-        elif component.role is Role.PARTITIONED_SPOUT and share.cut is not None:
-            yield from self._again(attempt, share, emission)
-        else:
-            yield from self._anew(attempt, share, rows_max_of(metadata.pace), emission)
+        emission = Emission(self._channel, component, txid=attempt.txid, task=self._task)
+        yield from kind.emit(
+            _Share(
+                attempt,
+                metadata.of(component.id),
+                self._emitter,
+                self._rows,
+                component=component,
+                task=self._task,
+                emission=emission,
+                last=self._last,
+                rows_max=rows_max_of(metadata.pace),
+                cuts=self._channel.control.cuts,
+            )
+        )
         emission.collector.close()
 
     def close(self) -> None:
@@ -115,126 +112,125 @@ class SpoutTask:
         program, component = self._channel.stage.program, self._component
         context = program.context(component, self._task, lambda: self._facts)
         emitter = component.prototype.copy().emitter(program.config, context)
-        calls = ("emit_batch", "emit_partition_batch", "emit_partition_batch_new")
+        calls = component.spout_kind.emitter_calls
         check_runs("the emitter of spout", component.id, emitter, *calls)
         return emitter
 
-    def _emission(self, attempt: TransactionAttempt) -> Emission:
-        return Emission(self._channel, self._component, txid=attempt.txid, task=self._task)
 
-    def _partitions(self, share: SpoutShare) -> range:
-        number = share.planned
-        if type(number) is not int or number < 0:
-            raise EmitError(
-                f"spout {self._component.id!r} planned {number!r} partitions; expected a whole "
-                "number; look at number_of_partitions of its coordinator part"
-            )
-        return range(self._task, number, self._component.tasks)
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """The share of one task in a batch of its spout; see ``TaskShare`` for what a kind calls."""
 
-    def _again(
-        self,
-        attempt: TransactionAttempt,
-        share: SpoutShare,
-        emission: Emission,
-    ) -> Iterator[None]:
+    attempt: TransactionAttempt
+    share: SpoutShare
+    emitter: Any
+    rows: Iterable[pa.RecordBatch]
+    component: PlannedComponent
+    task: int
+    emission: Emission
+    last: dict[int, Json]
+    rows_max: int | list[int] | None
+    cuts: dict[tuple[int, str], dict[int, Json]]
+
+    @property
+    def collector(self) -> BatchOutputCollector:
+        """Takes the tuples."""
+        return self.emission.collector
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks the spout has."""
+        return self.component.tasks
+
+    def end_part(self, part: int) -> None:
+        """End a part of the batch."""
+        self.emission.end_part(part, self.emission.emitted())
+
+    def repeat_partitions(self, emit: Callable[..., None]) -> Iterator[None]:
         """Emit a batch again whose cut is known. Partitions that were not in it emit nothing."""
-        emitter = cast("PartitionedTransactionalEmitter", self._emitter)
-        cut = share.cut or {}
-        for partition in self._partitions(share):
+        cut = self.share.cut or {}
+        for partition in self._partitions():
             if str(partition) in cut:
-                self._last[partition] = cut[str(partition)]
-                known = json_copy(self._last[partition])
-                emitter.emit_partition_batch(attempt, emission.collector, partition, known)
-                emission.end_part(partition, emission.emitted())
+                self.last[partition] = cut[str(partition)]
+                emit(self.attempt, self.collector, partition, json_copy(self.last[partition]))
+                self.end_part(partition)
                 yield
 
-    def _anew(
-        self,
-        attempt: TransactionAttempt,
-        share: SpoutShare,
-        rows_max: int | list[int] | None,
-        emission: Emission,
+    def cut_partitions(
+        self, emit: Callable[..., Json], *, may_be_silent: bool = False
     ) -> Iterator[None]:
-        opaque = self._component.role is Role.OPAQUE_SPOUT
-        limits, limit = self._limits(rows_max), {}
-        emitted = emission.emitted()
-        for partition in self._partitions(share):
-            last = json_copy(self._last.get(partition))
+        """Emit a batch of each partition, from where its previous one ended, and keep its end."""
+        limits, limit = self._limits(emit), {}
+        emitted = self.emission.emitted()
+        for partition in self._partitions():
+            last = json_copy(self.last.get(partition))
             before = emitted
             if limits is not None:
                 limit = {"rows_max": limits[partition] if partition < len(limits) else 0}
-            if opaque:
-                opaque_emitter = cast("OpaquePartitionedTransactionalEmitter", self._emitter)
-                end = opaque_emitter.emit_partition_batch(
-                    attempt, emission.collector, partition, last, **limit
-                )
-            else:
-                emitter = cast("PartitionedTransactionalEmitter", self._emitter)
-                end = emitter.emit_partition_batch_new(
-                    attempt, emission.collector, partition, last, **limit
-                )
-            emitted = emission.emitted()
+            end = emit(self.attempt, self.collector, partition, last, **limit)
+            emitted = self.emission.emitted()
             self._check_limit(partition, emitted - before, **limit)
-            self._keep_end(attempt, partition, end, silent=emitted == before)
-            emission.end_part(partition, emitted)
+            if end is not None or emitted > before or not may_be_silent:
+                self._keep_end(partition, end)
+            self.emission.end_part(partition, emitted)
             yield
 
-    def _limits(self, limits: int | list[int] | None) -> list[int] | None:
+    def _partitions(self) -> range:
+        number = self.share.planned
+        if type(number) is not int or number < 0:
+            raise EmitError(
+                f"spout {self.component.id!r} planned {number!r} partitions; expected a whole "
+                "number; look at number_of_partitions of its coordinator part"
+            )
+        return range(self.task, number, self.component.tasks)
+
+    def _limits(self, emit: Callable[..., Json]) -> list[int] | None:
         """Return the limits of the partitions, which an emitter gets as ``rows_max``, or None.
 
         Raises:
             EmitError: The batch was planned with limits, which the emitter does not take.
         """
-        if not isinstance(limits, list):
+        if not isinstance(self.rows_max, list):
             return None
-        if self._takes_limit is None:
-            opaque = self._component.role is Role.OPAQUE_SPOUT
-            method = "emit_partition_batch" if opaque else "emit_partition_batch_new"
-            self._takes_limit = takes_rows_max(getattr(self._emitter, method))
-        if not self._takes_limit:
+        if not takes_rows_max(emit):
             raise EmitError(
-                f"the batch was planned with a limit, which the emitter of {self._component.id!r} "
-                f"does not take; got {type(self._emitter).__qualname__}; expected the keyword "
+                f"the batch was planned with a limit, which the emitter of {self.component.id!r} "
+                f"does not take; got {type(self.emitter).__qualname__}; expected the keyword "
                 "argument rows_max; put it back until the batch is committed"
             )
-        return limits
+        return self.rows_max
 
     def _check_limit(self, partition: int, emitted: int, rows_max: int | None = None) -> None:
         if rows_max is not None and emitted > rows_max:
             raise EmitError(
-                f"emitter of {self._component.id!r} emitted more than its limit from partition "
+                f"emitter of {self.component.id!r} emitted more than its limit from partition "
                 f"{partition}; got {emitted} tuples; expected at most rows_max={rows_max}; repair "
                 "the emitter",
                 partition=partition,
             )
 
-    def _keep_end(
-        self, attempt: TransactionAttempt, partition: int, end: Json, *, silent: bool
-    ) -> None:
-        """Keep the position where a partition ended. One that emitted nothing may keep its old one.
+    def _keep_end(self, partition: int, end: Json) -> None:
+        """Keep the position where a partition ended.
 
         Raises:
-            EmitError: The emitter returned None or a value that is no JSON; repair the emitter.
+            EmitError: The emitter returned None or a value that is not JSON; repair the emitter.
         """
-        who = f"emitter of {self._component.id!r} returned"
+        who = f"emitter of {self.component.id!r} returned"
         if end is None:
-            if silent and self._component.role is Role.OPAQUE_SPOUT:
-                return
             raise EmitError(
                 f"{who} no metadata for partition {partition}; got None; expected JSON that says "
                 "where the batch ended (None only from an opaque emitter that emitted nothing)",
                 partition=partition,
             )
         try:
-            kept = self._last[partition] = json_copy(end)
+            kept = self.last[partition] = json_copy(end)
         except ValueError as error:
             raise EmitError(
                 f"{who} metadata of partition {partition} that is no JSON; got {shown(end)} "
                 f"({error}); expected numbers, strings, lists and objects with string keys",
                 partition=partition,
             ) from error
-        cuts = self._channel.control.cuts
-        cuts.setdefault((attempt.txid, self._component.id), {})[partition] = kept
+        self.cuts.setdefault((self.attempt.txid, self.component.id), {})[partition] = kept
 
 
 def run_bolt(

@@ -50,8 +50,7 @@ from txtopo.streams.lookup_sources import LookupSource
 from txtopo.streams.lookups import Lookup, declared_lookup
 from txtopo.streams.nodes import Port, SourceNode
 from txtopo.streams.stream import DataStream
-from txtopo.topology.checks import UNPLANNED
-from txtopo.topology.component import checked_streams, spout_role
+from txtopo.topology.component import checked_streams, spout_kind
 from txtopo.tuples import DEFAULT_STREAM, Fields
 
 DAY = datetime.timedelta(days=1)
@@ -143,7 +142,7 @@ class StreamBuilder:
                 told = f"spout {id!r} has no stream 'default'; got {got}; expected output_fields"
                 raise TopologyError(f"{told} = Fields(…)", component=id)
             # By default there is a limit where batches have a plan, which says what time it was.
-            unlimited = event_time is None or spout_role(id, spout) in UNPLANNED
+            unlimited = event_time is None or spout_kind(id, spout).unplanned is not None
             max_ahead = None if max_ahead is DAY and unlimited else max_ahead
             given = EventTime(event_time, delay, by, idle_after, clock, max_ahead, unusable)
             return self._timed(node, streams[DEFAULT_STREAM].fields, given)

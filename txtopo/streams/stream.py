@@ -93,7 +93,7 @@ from txtopo.streams.windows import (
     Session,
     Window,
 )
-from txtopo.topology.component import bolt_role, checked_streams
+from txtopo.topology.component import bolt_kind, checked_streams
 from txtopo.tuples import DEFAULT_STREAM, Field, Fields, Tuple
 
 if TYPE_CHECKING:
@@ -692,7 +692,7 @@ class DataStream:
         parallelism: int,
         states: Mapping[str, State] | None,
     ) -> BoltNode:
-        bolt_role(id, bolt)
+        bolt_kind(id, bolt)
         names = None if by is None else column_names(f"bolt {id!r}", by, self.fields)
         tasks = parallelism_of(id, parallelism, 1)
         if not isinstance(states, Mapping | None):

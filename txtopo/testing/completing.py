@@ -19,7 +19,7 @@ from txtopo.reliable_collector import OutputCollector
 from txtopo.runtime.progress import TopologyListener
 from txtopo.testing.cluster import SimulatedCluster
 from txtopo.testing.spouts import FeederSpout, Shared
-from txtopo.topology.component import Component, Role, Subscription
+from txtopo.topology.component import BoltKind, Component, Subscription
 from txtopo.topology.graph import Graph
 from txtopo.tuples import DEFAULT_STREAM, Fields, Tuple
 
@@ -60,7 +60,7 @@ def complete_topology(
         )
     seen = _Seen()
     components = [
-        _fed(one, inputs.get(one.id, ())) if one.role.spout else one
+        _fed(one, inputs.get(one.id, ())) if one.kind.spout else one
         for one in topology.graph.components.values()
     ]
     components.append(_capturing(_Capture(seen), topology.graph))
@@ -171,7 +171,7 @@ def _capturing(capture: _Capture, graph: Graph) -> Component:
                 grouping = DirectGrouping()
                 tasks = max(tasks, *(c.parallelism for c in graph.components.values()))
             subscriptions.append(Subscription(one.id, name, grouping))
-    return Component("capture of all", Role.BOLT, capture, tasks, {}, tuple(subscriptions))
+    return Component("capture of all", BoltKind.BOLT, capture, tasks, {}, tuple(subscriptions))
 
 
 def _key(component: str, stream: str) -> str:

@@ -1,6 +1,15 @@
 """The checked graph of a topology: its components, and the checks that it must pass."""
 
-from txtopo.topology.component import Component, Role, Subscription, declared_streams
+from txtopo.topology.component import BoltKind, Component, Subscription, declared_streams
 from txtopo.topology.graph import Edge, Graph
+from txtopo.topology.spout_kinds import SpoutKind
 
-__all__ = ["Component", "Edge", "Graph", "Role", "Subscription", "declared_streams"]
+__all__ = [
+    "BoltKind",
+    "Component",
+    "Edge",
+    "Graph",
+    "SpoutKind",
+    "Subscription",
+    "declared_streams",
+]

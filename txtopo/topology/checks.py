@@ -13,7 +13,7 @@ from txtopo.groupings import (
     PartialKeyGrouping,
 )
 from txtopo.state.registry import State
-from txtopo.topology.component import Component, Role, Subscription, check_id
+from txtopo.topology.component import BoltKind, Component, Subscription, check_id
 from txtopo.tuples import Fields, Stream
 
 
@@ -36,26 +36,20 @@ def check_components(components: Sequence[Component]) -> Component:
         check_parallelism(component.id, component.parallelism)
         for name in component.streams:
             check_id(f"in component {component.id!r}: stream", name)
-    spouts = [component for component in components if component.role.spout]
+    spouts = [component for component in components if component.kind.spout]
     if not spouts:
         raise TopologyError("a topology has a spout, or several; got none; add one", spouts=())
-    alone = next((spout for spout in spouts if spout.role in _ALONE), None)
+    alone = next((spout for spout in spouts if spout.spout_kind.alone is not None), None)
     if alone is not None and len(spouts) > 1:
         others = ", ".join(repr(spout.id) for spout in spouts if spout is not alone)
         raise TopologyError(
-            f"{alone.role.value} {alone.id!r} cannot share its txids with another spout; got "
-            f"{others} as well; expected it alone: {_ALONE[alone.role]}; use another kind of "
+            f"{alone.kind.text} {alone.id!r} cannot share its txids with another spout; got "
+            f"{others} as well; expected it alone: {alone.spout_kind.alone}; use another kind of "
             "spout for it, or a topology for each",
             component=alone.id,
             spouts=tuple(spout.id for spout in spouts),
         )
     return spouts[0]
-
-
-_ALONE = {
-    Role.STREAM_SPOUT: "a streaming query brings its batches, so nobody plans them",
-    Role.DATAFRAME_SPOUT: "its batches are plans of Spark, which have no tasks",
-}
 
 
 def check_inputs(component: Component, components: Mapping[str, Component]) -> None:
@@ -65,7 +59,7 @@ def check_inputs(component: Component, components: Mapping[str, Component]) -> N
         TopologyError: A source, stream or field does not exist, a grouping does not fit, or the
             bolt cannot use the fields of an input.
     """
-    if not component.subscriptions and not component.role.spout:
+    if not component.subscriptions and not component.kind.spout:
         raise TopologyError(
             f"bolt {component.id!r} has no input, so it would never get a tuple; give it a "
             "grouping, e.g. .shuffle_grouping(source)",
@@ -177,24 +171,17 @@ def check_facts(components: Mapping[str, Component]) -> None:
         for each in components.values()
         if each.traits.needs_planned_time or each.traits.lookups
     ]
-    unplanned = [each for each in components.values() if each.role in UNPLANNED]
-    if asking and unplanned:
+    spouts = (each for each in components.values() if each.kind.spout)
+    spout = next((each for each in spouts if each.spout_kind.unplanned is not None), None)
+    if asking and spout is not None:
         asks = "planned time" if asking[0].traits.needs_planned_time else "a lookup"
-        spout = unplanned[0]
         raise TopologyError(
-            f"{asking[0].id!r} asks for {asks}, which {spout.role.value} {spout.id!r} cannot give: "
-            f"{UNPLANNED[spout.role]}; expected a transactional, a partitioned or an opaque "
+            f"{asking[0].id!r} asks for {asks}, which {spout.kind.text} {spout.id!r} cannot give: "
+            f"{spout.spout_kind.unplanned}; expected a transactional, a partitioned or an opaque "
             "spout, whose plan of a batch is stored with what was known then",
             component=asking[0].id,
             spout=spout.id,
         )
-
-
-UNPLANNED: Mapping[Role, str] = {
-    Role.STREAM_SPOUT: "a streaming query (foreach_batch) brings its batches, so no plan is kept",
-    Role.DATAFRAME_SPOUT: "its batches are plans of Spark, which know no time and no versions",
-    Role.SPOUT: "an at-least-once topology has no batches",
-}
 
 
 def check_parallelism(component: str, parallelism: object) -> None:
@@ -236,7 +223,7 @@ def _subscribed(
 
 
 def _declared(stream: str, source: Component) -> str:
-    if source.role is Role.PERSISTENT_AGGREGATE:
+    if source.kind is BoltKind.PERSISTENT_AGGREGATE:
         return "a PersistentAggregate emits nothing; read its state instead"
     if not source.streams:
         return "it declares none; give it output_fields = Fields(…)"
@@ -341,7 +328,7 @@ def _opaque_above(components: Mapping[str, Component]) -> dict[str, str | None]:
     """
     above: dict[str, str | None] = {}
     for component in components.values():
-        if component.role.spout:
+        if component.kind.spout:
             above[component.id] = None if component.traits.repeatable else component.id
         else:
             found = (above[each.source] for each in component.subscriptions)
@@ -395,7 +382,7 @@ def _check_demands(opaque: str | None, component: Component) -> None:
 
 
 def _check_mode(component: Component, name: str, state: State) -> None:
-    if state.mode == "table" or component.role is Role.PERSISTENT_AGGREGATE:
+    if state.mode == "table" or component.kind is BoltKind.PERSISTENT_AGGREGATE:
         return
     raise TopologyError(
         f"state {name!r} of {component.id!r} is in mode 'log', whose rows are partial aggregates; "
@@ -414,7 +401,7 @@ def _check_alone(
     A crash may leave the two states a txid apart. A transactional state does not keep its previous
     value, so the replay would read its value *after* the txid and derive the other state from that.
     """
-    if state.kind != "transactional" or component.role is Role.PERSISTENT_AGGREGATE:
+    if state.kind != "transactional" or component.kind is BoltKind.PERSISTENT_AGGREGATE:
         return
     other = next(_others(component, name, components), None)
     if other is None:

@@ -1,4 +1,4 @@
-"""Components: the spouts and bolts of a topology, the role of each, and which ids are valid."""
+"""Components: the spouts and bolts of a topology, the kind of each, and which ids are valid."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Bolt, Committer, DataFrameBolt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
@@ -14,17 +14,12 @@ from txtopo.dead_letters import DeadLetterRule
 from txtopo.errors import TopologyError
 from txtopo.groupings import Grouping
 from txtopo.metadata import BatchMetadata
-from txtopo.spouts.dataframe import DataFrameTransactionalSpout
-from txtopo.spouts.spout import (
-    OpaquePartitionedTransactionalSpout,
-    PartitionedTransactionalSpout,
-    Spout,
-    StreamSpout,
-    TransactionalSpout,
-)
 from txtopo.state.registry import State
+from txtopo.topology.spout_kinds import RELIABLE_SPOUTS, SPOUTS, SpoutKind
 from txtopo.traits import Traits, traits_of
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
+
+Kind = TypeVar("Kind", bound="SpoutKind | BoltKind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +28,7 @@ class Component:
 
     Attributes:
         id: Its id in the topology.
-        role: The kind of spout or bolt that it is.
+        kind: What the framework does with it.
         prototype: The user's object, which is copied for each task of each attempt.
         parallelism: The number of its tasks.
         streams: Its declared outputs by name.
@@ -44,7 +39,7 @@ class Component:
     """
 
     id: str
-    role: Role
+    kind: SpoutKind | BoltKind
     prototype: object
     parallelism: int
     streams: Mapping[str, Stream]
@@ -57,6 +52,12 @@ class Component:
     def traits(self) -> Traits:
         """What its prototype says of itself."""
         return traits_of(self.prototype)
+
+    @property
+    def spout_kind(self) -> SpoutKind:
+        """What the framework does with it, if it is a spout."""
+        assert isinstance(self.kind, SpoutKind)
+        return self.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +88,23 @@ def lacks_end(spouts: Sequence[Component], metadata: BatchMetadata, *, adopted: 
     """
     needed = cutting(spouts)
     if not adopted:
-        opaque = {each.id for each in spouts if each.role is Role.OPAQUE_SPOUT}
-        needed = frozenset(filter(metadata.takes_part, needed - opaque))
+        needed = frozenset(filter(metadata.takes_part, needed.intersection(repeating(spouts))))
     return not metadata.is_cut(needed)
 
 
 def cutting(spouts: Iterable[Component]) -> frozenset[str]:
     """Return the ids of the spouts whose emitters decide where a batch ends."""
-    return frozenset(each.id for each in spouts if not each.role.plans_batches)
+    return frozenset(each.id for each in spouts if not each.spout_kind.plans_batches)
 
 
-class Role(Enum):
-    """The kind of a spout or bolt; the framework calls each kind in its own way."""
+def repeating(spouts: Iterable[Component]) -> tuple[str, ...]:
+    """Return the ids of the spouts whose replays keep where a batch ended."""
+    return tuple(each.id for each in spouts if each.spout_kind.repeats)
 
-    TRANSACTIONAL_SPOUT = "transactional spout"
-    PARTITIONED_SPOUT = "partitioned transactional spout"
-    OPAQUE_SPOUT = "opaque partitioned transactional spout"
-    STREAM_SPOUT = "stream spout"
-    DATAFRAME_SPOUT = "DataFrame transactional spout"
-    SPOUT = "spout"
+
+class BoltKind(Enum):
+    """The kind of a bolt; the framework calls each kind in its own way."""
+
     BOLT = "bolt"
     BASIC_BOLT = "basic bolt"
     BATCH_BOLT = "batch bolt"
@@ -114,25 +113,24 @@ class Role(Enum):
     PERSISTENT_AGGREGATE = "persistent aggregate"
 
     @property
-    def spout(self) -> bool:
-        """Whether it is a spout."""
-        return self in _SPOUT_ROLES
+    def text(self) -> str:
+        """Its name in messages, explanations and fingerprints."""
+        return self.value
 
     @property
-    def plans_batches(self) -> bool:
-        """Whether it is a spout whose batches are planned in the driver, not by its tasks."""
-        return self in _PLANNING_ROLES
+    def spout(self) -> Literal[False]:
+        """False: it is a bolt."""
+        return False
 
     @property
     def frame(self) -> bool:
         """Whether Spark runs it as a plan, without tasks."""
-        return self in _FRAME_ROLES
+        return self is BoltKind.DATAFRAME_BOLT
 
-
-# Every task of every batch asks for them; naming them there took longer than the search.
-_PLANNING_ROLES = (Role.TRANSACTIONAL_SPOUT, Role.DATAFRAME_SPOUT, Role.STREAM_SPOUT)
-_SPOUT_ROLES = (*_PLANNING_ROLES, Role.PARTITIONED_SPOUT, Role.OPAQUE_SPOUT, Role.SPOUT)
-_FRAME_ROLES = (Role.DATAFRAME_SPOUT, Role.DATAFRAME_BOLT)
+    @property
+    def calls(self) -> Mapping[str, tuple[str, ...]]:
+        """The methods of the bolt that the framework calls, with their arguments."""
+        return _CALLS[self]
 
 
 def declared_streams(prototype: Any) -> dict[str, Stream]:
@@ -150,63 +148,35 @@ def declared_streams(prototype: Any) -> dict[str, Stream]:
     return streams
 
 
-SPOUTS: dict[type, Role] = {
-    TransactionalSpout: Role.TRANSACTIONAL_SPOUT,
-    PartitionedTransactionalSpout: Role.PARTITIONED_SPOUT,
-    OpaquePartitionedTransactionalSpout: Role.OPAQUE_SPOUT,
-    StreamSpout: Role.STREAM_SPOUT,
-    DataFrameTransactionalSpout: Role.DATAFRAME_SPOUT,
-}
-
-BOLTS: dict[type, Role] = {
-    BasicBolt: Role.BASIC_BOLT,
-    BatchBolt: Role.BATCH_BOLT,
-    ArrowBolt: Role.ARROW_BOLT,
-    DataFrameBolt: Role.DATAFRAME_BOLT,
-    PersistentAggregate: Role.PERSISTENT_AGGREGATE,
+BOLTS: dict[type, BoltKind] = {
+    BasicBolt: BoltKind.BASIC_BOLT,
+    BatchBolt: BoltKind.BATCH_BOLT,
+    ArrowBolt: BoltKind.ARROW_BOLT,
+    DataFrameBolt: BoltKind.DATAFRAME_BOLT,
+    PersistentAggregate: BoltKind.PERSISTENT_AGGREGATE,
 }
 
 # The kinds that a TopologyBuilder takes; its topologies have no batches.
-RELIABLE_SPOUTS: dict[type, Role] = {Spout: Role.SPOUT}
+RELIABLE_BOLTS: dict[type, BoltKind] = {Bolt: BoltKind.BOLT, BasicBolt: BoltKind.BASIC_BOLT}
 
-RELIABLE_BOLTS: dict[type, Role] = {Bolt: Role.BOLT, BasicBolt: Role.BASIC_BOLT}
-
-# The methods of each kind, with the arguments that the framework passes.
-CALLS: dict[type, dict[str, tuple[str, ...]]] = {
-    TransactionalSpout: {"coordinator": ("config", "context"), "emitter": ("config", "context")},
-    PartitionedTransactionalSpout: {
-        "coordinator": ("config", "context"),
-        "emitter": ("config", "context"),
-    },
-    OpaquePartitionedTransactionalSpout: {
-        "coordinator": ("config", "context"),
-        "emitter": ("config", "context"),
-    },
-    StreamSpout: {},
-    DataFrameTransactionalSpout: {
-        "coordinator": ("config", "context"),
-        "read": ("spark", "attempt", "metadata"),
-    },
-    BasicBolt: {"prepare": ("config", "context"), "execute": ("tuple", "collector")},
-    BatchBolt: {
+_CALLS: dict[BoltKind, dict[str, tuple[str, ...]]] = {
+    BoltKind.BASIC_BOLT: {"prepare": ("config", "context"), "execute": ("tuple", "collector")},
+    BoltKind.BATCH_BOLT: {
         "prepare": ("config", "context", "collector", "attempt"),
         "execute": ("tuple",),
         "finish_batch": (),
     },
-    ArrowBolt: {
+    BoltKind.ARROW_BOLT: {
         "prepare": ("config", "context", "collector", "attempt"),
         "execute": ("batch",),
         "finish_batch": (),
     },
-    DataFrameBolt: {"prepare": ("config", "context"), "transform": ("frame", "attempt")},
-    PersistentAggregate: {},
-    Spout: {
-        "open": ("config", "context", "collector"),
-        "next_tuple": (),
-        "ack": ("message_id",),
-        "fail": ("message_id",),
+    BoltKind.DATAFRAME_BOLT: {
+        "prepare": ("config", "context"),
+        "transform": ("frame", "attempt"),
     },
-    Bolt: {"prepare": ("config", "context", "collector"), "execute": ("tuple",)},
+    BoltKind.PERSISTENT_AGGREGATE: {},
+    BoltKind.BOLT: {"prepare": ("config", "context", "collector"), "execute": ("tuple",)},
 }
 
 DEFAULT_ID = "topology"
@@ -219,8 +189,8 @@ COMMIT = {"commit": ("frame", "attempt")}
 """The method of a ``DataFrameBolt`` that is a committer."""
 
 
-def spout_role(id: str, spout: object, kinds: Mapping[type, Role] = SPOUTS) -> Role:
-    """Return the role of a spout.
+def spout_kind(id: str, spout: object, kinds: Mapping[type, SpoutKind] = SPOUTS) -> SpoutKind:
+    """Return the kind of a spout.
 
     Raises:
         TopologyError: The object is of none of *kinds*, or of several; the message says what it
@@ -232,20 +202,20 @@ def spout_role(id: str, spout: object, kinds: Mapping[type, Role] = SPOUTS) -> R
             f"{_names(kinds)}",
             component=id,
         )
-    return _role("spout", id, spout, kinds)
+    return _kind("spout", id, spout, kinds)
 
 
-def bolt_role(id: str, bolt: object, kinds: Mapping[type, Role] = BOLTS) -> Role:
-    """Return the role of a bolt.
+def bolt_kind(id: str, bolt: object, kinds: Mapping[type, BoltKind] = BOLTS) -> BoltKind:
+    """Return the kind of a bolt.
 
     Raises:
         TopologyError: The object is of none of *kinds*, or of several; the message says what it
             lacks.
     """
-    role = _role("bolt", id, bolt, kinds)
-    if role is Role.BASIC_BOLT and isinstance(bolt, Committer):
+    kind = _kind("bolt", id, bolt, kinds)
+    if kind is BoltKind.BASIC_BOLT and isinstance(bolt, Committer):
         raise not_a_committer(id, bolt)
-    return role
+    return kind
 
 
 def not_a_committer(id: str, bolt: object) -> TopologyError:
@@ -296,7 +266,7 @@ def _undeclared(id: str, attribute: str, got: object) -> TopologyError:
     )
 
 
-def _role(what: str, id: str, component: object, kinds: Mapping[type, Role]) -> Role:
+def _kind(what: str, id: str, component: object, kinds: Mapping[type, Kind]) -> Kind:
     if isinstance(component, type):
         raise TopologyError(
             f"{what} {id!r} is a class; got {component.__name__}; expected an instance; "
@@ -316,15 +286,16 @@ def _role(what: str, id: str, component: object, kinds: Mapping[type, Role]) -> 
             f"{_names(kinds)}; {_lacking(component, kinds)}",
             component=id,
         )
-    check_calls(what, id, component, CALLS[found[0]])
-    return kinds[found[0]]
+    kind = kinds[found[0]]
+    check_calls(what, id, component, kind.calls)
+    return kind
 
 
-def _lacking(component: object, kinds: Mapping[type, Role]) -> str:
+def _lacking(component: object, kinds: Mapping[type, SpoutKind | BoltKind]) -> str:
     """Return which methods an object lacks of the kind that it is most similar to."""
 
     def missing(kind: type) -> list[str]:
-        return [name for name in CALLS[kind] if not callable(getattr(component, name, None))]
+        return [name for name in kinds[kind].calls if not callable(getattr(component, name, None))]
 
     spouts, bolts = {**SPOUTS, **RELIABLE_SPOUTS}, {**BOLTS, **RELIABLE_BOLTS}
     alike = spouts if kinds.keys() <= spouts.keys() else bolts
@@ -333,9 +304,9 @@ def _lacking(component: object, kinds: Mapping[type, Role]) -> str:
         reliable = other in RELIABLE_SPOUTS or other in RELIABLE_BOLTS
         builder = "TopologyBuilder" if reliable else "TransactionalTopologyBuilder"
         return f"it is a {other.__name__}, which a {builder} takes"
-    near = min((kind for kind in kinds if CALLS[kind]), key=lambda kind: len(missing(kind)))
+    near = min((kind for kind in kinds if kinds[kind].calls), key=lambda kind: len(missing(kind)))
     lacks = missing(near)
-    if len(lacks) == len(CALLS[near]):
+    if len(lacks) == len(kinds[near].calls):
         return "it has none of their methods"
     if lacks:
         return f"it lacks {', '.join(lacks)} of {near.__name__}"
@@ -395,7 +366,7 @@ def runs_later(function: object) -> str:
     return ""
 
 
-def _names(kinds: Mapping[type, Role] | list[type], last: str = "or") -> str:
+def _names(kinds: Iterable[type], last: str = "or") -> str:
     names = [kind.__name__ for kind in kinds]
     return f"{', '.join(names[:-1])} {last} {names[-1]}" if names[1:] else names[0]
 

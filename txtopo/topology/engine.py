@@ -1,7 +1,7 @@
 """Engine: what computes a part of a topology by itself, without tasks. Which one is registered.
 
 The core runs tasks and moves envelopes. Components that an engine such as Spark computes as plans
-have no tasks (``Role.frame``). What the engine makes of them, an :class:`EnginePart`, is opaque to
+have no tasks (``kind.frame``). What the engine makes of them, an :class:`EnginePart`, is opaque to
 the core, which asks it only the questions below. What a carrier with an engine does at run time is
 in :mod:`txtopo.runtime.engine`.
 """
@@ -82,7 +82,7 @@ def plan_with(load: Callable[[], PlanEngine]) -> None:
 
 def has_engine_part(components: Mapping[str, Component]) -> bool:
     """Return whether an engine computes any of the components."""
-    return any(each.role.frame for each in components.values())
+    return any(each.kind.frame for each in components.values())
 
 
 def check_engine_part(components: Mapping[str, Component]) -> None:

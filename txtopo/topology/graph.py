@@ -28,8 +28,9 @@ from txtopo.topology.checks import (
     check_states,
     with_own_state,
 )
-from txtopo.topology.component import Component, Role, check_id
+from txtopo.topology.component import BoltKind, Component, check_id
 from txtopo.topology.engine import check_engine_part, has_engine_part
+from txtopo.topology.spout_kinds import SpoutKind
 from txtopo.traits import VersionedTable
 from txtopo.tuples import Fields
 
@@ -75,7 +76,17 @@ class Graph:
     @property
     def spouts(self) -> tuple[Component, ...]:
         """All spouts, in the order in which they were declared."""
-        return tuple(one for one in self.components.values() if one.role.spout)
+        return tuple(one for one in self.components.values() if one.kind.spout)
+
+    @property
+    def spout_kind(self) -> SpoutKind:
+        """The kind of its spout; of several, each is driven in the same way."""
+        return self.spout.spout_kind
+
+    def run_txids_max(self, most: int) -> int:
+        """Return how many of at most *most* consecutive txids one job may process."""
+        limits = (each.spout_kind.run_txids_max for each in self.spouts)
+        return min([most, *(each for each in limits if each is not None)])
 
     @property
     def needs_planned_time(self) -> bool:
@@ -104,9 +115,9 @@ class Graph:
     @property
     def parallelism(self) -> dict[str, int]:
         """The number of tasks of each component; 0 for those that have none."""
-        without = Role.PERSISTENT_AGGREGATE
+        without = BoltKind.PERSISTENT_AGGREGATE
         return {
-            id: 0 if one.role is without or one.role.frame else one.parallelism
+            id: 0 if one.kind is without or one.kind.frame else one.parallelism
             for id, one in self.components.items()
         }
 
@@ -225,7 +236,7 @@ def _form(component: Component) -> ComponentForm:
     )
     rows, buffered = component.traits.rows, component.traits.buffered
     return ComponentForm(
-        component.role.value,
+        component.kind.text,
         tuple(sorted(inputs, key=astuple)),
         None if rows is None else rows.text,
         None if buffered is None else buffered.text,

@@ -19,7 +19,8 @@ from txtopo.groupings import (
 )
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Count, Sum, open_state
-from txtopo.topology.component import Role
+from txtopo.topology.component import BoltKind
+from txtopo.topology.spout_kinds import PartitionedKind
 
 
 def test_each_grouping_is_declared_by_its_method() -> None:
@@ -62,13 +63,13 @@ def test_roles_and_committers_follow_from_what_the_objects_are() -> None:
     made.set_bolt("count", count, 3).fields_grouping("split", ["word"])
     components = made.build_topology().graph.components
 
-    roles = {id: (component.role, component.committer) for id, component in components.items()}
+    roles = {id: (component.kind, component.committer) for id, component in components.items()}
     assert roles == {
-        "spout": (Role.PARTITIONED_SPOUT, False),
-        "split": (Role.BASIC_BOLT, False),
-        "save": (Role.BATCH_BOLT, True),
-        "columns": (Role.ARROW_BOLT, True),
-        "count": (Role.PERSISTENT_AGGREGATE, True),
+        "spout": (PartitionedKind(), False),
+        "split": (BoltKind.BASIC_BOLT, False),
+        "save": (BoltKind.BATCH_BOLT, True),
+        "columns": (BoltKind.ARROW_BOLT, True),
+        "count": (BoltKind.PERSISTENT_AGGREGATE, True),
     }
     assert components["count"].parallelism == 3
 

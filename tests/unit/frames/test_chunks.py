@@ -12,7 +12,8 @@ from txtopo.bolts.bolt import BatchBolt
 from txtopo.frames.chunks import seal_chunk
 from txtopo.stages.outcome import judge
 from txtopo.stages.stage import run_stage
-from txtopo.topology.component import Component, Role, declared_streams
+from txtopo.topology.component import Component, declared_streams
+from txtopo.topology.spout_kinds import DataFrameKind
 from txtopo.tuples import Tuple
 
 
@@ -34,7 +35,7 @@ def chunk(partition: int, number: int, *words: str) -> bytes:
 
 def test_chunks_are_emitted_by_partition_and_number() -> None:
     prototype = spout()
-    source = Component("spout", Role.DATAFRAME_SPOUT, prototype, 1, declared_streams(prototype))
+    source = Component("spout", DataFrameKind(), prototype, 1, declared_streams(prototype))
     program = compiled(source, bolt("all", Recorder(), gathered()), slots=1)
     run = run_of(1)
     chunks = [chunk(0, 0, "a"), chunk(0, 1, "b", "c"), chunk(1, 0, "d"), chunk(10, 0, "e")]

@@ -35,7 +35,7 @@ from txtopo.spouts.spout import TransactionalEmitter
 from txtopo.stages.outcome import RunOutcome, judge
 from txtopo.stages.program import Program, Run
 from txtopo.testing import Shared
-from txtopo.topology.component import Component, Role
+from txtopo.topology.component import BoltKind, Component
 from txtopo.tuples import Fields, Tuple
 
 DIED = RunLostError("a python worker of the job died", counted=True, cancelled=False)
@@ -166,7 +166,7 @@ class Mute(StageHost):
 
 def held(gate: Gate, *bolts: Component) -> Program:
     return compiled(
-        spout(Rows(gate)), bolt("held", Held(gate), gathered(), role=Role.BASIC_BOLT), *bolts
+        spout(Rows(gate)), bolt("held", Held(gate), gathered(), kind=BoltKind.BASIC_BOLT), *bolts
     )
 
 

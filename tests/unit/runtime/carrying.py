@@ -16,7 +16,7 @@ from txtopo.errors import FailedException
 from txtopo.groupings import FieldsGrouping
 from txtopo.stages.outcome import commit_in_driver, judge, judge_commit
 from txtopo.stages.program import Program, Run
-from txtopo.topology.component import Role
+from txtopo.topology.component import BoltKind
 from txtopo.tuples import Fields, Tuple
 
 BATCHES = [[(f"word {n * n % 17}", txid) for n in range(200)] for txid in range(1, 4)]
@@ -109,7 +109,7 @@ def counting(
         bolt("commit", committer, grouped(by_word, "full"), parallelism=tasks, committer=True),
         bolt("write", Writes(folder, fail_txid), gathered("commit"), parallelism=1),
         *(
-            [bolt("witness", Witness(notes), gathered("full"), role=Role.BASIC_BOLT)]
+            [bolt("witness", Witness(notes), gathered("full"), kind=BoltKind.BASIC_BOLT)]
             if notes
             else []
         ),
@@ -119,7 +119,7 @@ def counting(
 
 def single_bolt(prototype: BasicBolt) -> Program:
     rows = spout(RowsSpout(BATCHES, "word string, amount long"))
-    return compiled(rows, bolt("bolt", prototype, gathered(), role=Role.BASIC_BOLT), slots=2)
+    return compiled(rows, bolt("bolt", prototype, gathered(), kind=BoltKind.BASIC_BOLT), slots=2)
 
 
 def carry(carrier: Carrier, program: Program, run: Run) -> list[int]:

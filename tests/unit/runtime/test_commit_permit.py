@@ -59,7 +59,8 @@ from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.stages.permits import NotPermitted, ask_for
 from txtopo.stages.program import Run, compile_program
 from txtopo.state import Ledger, register_backend
-from txtopo.topology.component import Component, Role
+from txtopo.topology.component import Component
+from txtopo.topology.spout_kinds import TransactionalKind
 from txtopo.tuples import Tuple
 
 ATTEMPT = TransactionAttempt(15)
@@ -375,7 +376,7 @@ class CommittingEmitter(TransactionalEmitter):
 def test_an_emitter_is_not_told_to_commit_without_a_permit(answers: int) -> None:
     """It is asked for before the emitter is waited for, and its time is looked at after that."""
     Committing.committed = []
-    component = Component("spout", Role.TRANSACTIONAL_SPOUT, Committing(), 1, {})
+    component = Component("spout", TransactionalKind(), Committing(), 1, {})
     planner, permit = SpoutPlanner("told", component, Config()), Refusal(after=answers)
     assert planner.may_write_elsewhere
 
@@ -405,7 +406,7 @@ class Unmade(Committing):
 
 
 def test_an_emitter_that_cannot_be_made_yet_may_write_elsewhere() -> None:
-    component = Component("spout", Role.TRANSACTIONAL_SPOUT, Unmade(), 1, {})
+    component = Component("spout", TransactionalKind(), Unmade(), 1, {})
 
     assert SpoutPlanner("told", component, Config()).may_write_elsewhere
 

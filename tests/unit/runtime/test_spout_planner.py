@@ -15,7 +15,8 @@ from txtopo.plugins.spouts import (
     TransactionalSpout,
 )
 from txtopo.runtime.spout_planner import SpoutPlanner
-from txtopo.topology.component import Component, Role
+from txtopo.topology.component import Component
+from txtopo.topology.spout_kinds import TransactionalKind
 
 ATTEMPT = TransactionAttempt(1, 0, 1)
 
@@ -53,7 +54,7 @@ class PlainSpout(TransactionalSpout):
 
 
 def test_an_emitter_that_is_not_derived_from_ours_needs_no_hooks() -> None:
-    spout = Component("spout", Role.TRANSACTIONAL_SPOUT, PlainSpout(), 1, {})
+    spout = Component("spout", TransactionalKind(), PlainSpout(), 1, {})
     plain = SpoutPlanner("plain", spout, Config())
 
     plain.commit(ATTEMPT, SpoutShare(1))
@@ -74,7 +75,7 @@ def test_a_coordinator_whose_method_would_not_run_is_refused() -> None:
         def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
             return Async()
 
-    spout = Component("spout", Role.TRANSACTIONAL_SPOUT, Spout(), 1, {})
+    spout = Component("spout", TransactionalKind(), Spout(), 1, {})
     with pytest.raises(
         TopologyError, match="is_ready of the coordinator of spout 'spout' does not"
     ):
@@ -131,7 +132,7 @@ def test_a_commit_with_more_arguments_that_need_not_be_given_is_taken() -> None:
 
 
 def test_an_old_commit_of_an_emitter_that_is_not_derived_from_ours_is_refused_by_name() -> None:
-    spout = Component("spout", Role.TRANSACTIONAL_SPOUT, OldPlainSpout(), 1, {})
+    spout = Component("spout", TransactionalKind(), OldPlainSpout(), 1, {})
     planner = SpoutPlanner("plain", spout, Config())
 
     with pytest.raises(TopologyError, match=f"emitter OldPlainEmitter {OLD_COMMIT}"):

@@ -21,7 +21,8 @@ from txtopo.plugins.spouts import LastBatch
 from txtopo.runtime.spout_planner import SpoutPlan, SpoutPlanner
 from txtopo.spouts import DataSourceSpout
 from txtopo.testing.conformance.spout_driver import SpoutDriver
-from txtopo.topology.component import Component, Role
+from txtopo.topology.component import Component
+from txtopo.topology.spout_kinds import TransactionalKind
 
 __all__ = ["folder"]
 END_5: Any = {"start": {}, "end": {"p0": 4, "p1": 1}}
@@ -141,7 +142,7 @@ def test_the_source_hears_nothing_of_a_batch_that_another_leader_planned_otherwi
 
 def test_starts_of_one_topology_share_nothing(folder: Path) -> None:
     """A standby in the same process must not get what the leader's source is to hear."""
-    shared = snapshot(Component("spout", Role.TRANSACTIONAL_SPOUT, spout(folder), 1, {}))
+    shared = snapshot(Component("spout", TransactionalKind(), spout(folder), 1, {}))
     leader, standby = (SpoutPlanner("lines", shared, Config()) for _ in range(2))
     planned = leader.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
     assert isinstance(planned, SpoutPlan)

@@ -31,8 +31,9 @@ from txtopo.stages.program import Program, Run, compile_program
 from txtopo.stages.stage_context import RunLevel, StageContext
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.registry import State
-from txtopo.topology.component import Component, Role, Subscription, declared_streams
+from txtopo.topology.component import BoltKind, Component, Subscription, declared_streams
 from txtopo.topology.graph import Graph
+from txtopo.topology.spout_kinds import SpoutKind, TransactionalKind
 from txtopo.tuples import Fields
 
 Row = Sequence[Any]
@@ -62,9 +63,9 @@ class RowsEmitter(TransactionalEmitter):
             collector.emit(row)
 
 
-def spout(prototype: object, parallelism: int = 1, role: Role | None = None) -> Component:
+def spout(prototype: object, parallelism: int = 1, kind: SpoutKind | None = None) -> Component:
     streams = declared_streams(prototype)
-    return Component("spout", role or Role.TRANSACTIONAL_SPOUT, prototype, parallelism, streams)
+    return Component("spout", kind or TransactionalKind(), prototype, parallelism, streams)
 
 
 def bolt(
@@ -72,13 +73,13 @@ def bolt(
     prototype: object,
     *inputs: Subscription,
     parallelism: int = 1,
-    role: Role = Role.BATCH_BOLT,
+    kind: BoltKind = BoltKind.BATCH_BOLT,
     committer: bool = False,
     states: Mapping[str, State] | None = None,
 ) -> Component:
     streams = declared_streams(prototype)
     return Component(
-        id, role, prototype, parallelism, streams, inputs, committer, dict(states or {})
+        id, kind, prototype, parallelism, streams, inputs, committer, dict(states or {})
     )
 
 
@@ -92,7 +93,7 @@ def aggregate(
 ) -> Component:
     prototype = PersistentAggregate(State("memory:"), key, aggregates, retracted=retracted)
     return Component(
-        id, Role.PERSISTENT_AGGREGATE, prototype, parallelism, {}, inputs, committer=True
+        id, BoltKind.PERSISTENT_AGGREGATE, prototype, parallelism, {}, inputs, committer=True
     )
 
 

@@ -31,7 +31,7 @@ from txtopo.groupings import (
     ShuffleGrouping,
 )
 from txtopo.state.aggregates import Count
-from txtopo.topology.component import Component, Role
+from txtopo.topology.component import BoltKind, Component
 
 GROUPINGS: list[Grouping] = [
     ShuffleGrouping(),
@@ -81,10 +81,10 @@ def components(plan: Plan) -> list[Component]:
     names = ["spout"]
     for at, inputs in enumerate(plan.inputs, 1):
         kind = "batch" if at in plan.committers else plan.kinds[at - 1]
-        prototype, role = {
-            "basic": (Pass("word string"), Role.BASIC_BOLT),
-            "batch": (Recorder("word string"), Role.BATCH_BOLT),
-            "arrow": (ArrowPass("word string"), Role.ARROW_BOLT),
+        prototype, bolt_kind = {
+            "basic": (Pass("word string"), BoltKind.BASIC_BOLT),
+            "batch": (Recorder("word string"), BoltKind.BATCH_BOLT),
+            "arrow": (ArrowPass("word string"), BoltKind.ARROW_BOLT),
         }[kind]
         edges = [grouped(grouping, names[source]) for source, grouping in inputs]
         found.append(
@@ -93,7 +93,7 @@ def components(plan: Plan) -> list[Component]:
                 prototype,
                 *edges,
                 parallelism=plan.parallelism[at - 1],
-                role=role,
+                kind=bolt_kind,
                 committer=at in plan.committers,
             )
         )

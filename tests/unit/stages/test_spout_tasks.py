@@ -24,7 +24,7 @@ from txtopo.spouts.spout import (
 from txtopo.stages import columns
 from txtopo.stages.program import Run
 from txtopo.stages.replays import Digest
-from txtopo.topology.component import Role
+from txtopo.topology.spout_kinds import OpaqueKind, PartitionedKind
 from txtopo.tuples import Fields
 
 TAKE = 2
@@ -115,9 +115,9 @@ def ran(
 ) -> tuple[Ran, dict[int, list[Any]]]:
     """Run a spout; return the outcome and what was emitted by txid."""
     opaque = isinstance(prototype, OpaquePartitionedTransactionalSpout)
-    role = Role.OPAQUE_SPOUT if opaque else Role.PARTITIONED_SPOUT
+    kind = OpaqueKind() if opaque else PartitionedKind()
     topology = Topology(
-        spout(prototype, tasks, role), bolt("record", Recorder(), gathered()), slots=slots
+        spout(prototype, tasks, kind), bolt("record", Recorder(), gathered()), slots=slots
     )
     with recording() as recorded:
         outcome = topology.run(run)
@@ -244,7 +244,7 @@ def test_the_content_of_a_partition_does_not_depend_on_what_it_is_sent_with(
     """It is compared with that of a replay, which may have other slots and other envelopes."""
     monkeypatch.setattr(columns, "BATCH_BYTES_MAX", 10 * LONG)
     prototype = Uneven(sizes, whole)
-    part = spout(prototype, 1, Role.PARTITIONED_SPOUT)
+    part = spout(prototype, 1, PartitionedKind())
     topology = Topology(part, bolt("record", Recorder(), gathered()))
 
     outcome = topology.run(run_of(2, planned=len(sizes)))

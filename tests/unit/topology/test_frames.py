@@ -13,7 +13,8 @@ from txtopo.config import Config
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.spouts import DataFrameTransactionalSpout, MemoryTransactionalSpout
 from txtopo.state import open_state
-from txtopo.topology.component import Component, Role, cutting
+from txtopo.topology.component import Component, cutting
+from txtopo.topology.spout_kinds import DataFrameKind
 
 
 class Unmade(DataFrameBolt):
@@ -148,6 +149,6 @@ def test_a_coordinator_that_is_given_is_copied_for_each_start() -> None:
 
 
 def test_the_plan_of_spark_says_where_its_batch_ends_so_no_emitter_does() -> None:
-    planned = Component("spout", Role.DATAFRAME_SPOUT, spout(), 1, {})
+    planned = Component("spout", DataFrameKind(), spout(), 1, {})
 
     assert cutting([planned]) == frozenset()

@@ -6,17 +6,23 @@ import pytest
 
 from txtopo.errors import TopologyError
 from txtopo.groupings import ShuffleGrouping
-from txtopo.topology.component import Component, Role, Subscription
+from txtopo.topology.component import BoltKind, Component, Subscription
 from txtopo.topology.graph import Edge, Graph
+from txtopo.topology.spout_kinds import (
+    DataFrameKind,
+    SpoutKind,
+    StreamKind,
+    TransactionalKind,
+)
 from txtopo.tuples import Fields, Stream
 
 STREAMS = {"default": Stream(Fields("word string"))}
-SPOUT = Component("spout", Role.TRANSACTIONAL_SPOUT, object(), 1, STREAMS)
+SPOUT = Component("spout", TransactionalKind(), object(), 1, STREAMS)
 
 
 def bolt(id: str, *sources: str, committer: bool = False) -> Component:
     inputs = tuple(Subscription(source, "default", ShuffleGrouping()) for source in sources)
-    return Component(id, Role.BATCH_BOLT, object(), 1, STREAMS, inputs, committer)
+    return Component(id, BoltKind.BATCH_BOLT, object(), 1, STREAMS, inputs, committer)
 
 
 def test_sources_stand_before_those_who_subscribe_to_them() -> None:
@@ -78,9 +84,9 @@ def test_there_is_a_spout_at_least() -> None:
         Graph.of("t", [])
 
 
-@pytest.mark.parametrize("role", [Role.STREAM_SPOUT, Role.DATAFRAME_SPOUT])
-def test_a_spout_whose_batches_nobody_plans_for_tasks_stays_alone(role: Role) -> None:
-    alone = Component("frames", role, object(), 1, STREAMS)
+@pytest.mark.parametrize("kind", [StreamKind(), DataFrameKind()])
+def test_a_spout_whose_batches_nobody_plans_for_tasks_stays_alone(kind: SpoutKind) -> None:
+    alone = Component("frames", kind, object(), 1, STREAMS)
 
     with pytest.raises(TopologyError, match=r"'frames' cannot share .* got 's' as well; .* alone"):
-        Graph.of("t", [Component("s", SPOUT.role, object(), 1, STREAMS), alone])
+        Graph.of("t", [Component("s", SPOUT.kind, object(), 1, STREAMS), alone])

@@ -123,7 +123,7 @@ class Slot:
         """Create and prepare the bolt tasks of this slot."""
         report = SlotReport()
         for component in self._program.components.values():
-            if component.role.spout:
+            if component.kind.spout:
                 continue
             for task in range(self._slot, component.tasks, self._program.slots):
                 made = BoltTask(

@@ -24,7 +24,7 @@ TURN_S = 0.005
 
 def spout_tasks(program: Program) -> list[tuple[PlannedComponent, int]]:
     """Return all spout tasks; number i lives in slot *i mod slots*."""
-    spouts = [each for each in program.components.values() if each.role.spout]
+    spouts = [each for each in program.components.values() if each.kind.spout]
     return [(spout, task) for spout in spouts for task in range(spout.tasks)]
 
 

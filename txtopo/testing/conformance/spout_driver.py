@@ -41,12 +41,12 @@ from txtopo.stages.program import Run, compile_program
 from txtopo.testing.conformance.pace import announce
 from txtopo.testing.conformance.spout_source import Row, Spout, SpoutSource
 from txtopo.topology.component import (
+    BoltKind,
     Component,
-    Role,
     Subscription,
     cutting,
     declared_streams,
-    spout_role,
+    spout_kind,
 )
 from txtopo.topology.graph import Graph
 
@@ -119,8 +119,8 @@ class SpoutDriver:
         slots: int = 2,
         limit: int | None = None,
     ) -> None:
-        self.role = spout_role("spout", spout)
-        component = snapshot(Component("spout", self.role, spout, tasks, declared_streams(spout)))
+        self.kind = spout_kind("spout", spout)
+        component = snapshot(Component("spout", self.kind, spout, tasks, declared_streams(spout)))
         config = Config(carrier="local", zookeeper="memory", pace=Pace(max_rows_per_second=limit))
         graph = Graph.of(_TOPOLOGY, _behind(component))
         self._program = compile_program(graph, config, slots)
@@ -142,7 +142,7 @@ class SpoutDriver:
     @property
     def repeatable(self) -> bool:
         """Whether the spout is transactional."""
-        return self.role is not Role.OPAQUE_SPOUT
+        return self.kind.repeats
 
     def next(self, batches: int = 1) -> list[Batch]:
         """Process the next batches as one run: planned ones first, then as many as are ready.
@@ -280,7 +280,10 @@ def _behind(spout: Component) -> list[Component]:
         Subscription(spout.id, name, DirectGrouping() if stream.direct else GlobalGrouping())
         for name, stream in spout.streams.items()
     )
-    return [spout, Component("gather", Role.BATCH_BOLT, _Gather(), 1, {}, inputs, committer=True)]
+    return [
+        spout,
+        Component("gather", BoltKind.BATCH_BOLT, _Gather(), 1, {}, inputs, committer=True),
+    ]
 
 
 class Intake:

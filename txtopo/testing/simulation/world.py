@@ -141,7 +141,7 @@ class World:
                 )
                 assert store.world is self
             component = replace(component, states=states)
-            if component.role.spout:
+            if component.kind.spout:
                 number = [each.id for each in graph.spouts].index(component.id)
                 recording = RecordingSpout(self, component.prototype, number)
                 component = replace(component, prototype=recording)
