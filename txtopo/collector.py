@@ -39,13 +39,13 @@ Fit = Callable[["Sequence[Sequence[Any]] | pa.RecordBatch"], "list[pa.RecordBatc
 class BatchOutputCollector:
     """Where a task emits (Storm ``BatchOutputCollector``).
 
-    There is nothing to anchor or ack: a batch succeeds or fails as a whole. The attempt of a tuple
-    is put there by the framework. ``emit`` returns nothing, since the receiving tasks are chosen
-    later, for a whole column at once.
+    There is nothing to anchor or ack: a batch succeeds or fails as a whole. The framework adds the
+    attempt to each tuple. ``emit`` returns nothing, since the receiving tasks are chosen later, for
+    a whole column at once.
 
     Raises:
-        EmitError: What is emitted was not declared (stream, number of values, type), or the batch
-            is finished already; repair the bolt. It ends the run.
+        EmitError: A tuple does not match the declaration (stream, number of values, type), or the
+            batch is already finished; repair the bolt. The error ends the run.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class BatchOutputCollector:
         if self._arity.get(stream) != len(values) or type(values) not in PLAIN_ROWS:
             self._check(values, stream, direct=False)
         rows = self._rows[stream]
-        # A copy, since a bolt may fill one list again and again.
+        # A copy, since a bolt may reuse one list for all its tuples.
         rows.append(self._copies[stream](values))
         if len(rows) >= BATCH_TUPLES_MAX:
             self._flush(stream)
@@ -85,7 +85,7 @@ class BatchOutputCollector:
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple to the given task of every bolt that subscribes to a direct stream.
 
-        ``context.component_tasks(bolt)`` has the numbers of the tasks.
+        ``context.component_tasks(bolt)`` returns the numbers of the tasks.
         """
         self._check(values, stream, direct=True)
         self._targets[stream].append(task)
@@ -105,12 +105,12 @@ class BatchOutputCollector:
         self._batch_sink(stream, owned(batch))
 
     def fitted(self, rows: Sequence[Sequence[Any]] | pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Return tuples for the stream ``default`` in the form in which ``emit_batch`` takes them.
+        """Return tuples of the stream ``default`` as record batches for ``emit_batch``.
 
-        Called by spouts that set tuples aside which do not fit; nothing is emitted.
+        Spouts call it to find tuples that do not fit, and set those aside. It emits nothing.
 
         Raises:
-            EmitError: A tuple has other values than declared.
+            EmitError: The values of a tuple do not match the declaration.
         """
         assert self._fit is not None
         for values in rows if isinstance(rows, list) else ():
@@ -144,7 +144,7 @@ class BatchOutputCollector:
 
     @property
     def buffered(self) -> int:
-        """The number of emitted tuples that are not handed on yet."""
+        """The number of emitted tuples that were not handed on yet."""
         waiting = len(self._dead_letters) - self._dead_letters_sent
         return sum(map(len, self._rows.values())) + waiting
 
@@ -163,7 +163,8 @@ class BatchOutputCollector:
         """Hand on the buffered tuples and refuse all later ones. Called by the framework."""
         self.flush()
         self._open = False
-        # So that emit need not check two things for each tuple.
+        # Without arities emit takes its slow path, which checks _open. So it makes one check, not
+        # two, for each tuple.
         self._arity.clear()
 
     def _flush(self, stream: str) -> None:
@@ -181,16 +182,16 @@ class BatchOutputCollector:
             self._check_thread()
 
     def _check_thread(self) -> None:
-        """Refuse rows of several threads: some of them would be lost, and others come twice.
+        """Refuse rows of several threads: some of them would be lost, and others duplicated.
 
-        To look for each tuple would cost a fifth of ``emit``; to look for each envelope is enough.
+        A check per tuple would add a fifth to ``emit``; a check per envelope is enough.
         """
         self._shared = self._shared or get_ident() != self._thread
         if self._shared:
             raise EmitError(
-                f"{self._component!r} emitted on several threads; expected calls of the collector "
-                "on the thread that calls the bolt or spout only; let the other threads return "
-                "their values, and emit them there",
+                f"{self._component!r} emitted on several threads; expected all calls of the "
+                "collector on the thread that calls the bolt or spout; let the other threads "
+                "return their values, and emit them there",
                 component=self._component,
             )
 
@@ -205,11 +206,12 @@ class BatchOutputCollector:
 class RevocableOutputCollector(BatchOutputCollector):
     """Where a ``BasicBolt`` emits in a topology with dead letters.
 
-    What it emits for a tuple waits until ``execute`` has returned, and can be dropped until then.
+    Tuples that are emitted for an input wait until ``execute`` has returned. Until then they can be
+    dropped.
 
     Attributes:
-        mark: Returns how much waits, for :meth:`drop`; called before each input.
-        full: Whether so much waits that it fills an envelope.
+        mark: Returns how many tuples wait, for :meth:`drop`; called before each input.
+        full: Whether enough tuples wait to fill an envelope.
     """
 
     def __init__(
@@ -221,7 +223,7 @@ class RevocableOutputCollector(BatchOutputCollector):
         dead_letters_max: int,
     ) -> None:
         super().__init__(component, streams, rows, batches, dead_letters_max)
-        # These lists are emptied, not replaced. With one of them, an input needs no loop.
+        # These lists are emptied, never replaced. A bolt with one stream needs no loop per input.
         lists = list(self._rows.values())
         self.mark: Callable[[], int | list[int]] = (
             lists[0].__len__ if len(lists) == 1 else lambda: list(map(len, lists))
@@ -232,7 +234,7 @@ class RevocableOutputCollector(BatchOutputCollector):
         """Emit many tuples as one Arrow record batch; columns are matched by name."""
         if stream not in self._arity:
             self._check(batch.schema.names, stream, direct=False)
-        # It waits among the rows, so that the order of tuples stays.
+        # It waits among the rows, so that the tuples keep their order.
         self._rows[stream].append(owned(batch))
         self.full = self._has_batches = True
 

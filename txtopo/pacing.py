@@ -8,43 +8,42 @@ answers, so the simulator can replay them.
 
 Rules
 -----
-1. The driver asks :class:`Pacer` before it plans a batch, after the spout has said that it is
-   ready. The answer is a :class:`Grant`, or :class:`Held`: ask again later. A batch that is
-   planned already is never asked for again.
+1. The driver asks :class:`Pacer` before it plans a batch, after the spout has answered that it is
+   ready. The answer is a :class:`Grant`, or :class:`Postponed`: ask again later. The driver never
+   asks for a batch that is already planned.
 2. The limit of a batch is part of its planned metadata, ``{"rows_max": …}``, and so durable before
-   its commit work begins. A replay gets the limit of the first attempt. So a batch of a
-   transactional spout is the same batch, and one of an opaque spout, which may be cut anew, has the
-   same limit. Without ``max_rows_per_second`` and ``target_commit_s`` nothing is added.
-3. The spout learns the limit as the keyword argument ``rows_max``, which it may take: the
-   coordinator part that plans whole batches, in ``initialize_transaction``; the emitters of a
-   partitioned spout, in the method that cuts a new batch. ``rows_max`` of 0 means: emit nothing,
-   and return the position. One that does not take it is refused when the topology starts.
+   its commit work begins. A replay gets the limit of the first attempt. So a transactional spout
+   emits the same batch, and an opaque spout, which may cut the batch differently, has the same
+   limit. Without ``max_rows_per_second`` and ``target_commit_s`` nothing is added.
+3. The spout gets the limit as the keyword argument ``rows_max``: the coordinator part that plans
+   whole batches, in ``initialize_transaction``; the emitters of a partitioned spout, in the method
+   that cuts a new batch. ``rows_max`` of 0 means: emit nothing, and return the position. A spout
+   that does not take the argument is refused when the topology starts.
 
 Rate
 ----
-``max_rows_per_second`` is a bucket that fills with so many rows a second and holds one second's
-worth. A batch takes its limit out when it is planned. When it is committed, the bucket is what it
-would be if the batch had taken only its rows, so rows that were not there are not lost, and old
-ones are never handed out on top of a full bucket. The level after each batch, and the time, are in
-its metadata: the next leader goes on from there. Where nothing tells the level, the
-bucket begins empty.
+``max_rows_per_second`` is a bucket that fills at that rate and holds one second's worth. A planned
+batch takes its limit out. At the commit the level is corrected, as if the batch had taken only the
+rows that it had: unused rows are not lost, and they never come on top of a full bucket. The level
+after each batch and the time are in its metadata, so the next leader continues from there. Without
+a stored level the bucket begins empty.
 
 Target
 ------
 ``target_commit_s`` bounds the time from the planning of a batch to its commit. At most two batches
-are in flight, one in its commit and one in its processing, so each has half of the target. The
-seconds from commit to commit are taken as ``fixed + rows * each``; both are learned from the last
-commits. The limit is what fits into the half. Where the fixed part alone takes more than half of
-that, a smaller batch would cost throughput and win nothing, so the rows get as much time as the
-fixed part. The limit grows only after a batch that used it, at most twofold, and shrinks at most by
-half, per commit.
+are in flight, one in its commit and one in its processing, so each has half of the target. The time
+from commit to commit is modelled as ``fixed + rows * each``; both are learned from the last
+commits. The limit is the number of rows that fits into the half. If the fixed part alone takes more
+than half of that, smaller batches would only cost throughput, so the rows get as much time as the
+fixed part. Per commit the limit at most doubles, and only after a batch that used it; or it at most
+halves.
 
-Meeting
--------
-A limit is the smallest of all: of the rate, of the target and of the spout's own setting. A limit
-wins over ``min_batch_rows``: a batch is worth planning when it reaches the limit of the target, and
-it never takes more than the rate allows. ``max_batch_delay_s`` wins over ``min_batch_rows``, and
-the rate over ``max_batch_delay_s``.
+Precedence
+----------
+The smallest limit applies: the rate's, the target's or the spout's own. A limit wins over
+``min_batch_rows``: a batch is worth planning when it reaches the limit of the target, and it never
+takes more than the rate allows. ``max_batch_delay_s`` wins over ``min_batch_rows``, and the rate
+wins over ``max_batch_delay_s``.
 """
 
 from __future__ import annotations
@@ -66,16 +65,16 @@ TARGET_ROWS_MAX = 10_000_000
 TARGET_PENDING_MAX = 2
 
 _NEWEST = 0.25
-"""Weight of the newest commit: about eight commits until a change is followed."""
+"""Weight of the newest commit: the estimate follows a change within about eight commits."""
 
 _NEWEST_SLOPE = 0.04
-"""The same for telling the fixed part from the rest, for which single commits say little."""
+"""The weight for separating the fixed part from the rest; one commit says little about that."""
 
 _SPIKE = 4.0
-"""A commit counts as at most this many times as long as was expected: one that hung is no trend."""
+"""A commit counts at most this many times its expected duration: one that hung is not a trend."""
 
 _SPREAD = 0.1
-"""The fixed part can be told from the rest only when sizes differ by this share of their mean."""
+"""The fixed part can be separated only when sizes differ by this share of their mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ class Pace(Settings):
 
     @property
     def limiting(self) -> str | None:
-        """The first setting that limits the rows of a batch; None without one."""
+        """The first setting that limits the rows of a batch; None if no setting does."""
         if self.max_rows_per_second is not None:
             return "pace.max_rows_per_second"
         return None if self.target_commit_s is None else "pace.target_commit_s"
@@ -149,8 +148,8 @@ class Grant:
 
     Attributes:
         rows_max: Its limit; None for no limit.
-        shares: The limit of each partition, which together are *rows_max*; empty for a spout that
-            plans whole batches.
+        shares: The limit of each partition; their sum is *rows_max*. Empty for a spout that plans
+            whole batches.
         metadata: What is stored with the batch; None without a limit.
     """
 
@@ -160,7 +159,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Postponed:
     """No batch is to be planned now, although the spout has rows.
 
     Attributes:
@@ -177,8 +176,8 @@ class Asked:
     Attributes:
         txid: The batch.
         last_txid: The batch after which *unread* was counted.
-        unread: Unread rows by number of the partition, as a string; of a spout that plans whole
-            batches by any name. None if the spout cannot tell.
+        unread: Unread rows by partition number, as a string; a spout that plans whole batches may
+            use any name. None if the spout does not know.
         partitions: The number of partitions; 0 for a spout that plans whole batches.
         pending: How many batches are in flight.
         now_s: The time by a clock that only goes forward.
@@ -223,10 +222,10 @@ class Pacer:
     def begin(
         self, stored: Mapping[int, object], current: int, now_s: float, wall_s: float
     ) -> None:
-        """Go on from what earlier leaders stored.
+        """Continue from the pace that earlier leaders stored.
 
         Args:
-            stored: What is stored of the pace of each batch.
+            stored: The stored pace of each batch, by txid.
             current: The lowest txid that is not committed.
             now_s: The time by a clock that only goes forward.
             wall_s: The time in seconds since 1970.
@@ -247,7 +246,7 @@ class Pacer:
         if self._bucket:
             self._bucket.begin(credit, now_s)
 
-    def ask(self, asked: Asked) -> Grant | Held:
+    def ask(self, asked: Asked) -> Grant | Postponed:
         """Return whether the batch may be planned now, and its limit."""
         # A batch that is asked for again was not planned after all.
         self._flight = {txid: each for txid, each in self._flight.items() if txid < asked.txid}
@@ -285,8 +284,8 @@ class Pacer:
 
         Args:
             txid: The batch.
-            rows: How many rows it had; None if nobody counted them, as in Spark's plans. Then it
-                counts as full.
+            rows: How many rows it had; None if they were not counted, as in Spark's plans. Then
+                the batch counts as full.
             now_s: The time by a clock that only goes forward.
         """
         known = self._flight.pop(txid, None)
@@ -335,10 +334,10 @@ class Pacer:
             return "min_batch_rows"
         return "max_rows_per_second" if limit is not None and limit < rows_min else None
 
-    def _held(self, by: str | None) -> Held:
+    def _held(self, by: str | None) -> Postponed:
         if by is not None:
             self.now = {"rows_max": 0, "limited_by": by}
-        return Held(by)
+        return Postponed(by)
 
     def _granted(
         self, asked: Asked, rows_max: int | None, left: list[int] | None, by: str | None
@@ -360,7 +359,7 @@ class Pacer:
 
 
 def rows_max_of(pace: object) -> int | list[int] | None:
-    """Return the limit in what is stored of the pace of a batch: one, or one for each partition."""
+    """Return the limit in the stored pace of a batch: one number, or one for each partition."""
     rows_max = pace.get("rows_max") if isinstance(pace, dict) else None
     counts = rows_max if isinstance(rows_max, list) else [rows_max]
     if any(type(each) is not int or each < 0 for each in counts):
@@ -371,8 +370,8 @@ def rows_max_of(pace: object) -> int | list[int] | None:
 def shared_out(rows: int, unread: Sequence[int], turn: int) -> list[int]:
     """Return the share of each partition in a limit.
 
-    Each gets the same, but not more than it has; what one does not need goes to the others. Rows
-    that cannot be divided any more go to partitions in turn.
+    All shares are equal, but none exceeds the partition's unread rows; the rest goes to the others.
+    A remainder that cannot be divided goes to partitions in turn.
 
     Args:
         rows: The limit.
@@ -410,12 +409,12 @@ class Bucket:
     _charges: dict[int, tuple[float, int, bool]] = field(default_factory=dict)
 
     def begin(self, level: float, now_s: float) -> None:
-        """Start from a level, which is cut to what the bucket holds."""
+        """Start from a level, capped at the size of the bucket."""
         self._charges.clear()
         self._level, self._at_s = min(level, self._most), now_s
 
     def level(self, now_s: float) -> float:
-        """Return how many rows may be handed out now; below 0 after a batch that took too many."""
+        """Return how many rows may be handed out now; negative after a batch that took too many."""
         if self._at_s is None:
             self._at_s = now_s
         level, at_s = self._level, self._at_s
@@ -430,7 +429,7 @@ class Bucket:
         self._charges[txid] = (now_s, rows, False)
 
     def settle(self, txid: int, rows: int) -> None:
-        """Charge a batch with the rows that it had in the end."""
+        """Correct the charge of a batch to the rows that it really had."""
         if txid not in self._charges:
             return
         self._charges[txid] = (self._charges[txid][0], rows, True)
@@ -470,7 +469,7 @@ class Sizer:
 
         Args:
             rows: Rows of the batch.
-            seconds: From the commit before, or from its own planning, if that was later.
+            seconds: Time since the previous commit, or since its own planning if that was later.
         """
         self._learn(rows, max(seconds, 1e-6))
         assert self._each_s is not None, "just learned"
@@ -479,7 +478,7 @@ class Sizer:
         if wanted < self.rows:
             self.rows = max(wanted, self.rows // 2, 1)
         elif 2 * rows >= self.rows:
-            # Only a batch that used its limit says something about larger ones.
+            # Only a batch that used at least half of its limit says anything about larger ones.
             self.rows = min(wanted, 2 * self.rows)
 
     def _learn(self, rows: int, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """The log record of a failure: what failed, why, how often, and when it is tried again.
 
-Each is a WARNING of the logger ``txtopo.runtime``, so a topology that makes no progress says why.
-Operators can filter and count by attributes of the record.
+Each record is a WARNING of the logger ``txtopo.runtime``, so the log shows why a topology makes no
+progress. Operators can filter and count by the attributes of the record.
 ``docs/reference/retries.md`` lists all retries.
 """
 
@@ -35,8 +35,8 @@ def warn_of_retry(
     """Log that *what* failed and is tried again. The arguments become attributes of the record.
 
     Args:
-        what: The thing that failed, as a noun for the text.
-        error: The error; in the record as ``cause``, one line.
+        what: What failed, as a noun for the text.
+        error: The error; the record has it as ``cause``, in one line.
         topology: Id of the topology, if it is known.
         failures: Number of failures in a row.
         pause_s: Seconds until it is tried again; None if another event starts it.
@@ -44,7 +44,7 @@ def warn_of_retry(
         attempt: The number of the attempt that failed.
         epoch: The epoch of the coordinator.
         component: Id of the component that failed.
-        final: It is not tried again by this run.
+        final: Whether this run does not try it again.
     """
     about = "txtopo" if topology is None else f"topology {topology!r}"
     when = "later" if pause_s is None else f"in {pause_s:.3g} s" if pause_s else "at once"
@@ -59,7 +59,7 @@ def warn_of_retry(
         "component": component,
         "pause_s": pause_s,
     }
-    # Whatever is still asked for while the process ends fails, and nobody has to repair that.
+    # Requests that fail because the process ends need no repair.
     level = logging.DEBUG if isinstance(error, ProcessEnds) else logging.WARNING
     text = "%s: %s failed; got %s; failures in a row: %d; %s"
     arguments = about, what, facts["cause"], failures, again
@@ -68,5 +68,5 @@ def warn_of_retry(
 
 
 def is_logged(error: BaseException) -> bool:
-    """Return whether a failure was logged as one that is tried again, with this error."""
+    """Return whether :func:`warn_of_retry` has logged this error."""
     return _LOGGED in vars(error)

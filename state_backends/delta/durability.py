@@ -221,7 +221,7 @@ class LogChecksums:
     def _compare(self, name: str, noted: int) -> None:
         path = self._log / name.partition("@")[0]
         with contextlib.suppress(OSError):
-            # Asked again afterwards: somebody may have written a checkpoint anew meanwhile.
+            # The name is compared again at the end: a checkpoint may be replaced meanwhile.
             if (
                 _named(path) == name
                 and zlib.crc32(path.read_bytes()) != noted

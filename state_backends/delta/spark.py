@@ -262,8 +262,8 @@ _REFUSED = re.compile(re.escape(REFUSED) + r"([^\n\"]*)")
 # SQLSTATE class 22: data exceptions, such as a sum that does not fit.
 _DATA = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]*?) ?SQLSTATE: 22\w{3}")
 
-# Functions of the user's that failed, and raise_error: a frame is computed when it is merged, if
-# commit made it of what it got. It would fail for ever, so it is no lost machine.
+# Failed functions of the user, and raise_error. A frame that commit derived from its input is
+# computed during the merge. It would fail each time, so it does not count as a lost machine.
 _USERS = re.compile(
     r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]*?) ?SQLSTATE: (?:38|39|P0)\w{3}"
     r"|api\.python\.PythonException: ([^\n]*)"

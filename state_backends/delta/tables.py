@@ -117,7 +117,7 @@ def _check_folder(uri: str, name: str) -> None:
         strangers = sorted(path.name for path in folder.iterdir() if path.name != LOG)
     if strangers and not (folder.is_dir() and DeltaTable.is_deltatable(uri)):
         raise SchemaDrift(
-            f"{name} cannot be made: its place is taken and is no Delta table; got "
+            f"{name} cannot be made: its place is taken and is not a Delta table; got "
             f"{', '.join(strangers[:5])}; expected nothing there; nothing was written; move it "
             "away, or give the state another table or folder"
         )
@@ -191,7 +191,7 @@ def _check(table: DeltaTable, layout: Layout, name: str) -> None:
         if text is not None:
             raise refused_change("columns in Delta do not change", text, layout.state, name)
         raise SchemaDrift(
-            f"{name} is no table of txtopo; got {wanted}; nothing was written; give the state "
+            f"{name} is not a table of txtopo; got {wanted}; nothing was written; give the state "
             "another table",
             stored=text,
             declared=wanted,

@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 RENEW_COMMITS = 48
-"""After so many commits the table is opened anew."""
+"""The number of commits after which the table is opened again."""
 VACUUM_COMMITS = 240
-"""So many commits leave as many files behind, or more, that no version within reach needs."""
+"""The number of commits between vacuums. They leave at least as many files behind that no version
+within reach needs."""
 # A commit that began on an older version than the log goes back to fails and is tried again.
 _LOG_S_MIN = 20
 
 
 class Upkeep:
-    """Folds and tidies the table of a state, beside the commits.
+    """Folds and vacuums the table of a state, in parallel to the commits.
 
     Args:
         open_table: Opens the table at its newest version.

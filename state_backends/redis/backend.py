@@ -502,8 +502,8 @@ class RedisSnapshot(Snapshot):
             raise translated(error, self._label) from error
         if head_of(head, self._label) != self._head:
             raise StoreUnavailable(
-                f"{self._label} was written while it was read; got another ledger than that of the "
-                "opened reading; open a reader anew, and call items() first to have all of it"
+                f"{self._label} was written while it was read; got another ledger than when the "
+                "reader was opened; open a new reader, and call items() first to read all rows"
             )
         return answer
 
@@ -581,7 +581,7 @@ class RedisHead:
             raise SchemaDrift(
                 f"{label}: its rows are gone, but its ledger holds txid {self.ledger.txid}; "
                 "expected both or none; nothing was written; was the key removed by hand? restore "
-                "it, or remove the keys of the state and begin anew"
+                "it, or remove the keys of the state and start again"
             )
 
 

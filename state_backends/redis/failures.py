@@ -71,7 +71,7 @@ def translated(
         return StoreUnavailable(f"cannot use {label}: {text}; nothing was written; try again")
     if isinstance(error, UnicodeDecodeError):
         return SchemaDrift(
-            f"{label} holds a value that is no text: {text}; nothing was written; was it changed "
+            f"{label} holds a value that is not text: {text}; nothing was written; was it changed "
             "by hand, or by another program?"
         )
     if "WRONGTYPE" in str(error):

@@ -125,7 +125,7 @@ def _made(
 
 
 def replace_view(connection: sa.Connection, dialect: SqlDialect) -> None:
-    """Make the view anew, if there is one: it is of a table that has changed."""
+    """Replace the view, if there is one, since its table has changed."""
     name = dialect.names.view
     if name in sa.inspect(connection).get_view_names():
         quoted = connection.dialect.identifier_preparer.quote(name)

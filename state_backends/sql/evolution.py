@@ -66,8 +66,8 @@ def change_of(
         if name in left:
             quoted = connection.dialect.identifier_preparer.quote(name)
             raise SchemaDrift(
-                f"{label} had a column {name!r} before, which was taken away and lacks what came "
-                "since; nothing was written; give the column another name; or, to begin it anew "
+                f"{label} had a column {name!r} before, which was removed, so it lacks all later "
+                "values; nothing was written; give the column another name; or, to start it again "
                 f"with its default, drop {quoted} and, in an opaque state, "
                 f"{connection.dialect.identifier_preparer.quote('prev_' + name)} from the table",
                 state=state.name,

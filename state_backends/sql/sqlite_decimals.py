@@ -58,8 +58,8 @@ class ScaledDecimal(sa.types.TypeDecorator[int]):
         """Return a number as it is kept.
 
         Raises:
-            decimal.DecimalException, OverflowError, ValueError: It is no number, or has more digits
-                than the column.
+            decimal.DecimalException, OverflowError, ValueError: It is not a number, or has more
+                digits than the column.
         """
         shifted = _EXACT.scaleb(decimal.Decimal(value), self.scale)
         whole = int(_EXACT.to_integral_exact(shifted))

@@ -12,9 +12,9 @@ from txtopo.pacing import (
     Asked,
     Bucket,
     Grant,
-    Held,
     Pace,
     Pacer,
+    Postponed,
     Sizer,
     rows_max_of,
     shared_out,
@@ -30,12 +30,12 @@ def ask(
     last: int | None = None,
     partitions: int = 0,
     pending: int = 0,
-) -> Grant | Held:
+) -> Grant | Postponed:
     last = txid - 1 if last is None else last
     return pace.ask(Asked(txid, last, unread, partitions, pending, now_s, 1_000 + now_s))
 
 
-def granted(answer: Grant | Held) -> int | None:
+def granted(answer: Grant | Postponed) -> int | None:
     assert isinstance(answer, Grant), answer
     return answer.rows_max
 
@@ -59,7 +59,7 @@ def test_without_a_limit_nothing_is_stored() -> None:
 def test_a_rate_begins_with_nothing_and_saves_up_one_second() -> None:
     pace = rate(100)
 
-    assert ask(pace, 1, {"0": 999}, 0.0) == Held("max_rows_per_second")
+    assert ask(pace, 1, {"0": 999}, 0.0) == Postponed("max_rows_per_second")
     assert granted(ask(pace, 1, {"0": 999}, 0.5)) == 50
     assert granted(ask(pace, 2, {"0": 999}, 3600.0)) == 100, "no burst after an idle time"
 
@@ -78,7 +78,7 @@ def test_an_old_refund_is_not_handed_out_on_top_of_a_full_bucket() -> None:
     assert granted(ask(pace, 2, None, 2.0)) == 100
     pace.committed(1, 0, 2.0)
 
-    assert ask(pace, 3, None, 2.0) == Held("max_rows_per_second")
+    assert ask(pace, 3, None, 2.0) == Postponed("max_rows_per_second")
 
 
 def test_a_batch_whose_rows_nobody_counted_counts_as_full() -> None:
@@ -87,7 +87,7 @@ def test_a_batch_whose_rows_nobody_counted_counts_as_full() -> None:
     ask(pace, 1, None, 1.0)
     pace.committed(1, None, 1.0)
 
-    assert ask(pace, 2, None, 1.0) == Held("max_rows_per_second")
+    assert ask(pace, 2, None, 1.0) == Postponed("max_rows_per_second")
 
 
 def test_a_batch_that_took_too_many_is_paid_back() -> None:
@@ -96,14 +96,14 @@ def test_a_batch_that_took_too_many_is_paid_back() -> None:
     ask(pace, 1, {"id": 500}, 1.0)
     pace.committed(1, 300, 1.0)
 
-    assert ask(pace, 2, {"id": 200}, 2.9) == Held("max_rows_per_second")
+    assert ask(pace, 2, {"id": 200}, 2.9) == Postponed("max_rows_per_second")
     assert granted(ask(pace, 2, {"id": 200}, 3.5)) == 50
 
 
 def test_a_rate_below_one_row_a_second_saves_up_for_one() -> None:
     pace = rate(0.1)
 
-    assert isinstance(ask(pace, 1, {"0": 5}, 9.9), Held)
+    assert isinstance(ask(pace, 1, {"0": 5}, 9.9), Postponed)
     assert granted(ask(pace, 1, {"0": 5}, 10.1)) == 1
 
 
@@ -205,7 +205,7 @@ def test_rows_that_a_batch_in_flight_will_take_are_not_shared_out_again() -> Non
     second = ask(pace, 2, {"0": 60, "1": 3}, 2.0, last=0, partitions=2, pending=1)
     assert isinstance(second, Grant)
     assert second.shares == (10, 3)
-    assert ask(pace, 3, {"0": 60, "1": 3}, 2.0, last=0, partitions=2, pending=2) == Held(None)
+    assert ask(pace, 3, {"0": 60, "1": 3}, 2.0, last=0, partitions=2, pending=2) == Postponed(None)
 
 
 def test_a_spout_that_is_ready_without_rows_stores_a_position() -> None:
@@ -224,11 +224,11 @@ def test_a_spout_that_is_ready_without_rows_stores_a_position() -> None:
 def test_a_batch_waits_for_rows_but_not_for_long() -> None:
     pace = Pacer(Pace(min_batch_rows=10, max_batch_delay_s=2))
 
-    assert ask(pace, 1, {"0": 3}, 0.0) == Held("min_batch_rows")
+    assert ask(pace, 1, {"0": 3}, 0.0) == Postponed("min_batch_rows")
     assert pace.now == {"rows_max": 0, "limited_by": "min_batch_rows"}
-    assert ask(pace, 1, {"0": 9}, 1.9) == Held("min_batch_rows")
+    assert ask(pace, 1, {"0": 9}, 1.9) == Postponed("min_batch_rows")
     assert ask(pace, 1, {"0": 9}, 2.0) == Grant(None)
-    assert ask(pace, 2, {"0": 9}, 2.0) == Held("min_batch_rows"), "the delay begins anew"
+    assert ask(pace, 2, {"0": 9}, 2.0) == Postponed("min_batch_rows"), "the delay begins anew"
     assert ask(pace, 2, {"0": 10}, 2.1) == Grant(None)
 
 
@@ -237,7 +237,7 @@ def test_an_empty_source_does_not_count_as_waiting() -> None:
     ask(pace, 1, {"0": 10}, 0.0)
     pace.committed(1, 10, 0.1)
 
-    assert ask(pace, 2, {"0": 1}, 60.0) == Held("min_batch_rows")
+    assert ask(pace, 2, {"0": 1}, 60.0) == Postponed("min_batch_rows")
 
 
 def test_the_rate_wins_over_the_delay() -> None:
@@ -245,9 +245,9 @@ def test_the_rate_wins_over_the_delay() -> None:
     pace = Pacer(settings)
     pace.begin({}, 1, 0.0, 0.0)
 
-    assert ask(pace, 1, {"0": 99}, 0.5) == Held("max_rows_per_second"), "not yet 10"
+    assert ask(pace, 1, {"0": 99}, 0.5) == Postponed("max_rows_per_second"), "not yet 10"
     assert granted(ask(pace, 1, {"0": 99}, 1.2)) == 10
-    assert ask(pace, 2, {"0": 89}, 1.21) == Held("max_rows_per_second"), "none at all"
+    assert ask(pace, 2, {"0": 89}, 1.21) == Postponed("max_rows_per_second"), "none at all"
 
 
 def test_the_target_wins_over_min_batch_rows() -> None:
@@ -264,7 +264,7 @@ def test_two_batches_are_in_flight_under_a_target() -> None:
     pace = Pacer(Pace(target_commit_s=1))
 
     assert isinstance(ask(pace, 2, {"0": 5}, 0.0, pending=1), Grant)
-    assert ask(pace, 3, {"0": 5}, 0.0, pending=2) == Held("target_commit_s")
+    assert ask(pace, 3, {"0": 5}, 0.0, pending=2) == Postponed("target_commit_s")
 
 
 Cost = Callable[[int], float]

@@ -1,8 +1,8 @@
-"""The carrier of a topology: what ``Config(carrier="auto")`` takes, and why.
+"""The carrier of a topology: which one ``Config(carrier="auto")`` chooses, and why.
 
-Slots keep their cores for as long as a run lives, and no other Spark job gets those. So ``auto``
-takes ``resident`` only for a session that txtopo has opened for the run, on this machine, and
-leaves one core to other jobs. On two cores that costs nothing: the driver needs one itself.
+Slots keep their cores as long as the run lives; no other Spark job gets them. So ``auto`` chooses
+``resident`` only for a session that txtopo has opened for the run, on this machine, and leaves one
+core to other jobs. On two cores that costs nothing: the driver needs one of them itself.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What the choice needs to know of a session.
+    """The facts of a session that the choice depends on.
 
     Attributes:
-        classic: Whether it is one of classic Spark.
-        resident: Why its slots cannot be resident without being asked; empty if they can.
+        classic: Whether it is a session of classic Spark.
+        resident: Why ``auto`` must not choose resident slots; empty if it may.
         free: How many cores are free.
     """
 
@@ -37,7 +37,7 @@ class SessionFacts:
 
 
 def facts_of(session: SparkSession | None) -> SessionFacts:
-    """Return the facts of a session; without one, those of the one that a start would open."""
+    """Return the facts of a session; without one, of the session that a start would open."""
     if session is None:
         opened = "a session of spark-submit is not opened by txtopo"
         return SessionFacts(
@@ -60,11 +60,11 @@ def carrier_choice(config: Config, facts: SessionFacts, *, engine: bool) -> tupl
 
     Args:
         config: The settings.
-        facts: Those of the session.
+        facts: The facts of the session.
         engine: Whether the topology has a part that an engine computes, which is of DataFrames.
 
     Raises:
-        ConfigError: The session cannot have the one that is asked for.
+        ConfigError: The session cannot run the carrier that is asked for.
     """
     _check_rdd(config, classic=facts.classic)
     if config.carrier != "auto":
@@ -85,10 +85,10 @@ def carrier_choice(config: Config, facts: SessionFacts, *, engine: bool) -> tupl
 def with_carrier(
     config: Config, session: SparkSession, *, engine: bool, slots_max: int | None = None
 ) -> Config:
-    """Return the settings with the carrier that a topology gets, so that each restart gets it too.
+    """Return the settings with the chosen carrier, so that each restart uses the same one.
 
     Raises:
-        ConfigError: The session cannot have the carrier that is asked for.
+        ConfigError: The session cannot run the carrier that is asked for.
     """
     if config.carrier != "auto":
         _check_rdd(config, classic=is_classic(session))
@@ -102,7 +102,7 @@ def with_carrier(
 
 
 def useful_slots(slots: int, slots_max: int | None) -> int:
-    """Return how many of some slots have a task; *slots_max* is that of the graph."""
+    """Return how many of *slots* slots have a task; *slots_max* is the graph's limit."""
     return slots if slots_max is None else min(slots, slots_max)
 
 

@@ -1,8 +1,9 @@
-"""Java, looked for where PySpark looks for it, before PySpark is asked to start it.
+"""Checks the Java that PySpark would start, before PySpark starts it.
 
-Without a Java that Spark runs on, PySpark prints dozens of lines that do not say what to do. So
-:func:`~txtopo.carriers.session.open_session` looks first. It reads the file ``release`` beside the
-Java, and starts ``java -version``, which takes a tenth of a second, only where there is none.
+Without a suitable Java, PySpark prints dozens of lines that do not say what to do. So
+:func:`~txtopo.carriers.session.open_session` checks first. It reads the file ``release`` of the
+Java installation. Only without that file it runs ``java -version``, which takes a tenth of a
+second.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def check_java() -> None:
     """Check that PySpark will find a Java that Spark runs on.
 
     Raises:
-        ConfigError: It will not; the message has the command that installs one on this system.
+        ConfigError: It will not; the message has the command that installs a Java on this system.
     """
     if _spark_env_file():
         return  # The file may set JAVA_HOME, and only Spark's shell scripts can read it.
@@ -96,7 +97,7 @@ def _facts(java: str) -> _Facts:
 
 
 def _says(java: str) -> str:
-    """Return what ``java -version`` prints. On macOS, ``java`` may be there without a Java."""
+    """Return the output of ``java -version``. macOS has a command ``java`` even without a Java."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace")
     except OSError:
@@ -105,7 +106,7 @@ def _says(java: str) -> str:
 
 
 def _version(text: str, pattern: str) -> int | None:
-    """Return 17 for ``17.0.9`` and, as Java counted until then, 8 for ``1.8.0_402``."""
+    """Return 17 for ``17.0.9``, and 8 for ``1.8.0_402``, the numbering before Java 9."""
     found = re.search(pattern, text, re.M)
     if found is None:
         return None
@@ -115,7 +116,7 @@ def _version(text: str, pattern: str) -> int | None:
 _DNF = "dnf install -y java-21-openjdk-headless"
 _APT = "apt-get update && {sudo}apt-get install -y openjdk-{version}-jre-headless"
 
-# The command by the ID of /etc/os-release; systems that are like another one name it in ID_LIKE.
+# The command by the ID in /etc/os-release; a derived system names its parent in ID_LIKE.
 _COMMANDS = {
     "debian": _APT,
     "ubuntu": _APT,

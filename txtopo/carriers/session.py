@@ -52,7 +52,7 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
-# Ids of the sessions that nobody else was given.
+# Ids of the sessions that txtopo opened for a run and gave to nobody else.
 _own: set[str] = set()
 
 
@@ -159,14 +159,15 @@ def check_session(session: SparkSession | None) -> None:
     if session is None or not _has_stopped(session):
         return
     raise ConfigError(
-        "the Spark session has been stopped; a topology runs on one, and a restart uses the one "
-        "that the run was started with; start the topology with a new session, or the process anew",
+        "the Spark session has been stopped; a topology needs a session, and a restart uses the "
+        "session that the run was started with; start the topology with a new session, or start "
+        "the process again",
         setting="spark",
     )
 
 
 def is_stopped(context: SparkContext) -> bool:
-    """Return whether somebody has stopped a session."""
+    """Return whether a session was stopped."""
     java = context._jsc
     return java is None or bool(java.sc().isStopped())
 
@@ -178,7 +179,7 @@ def _has_stopped(session: SparkSession) -> bool:
 
 
 def is_classic(session: SparkSession) -> bool:
-    """Return whether a session is one of classic Spark, not of Spark Connect."""
+    """Return whether a session belongs to classic Spark, not to Spark Connect."""
     return hasattr(session, "_jvm") and type(session).__module__.startswith("pyspark.sql.session")
 
 

@@ -1,7 +1,8 @@
-"""SPARK_HOME, looked at before PySpark starts the Spark that it names.
+"""Checks SPARK_HOME before PySpark starts the Spark that it names.
 
-``pip install txtopo`` brings a Spark, but PySpark prefers that of SPARK_HOME, and does not look at
-its version. If nothing is there, it raises a ``FileNotFoundError`` that does not name SPARK_HOME.
+``pip install txtopo`` installs a Spark, but PySpark prefers the one in SPARK_HOME, and does not
+check its version. If SPARK_HOME names a missing folder, PySpark raises a ``FileNotFoundError`` that
+does not mention SPARK_HOME.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def check_spark_home() -> None:
     else:
         return
     raise ConfigError(
-        f"SPARK_HOME names no Spark that PySpark {__version__} can start; got {home!r}, {fault}; "
-        f"expected Spark {wanted}; unset SPARK_HOME, since PySpark brings one",
+        f"PySpark {__version__} cannot start the Spark in SPARK_HOME; got {home!r}, {fault}; "
+        f"expected Spark {wanted}; unset SPARK_HOME, since PySpark has its own",
         setting="SPARK_HOME",
     )
 

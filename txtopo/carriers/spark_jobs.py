@@ -9,8 +9,8 @@ for one of these reasons:
   missing, or an object cannot be unpickled. Trying again cannot help.
 * The job moves more than Spark can move: its results exceed ``spark.driver.maxResultSize``, or a
   message exceeds 2 GiB. The batch has the same size the next time, so trying again cannot help.
-* The session was stopped, by the program or by Spark, or its Spark Connect server was started anew.
-  No job will run on it any more, so the run ends.
+* The session was stopped, by the program or by Spark, or its Spark Connect server was restarted.
+  The session cannot run another job, so the run ends.
 * Anything else: an executor was lost, or shuffle files are missing. This says nothing about the
   batch, so it does not count.
 """
@@ -206,8 +206,8 @@ class NoLabels:
 def _session_stopped() -> ConfigError:
     return ConfigError(
         "the Spark session was stopped while the topology ran on it, or its Spark Connect server "
-        "was started anew; what is committed stays; stop the run before the session, and start the "
-        "topology with a new session",
+        "was restarted; committed txids stay committed; stop the run before the session, and start "
+        "the topology with a new session",
         setting="spark",
     )
 

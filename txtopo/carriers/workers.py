@@ -1,13 +1,13 @@
-"""The Python of Spark's workers: whether it can run a topology, asked before anything runs.
+"""Checks that the Python of Spark's workers can run a topology, before anything runs.
 
-Which Python that is, the session decides: ``PYSPARK_PYTHON``, or else the first ``python3`` of
-``PATH`` on the worker's machine. That one lacks everything if the driver's virtual environment is
-not activated. So a worker that may have another Python than this process is asked, by one small job
-with as many tasks as there are cores, so that each executor gets some. Nothing is asked under Spark
-Connect, which needs pyarrow there to run any Python.
+The session decides which Python that is: ``PYSPARK_PYTHON``, or else the first ``python3`` in
+``PATH`` on the worker's machine. The latter lacks all packages if the driver's virtual environment
+is not activated. So workers that may have another Python than this process are checked by one small
+job, with as many tasks as there are cores, so that each executor gets some. Under Spark Connect
+there is no check: any Python there needs pyarrow anyway.
 
-Under a local master the workers run on this machine. If nobody has named a Python for them, and the
-one that PySpark took cannot run the topology, they get the Python of this process.
+Under a local master the workers run on this machine. If no Python was named for them, and the one
+that PySpark chose cannot run the topology, they get the Python of this process.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class WorkerFinding(NamedTuple):
 
 
 def check_workers(context: SparkContext, modules: Sequence[str] = ()) -> None:
-    """Check that the Python of the workers can import all that a topology needs.
+    """Check that the Python of the workers can import every module that a topology needs.
 
-    Under a local master, workers without a Python of the user's choice get that of this process if
-    their own one cannot; a log record of level INFO says so.
+    Under a local master, if the user named no Python for the workers and theirs lacks a module,
+    they get the Python of this process; a log record of level INFO says so.
 
     Args:
         context: The Spark context.
-        modules: Modules that are needed beside :data:`NEEDED`.
+        modules: Modules that are needed besides :data:`NEEDED`.
 
     Raises:
         ConfigError: A worker lacks a module, has another version of Python, or cannot start; the
@@ -134,7 +134,7 @@ def ask_workers(context: SparkContext, modules: Sequence[str]) -> list[WorkerFin
         reason = _reason(failure, str(error))
         if reason is None:
             raise failure from error
-    # Not "from error": its text is a hundred lines of Java, of which the reason is one.
+    # Not "from error": its text is a hundred lines of Java, and only one line has the reason.
     raise _unfit(context.pythonExec, reason, remote=is_remote(context.master or ""))
 
 

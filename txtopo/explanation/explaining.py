@@ -1,4 +1,4 @@
-"""explain_topology: explains a topology with the carrier and slots that a start would take.
+"""explain_topology: explains a topology with the carrier and slots that a start would choose.
 
 Nothing is started: neither a Spark session nor a slot.
 """
@@ -53,7 +53,7 @@ def explain_topology(
 
 
 def _active() -> SparkSession | None:
-    # Whoever has a session has imported pyspark, which takes half a second.
+    # If pyspark was not imported, there is no session, and importing it takes half a second.
     return active_session() if "pyspark.sql" in sys.modules else None
 
 
@@ -112,7 +112,7 @@ def _resident(config: AnyConfig, why: str) -> CarrierChoice:
 def _slots(
     config: Config, slots_max: int | None, there: int | None, told: str
 ) -> tuple[int | None, str]:
-    """Return the number of slots, if it is known by now, and where it comes from."""
+    """Return the number of slots, if it is known yet, and where it comes from."""
     if config.slots is not None:
         return config.slots, "Config.slots"
     if slots_max is None:
@@ -122,7 +122,7 @@ def _slots(
 
 
 def _parallelism(session: SparkSession | None) -> int | None:
-    """Return the default parallelism of a session; None if the session is not there yet."""
+    """Return the default parallelism of a session; None without a session."""
     if session is None:
         return None
     from txtopo.carriers.spark import DataFrameCarrier

@@ -87,7 +87,7 @@ class ForeachBatch:
         slots: Tasks of the micro-batch; by default the session's parallelism.
         continues: Id of the query whose ledgers this one takes over.
         after_txid: The txid that those ledgers hold.
-        scheduler: Is told of durable steps; by default one that ignores them.
+        scheduler: Receives the durable steps; by default one that ignores them.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ForeachBatch:
         spout = graph.spout
         if spout.spout_kind.driven_by != "query":
             raise TopologyError(
-                f"topology {graph.id!r} has a spout that reads by itself; got "
+                f"the spout of topology {graph.id!r} reads its own source; got "
                 f"{spout.kind.text} {spout.id!r}; expected StreamSpout(fields), which a query "
                 "drives; or use start()",
                 component=spout.id,
@@ -138,7 +138,7 @@ class ForeachBatch:
         Raises:
             ConfigError: The query cannot be used, or executors lack a module; repair that.
             TopologyError: The stream lacks a column; repair the query or the spout's fields.
-            PromiseError: The checkpoint and the stores do not fit together; a person has to decide.
+            PromiseError: The checkpoint and the stores contradict each other; a person must decide.
             InfrastructureError: A store or Spark failed; start the query again.
             Exception: The exception that a bolt raised.
         """
@@ -157,7 +157,7 @@ class ForeachBatch:
             if run is not None:
                 self._failures[query.id, txid] += 1
                 run.tell_failure(txid, error, self._failures[query.id, txid])
-            # The next call reads the ledgers again and claims them anew.
+            # The next call reads the ledgers and claims them again.
             if run is not None and self._runs.get(query) is run:
                 self._close([query])
             raise
@@ -243,7 +243,7 @@ class StreamRun:
         self._tell(Started(graph.id))
 
     def claim(self, txid: int, *, continues: str | None, after_txid: int) -> None:
-        """Claim all states for a new epoch, and check that they hold the txid before the first one.
+        """Claim all states for a new epoch, and check that they hold the previous txid.
 
         Args:
             txid: The txid of the first call.
@@ -313,7 +313,7 @@ class StreamRun:
         self._tell(BatchCommitted(progress))
 
     def tell_failure(self, txid: int, error: BaseException, failures: int) -> None:
-        """Tell the log of an exception that ends the call for a txid."""
+        """Log an exception that ends the call for a txid."""
         number = max(0, self._calls.get(txid, 0) - 1)
         attempt = TransactionAttempt(txid, number, self._epoch, term=self._term)
         known = self._failed is not None and self._failed.error is error
@@ -383,7 +383,7 @@ class StreamRun:
         if held > txid:
             raise StoreAheadOfCoordinator(
                 f"state {name!r} holds txid {held}, but {batch}; was an older checkpoint restored? "
-                "go on with the newest one",
+                "continue with the newest one",
                 state=name,
                 txid=held,
             )
@@ -453,11 +453,11 @@ def _foreign(name: str, ledger: Ledger, id: str, owner: Owner) -> ForeignStateEr
         remedy = "give each topology tables of its own"
     else:
         remedy = (
-            "it was written by a query with another checkpoint, whose batches are others; go on "
-            "with that checkpoint, or give this one tables of its own, or, if this query begins "
-            f"where that one ended, say foreach_batch(continues={query!r}, "
-            f"after_txid={ledger.txid}), now and at each later start; a query that another one has "
-            "continued is never started again"
+            "it was written by a query with another checkpoint, which has other batches; continue "
+            "with that checkpoint, or give this query its own tables, or, if this query begins "
+            f"where that one ended, use foreach_batch(continues={query!r}, "
+            f"after_txid={ledger.txid}), now and at each later start; never start a query again "
+            "after another one has continued it"
         )
     return ForeignStateError(
         f"state {name!r} belongs to {ledger.owner}, up to txid {ledger.txid}; got {owner}; "

@@ -1,14 +1,14 @@
 """Reading ranges of offsets from Kafka in the tasks, and decoding their records into columns.
 
 Each consumer is assigned its offsets; none joins a group. A range is finished when a record with
-its last offset or a later one has come, or when the log ends at the range's end or after it:
-markers of transactions and compaction leave gaps, so the last offset itself may never come. Nothing
-here waits without a limit: a dead broker, a deleted topic and a log that ends before the range all
-look the same, silent.
+its last offset or a later one has arrived, or when the log ends at or after the range's end:
+transaction markers and compaction leave gaps, so the last offset itself may never arrive. Every
+wait has a limit: a dead broker, a deleted topic and a log that ends before the range all look the
+same, silent.
 
-The next batch mostly starts where this one ends. So a consumer keeps its assignment, and the
+The next batch usually starts where this one ends. So a consumer keeps its assignment, and the
 records that it fetched beyond the ranges. The next reading uses them if it reads the same
-partitions from those offsets on; any other reading assigns the consumer anew.
+partitions from those offsets on; any other reading assigns the consumer again.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ CONSUME_MAX = 10_000
 # partition is paused.
 AHEAD_MIN = 10_000
 
-# A consumer reports the end of a partition only once. So a reading that goes on with an assignment,
-# and gets nothing for this long though records should come, assigns the consumer anew.
+# A consumer reports the end of a partition only once. So a reading that continues an assignment,
+# and gets no expected record for this long, assigns the consumer again.
 GOES_ON_IDLE_S = 0.1
 
 
@@ -132,7 +132,7 @@ class _Reading:
         return bool(self._paused & self._next.keys())
 
     def _assign(self) -> None:
-        """Assign the consumer anew, from the offsets that it has not brought yet."""
+        """Assign the consumer again, from the offsets that it has not returned yet."""
         self._goes_on, self._paused = False, set()
         offsets = [_at(partition, offset) for partition, offset in self._fetched.items()]
         self._consumer.assign(offsets)
@@ -196,7 +196,7 @@ class _Reading:
             self._reached(partition, offset)
             return partition not in self._next
         if error.name() == "_AUTO_OFFSET_RESET" and self._goes_on:
-            self._lost = True  # it may concern records that were fetched ahead: assign anew
+            self._lost = True  # it may concern records that were fetched ahead: assign again
             return False
         if error.name() == "_AUTO_OFFSET_RESET":
             low, high = self._consumer.get_watermark_offsets(
@@ -606,7 +606,7 @@ class LentConsumer:
         positions: The next offset to read of each assigned partition; empty if it is not certain.
         ahead: The records from there on that it has brought already.
         fetched: The offset that it brings next, of each assigned partition.
-        paused: The partitions of which it brings nothing until it is assigned anew.
+        paused: The partitions from which it returns nothing until it is assigned again.
     """
 
     consumer: Consumer

@@ -31,13 +31,13 @@ END_TIMEOUT_S = 10.0
 
 
 class EmbeddedFolder:
-    """The server of a directory: that of a run, or one of its own while no run hosts it.
+    """The server of a directory: the server of a run, or its own one while no run hosts it.
 
     Args:
-        folder: Directory of the ensemble. Nothing is created in one that is none.
+        folder: Directory of the ensemble. Nothing is created if it is not one.
 
     Raises:
-        ConfigError: It is no directory of an embedded ensemble, or cannot be used.
+        ConfigError: It is not a directory of an embedded ensemble, or cannot be used.
     """
 
     def __init__(self, folder: str | Path) -> None:

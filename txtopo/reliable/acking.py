@@ -5,30 +5,30 @@ Theory of operation
 A spout tuple with a message id is the *root* of a tree. Each copy of a tuple that is delivered to a
 task is an *edge* with a random 64-bit id, one for each tree that the tuple belongs to. An id is
 XORed into the tree's value twice: when the edge is made, and when the task acks it. So the value is
-0 when every edge was acked, in whatever order, and otherwise it is 0 with a chance of 1 in 2^64.
+0 once every edge was acked, in any order. Before that it is 0 with a probability of 1 in 2^64.
 
-Edges are reported to the acker only with the ack of the input that they are anchored to: the ack of
-an input is *its own id XOR the ids of all edges that were anchored to it*. So the value cannot
-reach 0 before the last edge is acked, even when acks overtake each other.
+New edges are reported to the acker together with the ack of their input: the ack of an input is
+*its own id XOR the ids of all edges anchored to it*. So the value cannot reach 0 before the last
+edge is acked, even when acks overtake each other.
 
-Nothing here is done per tuple: ids are drawn for a whole column (8 ns each), and what goes to an
-acker is merged to one XOR per root first (:func:`merged`, 10 ns each). In Python, an id per tuple
-costs more than counting a word does.
+Nothing here is done per tuple: ids are drawn for a whole column (8 ns each), and messages to an
+acker are first merged to one XOR per root (:func:`merged`, 10 ns each). In Python, an id per tuple
+would cost more than counting a word does.
 
 Rules
 -----
 1. A tree ends only after its ``init``, though acks and fails may come before it.
-2. A tree ends once: *completed* when its value is 0, even if it was failed as well, else *failed*
-   when a bolt failed it.
-3. A tree times out between one and two timeouts after it was begun or given more time. Acks give it
-   no more time.
-4. An acker forgets a tree that is given no more time, whether it was begun or not. So messages that
-   come after the end of a tree do not fill the memory.
-5. The root alone tells the slot of its spout, its acker, and the slot of that acker
+2. A tree ends once. It is *completed* when its value is 0, even if a bolt failed it as well;
+   otherwise it is *failed* when a bolt failed it.
+3. A tree times out between one and two timeouts after it began or was given more time. Acks do not
+   give it more time.
+4. An acker forgets a tree that is not given more time, whether it began or not. So messages that
+   arrive after the end of a tree do not fill the memory.
+5. The root alone determines the slot of its spout, its acker, and the slot of that acker
    (:class:`Ackers`).
 
 So every slot knows where to send an ack. A spout's list of pending trees and its acker may be in
-two slots. If the slot of the spout is lost, the sources bring their messages again. If only the
+two slots. If the slot of the spout is lost, the sources deliver their messages again. If only the
 acker is lost, its trees time out.
 
 ``rotate`` is called once every message timeout. :class:`PendingTrees` has two buckets, and an
@@ -81,10 +81,10 @@ _SHIFT = np.uint64(32)
 
 @dataclass(frozen=True, slots=True)
 class Ackers:
-    """The ackers of a topology: which of them follows a tree, and where it is.
+    """The ackers of a topology: which of them follows a tree, and in which slot.
 
     Roots are drawn so that *root mod slots* is the slot of their spout. The rest of a root is
-    random and tells its acker. Acker *a* is in slot *a mod spout slots*.
+    random and determines its acker. Acker *a* is in slot *a mod spout slots*.
 
     Attributes:
         slots: The number of slots.
@@ -99,7 +99,7 @@ class Ackers:
 
     @property
     def count(self) -> int:
-        """The number of ackers. They have the numbers from 0."""
+        """The number of ackers, which are numbered from 0."""
         return self.spout_slots if self.wanted is None else self.wanted
 
     def in_slot(self, slot: int) -> range:
@@ -157,7 +157,7 @@ class PendingTrees:
         self.by_owner[owner] += len(places)
 
     def end(self, roots: Column) -> EndedTrees:
-        """Take out the trees of distinct roots. Those that are not pending are ignored."""
+        """Take out the trees of distinct roots; roots that are not pending are ignored."""
         places = self._pending.find(roots)
         return self._take(places[places >= 0])
 
@@ -223,7 +223,7 @@ class Acker:
         return self._trees.nbytes
 
     def init(self, begun: RootXors) -> Ended:
-        """Begin trees. One that has begun already is not begun again.
+        """Begin trees. Trees that began earlier are left as they are.
 
         Args:
             begun: The roots with the XOR of the edges that the spout made; 0 if the tuple reached
@@ -297,14 +297,14 @@ class RotatingMap:
     take about a hundred, including the free places of the table, and one call handles thousands of
     keys. The table is an array of keys with linear probing: a key is searched from its hash on
     until a free place comes. The place of a removed entry stays marked, so that the entries after
-    it are still found. When free places get scarce, all entries are laid out anew.
+    it are still found. When free places get scarce, the table is rebuilt.
 
     Args:
         buckets: The number of buckets, from 2 to 250.
         columns: The columns of an entry with their types.
 
     Raises:
-        ValueError: The number of buckets is another one.
+        ValueError: The number of buckets is outside that range.
     """
 
     def __init__(self, buckets: int, columns: Mapping[str, npt.DTypeLike] | None = None) -> None:
@@ -403,7 +403,7 @@ class RotatingMap:
         return ((keys * _SPREAD) >> _SHIFT).astype(np.int64) & self._mask
 
     def _add(self, keys: Column) -> Places:
-        """Add distinct new keys; of keys that meet at a place one gets it, the others go on."""
+        """Add distinct new keys. If several meet at a place, one takes it; the others move on."""
         places = np.empty(len(keys), dtype=np.int64)
         at = self._first(keys)
         seeking = np.arange(len(keys))
@@ -421,7 +421,7 @@ class RotatingMap:
         return places
 
     def _lay_out(self, entries: int) -> None:
-        """Move all entries to a table in which *entries* leave room for more."""
+        """Move all entries to a table that has room for more than *entries*."""
         size = len(self._keys)
         while entries * 1.2 > _FULL_SHARE * size:
             size *= 2
@@ -446,11 +446,11 @@ class RotatingMap:
 
 
 class RootXors(NamedTuple):
-    """One XOR for each of some distinct roots.
+    """Distinct roots, each with one XOR.
 
     Attributes:
         roots: The roots.
-        values: The XOR for the value of each.
+        values: The XOR that is applied to the value of each.
     """
 
     roots: Column = NONE
@@ -458,7 +458,7 @@ class RootXors(NamedTuple):
 
 
 class Ids:
-    """Draws random ids of edges; never 0, since the loss of such an edge would not be noticed.
+    """Draws random ids. An edge never gets 0, since its loss would not be noticed.
 
     Args:
         seed: Determines the ids; two objects of a run must not share one.
@@ -468,19 +468,19 @@ class Ids:
         self._generator = np.random.Generator(np.random.PCG64(seed))
 
     def draw(self, count: int) -> Column:
-        """Return so many ids."""
+        """Return *count* ids of edges."""
         ids: Column = self._generator.integers(0, 1 << 64, count, dtype=np.uint64)
         ids[ids == 0] = 1
         return ids
 
     def draw_roots(self, count: int, slot: int, slots: int) -> Column:
-        """Return so many ids of roots of trees whose spout is in a slot."""
+        """Return *count* roots of trees whose spout is in *slot*."""
         drawn: Column = self._generator.integers(0, (1 << 64) // slots, count, dtype=np.uint64)
         return drawn * np.uint64(slots) + np.uint64(slot)
 
 
 def merged(roots: Column, values: Column) -> RootXors:
-    """Return one XOR per root; *roots* may be in any order and have a root several times."""
+    """Return one XOR per root; *roots* may be in any order and repeat a root."""
     # Most values of a root are side by side, and sorting costs more than all the rest.
     runs = _runs(roots, values)
     order = np.argsort(runs.roots)

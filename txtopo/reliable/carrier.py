@@ -8,8 +8,8 @@ grows.
 Rules
 -----
 1. The driver gets no report of an earlier life of a slot.
-2. A part of a work leaves while the bolts go on.
-3. A record that is sent to a slot after ``slot_lost`` was told arrives in its next life.
+2. A part of a work leaves while the bolts continue.
+3. A record that is sent to a slot after ``slot_lost`` was called arrives in its next life.
 4. Tuples that were on their way to a slot when it was lost are not reported as sent afterwards:
    spouts would wait for them forever.
 5. An exception of user code is a *crash* in a report, and ends the topology.
@@ -35,7 +35,7 @@ Slots never wait for each other. The driver limits the backlog, see
 :mod:`txtopo.reliable.anchoring`. It computes the backlog of a slot from the consumed and sent
 tuples in reports. When a slot is lost its backlog becomes zero, and it never becomes negative.
 
-If a slot cannot be started, ``slot_lost`` is told again and again. Ticks and timeouts come from the
+While a slot cannot be started, ``slot_lost`` is called repeatedly. Ticks and timeouts come from the
 slot's own clock.
 
 :class:`LocalSlots` is the carrier ``local``. Its slots live in this process, with a thread for the
@@ -64,7 +64,7 @@ from txtopo.stages.program import Program
 
 
 class SlotListener(Protocol):
-    """Is told what happens to slots. The driver implements it."""
+    """Receives the events of slots. The driver implements it."""
 
     def slot_ready(self, slot: int) -> None:
         """Handle the start of a slot's life. Its bolts are prepared, and its spouts opened."""
@@ -93,7 +93,7 @@ class SlotCarrier(Protocol):
     def stop(self, done: Callable[[], None]) -> None:
         """Close the spouts, clean up the bolts and end the slots, then call *done*.
 
-        The listener is told nothing more, except what ``close`` and ``cleanup`` raise.
+        The listener gets nothing more, except exceptions of ``close`` and ``cleanup``.
         """
         ...
 
@@ -160,7 +160,7 @@ class LocalSlots:
         self._scheduler.post(take)
 
     def lose_acker(self, slot: int) -> None:
-        """Erase what the ackers of a slot know, for tests and simulations."""
+        """Erase the memory of a slot's ackers, for tests and simulations."""
         life = self._lives.get(slot)
         if life is not None:
             life.spouts.lose_ackers()

@@ -1,23 +1,23 @@
 """Credit: limits the number of tuples that wait in a slot. No I/O, no clock.
 
 If a tuple waits in a slot for longer than the timeout, its tree fails, the spout emits it again, it
-waits again, and nothing is ever done in time. So a slot is never given more tuples than it can
-process in the fraction ``SHARE`` of the timeout, at its recent pace. The driver knows the pace from
-reports: they say how many tuples were consumed, and the driver knows since when the slot has had
-tuples to consume.
+waits again, and no tuple is ever processed in time. So a slot never gets more tuples than it can
+process in the fraction ``SHARE`` of the timeout, at its recent pace. The driver derives the pace
+from the consumed tuples in reports, and from the time since which the slot has had tuples to
+consume.
 
 * **The pace** is an average over the times in which the slot had something to do. The weight of
   older times is halved with each ``SHARE`` of the timeout. Reports at the same time count as one.
 * **At first** a slot gets one tuple. Then it gets one more than twice the number that it has
-  recently consumed. So a bolt that needs seconds for a tuple is not given hundreds before that is
+  recently consumed. So a bolt that needs seconds per tuple does not get hundreds before its pace is
   known, and a fast bolt gets as many as it can take after some milliseconds. A slot that was lost
-  begins anew.
+  starts again with one.
 * **A grant** lets a spout emit as many tuples as fit the credit of all slots. Recent reports show
   how many tuples each slot gets for one tuple of a spout. So a slow slot that gets one tuple in a
   hundred does not slow the others down. A slot below its limit takes at least a quarter of its
   credit, because small envelopes are expensive.
-* **Not limited** are the tuples that bolts emit. They wait in the next slot, and meanwhile the
-  spouts wait too.
+* **Tuples that bolts emit** are not limited. They wait in the next slot, and meanwhile the spouts
+  wait too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-# A tree may pass through several slots in which as many tuples wait. A tenth also leaves room for a
-# busy machine.
+# A tree may pass through several slots, each with as many waiting tuples. A tenth also leaves room
+# for a busy machine.
 SHARE = 0.1
 _LEAST = 1e-3
 """The least number of tuples that a slot is assumed to get for each tuple of a spout."""
@@ -62,7 +62,7 @@ class Credit:
         pace.since_s = now_s
 
     def lost(self, slot: int) -> None:
-        """Record that a slot was lost, and begin anew with it."""
+        """Record that a slot was lost, and start again with one tuple."""
         self._paces[slot] = _Pace()
 
     def emitted(self, tuples: int, sent: Counter[int]) -> None:

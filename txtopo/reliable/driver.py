@@ -1,27 +1,27 @@
 """ReliableDriver: the loop of an at-least-once topology.
 
-Spouts, ackers and bolts are in slots. The driver hears their reports, and grants their spouts what
-they may emit:
+Spouts, ackers and bolts live in slots. The driver receives their reports, and grants their spouts
+how many tuples they may emit:
 
 Rules
 -----
-1. A slot with spouts has one *grant*, the last one that it was sent. The next one follows when a
-   report says that a spout has emitted under it, when the topology is activated or deactivated, and
-   when somebody waits for rest.
-2. Nothing may be emitted before all slots have become ready for the first time, or while the slots
-   have no room for more.
-3. The topology is *at rest* when the backlog is 0, and each slot with spouts has said that no tree
-   is pending, and that its spouts are active as the driver wants them, since it last wanted another
-   thing.
-4. Who waits for rest waits until each spout has had a turn without a tuple, under a grant that was
-   sent after the waiting began.
+1. A slot with spouts has one *grant*, the last one that was sent to it. The next grant follows when
+   a report shows that a spout has emitted under it, when the topology is activated or deactivated,
+   and when a caller begins to wait for rest.
+2. Spouts may not emit before all slots have become ready for the first time, or while the slots
+   have no room.
+3. The topology is *at rest* when the backlog is 0, and each slot with spouts has reported that no
+   tree is pending. The report must be newer than the last activation or deactivation, and show that
+   the spouts have followed it.
+4. A caller that waits for rest waits until each spout has had a turn without a tuple, under a grant
+   that was sent after the waiting began.
 5. A slot that is lost takes its spouts and their pending trees along. It counts as not at rest
    until its next life has reported.
 
-A grant says how many tuples each spout may emit: what the slots have room for, by their backlog and
+A grant limits how many tuples each spout may emit: the room of the slots, from their backlog and
 :mod:`~txtopo.reliable.credit`, divided by the number of spouts. Reports come in order, and
-a tuple that was emitted is told no later than its tree or the turn in which it was. So what a slot
-has said holds for all that it had emitted by then.
+an emitted tuple is reported no later than its tree, or than the turn that emitted it. So a report
+covers all tuples that the slot had emitted by then.
 
 The work here is per report, not per tuple. Nothing survives the process. Messages that were not
 acked are still at their sources.
@@ -63,7 +63,7 @@ from txtopo.runtime.scheduler import ExecutorScheduler
 from txtopo.runtime.succession import as_exception
 from txtopo.stages.program import Program
 
-# Spouts wait while a slot has so many tuples to consume, which takes some tenths of a second. The
+# Spouts wait while a slot has this many tuples to consume, which takes some tenths of a second. The
 # limit for slow bolts is lower, see Credit.
 BACKLOG_TUPLES_MAX = 50_000
 
@@ -87,8 +87,8 @@ class _SpoutSlot:
     Attributes:
         ready: Whether the slot has a life that takes grants.
         granted: The last grant of this life, if any.
-        stale: Whether somebody waits for rest who came after the last grant.
-        since: Number of the grant since which the topology has been activated, or deactivated.
+        stale: Whether a caller has begun to wait for rest after the last grant.
+        since: Number of the grant with which the topology was last activated or deactivated.
         said: The last report of this life, if any.
     """
 
@@ -134,7 +134,7 @@ class ReliableDriver:
         self._ackers = ackers_of(self._program)
         self.spout_slots = self._ackers.spout_slots
         self._spout_slots = [_SpoutSlot() for _ in range(self.spout_slots)]
-        # That of the driver before, if the run was started again.
+        # After a restart, the meter of the previous driver.
         self.meter = meter or Meter(self._scheduler.now, self._scheduler.wall_clock)
         self._backlog = [0] * self.slots
         self._credit = Credit(self.slots, self._config.message_timeout_s, BACKLOG_TUPLES_MAX)
@@ -168,7 +168,7 @@ class ReliableDriver:
 
     @property
     def pending(self) -> int:
-        """The number of trees whose end their spout was not told yet."""
+        """The number of trees whose end was not reported to their spout yet."""
         return sum(each.said.pending for each in self._spout_slots if each.said is not None)
 
     @property
@@ -313,7 +313,7 @@ class ReliableDriver:
     def _go_on(self) -> None:
         """Send a grant to each slot whose spouts need one.
 
-        Waiters are resolved first, since they need to know of no grant that follows.
+        Waiters are resolved first, since they do not depend on the grants that follow.
         """
         if self._stopping:
             return

@@ -1,17 +1,18 @@
-"""StandbyDriver: runs an at-least-once topology while its process leads, and waits until then.
+"""StandbyDriver: waits until its process leads, and then runs an at-least-once topology.
 
 Rules
 -----
 1. Nothing is opened before this process leads and has claimed an epoch: no slot, no spout, no job.
-2. Its place in the election is given up when its spouts and bolts are closed, not before.
-3. When its session is lost, its spouts and bolts are closed at once. Then it asks who leads. If
+2. It gives up its place in the election only after its spouts and bolts are closed.
+3. When its session is lost, it closes its spouts and bolts at once, and then checks who leads. If
    another process has claimed an epoch, the run ends with ``FencedError``; else it contends again.
-4. What operators want of the topology is read after the claim, and holds for every process. One
-   that was killed is opened by none.
+4. The status that operators want is read after the claim, and holds for every process. No process
+   opens a topology that was killed.
 
-The election saves work and protects nothing. A leader that is frozen, or cut off from ZooKeeper,
-goes on until it learns that its session has ended, and two processes may process one message then.
-None is lost: a source forgets a message when its tree is complete, whoever has processed it.
+The election saves work; it does not protect anything. A leader that is frozen, or cut off from
+ZooKeeper, continues until it learns that its session has ended. Until then two processes may
+process the same message. No message is lost: a source forgets a message only when its tree is
+complete, whichever process completed it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from txtopo.errors import TooFewCores, TopologyKilled
 from txtopo.fingerprint import Fingerprint
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER
-from txtopo.runtime.candidacy import Candidacy, Hooks, Wishes
+from txtopo.runtime.candidacy import Candidacy, Hooks, OperatorControl
 from txtopo.runtime.leader_beat import BeatHooks, LeaderBeat, Summary
 from txtopo.runtime.listeners import ChangeRelay
 from txtopo.runtime.progress import Leading, Started, TopologyEvent, TopologyListener
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
 
 _logger = logger_of(LOGGER)
 
-# It keeps the id from a transactional topology, whose progress would be mixed up with this one's.
-# Components are not in it: nothing is stored that would have to fit them.
+# It refuses the id to a transactional topology, so that their progress is not mixed up. It has no
+# components: nothing is stored that would have to fit them.
 FINGERPRINT = Fingerprint({}, "at least once")
 
 
@@ -62,7 +63,7 @@ class TermDriver(StartableDriver, Protocol):
 
 
 OpenTerm = Callable[[Sequence[TopologyListener], bool], TermDriver]
-"""Opens the driver of a term for some listeners, active or not. It blocks."""
+"""Opens the driver of a term from its listeners and whether its spouts are active. It blocks."""
 
 
 def open_standby(
@@ -83,8 +84,8 @@ def open_standby(
         config: Its settings.
         zookeeper: Where its drivers elect a leader.
         session: The Spark session; None for none.
-        ensemble: That of ``zookeeper="memory"``.
-        summary: Returns what others shall see of the run while it leads.
+        ensemble: The ensemble for ``zookeeper="memory"``.
+        summary: Returns the summary that other processes see while this one leads.
         open_driver: Opens the driver of a term.
         listeners: They receive each change.
         active: Whether spouts are active at first.
@@ -98,7 +99,8 @@ def open_standby(
     if session is not None and is_classic(session):
         jvm = session._jvm
         if config.carrier != "local":
-            check_workers(session.sparkContext, ("zmq",))  # here, and not when it is needed
+            # Now, so that the start fails, and not a takeover long afterwards.
+            check_workers(session.sparkContext, ("zmq",))
     return StandbyDriver(
         topology_id,
         config,
@@ -119,12 +121,12 @@ class StandbyDriver(Succession[TermDriver]):
     Args:
         topology_id: Id of the topology.
         config: Its settings.
-        state: Its transactional state, which is closed at the end.
+        state: Its transactional state; this driver closes it at the end.
         open_driver: Opens the driver of a term.
         listeners: They receive each change.
         scheduler: Time and threads of this loop.
         active: Whether spouts are active at first.
-        summary: Returns what others shall see of the run while it leads.
+        summary: Returns the summary that other processes see while this one leads.
     """
 
     def __init__(
@@ -162,10 +164,10 @@ class StandbyDriver(Succession[TermDriver]):
                 drop=lambda _: None,
                 wait=lambda: None,
                 lost=self._lost,
-                fail=lambda error: self._leave(self._wishes.end_error(error)),
+                fail=lambda error: self._leave(self._control.end_error(error)),
             ),
         )
-        self._wishes = Wishes(
+        self._control = OperatorControl(
             topology_id,
             scheduler,
             changed=self._set_spouts,
@@ -178,7 +180,10 @@ class StandbyDriver(Succession[TermDriver]):
 
     @property
     def status(self) -> str:
-        """The status in one word: while it leads that of the driver, unless operators want else."""
+        """The status in one word.
+
+        While this process leads, it is the status that operators set, or the driver's.
+        """
         driver = self._driver
         if self.ended.done():
             return self._end_status
@@ -186,8 +191,8 @@ class StandbyDriver(Succession[TermDriver]):
             return "stopping"
         if driver is None or self._candidacy.is_lost:
             return self._candidacy.status
-        if not self._wishes.runs:
-            return self._wishes.desired.status
+        if not self._control.runs:
+            return self._control.desired.status
         return "stopping" if driver.status in ("stopped", "failed") else driver.status
 
     def start(self) -> None:
@@ -195,7 +200,7 @@ class StandbyDriver(Succession[TermDriver]):
         self._scheduler.start(self._candidacy.begin, self._crashed)
 
     def stop(self, error: Exception | None = None) -> None:
-        """Stop the driver that runs, if one does, and then end."""
+        """Stop the current driver, if there is one, and then end."""
         self._stopping = True
         if self._beat is not None:
             self._beat.close()
@@ -205,14 +210,14 @@ class StandbyDriver(Succession[TermDriver]):
             self._leave(error)
 
     def set_active(self, active: bool) -> None:
-        """Activate or deactivate the spouts, as far as the handle of this run decides it."""
+        """Activate or deactivate the spouts by the handle; operators must agree to activate."""
         self._active = active
         self._set_spouts()
 
     # ------------------------------------------------------------ leadership
 
     def _lead(self, desired: Desired) -> None:
-        self._wishes.take(desired)
+        self._control.take(desired)
         beat = self._beat = LeaderBeat(
             self._topology_id,
             self._config,
@@ -222,16 +227,17 @@ class StandbyDriver(Succession[TermDriver]):
             desired,
             self._summary,
         )
-        # Nothing else uses the transactional state while this process leads, so no beat waits.
-        hooks = BeatHooks(due=beat.begin, ended=self._wishes.obey, deposed=self.stop)
-        # At once, because it may take long to open the slots, and commands are answered meanwhile.
+        # Nothing else uses the transactional state while this process leads, so beats never wait.
+        hooks = BeatHooks(due=beat.begin, ended=self._control.obey, deposed=self.stop)
+        # At once: opening the slots may take long, and operators need answers meanwhile.
         beat.start(hooks, at_once=True)
         self._open()
 
     def _open(self) -> None:
-        """Open the driver of this term. What a lost session has opened too late is not started.
+        """Open the driver of this term. If the session is lost meanwhile, it is not started.
 
-        The cores of a leader that has died may be free a little later than its place.
+        After a leader died, its cores may become free a little later than its place in the
+        election. So too few cores are no reason to end the run.
         """
         active, candidacy = self._spouts_active, self._candidacy
 
@@ -263,7 +269,7 @@ class StandbyDriver(Succession[TermDriver]):
             self._open()
 
     def _lost(self) -> None:
-        """Close what this term has opened; what it still opens is not started."""
+        """Close the driver of this term; one that is still being opened is not started."""
         self._end_beat()
         self._candidacy.status = "leadership lost"
         if (driver := self._driver) is not None:
@@ -286,14 +292,14 @@ class StandbyDriver(Succession[TermDriver]):
     # ------------------------------------------------------------ what operators ask for
 
     def _end_beat(self) -> None:
-        """End the beat of this term: what it is still told is of a term that is over."""
+        """End the beat of this term, so that its later answers are ignored."""
         if self._beat is not None:
             self._beat.close()
             self._beat = None
 
     @property
     def _spouts_active(self) -> bool:
-        return self._active and self._wishes.runs
+        return self._active and self._control.runs
 
     def _set_spouts(self) -> None:
         if (driver := self._driver) is not None:
@@ -309,12 +315,12 @@ class StandbyDriver(Succession[TermDriver]):
         self.stop(as_exception(error))
 
     def _leave(self, error: Exception | None) -> None:
-        """Give up the place in the election, and end. The driver has ended, or there was none."""
+        """Give up the place in the election, and end. Called when no driver runs."""
         if self._candidacy.over:
             return
         self._candidacy.over = True
         self._end_beat()
-        killed = self._wishes.killed if error is None else False
+        killed = self._control.killed if error is None else False
         self._end_status = KILLED if killed or isinstance(error, TopologyKilled) else ""
         steps = [self._state.close]
         if (leadership := self._candidacy.leadership) is not None:
@@ -324,7 +330,7 @@ class StandbyDriver(Succession[TermDriver]):
 
 
 class _Relay(ChangeRelay):
-    """Passes on the changes of a driver, except its start and end, which are those of a term."""
+    """Passes on the changes of a driver, except its start and end, which concern only a term."""
 
     def on_change(self, change: TopologyEvent) -> None:
         """Pass a change on."""

@@ -5,9 +5,9 @@ Two kinds of topologies use them. At-least-once topologies host their bolts and 
 of their runs (:mod:`~txtopo.resident.carrier`). What runs in the tasks is in
 :mod:`~txtopo.resident.hosts`.
 
-* **A slot is one Spark job with one task**, which ends when the run does. It is submitted again
-  when it dies: Spark finds the place and starts the processes. One job for all slots would take all
-  of them down with one, since ``local[n]`` tries no task twice.
+* **A slot is one Spark job with one task**, which ends when the run does. A job that dies is
+  submitted again; Spark finds a place for it and starts the processes. If all slots were one job,
+  the loss of one would end all, since ``local[n]`` never tries a task twice.
 * **Two machines without I/O decide**: :mod:`~txtopo.resident.supervisor` which task has a
   slot and when it is given another job, :mod:`~txtopo.resident.orders` which stage a slot
   computes next. :mod:`~txtopo.resident.slot_runner` and the carrier do what they say, and a
@@ -38,7 +38,7 @@ of their runs (:mod:`~txtopo.resident.carrier`). What runs in the tasks is in
   at the next ping, once a second. A task that hears nothing of the driver for ten seconds ends
   itself, so none stays behind when the driver is gone.
 * **A core that does not come back** leaves a job waiting without an end or an error. So a slot that
-  cannot be given work is told as missing after half of ``Config.batch_timeout_s``, or of
-  ``AtLeastOnceConfig.slot_timeout_s``; after all of it a transactional run that needs the slot
+  cannot work is logged as missing after half of ``Config.batch_timeout_s``, or of
+  ``AtLeastOnceConfig.slot_timeout_s``. After all of it, a transactional run that needs the slot
   ends, or changes the carrier if ``"auto"`` chose it.
 """

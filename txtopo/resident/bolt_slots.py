@@ -1,4 +1,4 @@
-"""BoltSlots: the carrier ``resident`` of at-least-once topologies, the driver's end of it."""
+"""BoltSlots: the driver's end of the carrier ``resident`` for at-least-once topologies."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class BoltSlots:
         self._listener.slot_reported(failed.slot, SlotReport(crash=complaint))
 
     def slot_overdue(self, slot: int, error: SlotUnavailable) -> None:
-        """Go on waiting. The trees of lost tuples time out, and the spouts emit them again. The log
-        has said that the slot is missing."""
+        """Continue to wait. The trees of lost tuples time out, and the spouts emit them again. The
+        log shows already that the slot is missing."""
 
     def slots_moved(self) -> None:
         """Tell all tasks where the others are."""

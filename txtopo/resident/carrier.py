@@ -1,14 +1,14 @@
 """ResidentCarrier: envelopes by ZeroMQ to slots that live as long as the run, for classic Spark.
 
-A run costs no Spark job: the tasks are there, and the driver hands them stage after stage, as
-:mod:`txtopo.resident.orders` says. :class:`StageSlots` does that on a loop of its own,
-since the slots go on while the topology waits for ZooKeeper or a store. :class:`ResidentCarrier` is
-the blocking face of it.
+A run needs no Spark job of its own: the tasks run already, and the driver gives them stage after
+stage, as :mod:`txtopo.resident.orders` decides. :class:`StageSlots` does that on its own loop,
+since the slots continue while the topology waits for ZooKeeper or a store.
+:class:`ResidentCarrier` is its blocking interface.
 
-If ``carrier="auto"`` chose this carrier, a slot that is missing for too long makes it end its
-slots, which gives their cores back, and hand everything from then on to the carrier ``rdd``. Runs
-that were under way are lost as with a lost executor, and so are cuts that wait here for a commit in
-tasks: their batches are processed again.
+If ``carrier="auto"`` chose this carrier and a slot is missing for too long, it ends its slots,
+which frees their cores, and continues with the carrier ``rdd``. The current runs are lost, as with
+a lost executor. So are cuts that wait here for a commit in tasks. Their batches are processed
+again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ResidentCarrier:
         slots: How many slots the session has room for.
         scheduler: Time and threads of its own: this carrier stops it.
         limits: How long to wait for slots.
-        replacement: Makes the carrier to go on with, if a slot is missing for too long.
+        replacement: Makes the carrier that takes over if a slot is missing for too long.
     """
 
     has_engine = False
@@ -189,7 +189,7 @@ class ResidentCarrier:
         assert self._program is not None
         assert self._replacement is not None
         _logger.warning(
-            "topology %r: %s; the run goes on with the carrier 'rdd'",
+            "topology %r: %s; the run continues with the carrier 'rdd'",
             self._program.topology_id,
             error,
             extra={
@@ -238,7 +238,7 @@ class ResidentCarrier:
         done: Future[Answers] = Future()
         self._scheduler.post(partial(self._slots.compute, request, done))
         if self._closed.done() and not done.done():
-            # Posted after the loop's last turn: nobody hears it any more.
+            # Posted after the loop's last turn, so no callback runs any more.
             raise RunLostError("the topology has ended", counted=False, cancelled=True)
         return done.result()
 
@@ -341,7 +341,7 @@ class StageSlots:
         self.fail_all(RunLostError("the topology has ended", counted=False, cancelled=True))
         for queue in self._orders.queues:
             if queue.phase is QueuePhase.ABANDONED:
-                self._runner.restart(queue.slot)  # it would not hear that it is to end
+                self._runner.restart(queue.slot)  # while it computes, it would not see the END
         self._runner.stop(done)
 
     # ------------------------------------------------------------ what slots say
@@ -351,12 +351,12 @@ class StageSlots:
         self._take(ready)
 
     def slot_said(self, said: SlotSaid) -> None:
-        """Take an answer. One that nobody waits for is dropped."""
+        """Take an answer; drop it if its request was cancelled."""
         order, records = unpack_answer(list(said.frames))
         self._take(SlotAnswered(said.slot, order, records))
 
     def slot_lost(self, lost: LifeLost) -> None:
-        """Fail the order of the slot, as soon as the reason of the loss is known."""
+        """Fail the order of the slot, as soon as the reason for the loss is known."""
         self._take(lost)
 
     def slot_failed(self, failed: SlotFailed) -> None:

@@ -1,24 +1,24 @@
-"""Hosts: what runs in the Spark task of a slot, a loop until the driver ends it.
+"""Hosts: the loop in the Spark task of a slot, until the driver ends it.
 
 :class:`StageHost` computes the stages of a transactional topology. :class:`BoltHost` hosts the
-bolts and spouts of an at-least-once topology; the rest is about that.
+bolts and spouts of an at-least-once topology; the rest of this text is about it.
 
-One thread does everything but the calls of spouts: it reads all messages that have come, takes the
-results of spouts, has the bolts work, sends the results, and waits. Spouts have threads of their
-own (:mod:`txtopo.reliable.spout_host`), and their results come through a queue. ZeroMQ's
-own threads receive, encrypt and send meanwhile.
+One thread does everything but the calls of spouts: it reads all messages that have arrived, takes
+the results of spouts, lets the bolts work, sends the results, and waits. Spouts have their own
+threads (:mod:`txtopo.reliable.spout_host`), and their results come through a queue.
+Meanwhile ZeroMQ's own threads receive, encrypt and send.
 
 The results of a work leave in parts, see :mod:`txtopo.reliable.anchoring.slot`. The thread that
-works owns the sockets, so it sends a part by itself, in the middle of the work: that puts the part
-into the socket's queue and returns, and ZeroMQ's thread sends it, whatever ``execute`` does next. A
+works owns the sockets, so it sends a part itself, in the middle of the work: it puts the part into
+the socket's queue and returns, and ZeroMQ's thread sends it, whatever ``execute`` does next. A
 second thread only beats the flush timer. Before a part is sent, all messages are read: other slots
-may have begun new lives since the work began, and what is sent to an earlier life is lost. The acks
-that have come are taken in then, too, and the results of spouts leave with the part. So a bolt that
-calls no method of the collector for long holds up the acks of its slot's spouts, and what they
-emit. Timeouts wait as well: they count only after all acks that have come were read.
+may have begun new lives since the work began, and records sent to an earlier life are lost. The
+acks that have arrived are processed then, too, and the results of spouts leave with the part. So a
+bolt that does not call the collector for a long time delays the acks and the tuples of its slot's
+spouts. Timeouts wait as well: they count only after all acks that have arrived were read.
 
-A slot that was cut off meanwhile sends nothing more, as soon as it has read so. The driver drops
-its reports anyway.
+A slot that was cut off sends nothing more once it has read that message. The driver drops its
+reports anyway.
 """
 
 from __future__ import annotations
@@ -254,10 +254,10 @@ class BoltHost:
             self.link.say_goodbye(wire.pack_report(WireReport(report, {}, {})))
 
     def _close(self, spouts: SpoutHost) -> None:
-        """Wait until the spouts are closed, but not for ever: one may hang.
+        """Wait until the spouts are closed, but not forever: one may hang.
 
-        They are closed even if the driver is gone. A client that goes on in this process would keep
-        messages from others.
+        They are closed even if the driver is gone. A client that continued in this process would
+        keep messages from others.
         """
         closed: list[bool] = []
         spouts.close(lambda: closed.append(True))
@@ -280,7 +280,7 @@ class BoltHost:
 
 
 def _nothing() -> None:
-    """The spouts of a slot that was cut off are closed, or not; nobody waits."""
+    """Do nothing: nobody waits until the spouts of a slot that was cut off are closed."""
 
 
 class StageHost:

@@ -461,7 +461,7 @@ class StageOrders:
         if not self._settings.changes_carrier:
             return self._fail_all(error, now_s)
         lost = RunLostError(
-            f"{error}; the run goes on with the carrier 'rdd'", counted=False, cancelled=False
+            f"{error}; the run continues with the carrier 'rdd'", counted=False, cancelled=False
         )
         return [ChangeCarrier(error), *self._fail_all(lost, now_s)]
 

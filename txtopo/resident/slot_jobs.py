@@ -30,8 +30,8 @@ SILENCE_S = 10.0
 POOL = "txtopo-resident"
 # Executors of a session that was just built come one after the other.
 EXECUTORS_WAIT_MS = 10_000
-# Tasks of a job that was just cancelled may be still there: Spark gives a worker 2 s to end, and
-# then needs some seconds itself where the machine has too much to do.
+# Tasks of a job that was just cancelled may still run: Spark gives a worker 2 s to end, and on an
+# overloaded machine it needs some more seconds itself.
 TASKS_WAIT_MS = 10_000
 _LOOK_MS = 200
 
@@ -132,7 +132,7 @@ class SlotJobs:
             wanted: How many the user wants; None for one on each free core.
 
         Raises:
-            TooFewCores: There are not so many free cores; a slot keeps its core for good.
+            TooFewCores: Fewer cores are free; a slot keeps its core as long as the run lives.
         """
         cores = self.cores()
         if wanted is not None and self._grows():
@@ -226,7 +226,7 @@ class SlotTask:
         keys: The keys of the run.
         driver: Where the driver listens.
         work: What it does there.
-        silence_s: After so many seconds without a word of the driver the task ends itself.
+        silence_s: The task ends itself after this many seconds without a message of the driver.
     """
 
     packed: Broadcast[PackedProgram]
@@ -238,8 +238,8 @@ class SlotTask:
     silence_s: float = SILENCE_S
 
     def __call__(self, partition: int, records: Iterable[object]) -> Iterator[object]:
-        """Host the slot. The records, of which there are none, are read to the end: PySpark uses
-        the worker of a task that has not for no other."""
+        """Host the slot. It reads its input to the end, although there are no records: PySpark
+        does not use a worker again if its task left input unread."""
         # Here, since the driver pickles the class by its name, and only workers need ZeroMQ then.
         from txtopo.resident.hosts import BoltHost, StageHost
         from txtopo.resident.transport import TaskSocket

@@ -1,8 +1,8 @@
 """SlotRunner: does what the supervisor of the slots asks for, whatever the slots work on.
 
-It submits and cancels jobs, sends to tasks and hears them, keeps the time, and writes the log. What
-is decided is in :mod:`txtopo.resident.supervisor`. What a slot is sent and what it says is
-the affair of its :class:`SlotUser`.
+It submits and cancels jobs, exchanges messages with tasks, keeps the time, and writes the log. All
+decisions are in :mod:`txtopo.resident.supervisor`. The content of the messages is left to
+the :class:`SlotUser`.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ _logger = logger_of(LOGGER)
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
-    """How long to wait for slots. Each limit is explained where its default is.
+    """How long to wait for slots. Each default explains its limit.
 
     Attributes:
         silent_s: Until the job of a task without a connection is cancelled.
         stop_s: Until the jobs of tasks that do not end are cancelled.
-        cancel_s: Until a slot that works on what nobody waits for is started again.
+        cancel_s: Until a slot that still works on cancelled work is started again.
         reason_s: Until a run that was lost with a connection fails for that reason.
     """
 
@@ -80,13 +80,13 @@ class SlotLimits:
 
 
 LIMITS = SlotLimits()
-# Why a missing slot cannot work, by its phase; for the log.
+# Why a missing slot cannot work, by its phase, for the log; {} is the number of the submission.
 _STANDS = {
     SlotPhase.PAUSED: "its Spark job {} has ended, and the next one follows",
     SlotPhase.STARTING: "its Spark job {} waits for a core",
     SlotPhase.PREPARING: "the task of its Spark job {} prepares",
     SlotPhase.SILENT: "the connection to the task of its Spark job {} was lost",
-    SlotPhase.CANCELLED: "its Spark job {} was cancelled, and has not ended",
+    SlotPhase.CANCELLED: "its Spark job {} was cancelled, but has not ended",
 }
 
 
@@ -98,15 +98,15 @@ class SlotSocket(Protocol):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which it listens."""
         ...
 
     def open(self) -> None:
-        """Begin to send and to hear."""
+        """Start sending and receiving."""
         ...
 
     def send(self, identity: bytes, *frames: bytes) -> None:
-        """Send to a task; nobody waits."""
+        """Send to a task without waiting."""
         ...
 
     def close(self, closed: Callback) -> None:
@@ -117,38 +117,38 @@ class SlotSocket(Protocol):
 OpenSocket = Callable[
     [Keys, str, SlotLoop, Callable[[list[Letter]], None], Callable[[bytes], None]], SlotSocket
 ]
-"""Makes a socket of: keys, host, loop, who is told of messages and of lost connections."""
+"""Makes a socket from: keys, host, loop, callback for messages, callback for lost connections."""
 
 
 class SlotUser(Protocol):
     """The side that gives work to the slots: the stages, or the bolts of a topology.
 
-    All methods are called on the loop. After ``stop`` the calls only report the last messages of
+    All methods are called on the loop. After ``stop`` the calls only deliver the last messages of
     the tasks.
     """
 
     def slot_ready(self, ready: SlotReady) -> None:
-        """Take note that a life has begun to take work."""
+        """Called when a life can take work."""
         ...
 
     def slot_said(self, said: SlotSaid) -> None:
-        """Take in what the life that has a slot says of its work."""
+        """Called with each message about work from the life that has the slot."""
         ...
 
     def slot_lost(self, lost: LifeLost) -> None:
-        """Take note that a life is over, or that the next one could not begin."""
+        """Called when a life is over, or the next one could not begin."""
         ...
 
     def slot_failed(self, failed: SlotFailed) -> None:
-        """Take note that a slot is lost for good: no other job follows."""
+        """Called when a slot is lost for good: no other job follows."""
         ...
 
     def slot_overdue(self, slot: int, error: SlotUnavailable) -> None:
-        """Take note that a slot has been missing for *missing_s*."""
+        """Called when a slot has been missing for *missing_s*."""
         ...
 
     def slots_moved(self) -> None:
-        """Take note that a slot has a new life, or has lost one."""
+        """Called when a slot has a new life, or has lost one."""
         ...
 
 
@@ -161,7 +161,7 @@ class DeadlineTimer:
         self._timer: Timer | None = None
 
     def set(self, due_s: float) -> None:
-        """Ring when *due_s* has come, and not when any earlier deadline has."""
+        """Ring at *due_s*, and no longer at an earlier deadline."""
         if due_s == self._due_s:
             return
         if self._timer is not None:
@@ -186,7 +186,7 @@ class SlotRunner:
         missing_s: How long a slot may have no task.
         loop: Time and threads.
         limits: How long to wait for slots.
-        open_socket: Makes the driver's socket; a simulator has its own.
+        open_socket: Makes the driver's socket; a simulator passes its own.
     """
 
     def __init__(
@@ -235,20 +235,22 @@ class SlotRunner:
         self._do_all(self._supervisor.start(self._loop.now()))
 
     def send(self, slot: int, kind: bytes, *frames: bytes) -> None:
-        """Send to the task that has a slot, if there is one."""
+        """Send to the task that has a slot, if a task has it."""
         owner = self.slots[slot].owner
         if owner is not None:
             self._socket.send(owner, kind, *frames)
 
     def restart(self, slot: int) -> None:
-        """Cancel the job of a slot that works on what nobody waits for; another one follows, unless
-        the run ends."""
+        """Cancel the job of a slot that still works on cancelled work.
+
+        Another job follows, unless the run ends.
+        """
         self._take(RestartRequested(slot))
 
     def stop(self, done: Callable[[], None]) -> None:
         """Tell the tasks to end; cancel the jobs of those that do not; then call *done*."""
         if not self.slots:
-            done()  # they were never started
+            done()  # the slots were never started
             return
         self._done = done
         self._take(EndRequested())
@@ -256,7 +258,10 @@ class SlotRunner:
     # ------------------------------------------------------------ events
 
     def _take(self, event: Event) -> None:
-        """Handle an event when the actions of those before it are done."""
+        """Handle an event after the actions of all earlier events are done.
+
+        An action can cause the next event before it returns: its user may restart a slot.
+        """
         self._events.append(event)
         if self._handling:
             return
@@ -275,6 +280,7 @@ class SlotRunner:
             elif kind == wire.READY:
                 self._take(TaskReady(slot, identity, submission))
             else:
+                # NEWS is only about spouts; it does not show that the task survives its work.
                 leaves, works = kind == wire.BYE, kind != wire.NEWS
                 self._take(TaskSaid(slot, identity, submission, tuple(frames), leaves, works))
 
@@ -283,9 +289,10 @@ class SlotRunner:
 
     def _job_ended(self, slot: int, submission: int, future: Future[None]) -> None:
         error = future.exception()
+        # The error of the job does not name this cause, and no other job can follow.
         if not self._supervisor.stopping and self._jobs.stopped:
             error = InfrastructureError(
-                f"the Spark session was stopped under the topology; slot {slot} is lost for "
+                f"the Spark session was stopped while the topology ran; slot {slot} is lost for "
                 "good; stop the run before the session"
             )
         if isinstance(error, RunLostError):
@@ -293,6 +300,7 @@ class SlotRunner:
         elif isinstance(error, Exception):
             self._take(JobFailed(slot, submission, error))
         else:
+            # The task returned: it was told to, or had lost its connection.
             ended = RunLostError("its task ended", counted=False, cancelled=False)
             self._take(JobLost(slot, submission, ended))
 
@@ -310,7 +318,7 @@ class SlotRunner:
                 run = partial(self._jobs.run, slot, submission, self._keys, driver)
                 self._loop.submit_lasting(run, partial(self._job_ended, slot, submission))
             case CancelJob(slot, submission):
-                # A cancellation shows in the end of the job.
+                # Its outcome is ignored: a cancellation shows when the job ends.
                 self._loop.submit(partial(self._jobs.cancel, slot, submission), _ignore)
             case WelcomeTask(identity, life):
                 self._socket.send(identity, wire.WELCOME, pack(life))
@@ -333,7 +341,7 @@ class SlotRunner:
                 self._miss(action)
             case Close():
                 self._socket.close(self._done)
-                self._jobs.close()  # may fail, where Spark is gone
+                self._jobs.close()  # last, since it may fail if Spark is gone
             case _:
                 self._tell(action)
 
@@ -351,10 +359,10 @@ class SlotRunner:
                 self._user.slots_moved()
 
     def _miss(self, missing: SlotMissing) -> None:
-        """Say that a slot is missing, and how many cores there are, as soon as that is known.
+        """Warn that a slot is missing, with the number of cores.
 
-        Spark is asked on another thread, since it may be what hangs. So nothing waits for it when
-        the time is over: then what it has said before is told.
+        Spark is asked for the cores on another thread, since Spark may be what hangs. The first
+        warning waits for its answer. An overdue slot is reported at once, with the last answer.
         """
         if missing.overdue:
             self._warn(missing)
@@ -388,7 +396,7 @@ class SlotRunner:
             known = f"got {self._cores.all} cores, {self._cores.free} of them free"
         stands = _STANDS[self.slots[missing.slot].phase].format(missing.submission)
         return (
-            f"slot {missing.slot} has had no task that can work for {missing.missing_s:.3g} s; "
+            f"slot {missing.slot} has had no working task for {missing.missing_s:.3g} s; "
             f"{stands}; {known}; expected {len(self.slots)}, one for each slot; look for a worker "
             "or an executor that was lost; start another one, ask for fewer slots with "
             "Config(slots=…)"
@@ -406,8 +414,8 @@ class SlotRunner:
 
 
 def _ignore(_: Future[None]) -> None:
-    """What became of a cancellation shows elsewhere."""
+    """Ignore the outcome of a cancellation: the end of the job shows it."""
 
 
 def _nothing() -> None:
-    """The run has not been asked to end."""
+    """Do nothing: ``stop`` has not been called."""

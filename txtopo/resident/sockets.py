@@ -90,8 +90,8 @@ def connected(
     made.curve_secretkey = keys.client_secret
     if identity is not None:
         made.routing_id = identity
-        # Who connected again could not know what was lost in between. So a lost connection is the
-        # end of a life, and the driver's next ping finds nobody.
+        # No reconnection: the task could not know what was lost in between. So a lost connection
+        # ends a life, and the driver's next ping finds no peer.
         made.reconnect_ivl = -1
     made.connect(endpoint)
     return made

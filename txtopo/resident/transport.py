@@ -108,7 +108,7 @@ class DriverSocket:
 
     def send(self, identity: bytes, *frames: bytes) -> None:
         """Send to a task without waiting. Messages after :meth:`close` are dropped."""
-        # A socket whose other end is closed would wait for ever, and with it the loop.
+        # A socket whose other end is closed would block the loop forever.
         if not self._closed:
             self._loop_end.send_multipart((identity, *frames), copy=False)
 
@@ -189,7 +189,7 @@ class TaskSocket:
         submission: Which job of the slot this is.
         keys: The keys of the run.
         driver: Where the driver listens.
-        silence_s: After so many seconds without a message the driver is taken for gone.
+        silence_s: After this many seconds without a message the driver counts as gone.
         now: Seconds on a clock that only goes forward.
     """
 
@@ -206,7 +206,7 @@ class TaskSocket:
         self.keys = keys
         self.now = now
         self.silence_s = silence_s
-        """After so many seconds without a message the driver is taken for gone."""
+        """After this many seconds without a message the driver counts as gone."""
         self.context: Context = zmq.Context()
         """ZeroMQ's context of the task; its other sockets are made in it too."""
         self.socket = connected(
@@ -227,7 +227,7 @@ class TaskSocket:
 
     @property
     def gone_s(self) -> float:
-        """When the driver is taken for gone, if no message comes until then."""
+        """When the driver counts as gone, if no message comes until then."""
         return self._heard_s + self.silence_s
 
     def say(self, kind: bytes, *frames: bytes) -> None:
@@ -237,14 +237,14 @@ class TaskSocket:
                 (kind, wire.slot_frame(self.slot), *frames), zmq.NOBLOCK, copy=False
             )
         except zmq.Again:
-            # The connection is lost and there will be no other, so a send would wait for ever.
+            # The connection is lost for good, so a send would wait forever.
             self._lost = True
 
     def say_goodbye(self, *frames: bytes) -> None:
         """Say goodbye, and wait until the driver has answered or is gone.
 
-        Messages on their way would be lost with the socket. A driver that does not answer is not
-        waited for longer than one that is gone.
+        Messages on their way would be lost with the socket. If the driver does not answer, the wait
+        ends when the driver counts as gone.
         """
         self.say(wire.BYE, *frames)
         until_s = self.now() + self.silence_s

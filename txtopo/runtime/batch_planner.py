@@ -2,21 +2,22 @@
 
 Rules
 -----
-1. A txid is ready when any of the spouts is. The others are *absent* from it: they emit nothing,
-   and their positions carry forward (:mod:`txtopo.metadata`). No spout knows of the others.
+1. A txid is ready when any of the spouts is ready. The others are *absent* from it: they emit
+   nothing, and their positions carry forward (:mod:`txtopo.metadata`). Spouts do not know of each
+   other.
 2. A spout that plans whole batches starts from its plan of the previous txid, or from its newest
-   one if it was absent there. A partitioned one starts from the newest cut that is known.
-3. A spout whose source is out of reach while it is asked (``InfrastructureError``) is absent, and
-   the others continue. That is logged once for each outage, and so is its end. It is asked again
-   after a pause that grows, since an ask may last as long as the time limit of its source. Until it
-   is back, nobody takes the topology for idle. Without others there is nothing to continue with, so
-   the attempt fails and the coordinator tries again.
-4. Any other exception fails the attempt, in the name of the spout that raised it.
-5. Only a topology with one spout is paced: a limit is of one spout's rows, and nothing says how to
-   share a limit of the txid out among spouts.
+   plan if it was absent there. A partitioned spout starts from the newest known cut.
+3. A spout whose source is out of reach when it is asked (``InfrastructureError``) is absent, and
+   the others continue. The beginning and the end of each outage are logged once. The spout is asked
+   again after pauses that grow, since one ask may last as long as the time limit of its source.
+   During an outage the topology does not count as idle. The only spout of a topology fails the
+   attempt instead, and the coordinator tries again.
+4. Any other exception fails the attempt; the failure names the spout that raised it.
+5. Only a topology with one spout is paced: a limit applies to one spout's rows, and no rule tells
+   how to share it among spouts.
 
-A source that goes away *after* its batch was planned is another case: a transactional spout must
-bring that batch, so the txid waits for it.
+If a source goes away *after* its batch was planned, the txid waits for it: a transactional spout
+must emit that batch.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from txtopo.errors import ConfigError, InfrastructureError
 from txtopo.log_records import logger_of, one_line
 from txtopo.metadata import BatchMetadata, Json, SpoutShare
 from txtopo.retries import LOGGER
-from txtopo.runtime.facts import FactsPlanner, Times
+from txtopo.runtime.facts import FactsPlanner, PlanningClocks
 from txtopo.runtime.spout_planner import SpoutPlan, SpoutPlanner
 
 if TYPE_CHECKING:
@@ -49,22 +50,22 @@ _logger = logger_of(LOGGER)
 class BatchPlanner:
     """Calls the coordinators and emitters of the spouts in the driver. All methods block.
 
-    One batch is planned at a time. ``plan`` waits while an earlier call has not returned, be it of
-    an abandoned attempt or of an earlier term.
+    One batch is planned at a time. ``plan`` waits until an earlier call has returned, even one for
+    an abandoned attempt or an earlier term.
 
     Args:
         graph: The topology.
         config: Its settings.
-        times: The clocks for what is planned; None if nothing is planned.
+        times: The clocks for planning; None if nothing is planned.
 
     Attributes:
         parts: The planner of each spout, in the order in which they were declared.
 
     Raises:
-        ConfigError: The topology is paced, and cannot be; or an error of a spout's.
+        ConfigError: Settings would pace a topology with several spouts; or a spout raised it.
     """
 
-    def __init__(self, graph: Graph, config: Config, times: Times | None = None) -> None:
+    def __init__(self, graph: Graph, config: Config, times: PlanningClocks | None = None) -> None:
         _check_pace(graph, config)
         self._topology_id, self._config, self._times = graph.id, config, times
         self._facts_planner = FactsPlanner(graph, times)
@@ -73,7 +74,7 @@ class BatchPlanner:
             for spout in graph.spouts
         )
         self._outages: dict[str, _Outage] = {}
-        # Held across calls of user code, as the locks of a SpoutPlanner are.
+        # Kept across calls of user code, like the locks of a SpoutPlanner.
         self._lock = threading.Lock()
 
     @property
@@ -84,10 +85,10 @@ class BatchPlanner:
     def begin(
         self, stored: Mapping[int, BatchMetadata], current: int
     ) -> Mapping[int, BatchMetadata]:
-        """Begin a term: take the pace over from what earlier leaders have stored.
+        """Begin a term, and resume the pace that earlier leaders have stored.
 
         Returns:
-            What is stored, with the facts that uncommitted batches lack.
+            The stored metadata, with the facts that uncommitted batches lacked.
 
         Raises:
             InfrastructureError: A table of a lookup is out of reach; try again.
@@ -97,7 +98,7 @@ class BatchPlanner:
         return self._facts_planner.completed(stored, current)
 
     def committed(self, txid: int, rows: int) -> None:
-        """Take note of a commit, to size the next batches. It does not block."""
+        """Learn from a commit how large the next batches should be. It does not block."""
         for part in self.parts:
             part.committed(txid, rows)
 
@@ -139,14 +140,14 @@ class BatchPlanner:
         return Planned(attempt, metadata, idle=idle)
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
-        """Return how many records are behind a batch, by partition, where its spout knows it.
+        """Return how many records are behind a batch, by partition, if its spout knows.
 
         With several spouts the name of a partition is ``spout/partition``.
         """
         return self._told("lag", lambda part: part.lag(metadata.of(part.spout_id)))
 
     def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
-        """Return what the sources lost before a batch could read it, by partition as ``lag``."""
+        """Return what the sources lost before a batch could read it, by partition like ``lag``."""
         taking = metadata.takes_part
         return self._told(
             "losses",
@@ -155,7 +156,7 @@ class BatchPlanner:
 
     @property
     def held_back(self) -> Mapping[str, str]:
-        """What waits for its time or was set aside, in words: of each spout, and of the clock."""
+        """What each spout and the clock hold back or have set aside, in words."""
         return {name: told for part in self.parts for name, told in part.held_back.items()}
 
     def close(self) -> None:
@@ -165,7 +166,7 @@ class BatchPlanner:
                 closing.callback(part.close)
 
     def _answer(self, part: SpoutPlanner, action: PlanBatch, pending: int) -> SpoutPlan | NotReady:
-        """Return what a spout plans. One that is out of reach may have some records, so it holds.
+        """Return a spout's plan. A spout out of reach may have records, so it is not idle.
 
         Raises:
             InfrastructureError: The only spout is out of reach.
@@ -185,7 +186,7 @@ class BatchPlanner:
             if outage is None:
                 text = (
                     "topology %r: spout %r is out of reach, and absent from txid %d on until it "
-                    "is back, while the others go on; got %s; look at its source"
+                    "is back, while the others continue; got %s; look at its source"
                 )
                 arguments = self._topology_id, spout, txid, one_line(error)
                 _logger.warning(text, *arguments, extra=self._facts(spout, txid))
@@ -198,7 +199,7 @@ class BatchPlanner:
         return answer
 
     def _told(self, what: str, tell: Callable[[SpoutPlanner], Mapping[str, V]]) -> Mapping[str, V]:
-        """Return what all spouts tell that are in reach; one that cannot does not hide others."""
+        """Collect a report from all spouts in reach, leaving out those that fail to give one."""
         if len(self.parts) == 1:
             return tell(self.parts[0])
         told: dict[str, V] = {}
@@ -222,7 +223,7 @@ class BatchPlanner:
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """A spout that is out of reach: how often it was asked in vain, and when it is asked again."""
+    """A spout out of reach: how many asks in a row failed, and when it is asked again."""
 
     failures: int
     until_s: float
@@ -234,7 +235,7 @@ def _check_pace(graph: Graph, config: Config) -> None:
         spouts = ", ".join(repr(spout.id) for spout in graph.spouts)
         raise ConfigError(
             f"a topology with several spouts cannot be paced; got {' and '.join(given)} and the "
-            f"spouts {spouts}; expected one spout, since a limit is of one spout's rows; limit the "
-            "batches in the spouts themselves, or run each source in a topology of its own",
+            f"spouts {spouts}; expected one spout, since a limit applies to one spout's rows; "
+            "limit the batches in the spouts themselves, or run each source in its own topology",
             setting=given[0],
         )

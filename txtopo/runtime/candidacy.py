@@ -1,10 +1,9 @@
-"""How a driver comes to lead its topology, asks who leads after it lost that, and obeys operators.
+"""How a driver gains the leadership, finds out who leads after losing it, and obeys operators.
 
 A candidacy asks for the leadership until it has it, and claims an epoch. When the session is lost,
-the driver closes what it has begun, and has the candidacy confirm that nobody else has claimed a
-later epoch. If somebody has, the run ends with an error that names the successor. Otherwise the
-candidacy asks for the leadership again. What fails because of ZooKeeper, a store or Spark is tried
-again after a pause.
+the driver closes its term, and the candidacy checks whether another process has claimed a later
+epoch. If so, the run ends with an error that names the successor. Otherwise the candidacy asks for
+the leadership again. After a failure of ZooKeeper, a store or Spark it tries again after a pause.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from txtopo.metadata import Json
     from txtopo.runtime.scheduler import Scheduler, Timer
 
-# How long one request for the leadership waits. A stop waits at most so long for its answer.
+# How long one request for the leadership waits, and so how long a stop may wait for it.
 LEAD_TIMEOUT_S = 1.0
 
 _logger = logger_of(LOGGER)
@@ -41,12 +40,14 @@ class Hooks(Generic[T]):
     """How a candidacy reaches its driver. All but *claim* are called on the loop.
 
     Attributes:
-        tell: Tells the listeners of a change.
-        claim: Claims an epoch with a new journal, and what else a leader needs. Called on a thread.
-        lead: Begins a term with what was claimed.
-        drop: Closes what was claimed too late: the session was lost, or the run has ended.
-        wait: Called whenever this process was told that it does not lead.
-        lost: Closes what the term has begun, because the session was lost.
+        tell: Reports a change to the listeners.
+        claim: Claims an epoch and the rest that a leader needs, with a new journal. Called on a
+            thread.
+        lead: Begins a term with the result of *claim*.
+        drop: Closes the result of a *claim* that came too late: the session was lost, or the run
+            has ended.
+        wait: Called after each request for the leadership that was not granted.
+        lost: Closes the term, because its session was lost.
         fail: Ends the run with an error.
     """
 
@@ -85,11 +86,11 @@ class Candidacy(Generic[T]):
         self.status = "starting"
         """``starting``, ``standby``, or ``leadership lost``."""
         self.journal = Journal(state, history_txids)
-        """That of this term."""
+        """The journal of this term."""
         self.leadership: Leadership | None = None
-        """The place in the election; None without one, or when its session is lost."""
+        """The place in the election; None without one, or after its session was lost."""
         self.over = False
-        """Whether the run is ending: nothing more is asked for."""
+        """Whether the run is ending, so that nothing is requested any more."""
         self._topology_id = topology_id
         self._config, self._history_txids = config, history_txids
         self._state = state
@@ -100,7 +101,7 @@ class Candidacy(Generic[T]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the session of the present term was lost."""
+        """Whether the session of the current term was lost."""
         return self._lost_term == self._terms
 
     def begin(self) -> None:
@@ -109,7 +110,7 @@ class Candidacy(Generic[T]):
         self._seek()
 
     def confirm(self) -> None:
-        """Find out whether another process has claimed an epoch since; if not, contend again."""
+        """Check whether another process has claimed a later epoch; if not, contend again."""
         if self.over:
             return
 
@@ -123,7 +124,7 @@ class Candidacy(Generic[T]):
         self._scheduler.submit(self.journal.confirm, done)
 
     def lost_error(self) -> CoordinatorUnavailable:
-        """Return the error that says that the session of this term was lost."""
+        """Return the error for the loss of this term's session."""
         text = f"the session of epoch {self.journal.epoch} with zookeeper was lost"
         return CoordinatorUnavailable(text)
 
@@ -138,7 +139,7 @@ class Candidacy(Generic[T]):
         error: BaseException,
         again: Callable[[], None],
     ) -> None:
-        """Call *again* after a pause, or end the run if the error is not of the infrastructure."""
+        """Call *again* after a pause if the infrastructure failed; otherwise end the run."""
         if isinstance(error, InfrastructureError):
             self.later(what, error, again)
         else:
@@ -147,7 +148,7 @@ class Candidacy(Generic[T]):
     def later(
         self, what: str, error: Exception, again: Callable[[], None], epoch: int | None = None
     ) -> None:
-        """Call *again* after a pause. Each pause is longer, until ``forget_failures``."""
+        """Call *again* after a pause. Pauses grow until ``forget_failures`` is called."""
         self._failures += 1
         pause_s = self._config.pause_s(self._failures)
         warn_of_retry(
@@ -161,7 +162,7 @@ class Candidacy(Generic[T]):
         self._scheduler.call_later(pause_s, again)
 
     def forget_failures(self) -> None:
-        """Let the next pause be short again, because a term did something."""
+        """Make the next pause short again, because a term made progress."""
         self._failures = 0
 
     def _seek(self) -> None:
@@ -196,7 +197,7 @@ class Candidacy(Generic[T]):
             self._seek()
 
     def _stand_by(self, future: Future[Json]) -> None:
-        """Tell the listeners who leads, if that can be read, and ask again."""
+        """Report the leader to the listeners, if it can be read, and ask again."""
         if self.over:
             return
         self.status = "standby"
@@ -205,7 +206,7 @@ class Candidacy(Generic[T]):
         self._seek()
 
     def _take_over(self) -> None:
-        # A late write of the term before uses that term's journal, and is refused.
+        # A late write of the previous term uses that term's journal, and is refused.
         journal = self.journal = Journal(self._state, self._history_txids)
 
         def done(future: Future[T]) -> None:
@@ -252,13 +253,15 @@ class Candidacy(Generic[T]):
         self._hooks.lost()
 
 
-class Wishes:
-    """What operators want of a topology, and the end of one that they killed. On the loop only.
+class OperatorControl:
+    """Carries out what operators want of a topology: its spouts start or stop, or the run ends.
+
+    Used on the loop only.
 
     Args:
         topology_id: Id of the topology.
         scheduler: Time of the loop.
-        changed: Starts or stops the spouts, after a wish has changed.
+        changed: Starts or stops the spouts after the desired status has changed.
         stop: Stops the run.
         wait_for_rest: Resolves a future when nothing is left to do.
         beating: Returns whether a beat is under way; None if this process does not lead.
@@ -286,7 +289,7 @@ class Wishes:
 
     @property
     def runs(self) -> bool:
-        """Whether the topology is to run: it is neither deactivated nor killed."""
+        """Whether operators want the topology to run: it is neither deactivated nor killed."""
         return self.desired.status == RUNNING
 
     @property
@@ -295,27 +298,28 @@ class Wishes:
         return self.desired.status == KILLED
 
     def end_error(self, error: Exception) -> Exception | None:
-        """Return what the run ends with: no error if this run was killed, and learns it again.
+        """Return the error with which the run ends.
 
-        That is so when its session was lost meanwhile.
+        There is none if this run knows already that it was killed. It meets that error again when
+        it takes over after its session was lost.
         """
         return None if isinstance(error, TopologyKilled) and self.killed else error
 
     def take(self, desired: Desired) -> None:
-        """Begin a term with what operators want."""
+        """Take over the desired status, as at the begin of a term; forget an earlier kill."""
         self.desired, self._kill_is_due = desired, False
         if self._kill is not None:
             self._kill.cancel()
             self._kill = None
 
     def obey(self, desired: Desired) -> None:
-        """Do what operators asked for, which is stored by now. Called after each beat."""
+        """Carry out the desired status, which the beat has stored. Called after each beat."""
         if desired.same_wish(self.desired):
             if self._kill_is_due:
                 self._stop()
             return
         id, status, by = self._topology_id, desired.status, who(desired.by)
-        text = "topology %r: is to be %s, as %s asked"
+        text = "topology %r: will be %s, as %s requested"
         _logger.info(text, id, status, by, extra={"topology": id})
         self.take(desired)
         self._changed()
@@ -329,8 +333,8 @@ class Wishes:
 
     def _end_kill(self, desired: Desired) -> None:
         """Stop, unless the topology was activated meanwhile, or is just being activated."""
-        # Who does not lead does not know whether another process has activated it: the next
-        # takeover tells, or the check of who leads.
+        # Without the leadership this process cannot know whether another one has activated it. It
+        # learns that at the next takeover, or when it checks who leads.
         if not desired.same_wish(self.desired) or (beating := self._beating()) is None:
             return
         self._kill_is_due = beating

@@ -1,21 +1,21 @@
-"""How a leader makes sure that it still leads, before user code writes to a database of its own.
+"""How a leader checks that it still leads, before user code writes to a database of its own.
 
-A state refuses the write of a deposed leader, since its ledger knows the epoch. Another database
-does not. So the leader confirms its epoch in ZooKeeper right before each call that may write to
-one (:mod:`txtopo.topology.elsewhere`), and works on one txid at a time.
+A state refuses writes of a deposed leader, since its ledger holds the epoch. Other databases do
+not. So the leader confirms its epoch in ZooKeeper right before each call that may write to one
+(:mod:`txtopo.topology.elsewhere`), and works on one txid at a time.
 
 Rules
 -----
-1. An answer counts from the moment in which the question was sent: until then ZooKeeper had heard
-   of this process, so its session lasts at least as long after that as the server has granted.
-2. An answer counts for a third of that time, by this process's own clock, which only goes forward.
-   So a leader that hears nothing from ZooKeeper gives up before another one can be elected.
-3. In a process, the user code of one commit runs at a time, also across terms: the next commit
-   begins when that of the one before has returned. Its stores may still be at work, since their
-   ledgers refuse what comes late.
+1. An answer is valid from the moment at which the question was sent. ZooKeeper heard of this
+   process then or later, so the session lasts for at least the granted time after that moment.
+2. An answer is valid for a third of that time, by this process's own clock, which only goes
+   forward. So a leader that hears nothing from ZooKeeper gives up before another can be elected.
+3. A process runs the user code of one commit at a time, even across terms: a commit begins after
+   the user code of the previous one has returned. The stores of the previous one may still be
+   writing, since their ledgers refuse late writes.
 
-What remains is a process that is frozen between its question and the write of the user's code, and
-continues after another one has taken over. Only the database can refuse that write.
+One gap remains: a process may freeze between its question and the write of the user's code, and
+continue after another one has taken over. Only the database can refuse that write.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from txtopo.ensemble.journal import Journal
 
 COUNTS_SHARE = 1 / 3
-"""The share of the session's time for which an answer counts. kazoo takes a connection for lost
-after two thirds, and a server may be late by one of its ticks, never early."""
+"""The share of the session's time for which an answer is valid. kazoo considers a connection lost
+after two thirds. A server may end a session one of its ticks late, but never early."""
 
 COUNTS_S = 1.0
-"""For how long an answer counts if the ensemble does not tell how long a session lasts."""
+"""How long an answer is valid if the ensemble does not tell how long a session lasts."""
 
 ASKS_MAX = 3
-"""How often it is asked in a row if each answer comes too late to count."""
+"""How often ZooKeeper is asked in a row if each answer comes too late to be valid."""
 
 
 class CommitPermit:
@@ -46,7 +46,7 @@ class CommitPermit:
 
     Args:
         attempt: The attempt.
-        journal: That of the term.
+        journal: The journal of the term.
         now: Returns the time on a clock that only goes forward.
         wanted: Returns whether the attempt is still current.
         given_back: Called once when all user code has returned, on the thread of the commit.
@@ -71,7 +71,8 @@ class CommitPermit:
         """Confirm the epoch in ZooKeeper. Blocks.
 
         Raises:
-            NotPermitted: It is deposed, or was abandoned; or ZooKeeper did not answer in time.
+            NotPermitted: This leader was deposed, the attempt was abandoned, or ZooKeeper did not
+                answer in time.
         """
         for _ in range(ASKS_MAX):
             self._check_wanted()
@@ -87,16 +88,16 @@ class CommitPermit:
         raise NotPermitted(self._too_late())
 
     def look(self) -> None:
-        """Ask if the last answer no longer counts."""
+        """Ask again if the last answer is no longer valid."""
         if not self._counts:
             self.ask()
         self._check_wanted()
 
     def check(self) -> None:
-        """Refuse if the last answer no longer counts.
+        """Check the last answer without asking.
 
         Raises:
-            NotPermitted: So it is, or the attempt was abandoned.
+            NotPermitted: The answer is no longer valid, or the attempt was abandoned.
         """
         self._check_wanted()
         if not self._counts:
@@ -114,7 +115,7 @@ class CommitPermit:
 
     def _too_late(self) -> CoordinatorUnavailable:
         return CoordinatorUnavailable(
-            "the answer of zookeeper is too old to tell whether this process leads; got none "
+            "the last answer of zookeeper is too old to show that this process leads; got none "
             f"within {self._counts_s:g} s; expected one right before user code commits "
             f"{self._attempt}; look at the load of zookeeper and of this machine"
         )
@@ -126,17 +127,17 @@ class CommitPermit:
 
 
 class CommitTurns:
-    """Lets user code of one commit run at a time, in all terms of a run. Used on the loop only."""
+    """Lets the user code of one commit run at a time, across terms. Used on the loop only."""
 
     def __init__(self) -> None:
         self._taken = False
         self._next: Callable[[], None] | None = None
 
     def take(self, begin: Callable[[], None]) -> None:
-        """Call *begin* now, or when the commit that has the turn has left it.
+        """Call *begin* now, or when the commit that has the turn leaves it.
 
-        Who began must call :meth:`leave`. Of those who wait only the last one begins: those before
-        were given up.
+        *begin* must lead to a call of :meth:`leave`. If several commits wait, only the last one
+        begins: the others were given up.
         """
         if self._taken:
             self._next = begin
@@ -145,7 +146,7 @@ class CommitTurns:
         begin()
 
     def leave(self) -> None:
-        """End a turn, and let the next one begin."""
+        """End a turn, and let the next commit begin."""
         self._taken, begin, self._next = False, self._next, None
         if begin is not None:
             self.take(begin)

@@ -1,13 +1,13 @@
 """CommitProgress: what the worker of a commit has begun, for the loop that may give it up.
 
-A commit runs on a thread of its own, for as long as its committers and stores take. Before each
-step the worker asks whether the step is still wanted. When the loop gives the commit up, it asks
-how far the worker is. The two questions may come at the same moment, so each of them is one step
-under the lock of the record: either the step of the worker was noted before the commit was given
-up, or it is refused. So if nothing is noted as sent, nothing was sent and nothing will be.
+A commit runs on its own thread, for as long as its committers and stores take. Before each step the
+worker asks whether the step is still wanted. When the loop gives the commit up, it asks how far the
+worker got. The two questions may come at the same moment, so each is answered under one lock: the
+worker's step is either noted before the commit was given up, or refused. So if nothing is noted as
+sent, nothing was sent and nothing will be.
 
-The record belongs to one commit: the loop makes it, and hands it to the worker with the commit. The
-lock is held for a few assignments only, never while anything waits.
+The record belongs to one commit: the loop makes it and hands it to the worker. The lock is held for
+a few assignments only, never during a wait.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a commit is.
+    """How far a commit got.
 
     Attributes:
         batch: Index of the batch whose committers run, or ran last.
-        sent: How many batches are in the write that a state was asked for last; 0 if no state was
-            asked for one.
+        sent: How many batches are in the last write that was sent to a state; 0 if none was sent.
     """
 
     batch: int = 0
@@ -51,14 +50,14 @@ class CommitProgress:
             return self._wanted
 
     def sends(self, batches: int) -> bool:
-        """Note that a state is about to get so many batches, and return whether it may."""
+        """Note that *batches* batches are about to be sent to a state; return whether they may."""
         with self._lock:
             if self._wanted:
                 self._reached = Reached(self._reached.batch, batches)
             return self._wanted
 
     def close(self) -> Reached:
-        """Refuse all further steps, and return how far the commit is."""
+        """Refuse all further steps, and return how far the commit got."""
         with self._lock:
             self._wanted = False
             return self._reached

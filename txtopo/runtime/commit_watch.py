@@ -1,26 +1,27 @@
-"""CommitWatch: what becomes of the commit that is under way.
+"""CommitWatch: what becomes of the current commit.
 
 Rules
 -----
-1. One commit is under way at a time. An event of another one, which was given up, changes nothing.
-2. What was sent to a state may be in it, whatever came back. So a commit that fails or is late
-   after that is told with the bounds of what was sent, and the coordinator pins these. The batches
-   behind them leave the group first.
-3. If nothing was sent, the batch is named whose committers hang, and the batches before it are
+1. One commit is under way at a time. Events of a commit that was given up change nothing.
+2. Whatever was sent to a state may be stored there, whatever the store answered. So when a commit
+   fails or times out after that, the coordinator learns the bounds of what was sent, and pins them.
+   The batches behind them leave the group first.
+3. If nothing was sent, the batch whose committers hang fails, and the batches before it are
    committed without it.
-4. A pinned group is written whole or not at all, so it is never shortened. It has the time of all
-   its batches; another group has the time of one, since it could have been smaller.
+4. A pinned group is written whole or not at all, so it is never shortened. Its time limit is the
+   sum of its batches' limits. Any other group has the limit of one batch, since it could have been
+   smaller.
 5. A commit is never empty: when its first batch fails, that batch alone is the commit that failed.
 6. No I/O, clock, thread or random number is used here. Each event has one method, which returns
    what to do, in order. Equal events give equal answers.
 
 Theory of operation
 -------------------
-A worker runs the commit phase (:mod:`txtopo.runtime.commit_phase`) and notes how far it is
-(:mod:`txtopo.runtime.commit_progress`). The loop hears of it when the worker returns, when the time
-of the commit is over, or when the coordinator has abandoned its attempts. Whichever is first
-decides. User code that may write elsewhere waits for its turn first
-(:mod:`txtopo.runtime.commit_permit`); the time of the commit includes that.
+A worker runs the commit phase (:mod:`txtopo.runtime.commit_phase`) and records its progress
+(:mod:`txtopo.runtime.commit_progress`). The loop acts when the worker returns, when the commit
+times out, or when the coordinator has abandoned its attempts. Whichever comes first decides. User
+code that may write elsewhere waits for its turn first (:mod:`txtopo.runtime.commit_permit`); the
+time limit of the commit includes that wait.
 
 The table, as a diagram. A test compares the two. ::
 
@@ -35,8 +36,9 @@ The table, as a diagram. A test compares the two. ::
     RETURNED --COMMITTED--> IDLE
     RETURNED --GIVEN_UP--> IDLE
 
-A commit that has returned is under way until the coordinator knows: it stays the current commit
-while the failure of a batch behind it is told, and is given up if none of its batches was written.
+A commit that has returned stays the current one until the coordinator has handled its outcome. The
+failure of a batch behind the written ones is reported first. A commit of which no batch was written
+is given up.
 """
 
 from __future__ import annotations
@@ -55,21 +57,21 @@ from txtopo.coordinator.protocol import (
 )
 
 COMMITTERS_SHARE = 0.25
-"""The share of ``batch_timeout_s`` after which no further batch is added to a group: the last one
-that was added, and the stores, have the rest."""
+"""The share of ``batch_timeout_s`` after which no further batch is added to a group. The rest is
+for the committers of the last batch and for the stores."""
 
 
 class WatchPhase(Enum):
-    """What the current commit is in."""
+    """The phase of the current commit."""
 
     IDLE = auto()
-    """There is none."""
+    """There is no current commit."""
     WAITING = auto()
     """It waits for the user code of an earlier commit to return."""
     RUNNING = auto()
     """Its committers run, or its states are written."""
     RETURNED = auto()
-    """The worker has returned, and the coordinator does not know all of it yet."""
+    """The worker has returned, but the coordinator has not handled the whole outcome."""
 
 
 class WatchEvent(Enum):
@@ -103,21 +105,21 @@ AFTER: dict[tuple[WatchPhase, WatchEvent], WatchPhase] = {
 
 @dataclass(frozen=True, slots=True)
 class CancelCommit:
-    """Cancel the jobs with this tag, and refuse the worker all further steps."""
+    """Cancel the jobs with this tag, and refuse all further steps of the worker."""
 
     tag: str
 
 
 @dataclass(frozen=True, slots=True)
 class TellCommitted:
-    """All states have these attempts: tell the coordinator, and :meth:`CommitWatch.committed`."""
+    """All states hold these attempts: call :meth:`CommitWatch.committed`, tell the coordinator."""
 
     attempts: tuple[TransactionAttempt, ...]
 
 
 Step = CancelCommit | CommitShortened | Failed | TellCommitted | StartCommit
-"""``CommitShortened`` and ``Failed`` are for the coordinator; ``StartCommit`` starts a commit of
-what is left."""
+"""``CommitShortened`` and ``Failed`` are events for the coordinator; ``StartCommit`` starts a
+commit of the remaining batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +145,9 @@ class WatchedCommit:
 
 
 class CommitWatch:
-    """Watches over the commits of one term, one at a time.
+    """Watches the commits of one term, one at a time.
 
-    Who calls it: the loop of the term. It does the steps that a method returns in their order.
+    Who calls it: the loop of the term. It carries out the returned steps in order.
 
     Args:
         timeout_s: How long a batch may take.
@@ -158,7 +160,7 @@ class CommitWatch:
 
     @property
     def phase(self) -> WatchPhase:
-        """What the current commit is in."""
+        """The phase of the current commit."""
         return self._phase
 
     @property
@@ -167,7 +169,7 @@ class CommitWatch:
         return self._commit
 
     def start(self, action: StartCommit, tag: str) -> WatchedCommit:
-        """Take a commit as the current one. It waits for its turn, which may come at once."""
+        """Make a commit the current one. It waits for its turn, which may come at once."""
         assert self._commit is None, "one commit is under way at a time"
         limit_s = self._timeout_s * (len(action.attempts) if action.pinned else 1)
         commit = WatchedCommit(action, tag, limit_s, self._timeout_s * COMMITTERS_SHARE)
@@ -175,18 +177,18 @@ class CommitWatch:
         return commit
 
     def turn_came(self, commit: WatchedCommit) -> bool:
-        """Return whether a commit may run now; not if it was given up while it waited."""
+        """Return whether a commit may run now; False if it was given up while it waited."""
         return self._takes(commit, WatchEvent.TURN_CAME)
 
     def returned(
         self, commit: WatchedCommit, written: int, failed: Failed | None
     ) -> Sequence[Step]:
-        """Return what follows when the worker has returned.
+        """Return the steps after the worker has returned.
 
         Args:
             commit: The commit.
             written: How many of its batches are in all states, from the first on.
-            failed: The failure of the batch after them, if user code of it has failed.
+            failed: The failure of the next batch, if its user code failed.
         """
         if not self._takes(commit, WatchEvent.RETURNED):
             return []
@@ -204,7 +206,7 @@ class CommitWatch:
         self._takes(commit, WatchEvent.COMMITTED)
 
     def failed(self, commit: WatchedCommit, failure: Failure, sent: int) -> Sequence[Step]:
-        """Return what follows an error of a store or of the cluster. The commit is given up.
+        """Give the commit up after an error of a store or of the cluster; return the steps.
 
         Args:
             commit: The commit.
@@ -216,7 +218,7 @@ class CommitWatch:
         return checked(commit, [CancelCommit(commit.tag), *told_as_sent(commit, failure, sent)])
 
     def timed_out(self, commit: WatchedCommit, batch: int, sent: int) -> Sequence[Step]:
-        """Return what follows when the time of a commit is over. It is given up.
+        """Give the commit up because its time limit has passed; return the steps.
 
         Args:
             commit: The commit.
@@ -239,7 +241,7 @@ class CommitWatch:
         return checked(commit, [cancel, shortened, failed, again])
 
     def give_up(self) -> Sequence[Step]:
-        """Give the current commit up, if there is one: nobody waits for it any more."""
+        """Give the current commit up, if there is one; return the steps."""
         if (commit := self._commit) is None:
             return []
         self._move(AFTER[self._phase, WatchEvent.GIVEN_UP], None)
@@ -259,7 +261,7 @@ class CommitWatch:
 
 
 def told_as_sent(commit: WatchedCommit, failure: Failure, sent: int) -> list[Step]:
-    """Return what the coordinator is told of a commit that failed, with the bounds of the write."""
+    """Return the events for the coordinator after a commit failed, with the bounds of its write."""
     steps: list[Step] = []
     if sent and (left := commit.attempts[sent:]):
         steps += [CommitShortened(left)]

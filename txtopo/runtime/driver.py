@@ -1,11 +1,12 @@
 """TopologyDriver: the loop of a topology, from the request for the leadership to the end.
 
 The driver works in terms of leadership (:mod:`txtopo.runtime.term`). Its candidacy
-(:mod:`txtopo.runtime.candidacy`) takes over, and it begins a term. The term is over when the
-session with ZooKeeper is lost. Then the candidacy finds out whether another one leads.
+(:mod:`txtopo.runtime.candidacy`) takes over, and the driver begins a term. The term is over when
+the session with ZooKeeper is lost. Then the candidacy checks whether another process leads.
 
-New batches are planned while two agree: the handle of this run (``run.deactivate()``), and what
-operators asked of the topology, whose status is durable and holds for every process.
+New batches are planned only while two things allow it: the handle of this run
+(``run.deactivate()``), and the status that operators set, which is durable and holds for every
+process.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from txtopo.errors import FencedError, TopologyKilled
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
 from txtopo.retries import LOGGER
-from txtopo.runtime.candidacy import Candidacy, Hooks, Wishes
+from txtopo.runtime.candidacy import Candidacy, Hooks, OperatorControl
 from txtopo.runtime.commit_permit import CommitTurns
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.handle import IdleWaiters
@@ -34,8 +35,8 @@ from txtopo.runtime.succession import as_exception
 from txtopo.runtime.takeover import Takeover, take_over
 from txtopo.runtime.term import LeaderTerm, TermHooks
 
-# A spout's close may hang on a dead source, and so may a committer. They are waited for last, so
-# everything else is closed then.
+# A spout's close may hang on a dead source, and a committer may hang too. The driver waits for them
+# last, so everything else is closed by then.
 CLOSE_TIMEOUT_S = 10.0
 
 _logger = logger_of(LOGGER)
@@ -47,9 +48,10 @@ class TopologyDriver:
     Args:
         context: The graph, settings, carrier etc. of the topology.
         candidate: Describes this process to other candidates.
-        listeners: They are told of each change.
-        meter: Counts commits; that of the driver before, if the run is started again.
-        summary: Returns what others shall see of the run while it leads; called on a thread.
+        listeners: They receive each change.
+        meter: Counts commits; after a restart, the meter of the previous driver.
+        summary: Returns the summary that other processes see while this one leads; called on a
+            thread.
     """
 
     def __init__(
@@ -79,11 +81,11 @@ class TopologyDriver:
                 drop=self._drop,
                 wait=self._close_prepared,
                 lost=self._lost,
-                fail=lambda error: self._end(self._wishes.end_error(error)),
+                fail=lambda error: self._end(self._control.end_error(error)),
             ),
             context.config.history_txids,
         )
-        self._wishes = Wishes(
+        self._control = OperatorControl(
             context.graph.id,
             context.scheduler,
             changed=self._set_planning,
@@ -103,12 +105,12 @@ class TopologyDriver:
     @property
     def status(self) -> str:
         """The status in one word; from any thread."""
-        term = self._term  # read first, as the end clears it last: no status in between is told
+        term = self._term  # read first, as the end clears it last: no status in between is shown
         if self._candidacy.over:
             return self._end_status or "stopping"
         if term is None:
             return self._candidacy.status
-        status = self._wishes.desired.status
+        status = self._control.desired.status
         return DEACTIVATED if status == RUNNING and not self._active else status
 
     @property
@@ -139,7 +141,7 @@ class TopologyDriver:
         return self._scheduler.on_loop()
 
     def stop(self) -> None:
-        """Finish the commit that is under way, drop all other batches, and end."""
+        """Finish the current commit, drop all other batches, and end."""
         self._stopping = True
         if self._term is not None:
             self._term.handle(StopRequested())
@@ -147,7 +149,7 @@ class TopologyDriver:
             self._end(None)
 
     def set_active(self, active: bool) -> None:
-        """Start or stop planning new batches, as far as the handle of this run decides it."""
+        """Allow or stop the planning of new batches; operators must allow it as well."""
         self._active = active
         self._set_planning()
 
@@ -172,15 +174,15 @@ class TopologyDriver:
         self._scheduler.submit(phase.close, lambda _: None)
 
     def _close_prepared(self) -> None:
-        """Close the states: who waits holds no connection to a store, and opens them again."""
+        """Close the states: a standby keeps no connection to a store, and later reopens them."""
         if self._context.prepared:
             self._scheduler.submit(partial(close_prepared, self._context), lambda _: None)
 
     def _begin_term(self, taken: Takeover) -> None:
-        self._wishes.take(taken.desired)
+        self._control.take(taken.desired)
         coordinator = taken.coordinator
         phase = CommitPhase(self._context, taken.backends, taken.spouts_elsewhere)
-        hooks = TermHooks(self._tell, self._waiters, self._end_term, self._wishes.obey)
+        hooks = TermHooks(self._tell, self._waiters, self._end_term, self._control.obey)
         beat = LeaderBeat(
             self._context.graph.id,
             self._context.config,
@@ -203,7 +205,7 @@ class TopologyDriver:
         term.start()
 
     def _lost(self) -> None:
-        """End the term after the session was lost, and find out whether another one leads."""
+        """End the term after the session was lost, and check whether another process leads."""
         if self._term is None:
             return  # the request or the takeover that is under way looks at it when it ends
         self._candidacy.status = "leadership lost"
@@ -219,7 +221,7 @@ class TopologyDriver:
 
     @property
     def _plans(self) -> bool:
-        return self._active and self._wishes.runs
+        return self._active and self._control.runs
 
     def _set_planning(self) -> None:
         if self._term is not None:
@@ -228,7 +230,7 @@ class TopologyDriver:
     # ------------------------------------------------------------ the end
 
     def _end_term(self, error: Exception | None) -> None:
-        """End, and ask ZooKeeper who leads now if a store has refused this epoch."""
+        """End; if a store has refused this epoch, ask ZooKeeper first who leads now."""
         if not isinstance(error, FencedError) or self._candidacy.over:
             self._end(error)
             return
@@ -266,13 +268,13 @@ class TopologyDriver:
     def _close_spout(self, error: Exception | None) -> None:
         self._scheduler.call_later(CLOSE_TIMEOUT_S, lambda: self._closed(error))
         close = partial(close_spout, self._context.graph, self._context.planner)
-        # A run that takes this one's place is not to overtake what its committers still write.
+        # The next run must not overtake writes that this one's committers are still making.
         self._turns.take(lambda: self._scheduler.submit(close, lambda _: self._closed(error)))
 
     def _closed(self, error: Exception | None) -> None:
         if self.ended.done():
             return
-        killed = self._wishes.killed if error is None else isinstance(error, TopologyKilled)
+        killed = self._control.killed if error is None else isinstance(error, TopologyKilled)
         self._end_status = KILLED if killed else "stopped" if error is None else "failed"
         self._tell(Stopped(self._context.graph.id, error))
         self._waiters.end(error)

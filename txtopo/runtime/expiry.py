@@ -1,29 +1,28 @@
-"""Expiry: deletes, beside the commits, rows that no later txid needs.
+"""Expiry: deletes rows that no later txid needs, in parallel to the commits.
 
-A committer says within a txid S that rows up to a bound are needed by no later txid
-(``StateTransaction.expire``). Nothing else follows from that: a row that is still there is read as
-before, so results do not depend on when, or whether, rows are deleted.
+Within a txid S a committer declares that no later txid needs the rows up to a bound
+(``StateTransaction.expire``). The declaration changes no result: a row that was not deleted yet is
+read as before, so results do not depend on when, or whether, rows are deleted.
 
 Rules
 -----
-1. The bound of S is used when ``current`` is durably past the group *after* the one that has S. Not
-   earlier: while that group is the last one, ``rewind`` may take it back; and while its commit is
-   under way, one state may hold it and another may not, so that S's group is the last one of some
-   state. Then every txid that can still run is later than S: a redo is of a later group, and a
-   rewind ends with S's group or later. A rewind further back, of a store that keeps history,
-   writes back what was there then.
-2. Only rows that S's group or an earlier one has written are deleted. A store spares the rows of
-   the last group of its ledger, too, whatever it is asked for: see
-   :func:`txtopo.state.ledger.expiring`.
-3. A store deletes in a transaction that checks the ledger: whoever is deposed deletes nothing. The
-   ledger stays as it is, so commits do not notice.
-4. It is one work of the term at a time, on a thread of its own, at most one every
-   :data:`EXPIRY_PAUSE_S`. It asks a store again and again, which deletes few rows each time, and
-   ends early when the term is over.
-5. A failure is logged, and tried again after a pause. It fails no txid. After a broken
+1. The bound of S is used when ``current`` is durably past the group *after* the group of S. Not
+   earlier: while that next group is the last one, ``rewind`` may take it back. And while its commit
+   is under way, some states may hold it and others may not, so that S's group is still the last one
+   of some state. After that, every txid that can still run is later than S: a redo repeats a later
+   group, and a rewind ends with S's group or later. A rewind further back, in a store that keeps
+   history, writes the deleted rows back.
+2. Only rows that S's group or an earlier one has written are deleted. Whatever the bound, a store
+   also keeps the rows of the last group in its ledger: see :func:`txtopo.state.ledger.expiring`.
+3. A store deletes in a transaction that checks the ledger, so a deposed leader deletes nothing. The
+   ledger does not change, so commits are not affected.
+4. A term has one deletion at a time, on its own thread, and begins at most one every
+   :data:`EXPIRY_PAUSE_S`. It calls a store repeatedly, which deletes a few rows each time, and ends
+   early when the term is over.
+5. A failure is logged, and tried again after a pause. It does not fail a txid. After a broken
    promise the state is left alone for the rest of the term.
 
-Bounds are kept in memory only. A takeover loses them; later txids bring later ones.
+Bounds are kept in memory only. A takeover loses them; later txids declare later ones.
 
 A streaming query (``foreach_batch``) has no coordinator, and deletes nothing.
 """
@@ -47,12 +46,12 @@ if TYPE_CHECKING:
     from txtopo.state.backend import StateBackend
 
 EXPIRY_PAUSE_S = 1.0
-"""The least time between the end of one work and the start of the next."""
+"""The least time between the end of one deletion and the start of the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A group that was committed, and the bounds that its txids told, by state."""
+    """A committed group, and the bounds that its txids declared, by state."""
 
     first: int
     last: int
@@ -101,7 +100,7 @@ class Expiry:
         self._begin()
 
     def close(self) -> None:
-        """Begin nothing more, and end what is under way after its next call of a store."""
+        """Begin no further deletion, and end the current one after its next call of a store."""
         self._over = True
 
     def _begin(self) -> None:
@@ -124,7 +123,7 @@ class Expiry:
                     if not self._backends[name].expire(each.up_to, each.before_txid):
                         break
                     self._context.scheduler.point("expire.after")
-            except Exception as error:  # noqa: BLE001 - of a plug-in; no txid fails by it
+            except Exception as error:  # noqa: BLE001 - a plug-in's; it must not fail a txid
                 failed[name] = error
         return failed
 

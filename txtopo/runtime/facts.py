@@ -1,18 +1,22 @@
-"""FactsPlanner: what the outside says when a batch is planned, for the topologies that ask for it.
+"""FactsPlanner: records outside facts when a batch is planned, if the topology asks for them.
+
+The facts are the time of the txid, and the version of each table that a lookup reads.
 
 Rules
 -----
 1. The time of a txid is the wall clock, as far as :mod:`txtopo.runtime.plan_clock` believes it, but
-   never before that of the txid before. The metadata of that one is always stored, so it holds
-   across takeovers, restarts and clocks that are set back. If it stands still so, that is told.
-2. A table keeps the version of the txid before, until its ``refresh_s`` has passed and a newer one
-   is found. One that is out of reach, or whose newest version cannot be used, keeps its version
-   too: what is loaded can go on. What cannot be used is never stored.
-3. What was planned is never planned again. Only a batch that lacks what the topology asks for, as
-   one that was planned before a lookup was added, gets it at a takeover; it is stored before any
-   commit work.
-4. A version is of the table that it was planned with. If another table is declared under its id,
-   an uncommitted batch of it ends the start, and a new batch looks anew.
+   never earlier than the time of the previous txid. The metadata of the previous txid is always
+   stored, so the rule holds across takeovers, restarts and clocks that are set back. When planned
+   time stands still because of it, a warning is logged.
+2. A lookup keeps the table version of the previous txid until its ``refresh_s`` has passed and a
+   newer version is found. It also keeps its version if the table is out of reach, or if the newest
+   version cannot be used: the loaded version still works. An unusable version is never stored.
+3. Planned facts never change. Only a batch that lacks facts, for example because it was planned
+   before a lookup was added, gets the missing ones at a takeover. They are stored before any commit
+   work.
+4. A version belongs to the table with which it was planned. If another table is declared under the
+   same id, the start fails while a batch of the old table is uncommitted; a new batch looks up the
+   version of the new table.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 _logger = logger_of(LOGGER)
 
 
-class Times(Protocol):
+class PlanningClocks(Protocol):
     """The two clocks of a ``Scheduler``."""
 
     def now(self) -> float:
@@ -55,7 +59,7 @@ class FactsPlanner:
     """Plans the facts of a topology's batches. Its methods may block.
 
     Args:
-        graph: The topology, which says what it asks for.
+        graph: The topology, which declares the facts that it needs.
         times: The clocks; None if nothing is planned.
 
     Raises:
@@ -63,7 +67,7 @@ class FactsPlanner:
         InfrastructureError: A lookup is out of reach.
     """
 
-    def __init__(self, graph: Graph, times: Times | None) -> None:
+    def __init__(self, graph: Graph, times: PlanningClocks | None) -> None:
         self._topology_id, self._times = graph.id, times
         self._asks, self._lookups = graph.asks, graph.lookups
         self._looked_s: dict[str, float] = {}
@@ -77,13 +81,13 @@ class FactsPlanner:
 
         Args:
             txid: The txid of the batch, for the log.
-            before: The metadata of the txid before; None for the first one.
+            before: The metadata of the previous txid; None for the first one.
 
         Raises:
-            ConfigError: A table that has no version yet cannot be used.
-            EmitError: A row of it cannot be read.
-            SourceDataLost: It was changed while it was read.
-            InfrastructureError: It is out of reach.
+            ConfigError: A table without an earlier version cannot be used.
+            EmitError: A row of such a table cannot be read.
+            SourceDataLost: Such a table changed while it was read.
+            InfrastructureError: Such a table is out of reach.
         """
         if not self._asks or self._times is None:
             return None
@@ -103,7 +107,7 @@ class FactsPlanner:
     def completed(
         self, stored: Mapping[int, BatchMetadata], current: int
     ) -> dict[int, BatchMetadata]:
-        """Return stored metadata, with facts for each uncommitted batch that lacks some.
+        """Return the stored metadata, and add the facts that uncommitted batches lack.
 
         Raises:
             TopologyChanged: A batch was planned with another table under the id of a lookup.
@@ -123,11 +127,11 @@ class FactsPlanner:
         for id, lookup in self._lookups.items():
             if id in versions and not lookup.knows(versions[id]):
                 raise TopologyChanged(
-                    f"lookup {id!r} has another source than txid {txid} was planned with, which is "
-                    f"not committed; got the version {versions[id]!r:.300} of an earlier source; "
-                    "expected one of the source that is declared now; start with the lookup as it "
-                    "was until the txid is committed, then change it; or take the batch out with "
-                    "txtopo.operations.quarantine",
+                    f"the source of lookup {id!r} has changed, but txid {txid} was planned with "
+                    f"the old one and is not committed; got version {versions[id]!r:.300} of the "
+                    "old source; expected a version of the declared source; start with the old "
+                    "lookup until the txid is committed, then change it; or take the batch out "
+                    "with txtopo.operations.quarantine",
                     changes=(f"source of lookup {id!r}",),
                 )
 
@@ -137,15 +141,15 @@ class FactsPlanner:
         return self._lookups.keys() <= _tables_of(facts).keys()
 
     def _now_ms(self, txid: int, before_ms: int) -> int:
-        """Return the present; tell when planned time begins to wait for it."""
+        """Return the wall clock; warn when planned time begins to stand still to wait for it."""
         assert self._times is not None
         now_ms = int(self._times.wall_clock() * 1000)
         waits = before_ms - now_ms > JUMP_S * 1000
         if waits and not self._waits:
             text = (
                 "topology %r: planned time stands still from txid %d on, until the clock of this "
-                "driver is no more %.1f s behind it; an earlier txid was planned by a clock that "
-                "was ahead, or this one is behind; set the clocks of the drivers by NTP"
+                "driver catches up, which is %.1f s behind; an earlier txid was planned by a clock "
+                "that was ahead, or this clock is behind; set the clocks of the drivers by NTP"
             )
             told = self._topology_id, txid, (before_ms - now_ms) / 1000
             _logger.warning(text, *told, extra={"topology": self._topology_id, "txid": txid})
@@ -167,8 +171,8 @@ class FactsPlanner:
                 raise
             if id not in self._lost:
                 text = (
-                    "topology %r: lookup %r has no newer version that can be used, and keeps "
-                    "version %r from txid %d on until it has; got %s; look at its table"
+                    "topology %r: lookup %r found no newer version that it can use, and keeps "
+                    "version %r from txid %d on until it finds one; got %s; look at its table"
                 )
                 told = self._topology_id, id, held, txid, one_line(error)
                 _logger.warning(text, *told, extra={"topology": self._topology_id, "txid": txid})
@@ -194,7 +198,7 @@ def _tables_of(facts: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _joined(made: dict[str, Json], known: Mapping[str, Json] | None) -> dict[str, Json]:
-    """Return the facts that were made, but what is known already as it is."""
+    """Return the new facts, without replacing any fact that was planned already."""
     if known is None:
         return made
     return {**made, **known, "tables": {**_tables_of(made), **_tables_of(known)}}

@@ -91,7 +91,7 @@ class RunHandle(Generic[P]):
             timeout: Maximum number of seconds to wait; None for no limit.
 
         Raises:
-            TimeoutError: The time is up; the topology goes on.
+            TimeoutError: The time is up; the topology continues.
             Exception: The topology ended with this error.
         """
         self._refuse_on_loop("process_all_available")
@@ -144,8 +144,8 @@ class RunHandle(Generic[P]):
     def stop(self, timeout: float | None = None) -> None:
         """Stop the topology, and wait until it has ended.
 
-        It does not wait if it is called by a listener, or otherwise on a thread of the topology.
-        A run that had failed says so here at the latest, so that no program takes it for a run
+        It does not wait if a listener calls it, or any other code on a thread of the topology. A
+        failed run raises its error here at the latest, so that no program mistakes it for a run
         that was stopped.
 
         Args:
@@ -193,16 +193,16 @@ class RunHandle(Generic[P]):
     def watch(self, seconds: float | None = None) -> None:
         """Show the run until it ends, or the time is up.
 
-        In a notebook one output shows it live, about twice a second; an interrupt of the kernel
-        ends the watching, not the run. Elsewhere it prints a line when something is new, at most
-        each two seconds. An error that ends the run is shown, not raised: ``await_termination``
-        raises it.
+        In a notebook one output is updated about twice a second; interrupting the kernel ends the
+        watching, not the run. Elsewhere a line is printed when something has changed, at most every
+        two seconds. An error that ends the run is shown, not raised: ``await_termination`` raises
+        it.
 
         Args:
             seconds: How long to watch at most; None for no limit.
 
         Raises:
-            StateUsageError: Called on a thread of the topology, which it would hold up.
+            StateUsageError: Called on a thread of the topology, which would block it.
         """
         self._refuse_on_loop("watch")
         self._watcher.show(self._driver.ended, seconds)
@@ -229,7 +229,7 @@ class RunHandle(Generic[P]):
     def _refuse_on_loop(self, method: str) -> None:
         if self._driver.on_loop():
             raise StateUsageError(
-                f"{method} was called by {self.callers} that it would wait for; "
+                f"{method} was called by {self.callers} that it would have to wait for; "
                 "call it from another thread"
             )
 
@@ -257,9 +257,9 @@ class TopologyRun(RunHandle[Progress]):
     ``status`` is one of starting, standby, running, deactivated, leadership lost, restarting,
     stopping, stopped, killed, failed. There is a progress after each commit.
     ``process_all_available`` waits until the spout has nothing left and all batches are committed.
-    ``stop`` finishes the commit that is under way and drops all other batches. After ``deactivate``
-    no new batches are planned, and those in flight are committed; it holds for this run, beside
-    what operators ask of the topology.
+    ``stop`` finishes the current commit and drops all other batches. After ``deactivate`` no new
+    batches are planned, and those in flight are committed. It applies to this run only; operators
+    can deactivate the topology independently.
 
     Example:
         >>> run = topology.start(config=Config(carrier="local", zookeeper="memory"))
@@ -303,8 +303,8 @@ class _Waiter:
 class IdleWaiters:
     """Resolves futures when a term, or an at-least-once topology, is at rest. For the loop only.
 
-    Data that was available when the waiting began must have been seen. So the spout has to be asked
-    once more with nothing in flight, and answer that it has nothing.
+    Data that was available when the waiting began must have been processed. So the spout must be
+    asked once more with nothing in flight, and answer that it has no rows.
     """
 
     def __init__(self) -> None:
@@ -320,14 +320,14 @@ class IdleWaiters:
         self._waiting.append(_Waiter(future, term.asks if term else 0))
 
     def begin(self) -> None:
-        """Let waiters count the calls of the spout from 0 again, because a new term begins."""
+        """Make waiters count the asks of the spout from 0 again, because a new term begins."""
         for waiter in self._waiting:
             waiter.asks_before = 0
 
     def resolve(self, term: Resting | None, *, active: bool) -> None:
         """Resolve the futures if *term* is at rest and, if *active*, the spout had nothing.
 
-        A deactivated topology asks its spout for nothing.
+        A deactivated topology does not ask its spout.
         """
         if term is None or not self._waiting or not term.at_rest:
             return

@@ -1,4 +1,4 @@
-"""Jobs: the runs of one term that are processed, and their results until the commit."""
+"""Jobs: runs the processing phase of one term, and keeps the results until their commit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BatchResult:
     Attributes:
         attempt: The attempt.
         outcome: The part of the result that is in the driver.
-        output: The output of its run, from which a commit in tasks reads the cut again.
+        output: The output of its run. A commit in tasks reads the cut from it.
         processing_s: Time from the start of the job to its end.
     """
 
@@ -112,7 +112,7 @@ class Jobs:
                 self._scheduler.submit(partial(self._carrier.cancel, tag), _nothing)
 
     def forget(self, attempts: Iterable[TransactionAttempt]) -> None:
-        """Forget the results of these attempts, and release runs that have no other result."""
+        """Forget the results of these attempts, and release runs without a remaining result."""
         found = [self._results.pop(each) for each in attempts if each in self._results]
         if not found:
             return
@@ -128,10 +128,10 @@ class Jobs:
         self.forget(list(self._results))
 
     def check_memory(self) -> None:
-        """Check that the envelopes in the driver are not larger than ``driver_bytes_max``.
+        """Check that the envelopes in the driver take at most ``driver_bytes_max``.
 
         Raises:
-            DriverMemoryError: They are; the error names the stream with most bytes.
+            DriverMemoryError: They take more; the error names the stream with most bytes.
         """
         by_stream: dict[str, int] = {}
         for result in self._results.values():

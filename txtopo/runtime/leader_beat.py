@@ -1,15 +1,16 @@
 """LeaderBeat: the leader's housekeeping, about once a second, for both kinds of topologies.
 
-A beat answers the commands of operators (:mod:`txtopo.ensemble.commands` has the rules)
-and announces a summary of the run. It is a call of the transactional state, which takes one call at
-a time. So the owner of the beat decides when a beat that is due begins.
+A beat answers the commands of operators (:mod:`txtopo.ensemble.commands` has the rules) and
+publishes a summary of the run. It calls the transactional state, which takes one call at a time. So
+the owner of the beat decides when a due beat begins.
 
 Rules
 -----
 1. The next beat is due a pause after the end of the last one: :data:`BEAT_S`, or longer after
    failures in a row. So there is one beat at a time, and a beat that fails is repeated.
-2. What an operator wants is obeyed after the beat that has stored it, not before.
-3. A beat that finds another leader ends the run. Nothing of a beat is heard after :meth:`close`.
+2. An operator's command is carried out only after the beat that has stored it.
+3. A beat that finds another leader ends the run. After :meth:`close` the outcome of a beat is
+   ignored.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from txtopo.runtime.scheduler import Scheduler
 
 BEAT_S = 1.0
-"""Time between the end of one beat and the next one. It costs one request to ZooKeeper, and one to
-announce the summary."""
+"""Time between the end of one beat and the next one. A beat costs one request to ZooKeeper, and a
+second one if it publishes the summary."""
 
 Summary = Callable[[], "Json"]
 
@@ -46,7 +47,7 @@ class BeatHooks:
     Attributes:
         due: Called when the pause after a beat is over. The owner calls :meth:`LeaderBeat.begin`
             when nothing else uses the transactional state.
-        ended: Called after each beat with what an operator wants of the topology.
+        ended: Called after each beat with the status that operators want for the topology.
         deposed: Called instead if another coordinator leads.
     """
 
@@ -64,8 +65,8 @@ class LeaderBeat:
         state: The transactional state.
         scheduler: Clocks, threads and durable steps.
         journal: Writes to ZooKeeper under the epoch of the term.
-        desired: What an operator wanted of the topology when the term began.
-        summary: Returns the summary of the run; None if nobody makes one.
+        desired: The status that operators wanted when the term began.
+        summary: Returns the summary of the run; None if there is no summary.
     """
 
     def __init__(
@@ -103,15 +104,15 @@ class LeaderBeat:
         self._scheduler.submit(self._beat, self._ended)
 
     def forget_failures(self) -> None:
-        """Let the next pause be short again, because ZooKeeper has answered somebody else."""
+        """Make the next pause short again, because ZooKeeper has answered another request."""
         self._failures = 0
 
     def close(self) -> None:
-        """Let no further beat be due, and do not hear the one that is under way."""
+        """Schedule no further beat, and ignore the outcome of the current one."""
         self._hooks = None
 
     def _beat(self) -> None:
-        """Answer commands, and announce the summary. Blocks.
+        """Answer commands, and publish the summary. Blocks.
 
         Raises:
             InfrastructureError: ZooKeeper cannot be reached; the next beat does the rest.

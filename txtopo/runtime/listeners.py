@@ -56,8 +56,8 @@ def check_listeners(listeners: object) -> None:
 class Listeners:
     """Passes each change to the log and to all listeners.
 
-    An exception of a listener is logged and ignored. A driver that is started by another one has a
-    :class:`ChangeRelay` for its listener, and writes no log: the other one does.
+    An exception of a listener is logged and ignored. If another driver has started this one, the
+    only listener is a :class:`ChangeRelay`. Then this one writes no log, since the other one does.
     """
 
     def __init__(self, topology: str, listeners: Iterable[TopologyListener]) -> None:
@@ -93,16 +93,16 @@ class ChangeRelay(TopologyListener):
             self._tell(change)
 
 
-# A little less than the second between two progresses, which no clock keeps to the last digit.
+# A little less than the second between two progresses, since timers are not exact.
 REPEATS_S = 0.9
 
 
 class EventLog(TopologyListener):
     """Writes the log of a run, from the events of the run.
 
-    There may be thousands of failed trees and of errors that bolts report. So failed trees are
-    counted, and their number is logged once a second, with the progress. So are errors of one class
-    after the first one.
+    Thousands of trees may fail, and bolts may report thousands of errors. So failed trees are
+    counted, and their number is logged once a second, with the progress. After the first error of a
+    class, further errors are counted in the same way.
     """
 
     def __init__(self, topology: str) -> None:
@@ -252,7 +252,7 @@ class EventLog(TopologyListener):
             case ErrorReported():
                 self._reported(change)
             case SlotLost(slot, reason):
-                # What starts the slot again warns of the loss, and says when it does.
+                # The code that restarts the slot logs the warning, with the time of the restart.
                 cause = printable(reason)
                 text = f"slot {slot} is lost, with the memory of its bolts; got {cause}"
                 self._say(logging.INFO, text, cause=cause, slot=slot)
@@ -273,7 +273,7 @@ class EventLog(TopologyListener):
         """Warn of an error, unless one of its class was logged less than a second ago."""
         key = change.component, change.task, type(change.error).__name__
         known = self._errors.get(key)
-        logged = is_logged(change.error)  # a spout that tries again says when it does
+        logged = is_logged(change.error)  # a spout that tries again has logged it already
         if not logged:
             self._errors[key] = 0 if known is None else known[0] + 1, change.error
         level = logging.WARNING if known is None and not logged else logging.DEBUG

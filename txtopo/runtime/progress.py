@@ -1,4 +1,4 @@
-"""Progress: the changes of a running topology, and the listeners that are told of them.
+"""Progress: the changes of a running topology, and the listeners that receive them.
 
 Both are plain data. A transactional topology reports a progress after each commit, an at-least-once
 topology one each second. :mod:`txtopo.runtime.reporting` makes the events of a term.
@@ -43,10 +43,10 @@ class Progress:
             ``limited_by`` None it takes all rows that there are.
         state_s: How long the write to each state took, by ``component.name``; the time is part of
             the commit phase.
-        zookeeper_s: How long each write to ZooKeeper took since the commit before.
+        zookeeper_s: How long each write to ZooKeeper took since the previous commit.
         driver_bytes: How many bytes of the batch waited in the driver for the commit.
-        group: First and last txid of the batches that were committed together. Their times
-            ``state_s`` and ``zookeeper_s`` are told with the last one.
+        group: First and last txid of the batches that were committed together. The progress of the
+            last one has their times ``state_s`` and ``zookeeper_s``.
     """
 
     attempt: TransactionAttempt
@@ -91,8 +91,8 @@ class Leading:
     Attributes:
         epoch: Its epoch.
         current: The lowest uncommitted txid; None in an at-least-once topology.
-        adopted: The last txid that the stores held already and that was adopted, if any.
-        adopted_first: The first one of its group; None stands for a group of one txid.
+        adopted: The last txid that was adopted because the stores held it already, if any.
+        adopted_first: The first txid of its group; None means a group of one txid.
     """
 
     topology_id: str
@@ -125,7 +125,7 @@ class Standby:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlanned:
-    """The spout has said what a new batch consists of.
+    """The spout has planned a new batch.
 
     Attributes:
         attempt: The first attempt at the batch.
@@ -170,7 +170,7 @@ class BatchFailed:
     """An attempt failed. It is replayed, or ends the topology.
 
     Attributes:
-        attempt: The attempt; of a run that failed, the first one.
+        attempt: The attempt; if a whole run failed, its first attempt.
         kind: ``counted``, ``infrastructure`` or ``fatal``.
         error: The error.
         component: Id of the component that failed, if known.
@@ -190,7 +190,7 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class BatchesAbandoned:
-    """These attempts did not fail, but are given up. Told after the :class:`BatchFailed`, if any.
+    """These attempts did not fail, but are given up. Follows the :class:`BatchFailed`, if any.
 
     Attributes:
         attempts: The attempts.
@@ -207,7 +207,7 @@ class Restarting:
 
     Attributes:
         error: The error.
-        restarts: Number of restarts within ``Restart.within_s``, with this one.
+        restarts: Number of restarts within ``Restart.within_s``, including this one.
         pause_s: The pause, in seconds.
     """
 
@@ -301,7 +301,7 @@ class TopologyListener:
 class AckerProgress:
     """Numbers of one acker; counts are since the start (Storm: the row of ``__acker`` in its UI).
 
-    They come from the slots of the spouts, which decide how a tree has ended.
+    They come from the slots of the spouts, which decide how a tree ends.
 
     Attributes:
         number: Its number, from 0.
@@ -343,9 +343,9 @@ class ReliableProgress:
         acked_by: Number of tuples that each bolt acked, without ticks.
         failed_by: Number of tuples that each bolt failed.
         latencies: How many trees took how long from emit to ack; None if nothing counted them.
-        trees_lost: Number of trees that were pending in slots that were lost, as those had last
-            told. Their spouts are not told of them; the sources bring their messages again.
-        ackers: What each acker follows and has followed, by its number.
+        trees_lost: Number of trees that were pending in lost slots, by their last reports. The
+            spouts do not learn of them; the sources deliver the messages again.
+        ackers: The numbers of each acker, by its number.
     """
 
     timestamp_s: float

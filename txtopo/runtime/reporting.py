@@ -73,7 +73,7 @@ class ProgressMeter:
         self._rows_total += rows
         group = group or (result.attempt.txid, result.attempt.txid)
         if result.attempt.txid > group[0]:
-            self._commits.pop()  # A group is one commit: its batches come at the same time.
+            self._commits.pop()  # a group is one commit: its batches arrive at the same time
         self._commits.append((scheduler.now(), self._rows_total))
         (first_s, first_rows), (now_s, _) = self._commits[0], self._commits[-1]
         seconds = now_s - first_s
@@ -101,11 +101,11 @@ class ProgressMeter:
 
 @dataclass(frozen=True, slots=True)
 class PriorAttempts:
-    """What an event tells of, as it was before the event.
+    """The attempts that an event concerns, as they were before the event.
 
     Attributes:
-        current: The attempts that the event tells of, those that were current.
-        in_flight: All current attempts, if the event may end some.
+        current: The attempts in the event that were current.
+        in_flight: All current attempts, if the event may end some of them.
     """
 
     current: Sequence[TransactionAttempt] = ()
@@ -113,7 +113,7 @@ class PriorAttempts:
 
 
 class ProgressReporter:
-    """Tells the listeners of the events and commits of one term, and of no stale result."""
+    """Reports the events and commits of one term to the listeners, leaving out stale results."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class ProgressReporter:
         self.tell = tell
 
     def before(self, event: Event) -> PriorAttempts:
-        """Return what :meth:`of` has to know; asked before the event is handled."""
+        """Return the input of :meth:`of`; called before the coordinator handles the event."""
         match event:
             case Processed():
                 return PriorAttempts(self._still(event.attempts))
@@ -140,12 +140,12 @@ class ProgressReporter:
                 return PriorAttempts()
 
     def of(self, event: Event, before: PriorAttempts, *, pause_s: float, plan_s: float) -> None:
-        """Tell of an event; called after the coordinator has handled it.
+        """Report an event; called after the coordinator has handled it.
 
         Args:
             event: The event.
             before: What :meth:`before` returned for it.
-            pause_s: Seconds until what failed is tried again; 0 for at once.
+            pause_s: Seconds until a failed batch is tried again; 0 for at once.
             plan_s: Seconds since the spout was asked last.
         """
         current = before.current
@@ -176,7 +176,7 @@ class ProgressReporter:
         pace: Mapping[str, Json],
         zookeeper_s: Sequence[float],
     ) -> None:
-        """Tell of a commit; called after the coordinator has handled it."""
+        """Report a commit; called after the coordinator has handled it."""
         progress = self._meter.committed(
             result,
             report,
@@ -201,7 +201,7 @@ class ProgressReporter:
         return [each.attempt for each in self._coordinator.transactions]
 
     def _abandoned(self, before: PriorAttempts, failed: Sequence[TransactionAttempt]) -> None:
-        """Tell of what is in flight no more and has not failed itself."""
+        """Report the attempts that are no longer in flight although they did not fail."""
         still = {*self._in_flight(), *failed}
         if gone := tuple(each for each in before.in_flight if each not in still):
             self.tell(BatchesAbandoned(gone, failed[0] if failed else None))

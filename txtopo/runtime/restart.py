@@ -37,19 +37,20 @@ LASTS = (
     *(PromiseError, TopologyError, ConfigError, StateUsageError, EmitError),
     TooManyDeadLetters,
 )
-"""Errors that a person has to deal with; the next start would end in the same way."""
+"""Errors that a person has to repair: the next start would end with the same error."""
 
 PASSES = (PoisonBatchError, SlotUnavailable, TooFewCores)
-"""Subclasses of those above that may pass: a service that a bolt calls, or a core, may be back."""
+"""Subclasses of the errors above that may pass: a service that a bolt calls may come back, or a
+core may be free again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
     """Start a run again after an error that may pass: ``topology.start(…, restart=Restart())``.
 
-    It is what a person would do who calls ``start`` again with the same arguments: a new epoch, new
-    copies of spout and bolts, the position after the last commit, the same Spark session. The
-    handle stays.
+    A restart does what another call of ``start`` with the same arguments would do: it has a new
+    epoch, new copies of spout and bolts, the position after the last commit, and the same Spark
+    session. The handle stays valid.
 
     Started again after: an exception of a bolt or spout, a batch that failed
     ``Config.attempts_max`` times, an ``InfrastructureError``, ``SlotUnavailable``, a start for
@@ -59,11 +60,11 @@ class Restart:
     ``TooManyDeadLetters``, a stop. A run cannot be started again without its Spark session.
 
     Attributes:
-        times: Restarts at most, within any *within_s*. The error after that ends the run.
-        within_s: Length of this time in seconds.
-        backoff_s: Pause in seconds before the first restart; doubled for each earlier one within
-            *within_s*.
-        backoff_max_s: Longest such pause.
+        times: Maximum number of restarts within any *within_s*. The next error ends the run.
+        within_s: Length of that window in seconds.
+        backoff_s: Pause in seconds before the first restart; doubled for each earlier restart
+            within *within_s*.
+        backoff_max_s: The longest pause in seconds.
 
     Raises:
         ConfigError: A value is wrong; repair it.
@@ -79,14 +80,14 @@ class Restart:
     backoff_max_s: float = 60.0
 
     def __post_init__(self) -> None:
-        mine, more = " of a Restart", "; for a run that is not started again leave restart out"
+        mine, more = " of a Restart", "; leave restart out if the run must not be restarted"
         check_whole_number("times", self.times, of=mine, more=more)
         for name in ("within_s", "backoff_s", "backoff_max_s"):
             check_positive_number(name, getattr(self, name), of=mine)
 
 
 def check_restart(restart: object) -> None:
-    """Check that what was given as ``restart`` is a ``Restart`` or None.
+    """Check that the argument ``restart`` is a ``Restart`` or None.
 
     Raises:
         ConfigError: It is not.
@@ -100,12 +101,12 @@ def check_restart(restart: object) -> None:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether a run that ended with *error* may go well when it is started again."""
+    """Return whether a run that ended with *error* may succeed when it is started again."""
     return isinstance(error, PASSES) or not isinstance(error, LASTS)
 
 
 class RestartCount:
-    """Counts the restarts of the last ``within_s``, and says how long to pause before the next."""
+    """Counts the restarts of the last ``within_s``, and returns the pause before the next one."""
 
     def __init__(self, restart: Restart) -> None:
         self._restart = restart
@@ -123,7 +124,7 @@ class RestartCount:
 
     @property
     def restarts(self) -> int:
-        """The restarts within the time, with the next one."""
+        """The number of restarts within ``within_s``, including the next one."""
         return len(self._failed_s)
 
 
@@ -162,7 +163,7 @@ class RestartingDriver(Succession[StartableDriver]):
 
     @property
     def status(self) -> str:
-        """That of the driver that runs, or ``restarting``."""
+        """The status of the current driver, or ``restarting``."""
         if self.ended.done():
             return self._end_status
         if (driver := self._driver) is None:
@@ -180,7 +181,7 @@ class RestartingDriver(Succession[StartableDriver]):
         self._scheduler.start(lambda: self._begin(first, self._ended), self._crashed)
 
     def stop(self) -> None:
-        """Stop the driver that runs, or end the pause and the run."""
+        """Stop the current driver; between two drivers, end the run at once."""
         self._stopping = True
         if self._driver is not None:
             self._driver.post(self._driver.stop)
@@ -189,7 +190,7 @@ class RestartingDriver(Succession[StartableDriver]):
             self._end(None)
 
     def set_active(self, active: bool) -> None:
-        """Activate or deactivate the spouts, also those of the next driver."""
+        """Activate or deactivate the spouts of this driver and of later ones."""
         self._active = active
         if (driver := self._driver) is not None:
             driver.post(lambda: driver.set_active(active))
@@ -199,7 +200,7 @@ class RestartingDriver(Succession[StartableDriver]):
             self._end_status = self._driver.status
         self._driver = None
         if isinstance(error, TopologyKilled) and self._restarted:
-            error = None  # it is this run that was killed, before it was restarted or meanwhile
+            error = None  # the operator killed this run, so its end is not an error
         if error is None or self._stopping:
             self._end(error)
         else:

@@ -46,10 +46,10 @@ class RunContext:
         carrier: Moves envelopes.
         transactional_state: Elects the leader and outlives it.
         planner: Calls the spouts in the driver.
-        plan_clock: What time it is for the planner.
+        plan_clock: The clock of the planner.
         scheduler: Time, threads and blocking calls.
-        prepared: The states that the start has opened and created, if they are still open. Whoever
-            takes them out closes them.
+        prepared: The states that the start has opened and created, until a takeover takes them out.
+            The one that takes them out must close them.
     """
 
     graph: Graph
@@ -63,7 +63,7 @@ class RunContext:
     prepared: list[dict[StateName, StateBackend]] = field(default_factory=list)
 
     def take_prepared(self) -> dict[StateName, StateBackend]:
-        """Take the prepared states out; return none from the second call on. From any thread."""
+        """Take the prepared states out; later calls return none. May be called on any thread."""
         try:
             return self.prepared.pop()
         except IndexError:
@@ -142,8 +142,8 @@ def close_context(
 ) -> None:
     """Close everything except the spout, and log errors.
 
-    The leadership is released first, because other candidates wait for it. The carrier, which waits
-    for the end of its tasks, is closed beside all else.
+    The leadership is released first, because other candidates wait for it. The carrier is closed in
+    parallel, because it waits for the end of its tasks.
     """
     ended = context.scheduler.beside(context.carrier.close)
     steps: list[Callable[[], None]] = [] if leadership is None else [leadership.release]
@@ -154,7 +154,7 @@ def close_context(
 
 
 def close_parts(topology: str, steps: Iterable[Callable[[], None]]) -> None:
-    """Take the steps of an end, one after the other, and log errors."""
+    """Run closing steps one after the other, and log their errors."""
     for step in steps:
         try:
             step()

@@ -31,7 +31,7 @@ from txtopo.retries import LOGGER
 _logger = logger_of(LOGGER)
 
 EXIT_TIMEOUT_S = 10.0
-"""How long the end of the process waits for work that is under way."""
+"""How long the end of the process waits for running work."""
 
 T = TypeVar("T")
 Callback = Callable[[], None]
@@ -56,7 +56,7 @@ class Scheduler(Protocol):
     def steady(self) -> float:
         """Return seconds on a clock that nobody sets, and that continues while the machine sleeps.
 
-        It tells how far the wall clock should have gone, and nothing waits by it.
+        It shows how far the wall clock should have moved; no timer uses it.
         """
         ...
 
@@ -71,7 +71,7 @@ class Scheduler(Protocol):
     def on_loop(self) -> bool:
         """Return whether the caller is on a thread that must not wait for the loop.
 
-        That is the loop itself, or a serial executor, which the end of the loop waits for.
+        That is the loop itself, or a serial executor: the end of the loop waits for those.
         """
         ...
 
@@ -107,7 +107,7 @@ class Scheduler(Protocol):
 
         Args:
             first: The first callback.
-            crashed: Called on the loop with an exception of a callback; the loop goes on.
+            crashed: Called on the loop with an exception of a callback; the loop continues.
         """
         ...
 
@@ -124,7 +124,7 @@ class SerialExecutor(Protocol):
         ...
 
     def close(self) -> None:
-        """Let the thread end after the works that were submitted."""
+        """End the thread after all submitted work."""
         ...
 
 
@@ -137,7 +137,7 @@ class ExecutorScheduler(Scheduler, Protocol):
 
 
 class ThreadScheduler:
-    """Real time and real threads. All are daemons, so hung user code does not keep the process."""
+    """Real time and daemon threads: user code that hangs does not keep the process alive."""
 
     def __init__(self, name: str) -> None:
         await_works_at_exit()
@@ -190,7 +190,7 @@ class ThreadScheduler:
     def beside(self, work: Callable[[], T]) -> Future[T]:
         """Run *work* on a thread of its own.
 
-        The end of the process does not wait for it, but for the caller, who does.
+        The end of the process waits for the caller, which waits for the work.
         """
         future: Future[T] = Future()
         run = partial(_settle, future, work)
@@ -246,17 +246,17 @@ class ThreadScheduler:
         self._own.add(threading.get_ident())
         while self._running:
             self._call(self._next)
-        # Callbacks that were posted before the end are called. No work is waited for.
+        # Callbacks that were posted before the end are called. The loop does not wait for work.
         while not self._queue.empty():
             self._call(self._queue.get)
-        self._own.discard(threading.get_ident())  # another thread may be given the same one
+        self._own.discard(threading.get_ident())  # a later thread may get the same id
 
     def _call(self, get: Callable[[], Callback | None]) -> None:
         try:
             callback = get()
             if callback is not None:
                 callback()
-        except BaseException as error:  # noqa: BLE001 - the one place; else the run would hang
+        except BaseException as error:  # noqa: BLE001 - uncaught, it would hang the run
             self._crashed(error)
 
     def _next(self) -> Callback | None:
@@ -266,7 +266,7 @@ class ThreadScheduler:
             return self._queue.get()
         wait_s = self._timers[0].due_s - self.now()
         if wait_s <= 0:
-            # Timers and the queue take turns, so that timers that are always due do not starve it.
+            # Timers and the queue take turns, so that timers which are always due do not starve it.
             self._timer_turn = not self._timer_turn or self._queue.empty()
             if self._timer_turn:
                 return heapq.heappop(self._timers).callback

@@ -1,8 +1,8 @@
 """SpoutAsks: asks the spout for the next batch, and decides when to ask it again.
 
-A spout that has nothing is asked again after a pause. The pause is short at first and doubles as
-long as the spout stays dry. It is asked at once if its last answer may be out of date: it may have
-looked before somebody began to wait, or before a commit.
+A spout without rows is asked again after a pause. The pause is short at first, and doubles while
+the spout stays dry. The spout is asked at once if its last answer may be out of date: it may have
+looked before a caller began to wait, or before a commit.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from txtopo.runtime.scheduler import Timer
 
 FIRST_POLL_SHARE = 0.1
-"""The share of ``poll_interval_s`` after which a spout that has just become dry is asked again."""
+"""The first pause after a spout has become dry, as a share of ``poll_interval_s``."""
 DOUBLINGS_MAX = 10
-"""Enough to make a pause of that share longer than the whole."""
+"""Enough doublings to make that share longer than the whole interval."""
 
 
 class SpoutAsks:
@@ -33,7 +33,7 @@ class SpoutAsks:
     Args:
         context: The graph, settings, planner etc. of the topology.
         coordinator: The coordinator of the term.
-        tell: Tells the term of an event.
+        tell: Gives the term an event.
     """
 
     def __init__(
@@ -45,8 +45,9 @@ class SpoutAsks:
         self.number = 0
         """How often the spout was asked for a batch."""
         self.dry = 0
-        """Number of the last ask with nothing in flight that the spout answered with ``NotReady``.
-        With batches in flight it may answer so because it does not know yet where they end."""
+        """The number of the last ask that the spout answered with ``NotReady`` while nothing was in
+        flight. With batches in flight it may answer so only because it does not know yet where they
+        end."""
         self._asked_s = 0.0
         self._again = self._gathers = False
         self._poll: Timer | None = None
@@ -81,10 +82,10 @@ class SpoutAsks:
             dry = isinstance(event, NotReady)
             held = isinstance(event, NotReady) and event.held
             idle = isinstance(event, Planned) and event.idle
-            # A spout that its pace holds back has something, and would be asked in vain.
+            # A spout that is held back has rows, so it is not dry, and asking again is no use.
             self.dry = number if (dry or idle) and not (pending or held) else self.dry
             self._gathers = dry and pending > 0
-            again = self._again and dry and not held  # before the event, which may ask anew
+            again = self._again and dry and not held  # read first: the event may reset it
             self._tell(event)
             if again:
                 self.soon()
@@ -98,7 +99,7 @@ class SpoutAsks:
         self._scheduler.submit(plan, done)
 
     def soon(self) -> None:
-        """Ask a spout that was not ready again now. One that is being asked is not slow yet."""
+        """Ask again now, or when the current ask is answered with ``NotReady``."""
         if self.is_asking:
             self._again = True
         else:
@@ -110,7 +111,7 @@ class SpoutAsks:
             self.soon()
 
     def answered(self, event: Event) -> None:
-        """Take note of an event that the coordinator has handled, if it is an answer."""
+        """Schedule the next ask after the coordinator has handled a spout's answer."""
         if isinstance(event, NotReady):
             self._poll_later(held=event.held)
         if isinstance(event, Planned):
@@ -119,8 +120,8 @@ class SpoutAsks:
     def _poll_later(self, *, held: bool) -> None:
         """Ask the spout again after a pause. A new timer replaces the previous one.
 
-        If the pace holds back what the spout has, the pause is the longest at once, or a slow rate
-        would be cut into tiny batches.
+        If the pace holds rows back, the pause is the longest one from the start. Otherwise a slow
+        rate would be cut into tiny batches.
         """
         if self._poll is not None:
             self._poll.cancel()

@@ -13,8 +13,8 @@ from txtopo.context import TaskContext
 from txtopo.coordinator.protocol import NotReady, PlanBatch
 from txtopo.errors import ConfigError, EmitError
 from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
-from txtopo.pacing import Asked, Grant, Held, Pacer
-from txtopo.runtime.facts import Times, time_of
+from txtopo.pacing import Asked, Grant, Pacer, Postponed
+from txtopo.runtime.facts import PlanningClocks, time_of
 from txtopo.runtime.plan_clock import held_back_by
 from txtopo.spouts.spout import (
     LastBatch,
@@ -66,7 +66,7 @@ class SpoutPlanner:
         spout: Component,
         config: Config,
         parallelism: Mapping[str, int] | None = None,
-        times: Times | None = None,
+        times: PlanningClocks | None = None,
     ) -> None:
         self.spout_id = spout.id
         self._kind = kind = spout.spout_kind
@@ -130,7 +130,7 @@ class SpoutPlanner:
                 return NotReady(action.attempt)
             partitions = self._kind.partitions(self._coordinator)
             grant = self._granted(txid, last, partitions)
-            if isinstance(grant, Held):
+            if isinstance(grant, Postponed):
                 return NotReady(action.attempt, held=grant.by is not None)
             try:
                 planned = self._kind.plan(self._coordinator, txid, last, partitions, grant.rows_max)
@@ -244,7 +244,7 @@ class SpoutPlanner:
             return None
         return max(0.0, self._times.wall_clock() - time_of(facts) / 1000)
 
-    def _granted(self, txid: int, last: LastBatch, partitions: int) -> Grant | Held:
+    def _granted(self, txid: int, last: LastBatch, partitions: int) -> Grant | Postponed:
         if not self._paced or self._times is None:
             return Grant(None)
         unread = self._unread(last)

@@ -1,4 +1,4 @@
-"""Start: checks the configuration, opens all that a transactional topology needs, and starts it."""
+"""Start: checks the settings, opens everything a transactional topology needs, and starts it."""
 
 from __future__ import annotations
 
@@ -77,9 +77,10 @@ def start_topology(
         graph: The topology.
         spark: The session. By default the active session, or a new one.
         config: The settings.
-        listeners: They are told of each change.
+        listeners: They receive each change.
         scheduler: Time and threads; real ones by default.
-        ensemble: That of ``zookeeper="memory"``; by default a new one that ends with the topology.
+        ensemble: The ensemble for ``zookeeper="memory"``; by default a new one that ends with the
+            topology.
         restart: When to start it again; never by default.
 
     Raises:
@@ -169,14 +170,14 @@ def open_driver(
     Args:
         graph: The topology.
         config: The settings.
-        listeners: They are told of each change.
+        listeners: They receive each change.
         carrier: Moves envelopes.
         open_state: Opens the transactional state; called after the topology was checked.
         scheduler: Time and threads.
         candidate: Describes this process to other candidates.
-        meter: Counts commits; that of the driver before, if the run is started again.
-        summary: Returns what others shall see of the run while it leads.
-        program: The topology, if it is compiled already, for these settings and as many slots.
+        meter: Counts commits; after a restart, the meter of the previous driver.
+        summary: Returns the summary that other processes see while this one leads.
+        program: The compiled topology, if it was compiled already for these settings and slots.
     """
     _refuse_stream_spout(graph)
     slots = config.slots or useful_slots(carrier.default_slots(), graph.slots_max)
@@ -196,9 +197,9 @@ def _open_parts(
     open_state: Callable[[], TransactionalState],
     scheduler: Scheduler,
 ) -> RunContext:
-    """Open what a run needs: what takes long side by side, and the tables when all else is there.
+    """Open the parts of a run: slow ones in parallel, and the tables after all other parts.
 
-    If a part cannot be opened, the others are closed, and its error is raised to the caller.
+    If a part cannot be opened, the others are closed, and its error is raised.
     """
     undo: list[Callable[[], None]] = []
     try:
@@ -229,7 +230,11 @@ def _open_parts(
 
 
 def _create_states(context: RunContext, backends: Mapping[StateName, StateBackend]) -> None:
-    """Make the tables. One that does not fit is told as a part of all that has changed."""
+    """Create the tables.
+
+    A table that does not fit may be one of several changes of the topology. Then
+    ``TopologyChanged`` lists all of them.
+    """
     try:
         for backend in backends.values():
             backend.create()
@@ -267,9 +272,9 @@ def _close_connected(graph: Graph, connecting: Future[dict[StateName, StateBacke
 def _refuse_stream_spout(graph: Graph) -> None:
     if graph.spout_kind.driven_by == "query":
         raise TopologyError(
-            f"topology {graph.id!r} has a StreamSpout, so a streaming query drives it; got "
-            "start(); expected stream.writeStream.foreachBatch(topology.foreach_batch()); or give "
-            "it a spout that reads by itself",
+            f"topology {graph.id!r} has a StreamSpout, so only a streaming query can drive it; got "
+            "start(); expected stream.writeStream.foreachBatch(topology.foreach_batch()); or use "
+            "a spout that reads its own source",
             component=graph.spout.id,
         )
 

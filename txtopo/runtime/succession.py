@@ -1,4 +1,4 @@
-"""Succession: runs a topology by one driver after the other, behind one handle."""
+"""Succession: runs a topology with one driver after another, behind one handle."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ class StartableDriver(RunDriver, Protocol):
 
 
 Open = Callable[[Sequence[TopologyListener], bool], StartableDriver]
-"""Opens a driver for some listeners, active or not. It blocks, and raises what ``start`` raises."""
+"""Opens a driver from its listeners and whether its spouts are active.
+
+It blocks, and raises the errors of ``start``.
+"""
 
 
 D = TypeVar("D", bound=StartableDriver)
 
 
 class Succession(Generic[D]):
-    """What stands behind the handle of a run whose drivers follow each other.
+    """The object behind a handle whose run has several drivers, one after another.
 
-    Each driver has a loop of its own; this one has one more, on which all methods are called except
-    ``post`` and ``on_loop``. Listeners receive one end, the last.
+    Each driver has its own loop, and so has this object. All methods are called on its loop, except
+    ``post`` and ``on_loop``. Listeners receive only the last end.
 
     Args:
         topology_id: Id of the topology.
@@ -57,7 +60,7 @@ class Succession(Generic[D]):
 
     @property
     def pace(self) -> dict[str, Json] | None:
-        """That of the driver that runs; None while none does."""
+        """The pace of the current driver; None without a driver."""
         return None if (driver := self._driver) is None else driver.pace
 
     def post(self, callback: Callable[[], None]) -> None:
@@ -70,7 +73,7 @@ class Succession(Generic[D]):
         return self._scheduler.on_loop() or (driver is not None and driver.on_loop())
 
     def wait_for_rest(self, future: Future[None]) -> None:
-        """Resolve *future* when nothing is left to do, however many drivers it takes."""
+        """Resolve *future* when nothing is left to do, even if that takes several drivers."""
         if self.ended.done():
             resolve(future, self.ended.result())
             return
@@ -78,7 +81,7 @@ class Succession(Generic[D]):
         self._wait(future)
 
     def _begin(self, driver: D, then: Callable[[Exception | None], None]) -> None:
-        """Start a driver, and call *then* on this loop with how it ended."""
+        """Start a driver, and call *then* on this loop with its error, or None, when it ends."""
         self._driver = driver
         driver.ended.add_done_callback(lambda ended: self.post(lambda: then(ended.result())))
         driver.start()
@@ -89,7 +92,7 @@ class Succession(Generic[D]):
             driver.post(driver.stop)
 
     def _wait(self, future: Future[None]) -> None:
-        """Resolve *future* when the present driver is at rest; if it fails, the next one does."""
+        """Resolve *future* when the current driver is at rest; if it fails, wait for the next."""
         if (driver := self._driver) is None:
             return
         rested: Future[None] = Future()
@@ -116,5 +119,5 @@ class Succession(Generic[D]):
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return an error that a future can end with."""
+    """Return the error as an ``Exception``, which a result can carry."""
     return error if isinstance(error, Exception) else RuntimeError(repr(error))

@@ -2,24 +2,25 @@
 
 Order
 -----
-1. Read the ledger of every state, and then the epoch in ZooKeeper. Each epoch is claimed in
-   ZooKeeper before a ledger names it. So a ledger with an epoch that ZooKeeper does not know proves
-   that ZooKeeper was set back to an earlier state. Nothing is claimed or written then, however
-   often it is tried. The other way round, a successor that claims in between would look like that.
-   A ledger that holds an uncommitted txid is read once more after the metadata of that txid:
-   whoever stored this had claimed the state, or else the store was restored from a backup.
-2. Read the desired status. For a topology that was killed nothing is claimed or written.
+1. Read the ledger of every state, and then the epoch in ZooKeeper. An epoch is claimed in ZooKeeper
+   before any ledger names it. So if a ledger has an epoch that ZooKeeper does not know, ZooKeeper
+   was set back to an earlier state. Then every takeover fails before it claims or writes anything.
+   In the opposite order, a successor that claims between the two reads would look the same.
+   A ledger that holds an uncommitted txid is read once more, after the metadata of that txid. Its
+   writer had claimed the state before it stored the metadata. If the ledger does not show that
+   claim, the store was restored from a backup.
+2. Read the desired status. If the topology was killed, nothing is claimed or written.
    Claim the next epoch in ZooKeeper, with a random term id. From now on no earlier coordinator can
-   write there. If the topology has changed, and may, what is new of it is written in the same
-   write. Read the desired status again, which nobody else can change any more: an earlier
-   coordinator may have answered a kill in between.
-3. Write the epoch into the ledger of every state; the txid stays, and a state that was added gets
-   its first one. A table whose value columns have changed is changed now, since no earlier
-   coordinator writes to it any more. From now on no earlier coordinator can write to a store, so
-   the txids in the ledgers are final.
+   write there. If the topology has changed, and the change is allowed, the same write stores the
+   change. Read the desired status again: an earlier coordinator may have answered a kill in
+   between, but from now on no other process can change it.
+3. Write the epoch into the ledger of every state. The txid stays; a state that was added gets its
+   first one. Tables whose value columns have changed are altered now, since no earlier coordinator
+   can write to them. From now on no earlier coordinator can write to a store, so the txids in the
+   ledgers are final.
 4. Read ZooKeeper, and compare. After a crash between the write to the stores and the write to
-   ZooKeeper the stores are one group of txids ahead. It is *adopted* if every ledger has it from
-   the attempts whose metadata is stored. Otherwise the same group is undone and done again.
+   ZooKeeper, the stores are one group of txids ahead. The group is *adopted* if every ledger has it
+   from the attempts whose metadata is stored. Otherwise the same group is undone and done again.
 
 The first takeover uses the states that the start has just opened and created, if this process leads
 without having waited as a standby. Any other takeover opens and creates them again: tables may have
@@ -27,11 +28,11 @@ changed meanwhile, and a connection may have failed.
 
 An interrupted change is completed
 ----------------------------------
-Everything in step 3 follows from ZooKeeper, and can be repeated. So whoever takes over after a
-crash between the steps completes the change, also without ``allow_change``: the fingerprint of the
-new topology is stored already. A state that was removed is not opened. A coordinator of the old
-topology that does not know of its end may still write to that state, and to no other; "A state that
-is added" in :mod:`txtopo.state.ledger` says what that means when it is brought back.
+Everything in step 3 follows from ZooKeeper, and can be repeated. So after a crash between the steps
+the next takeover completes the change, even without ``allow_change``: the fingerprint of the new
+topology is stored already. A removed state is not opened. A coordinator of the old topology that
+has not noticed its end may still write to that state, and to no other. "A state that is added" in
+:mod:`txtopo.state.ledger` explains what this means if the state is added again.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Takeover:
         journal: Writes to ZooKeeper under the epoch that was claimed.
         backends: The claimed states, in the order in which they are committed.
         adopted: First and last txid of the group that was adopted, if any.
-        desired: What an operator wants of the topology: that it runs, or is deactivated.
+        desired: The status that operators want: running or deactivated.
         spouts_elsewhere: Ids of the spouts whose emitters have a ``commit`` that may write
             elsewhere than to the states.
     """
@@ -126,7 +127,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
         InfrastructureError: ZooKeeper or a store cannot be reached; take over again.
         FencedError: Another candidate claimed at the same time; contend again.
         TopologyKilled: An operator killed the topology; the run must end.
-        PromiseError: A store and ZooKeeper do not fit together; the topology must stop.
+        PromiseError: A store and ZooKeeper contradict each other; the topology must stop.
     """
     backends = context.take_prepared()
     try:
@@ -143,7 +144,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
             elsewhere = spouts_elsewhere(context)
             coordinator, adopted = _coordinator(context, journal, ledgers, backends, elsewhere)
         except PromiseError:
-            # Perhaps they do not fit because a successor has written meanwhile.
+            # A successor may have written meanwhile. Then this raises FencedError instead.
             journal.confirm()
             raise
     except BaseException:
@@ -200,7 +201,7 @@ def claim_epoch(
         check: See ``Journal.claim_epoch``.
 
     Returns:
-        What an operator wants of the topology, and the epoch.
+        The status that operators want for the topology, and the epoch.
 
     Raises:
         InfrastructureError: ZooKeeper cannot be reached; claim again.
@@ -217,7 +218,7 @@ def claim_epoch(
     scheduler.point("claim.after-epoch")
     desired = desired_of(state.get(DESIRED))
     if desired.status == KILLED:
-        journal.confirm()  # perhaps a successor has activated it meanwhile
+        journal.confirm()  # raises if a successor leads, which may have activated it again
         raise killed_error(topology_id, desired)
     return desired, epoch
 
@@ -238,7 +239,7 @@ def _ledgers(
     last = max((each.txid for each in held.values() if each is not None), default=0)
     current, planned = journal.planned(last)
     if planned:
-        # Whoever planned it has claimed the states before. So they are read after it.
+        # Its planner had claimed the states first, so ledgers that are read now must show that.
         held = read()
         check_claimed_since(held, current, planned)
     return held
@@ -255,8 +256,8 @@ def _added(
     """Return the states that are new; see ``Journal.claim_epoch``.
 
     Raises:
-        TopologyChanged: A change is not allowed; a store that cannot change the columns of its
-            tables would have to; or what continues would not be right.
+        TopologyChanged: A change is not allowed; or it needs new columns in a store that cannot
+            alter its tables; or the remaining states would continue with wrong values.
     """
     now = fingerprint(context.graph)
     found = differences(known, now)
@@ -270,9 +271,9 @@ def _added(
         if name in added or backend.evolves or now.states[name] in known.states.values():
             continue
         raise TopologyChanged(
-            f"{in_words(name)} has other columns than before, and {type(backend).__name__} cannot "
-            f"change those of a table; {'; '.join(changes)}; nothing was written; declare it as "
-            f"before; or {REBUILD}",
+            f"the columns of {in_words(name)} have changed, but {type(backend).__name__} cannot "
+            f"alter a table; {'; '.join(changes)}; nothing was written; declare them as before; "
+            f"or {REBUILD}",
             changes=changes,
         )
     return added
@@ -392,7 +393,7 @@ def check_ends(
     current: int,
     found: Compared,
 ) -> None:
-    """Check that ZooKeeper knows where the batches end that states hold; see ``lacks_end``.
+    """Check that ZooKeeper has the end of each batch that states hold; see ``lacks_end``.
 
     Args:
         spouts: The spouts of the topology.
@@ -401,7 +402,7 @@ def check_ends(
         found: What ``compared`` returned.
 
     Raises:
-        StoreAheadOfCoordinator: It does not know one.
+        StoreAheadOfCoordinator: The end of a batch is missing.
     """
     for txid, metadata in stored.items():
         if lacks_end(spouts, metadata, adopted=found.adopted is not None):
@@ -436,7 +437,7 @@ def _no_groups(first: int, last: int, why: str) -> StoreAheadOfCoordinator:
 
 
 def settings_of(context: RunContext, *, groups: bool = True) -> CoordinatorSettings:
-    """Return the settings of the coordinator that follow from the topology and its config."""
+    """Return the coordinator's settings, derived from the topology and its config."""
     config, spouts = context.config, context.graph.spouts
     repeatable = repeating(spouts)
     return CoordinatorSettings(

@@ -2,20 +2,20 @@
 
 The term connects the coordinator with the world. Its decisions are made elsewhere:
 
-* :mod:`txtopo.runtime.action_queue` says which action may be done now. No I/O.
-* :mod:`txtopo.runtime.commit_watch` says what becomes of the commit that is under way. No I/O.
-* :mod:`txtopo.runtime.spout_asks` says when the spout is asked.
-* :mod:`txtopo.runtime.jobs` has the jobs of the processing phase and their results.
+* :mod:`txtopo.runtime.action_queue` decides which action may be done now. No I/O.
+* :mod:`txtopo.runtime.commit_watch` decides what becomes of the current commit. No I/O.
+* :mod:`txtopo.runtime.spout_asks` decides when the spout is asked.
+* :mod:`txtopo.runtime.jobs` keeps the jobs of the processing phase and their results.
 
-This file does what they say, on threads, and tells them how it ended, on the loop.
+This file carries out their decisions on threads, and reports the outcomes to them on the loop.
 
 Rules
 -----
 1. When a term is over, the outcomes of its work are ignored. Work that still runs can write to a
    store only until a later epoch has claimed it; the ledger refuses it afterwards.
-2. If user code of the commit phase may write elsewhere than to the states, a commit begins when
-   that code has returned from the previous one, also from one that was given up or is of an earlier
-   term; and ``current`` is durable by then, since the ``Advance`` comes before the next
+2. If user code of the commit phase may write elsewhere than to the states, a commit begins only
+   after that code has returned from the previous commit, even if that one was given up or belongs
+   to an earlier term. ``current`` is durable by then, since the ``Advance`` comes before the next
    ``StartCommit``. See :mod:`txtopo.runtime.commit_permit`.
 """
 
@@ -80,7 +80,8 @@ if TYPE_CHECKING:
     from txtopo.runtime.reporting import ProgressMeter
     from txtopo.runtime.scheduler import Timer
 
-# Writes to ZooKeeper whose durations are kept for the next progress. A commit has one or two.
+# How many durations of writes to ZooKeeper are kept for the next progress event. A commit makes one
+# or two writes.
 WRITES_MAX = 100
 
 
@@ -89,10 +90,10 @@ class TermHooks:
     """How a term reaches its driver.
 
     Attributes:
-        tell: Tells the listeners of a change.
-        waiters: Wait until nothing is left to do.
+        tell: Reports a change to the listeners.
+        waiters: Callers that wait until nothing is left to do.
         end: Called with the error, or None, when the coordinator stops.
-        obey: Called after each beat with what an operator wants of the topology.
+        obey: Called after each beat with the status that operators want for the topology.
     """
 
     tell: Callable[[TopologyEvent], None]
@@ -129,7 +130,8 @@ class LeaderTerm:
         self.coordinator = coordinator
         self.over = False
         self.window_full_at_s: float | None = None
-        """Since when no more batches may be in flight, in seconds since 1970; None with room."""
+        """When the limit of batches in flight was reached, in seconds since 1970; None while there
+        is room for more."""
         self._context, self._scheduler = context, context.scheduler
         self._journal, self._beat, self._hooks = journal, beat, hooks
         self._queue = ActionQueue()
@@ -149,7 +151,7 @@ class LeaderTerm:
     def at_rest(self) -> bool:
         """Whether no batch is in flight, asked for, or being written to ZooKeeper.
 
-        A term that is over is not at rest: what it has dropped is up to the next one.
+        A term that is over is not at rest: the next one does the work that it dropped.
         """
         busy = self.coordinator.transactions or not self._queue.at_rest or self._asks.is_asking
         return not (self.over or busy)
@@ -161,7 +163,7 @@ class LeaderTerm:
 
     @property
     def dry_ask(self) -> int:
-        """Number of the last ask that shows that the spout has nothing."""
+        """The number of the last ask that showed that the spout has no rows."""
         return self._asks.dry
 
     @property
@@ -182,20 +184,22 @@ class LeaderTerm:
             return
         if isinstance(event, StopRequested):
             self._queue.stop()
-        # The reporter compares what was in flight before the event with what is after it.
+        # The reporter compares the batches in flight before the event with those after it.
         before = self._reporter.before(event)
         actions = self.coordinator.handle(event)
         pause_s, plan_s = self._pause_after(actions), self._asks.since_s
         self._reporter.of(event, before, pause_s=pause_s, plan_s=plan_s)
-        # What nobody waits for any more is dropped now, since the Cancel of it may have to wait in
-        # the queue for a write.
+        # Results that nobody waits for are dropped at once: their Cancel may have to wait in the
+        # queue behind a write.
         self._jobs.forget(self._gone(event, actions))
+        # The event may have abandoned the attempts that are being committed.
         commit = self._watch.commit
         if commit is not None and not self.coordinator.is_current(commit.attempts[0]):
             self._follow(self._watch.give_up())
         self._look_at_window()
         self._perform(actions)
         self._asks.answered(event)
+        # Only a processed batch adds envelopes to the memory of the driver.
         if isinstance(event, Processed):
             self._check_memory()
         self._resolve_waiters()
@@ -230,7 +234,7 @@ class LeaderTerm:
             self._hooks.waiters.resolve(self, active=self.coordinator.activated)
 
     def _gone(self, event: Event, actions: Sequence[Action]) -> list[TransactionAttempt]:
-        """Return the attempts whose results are not needed after an event."""
+        """Return the attempts whose results are no longer needed after an event."""
         gone = [
             each for action in actions if isinstance(action, Cancel) for each in action.attempts
         ]
@@ -250,8 +254,8 @@ class LeaderTerm:
 
     def _perform(self, actions: Sequence[Action] = ()) -> None:
         self._queue.add(actions)
-        # One at a time, and not all that could be done now: an action can end the term, or lead to
-        # an event whose actions belong behind those that are left.
+        # One at a time: an action can end the term, or cause an event whose actions belong behind
+        # the ones that are left.
         while (action := self._queue.next()) is not None:
             self._do(action)
 
@@ -276,7 +280,7 @@ class LeaderTerm:
                 self._beat.begin()
 
     def _pause(self, action: Backoff) -> None:
-        """Send ``Resumed`` later, instead of that of an earlier pause of the txid."""
+        """Send ``Resumed`` after a pause, which replaces any earlier pause of the txid."""
         if (before := self._pauses.get(action.txid)) is not None:
             before.cancel()
 
@@ -288,7 +292,7 @@ class LeaderTerm:
         self._pauses[action.txid] = self._scheduler.call_later(pause_s, resume)
 
     def _pause_after(self, actions: Sequence[Action]) -> float:
-        """Return how long the txid that failed pauses, by the actions after its failure."""
+        """Return the pause of the txid that failed, from the actions that follow the failure."""
         pauses = [each for each in actions if isinstance(each, Backoff)]
         return self._context.config.pause_s(pauses[0].failures) if pauses else 0.0
 
@@ -300,7 +304,7 @@ class LeaderTerm:
 
     def _beat_ended(self, desired: Desired) -> None:
         self._queue.beat_ended()
-        # Writes have waited for the beat. What it has stored may end the run, so it comes first.
+        # Writes have waited for the beat. Obey first: the operator's command may end the run.
         self._hooks.obey(desired)
         self._perform()
 
@@ -317,8 +321,8 @@ class LeaderTerm:
             else:
                 self._write_failed(error)
 
-        # The worker looks whether the term is over as late as it can. It may be wrong about that:
-        # the journal checks the epoch in the same request that writes.
+        # The worker checks as late as it can whether the term is over. The check may still be too
+        # early; safety comes from the journal, which checks the epoch in the request that writes.
         self._scheduler.submit(lambda: None if self.over else self._store(write), done)
 
     def _written(self, write: Write, seconds: float) -> None:
@@ -327,7 +331,8 @@ class LeaderTerm:
         if isinstance(write, Advance):
             self._expiry.advanced(write.current)
         if self._queue.beat_waits:
-            self._beat.forget_failures()  # ZooKeeper has just answered
+            # ZooKeeper has just answered, so the beat need not pause for its earlier failures.
+            self._beat.forget_failures()
         self._perform()
         self._resolve_waiters()
 
@@ -343,6 +348,7 @@ class LeaderTerm:
         pause_s = self._context.config.pause_s(failures)
         stores = isinstance(write, StoreBatches)
         attempt = write.attempts[0] if isinstance(write, StoreBatches) else None
+        # The coordinator has counted the commit already, so an Advance is about current - 1.
         txid = attempt.txid if attempt is not None else self.coordinator.current - 1
         warn_of_retry(
             f"the write to zookeeper that txid {txid} is {'planned' if stores else 'committed'}",
@@ -378,17 +384,17 @@ class LeaderTerm:
                 point("advance.before")
                 self._journal.advance(write.current, drop_before=write.drop_before)
                 point("advance.after")
-                # A part of the write, so the next write waits for it: the spout is told of txids in
-                # order, by one call at a time.
+                # Done as part of the write, so the next write waits for it. That way the spout
+                # gets one call at a time, with the txids in order.
                 self._clean_up(write.current)
 
     def _clean_up(self, current: int) -> None:
-        """Tell the spout which txids are done. It is told again after the next commit."""
+        """Tell the spouts which txids are done. The next commit's call covers one that fails."""
         self._scheduler.point("cleanup.before")
         for planner in self._context.planner.parts:
             try:
                 planner.cleanup_before(current)
-            except Exception as error:  # noqa: BLE001 - user code; the txid is committed anyway
+            except Exception as error:  # noqa: BLE001 - user code, and the txid is committed
                 warn_of_retry(
                     f"the spout's cleanup_before({current})",
                     error,
@@ -402,7 +408,7 @@ class LeaderTerm:
     # ------------------------------------------------------------ commits
 
     def _commit(self, action: StartCommit) -> None:
-        # Taken now: the results are forgotten when the coordinator abandons their attempts.
+        # Read now: Jobs forgets a result as soon as the coordinator abandons its attempt.
         results = [self._jobs.result(each) for each in action.attempts]
         started_s = self._scheduler.now()
         commit = self._watch.start(action, results[0].commit_tag)
@@ -414,12 +420,12 @@ class LeaderTerm:
         def done(future: Future[GroupReport]) -> None:
             timer.cancel()
             if self._watch.commit is not commit:
-                return  # it was given up: no outcome is heard, not even that this term is deposed
+                return  # it was given up: its outcome is ignored, even a FencedError
             error, reached = future.exception(), progress.close()
             if error is None:
                 self._commit_returned(commit, future.result(), started_s)
             elif isinstance(error, FencedError):
-                self._hooks.end(error)  # the driver asks who leads, and closes this term
+                self._hooks.end(error)  # the driver finds out who leads, and closes this term
             else:
                 self._follow(self._watch.failed(commit, failure_of(error), reached.sent))
 
@@ -445,8 +451,8 @@ class LeaderTerm:
         run: Callable[..., GroupReport],
         done: Callable[[Future[GroupReport]], None],
     ) -> None:
-        """Run a commit whose user code may write elsewhere, when the previous one has returned."""
-        # The permit is given back on the thread of the commit, and turns belong to the loop.
+        """Run a commit whose user code may write elsewhere, after the previous one has returned."""
+        # The permit is given back on the thread of the commit; turns may be used on the loop only.
         leave = partial(self._scheduler.post, self._turns.leave)
         permit = CommitPermit(
             commit.attempts[0], self._journal, self._scheduler.now, progress.wanted, leave
@@ -462,13 +468,14 @@ class LeaderTerm:
             try:
                 return run(permit=permit)
             finally:
-                # The phase gives it back before it writes to the states, unless it has raised.
+                # The commit phase gives it back before it writes to the states. Only if user code
+                # raised is it still taken here; a second call does nothing.
                 permit.give_back()
 
         self._turns.take(begin)
 
     def _follow(self, steps: Sequence[Step]) -> None:
-        """Do what the watch over the commit says."""
+        """Carry out the steps that the commit watch returned."""
         for step in steps:
             match step:
                 case CommitShortened() | Failed():
@@ -477,12 +484,12 @@ class LeaderTerm:
                     self._progress.close()
                     cancel = partial(self._context.carrier.cancel, step.tag)
                     self._scheduler.submit(cancel, lambda _: None)
-                case StartCommit() if not self.over:  # the failure before it may have ended the run
+                case StartCommit() if not self.over:  # an earlier step may have ended the term
                     self._commit(step)
 
     def _commit_timed_out(self, commit: WatchedCommit, progress: CommitProgress) -> None:
         if self._watch.commit is commit:
-            # Closed before anything is decided, so that what was sent does not change any more.
+            # Closed before the decision, so that the worker can send nothing more.
             reached = progress.close()
             self._follow(self._watch.timed_out(commit, reached.batch, reached.sent))
 
@@ -506,9 +513,9 @@ class LeaderTerm:
         started_s: float,
     ) -> None:
         self._watch.committed(commit)
-        results = [self._jobs.result(each) for each in attempts]  # the next event forgets them
+        results = [self._jobs.result(each) for each in attempts]  # Committed makes Jobs forget them
         planner, spouts = self._context.planner, self._context.program.spouts
-        # The pace learns of the rows before the event, which may plan the next batch.
+        # The pacer learns the rows before the event, since the event may plan the next batch.
         for result in results:
             planner.committed(result.attempt.txid, result.outcome.rows_of(spouts))
         commit_s, writes_s = self._scheduler.now() - started_s, tuple(self._writes_s)
@@ -516,8 +523,9 @@ class LeaderTerm:
         self._expiry.committed(attempts[0].txid, attempts[-1].txid, report.expires)
         self.handle(Committed(attempts))
         self._asks.committed()
-        # Listeners hear of it last: they take time, and the write of current has begun by now.
+        # Listeners are slow, so they come last: the write of ``current`` has begun by now.
         for result, each in zip(results, report.committed, strict=True):
+            # The group shares its writes, so only its last txid reports their durations.
             last = result is results[-1]
             self._reporter.committed(
                 result,

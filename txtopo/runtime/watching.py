@@ -1,13 +1,14 @@
-"""Watching: who watches a run. The runtime imports no watcher; one is registered with it.
+"""Watching: how a run gets its watcher. The runtime does not import one; it is registered here.
 
-The runtime tells its listeners of each change (:mod:`txtopo.runtime.progress`), and keeps no
-figures. A :class:`Watcher` keeps them, and shows them to people: on a page, in a notebook, in the
-command line. :func:`watch_with` registers what makes a watcher, :func:`watcher_of` makes one for
-each run.
+The runtime reports each change to its listeners (:mod:`txtopo.runtime.progress`), and keeps no
+figures. A :class:`Watcher` keeps the figures, and shows them to people: on a page, in a notebook,
+on the command line. :func:`watch_with` registers the factory of watchers, and :func:`watcher_of`
+makes a watcher for each run.
 
-A watcher is made before the run opens anything. So a watcher that cannot work, because its port is
-in use, is an error of the start, and nothing has run. If the start fails later, the watcher is
-closed. Then it is a listener like all others: what fails in it is logged and never ends the run.
+A watcher is made before the run opens anything. So if a watcher cannot work, for example because
+its port is in use, the start fails and nothing has run. If the start fails later, the watcher is
+closed. During the run it is a listener like any other: its failures are logged, and never end the
+run.
 
 A listener that a user hands to ``start``, such as a progress bar, needs none of this.
 """
@@ -36,8 +37,8 @@ class Figures(Protocol):
     """The figures of one run, across its restarts: ``run.board``.
 
     All methods may be called from any thread. They return plain JSON values. Units are in the
-    names: times (``…_at_s``) are seconds since 1970, durations (``…_s``) seconds. What is not known
-    is None.
+    names: times (``…_at_s``) are seconds since 1970, durations (``…_s``) seconds. Unknown values
+    are None.
     """
 
     @property
@@ -60,7 +61,7 @@ class Figures(Protocol):
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Return the summary and all other figures of now."""
+        """Return the summary and all other current figures."""
         ...
 
     def txids(self, last: int = ...) -> list[dict[str, Any]]:
@@ -76,7 +77,7 @@ class Figures(Protocol):
         ...
 
     def changes(self, since: int) -> dict[str, Any]:
-        """Return what has changed since a version: facts, txids and failures.
+        """Return the changes since a version: facts, txids and failures.
 
         Args:
             since: The ``version`` of the last answer; 0 for all.
@@ -90,12 +91,12 @@ class Figures(Protocol):
 
     @property
     def counters(self) -> dict[str, Any]:
-        """Totals since the start of the run, and what else only metrics show."""
+        """Totals since the start of the run, and other values that only metrics show."""
         ...
 
 
 class WatchedRun(Protocol):
-    """What a watcher reads of a run besides the changes; it may do so on any thread."""
+    """The properties of a run that a watcher reads besides the changes, on any thread."""
 
     @property
     def status(self) -> str:
@@ -104,7 +105,7 @@ class WatchedRun(Protocol):
 
     @property
     def pace(self) -> dict[str, Json] | None:
-        """What limits batches now; None of an at-least-once topology."""
+        """What limits batches now; None for an at-least-once topology."""
         ...
 
 
@@ -122,15 +123,15 @@ class Watcher(Protocol):
         ...
 
     def all_listeners(self, listeners: Sequence[TopologyListener]) -> list[TopologyListener]:
-        """Return all listeners of the run, in the order in which they are told of a change.
+        """Return all listeners of the run, in the order in which they receive a change.
 
-        What keeps the figures comes before *listeners*, which may read them. What ends with the run
-        comes after *listeners*.
+        Listeners that keep the figures come before *listeners*, which may read them. Listeners that
+        end with the run come after *listeners*.
         """
         ...
 
     def attach(self, run: WatchedRun) -> None:
-        """Take what the watcher reads of the run. Its handle exists from now on."""
+        """Give the watcher the run. Its handle exists from now on."""
         ...
 
     def begin(self, run: RunHandle[Any], ensemble: MemoryEnsemble | None) -> None:
@@ -159,7 +160,7 @@ class Watcher(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Free what the watcher has taken, if the start has failed."""
+        """Release the watcher's resources if the start has failed."""
         ...
 
 
@@ -178,7 +179,7 @@ _factory: WatcherFactory | None = None
 
 
 def watch_with(factory: WatcherFactory) -> None:
-    """Register what makes the watchers of runs, in this process."""
+    """Register the factory that makes the watchers of this process's runs."""
     global _factory
     _factory = factory
 
@@ -186,13 +187,13 @@ def watch_with(factory: WatcherFactory) -> None:
 def watcher_of(
     graph: Graph, kind: RunKind, clock: Callable[[], float], config: AnyConfig | None = None
 ) -> Watcher:
-    """Return a watcher of a run that starts next.
+    """Return a watcher for the run that starts next.
 
     Args:
         graph: The topology.
         kind: Its kind.
         clock: Returns the seconds since 1970.
-        config: The settings, which say where to serve a page; None for a run without one.
+        config: The settings, with the port of the page; None for a run without a page.
 
     Raises:
         ConfigError: It cannot watch with these settings; nothing has run.

@@ -1,13 +1,13 @@
 """Tasks of spouts, bolts and committers: how each of them runs on one attempt.
 
-A spout task has one emitter for the whole run. A partition's batch of txid t + 1 begins where its
-batch of txid t ended, and both are emitted by the same task. So several batches fit into one job,
-although nobody knows beforehand where each of them will end.
+A spout task has one emitter for the whole run. In each partition the batch of txid t + 1 begins
+where the batch of txid t ended, and the same task emits both. So one job can process several
+batches, although nobody knows beforehand where each of them will end.
 
 A bolt task runs a fresh copy of the user's object on each attempt.
 
-A committer's task only reads its states. It collects its writes in a write set, which is sent to
-the driver. The driver applies the write sets of all tasks of a txid in one store transaction.
+A committer's task only reads its states. It collects its writes in a write set and sends it to the
+driver. The driver applies the write sets of all tasks of a txid in one store transaction.
 """
 
 from __future__ import annotations
@@ -71,13 +71,14 @@ class SpoutTask:
         self._facts: Facts = None
         previous = channel.stage.run.previous
         cut = previous.of(component.id).cut if previous is not None else None
-        # Emitters get copies, so that none can change what another one gets.
+        # Where each partition ended last. Emitters get copies, so that none can change what another
+        # one gets.
         self._last = {int(p): metadata for p, metadata in (cut or {}).items()}
 
     def steps(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> Iterator[None]:
         """Emit this task's share of a batch; yields where the outbox may be emptied.
 
-        A spout that is absent from the batch is not asked for it.
+        If the spout takes no part in the batch, its emitter is not called.
         """
         if not metadata.takes_part(self._component.id):
             return
@@ -103,7 +104,7 @@ class SpoutTask:
         emission.collector.close()
 
     def close(self) -> None:
-        """Close the emitter. Its errors are ignored, because the batch was emitted."""
+        """Close the emitter. Errors are ignored, since its batches are complete by now."""
         if self._emitter is not None:
             with suppress(Exception):
                 self._emitter.close()
@@ -160,12 +161,14 @@ class _Share:
         self, emit: Callable[..., Json], *, may_be_silent: bool = False
     ) -> Iterator[None]:
         """Emit a batch of each partition, from where its previous one ended, and keep its end."""
+        # Without a limit the keyword is left out: an emitter need not take rows_max.
         limits, limit = self._limits(emit), {}
         emitted = self.emission.emitted()
         for partition in self._partitions():
             last = json_copy(self.last.get(partition))
             before = emitted
             if limits is not None:
+                # A limit of 0 lets a partition without a share emit nothing.
                 limit = {"rows_max": limits[partition] if partition < len(limits) else 0}
             end = emit(self.attempt, self.collector, partition, last, **limit)
             emitted = self.emission.emitted()
@@ -188,14 +191,14 @@ class _Share:
         """Return the limits of the partitions, which an emitter gets as ``rows_max``, or None.
 
         Raises:
-            EmitError: The batch was planned with limits, which the emitter does not take.
+            EmitError: The batch was planned with limits, but the emitter takes none.
         """
         if not isinstance(self.rows_max, list):
             return None
         if not takes_rows_max(emit):
             raise EmitError(
-                f"the batch was planned with a limit, which the emitter of {self.component.id!r} "
-                f"does not take; got {type(self.emitter).__qualname__}; expected the keyword "
+                f"the batch was planned with a limit, but the emitter of {self.component.id!r} "
+                f"does not take one; got {type(self.emitter).__qualname__}; expected the keyword "
                 "argument rows_max; put it back until the batch is committed"
             )
         return self.rows_max
@@ -218,15 +221,15 @@ class _Share:
         who = f"emitter of {self.component.id!r} returned"
         if end is None:
             raise EmitError(
-                f"{who} no metadata for partition {partition}; got None; expected JSON that says "
-                "where the batch ended (None only from an opaque emitter that emitted nothing)",
+                f"{who} no metadata for partition {partition}; got None; expected JSON for the "
+                "position where the batch ended (None only if an opaque emitter emitted nothing)",
                 partition=partition,
             )
         try:
             kept = self.last[partition] = json_copy(end)
         except ValueError as error:
             raise EmitError(
-                f"{who} metadata of partition {partition} that is no JSON; got {shown(end)} "
+                f"{who} metadata of partition {partition} that is not JSON; got {shown(end)} "
                 f"({error}); expected numbers, strings, lists and objects with string keys",
                 partition=partition,
             ) from error
@@ -245,7 +248,7 @@ def run_bolt(
     """Run a bolt on the tuples that arrived for it; yields where the outbox may be emptied.
 
     Raises:
-        NotPermitted: The *permit* that is asked for before each call was refused.
+        NotPermitted: The *permit*, which is asked before each call of the bolt, refused.
     """
     ask = no_question if permit is None else permit.ask
     ask()
@@ -257,7 +260,7 @@ def run_bolt(
                 run(bolt, _permitted(tuples, permit), emission)
                 yield
         finally:
-            # An error of cleanup must not hide an earlier failure.
+            # An error in cleanup must not hide an earlier one; without one, the batch is complete.
             with suppress(Exception):
                 bolt.cleanup()
     elif isinstance(bolt, ArrowBolt):
@@ -286,7 +289,7 @@ def no_question() -> None:
 
 
 def _permitted(items: Iterable[T], permit: Permit | None) -> Iterable[T]:
-    """Return the items; the permit is looked at right before each."""
+    """Return the items, checking the permit right before each."""
     return items if permit is None else _looked(items, permit)
 
 
@@ -319,7 +322,8 @@ def _execute_revocably(bolt: BasicBolt, tuples: Iterable[Tuple], emission: Emiss
         try:
             execute(each, collector)
         except errors as error:
-            # The others of txtopo's are no fault of the record, though EmitError is a ValueError.
+            # Any other error of txtopo is not the record's fault. The user's rule may still match
+            # it: EmitError is a ValueError.
             if isinstance(error, TxtopoError) and not isinstance(error, RecordFailed):
                 raise
             collector.drop(mark)
@@ -330,7 +334,7 @@ def _execute_revocably(bolt: BasicBolt, tuples: Iterable[Tuple], emission: Emiss
 
 
 def _tuples(arrivals: Sequence[Arrival], attempt: TransactionAttempt) -> Iterator[Iterator[Tuple]]:
-    """Yield the tuples of each arrival in portions, so that few Python objects are alive."""
+    """Yield the tuples of each arrival in portions, so that few Python objects exist at a time."""
     for arrival in arrivals:
         edge = arrival.edge
         origin = Origin(attempt, edge.source, edge.stream, edge.fields)
@@ -341,6 +345,7 @@ def _tuples(arrivals: Sequence[Arrival], attempt: TransactionAttempt) -> Iterato
 def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
     """Return the rows of a batch as Python values."""
     if not batch.num_columns:
+        # zip() of no columns has no rows.
         return repeat((), batch.num_rows)
     return zip(*map(values_of, batch.columns), strict=True)
 
@@ -428,13 +433,13 @@ def opener_of(
     group: TransactionAttempt | None = None,
     written: Mapping[tuple[str, str], Sequence[Mapping[Key, Values | None]]] | None = None,
 ) -> StateOpener:
-    """Return a function that opens states in the driver, where their backends are open already.
+    """Return a function that opens states in the driver, where their backends are already open.
 
     Args:
         states: The states of each component, by name.
-        backends: The backend of each, by component and name.
+        backends: The backend of each state, by component and name.
         group: The group that is committed; by default the attempt of each transaction.
-        written: What each of the earlier txids of the group has written to each state.
+        written: The writes of the earlier txids of the group, per txid, to each state.
     """
 
     def opener(component: str, name: str) -> StateHandle:

@@ -1,7 +1,7 @@
-"""Aggregates of one batch: BatchPartials where rows come, BatchAggregate where keys meet.
+"""Aggregates of one batch: BatchPartials in the tasks with the rows, BatchAggregate by key.
 
-Both use the aggregation of a ``PersistentAggregate``: its partial aggregates are combined where
-rows are, and again by key. Nothing is kept for the next batch.
+Both use the aggregation of a ``PersistentAggregate``: partial aggregates are made where the rows
+are, and combined by key. Nothing is kept for the next batch.
 """
 
 from __future__ import annotations

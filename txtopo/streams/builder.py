@@ -1,34 +1,34 @@
-"""StreamBuilder: puts a transactional topology together from operators on streams.
+"""StreamBuilder: builds a transactional topology from operators on streams.
 
-Every operator becomes spouts, bolts, committers and states as they are, in
-:meth:`StreamBuilder.build_topology`. Nothing below this package knows it. So exactly once rests on
-what holds for every topology: attempts, ledgers, undo before redo.
+:meth:`StreamBuilder.build_topology` turns every operator into ordinary spouts, bolts, committers
+and states. No module below this package knows it. So exactly once rests on the same mechanisms as
+in every topology: attempts, ledgers, undo before redo.
 
 Rules
 -----
-1. What is stateless (``map``, ``filter`` …) runs in the processing phase, unless it stands below a
-   committer. What reads a state (``update``, ``query``, ``changes``) is a committer of one task. It
-   reads its state as of the txid before, with what the txids before in its group have written, and
-   its own writes.
-2. A bolt keeps nothing between two batches but what is in a state.
-3. What an operator may emit in a replay follows from the rows of the batch and the state as of the
-   txid before. So an operator that emits what it reads takes opaque states only: a transactional
-   state that holds the txid already would show what is after it.
-4. Ids are made from the names of sources and operators, in the order of the program. Neither ids
-   nor groupings nor what is fused depends on a parallelism, since a topology that has run is known
-   by its components, and may be started again with another parallelism.
+1. Stateless operators (``map``, ``filter`` …) run in the processing phase, unless they are below a
+   committer. Operators that read a state (``update``, ``query``, ``changes``) are committers of one
+   task. Such a committer reads its state as of the previous txid, with the writes of earlier txids
+   in its group and its own writes.
+2. Between two batches a bolt keeps nothing except in a state.
+3. In a replay an operator may emit only rows that follow from the rows of the batch and the state
+   as of the previous txid. So an operator that emits values that it reads takes opaque states only:
+   a transactional state that already holds the txid would show the values after it.
+4. Ids are made from the names of sources and operators, in the order of the program. Ids, groupings
+   and fusion do not depend on a parallelism, since a topology that has run is known by its
+   components, and may be started again with another parallelism.
 
 Fusion
 ------
-Operators without state that follow each other are one bolt, which has the id of the last of them:
-no row goes from task to task between them. A bolt ends where a stream has two readers, and begins
-at a merge, below what is no such operator, and where ``parallelism=`` is given. A branch ends one.
+Consecutive operators without state become one bolt, which has the id of the last of them: rows do
+not move between tasks there. A bolt ends where a stream has two readers, and at a branch. A bolt
+begins at a merge, below any other kind of component, and where ``parallelism=`` is given.
 
 How a query reads a table
 -------------------------
-A state has one component that reads and writes it. So the rows of a stream that queries a table go
-to the component of the table: it first applies the rows of the table in the batch, then answers.
-A stream that depends on the table cannot be asked again of it in the same txid: that is a cycle.
+Only one component reads and writes a state. So the rows of a stream that queries a table go to the
+component of the table: it first applies the table's own rows of the batch, then answers. A stream
+that depends on the table cannot query it again in the same txid: that would be a cycle.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ DAY = datetime.timedelta(days=1)
 class StreamBuilder:
     """Puts a transactional topology together from operators on streams (Trident's counterpart).
 
-    Delivery: each record of a source counts exactly once in each state, whatever crashes. Mistakes
-    are found where they stand in the program, or by :meth:`build_topology`.
+    Delivery: each record of a source counts exactly once in each state, whatever crashes. A mistake
+    raises an error at its place in the program, or in :meth:`build_topology`.
 
     Args:
         id: Id of the topology; its progress is stored under it. See
             ``TransactionalTopologyBuilder``.
-        dead_letters: Where records go that a spout cannot decode; see
-            ``TransactionalTopologyBuilder``. The functions of operators make none. A row without
-            a usable event time is one as well, if its source has no ``unusable``.
+        dead_letters: Where to keep records that a spout cannot decode; see
+            ``TransactionalTopologyBuilder``. Rows without a usable event time become dead letters
+            too, if their source has no ``unusable``. Functions of operators do not make any.
         marks: The state of the watermarks, opaque; by default the table ``<topology>_marks`` in the
             store of the first operator that needs one.
 
@@ -117,16 +117,16 @@ class StreamBuilder:
             id: Id of the spout.
             spout: The spout.
             parallelism: How many tasks the spout has, and the operators below it.
-            event_time: The column, a ``timestamp``, that says when a row happened. The watermark is
-                the largest so far, less *delay*; what is before it is late.
-            delay: How much older than the newest row one may be and not be late.
-            by: Columns that tell the parts of the source apart; the slowest with a row counts.
-            idle_after: After so long without a row, in planned time, a part does not count.
-            max_ahead: How far an event time may be ahead of the planned time of its txid and be
-                usable; None for any. A source without planned time has none by default.
-            clock: After so long without a row the planned time less *delay* is the watermark of a
-                part, and txids come without rows; instead of *idle_after*. It is for rows that come
-                as they happen, and does nothing for a source that never had one.
+            event_time: The column, a ``timestamp``, with the time at which a row happened. The
+                watermark is the largest such time so far, less *delay*; earlier rows are late.
+            delay: How much older than the newest row a row may be without being late.
+            by: Columns that identify the parts of the source; the slowest part with a row counts.
+            idle_after: A part without a row for this long, in planned time, does not count.
+            max_ahead: How far an event time may be ahead of the planned time of its txid; None for
+                no limit. A source without planned time has no limit by default.
+            clock: For a part without a row for this long, the planned time less *delay* is the
+                watermark, and txids come without rows. An alternative to *idle_after*, for rows
+                that arrive as they happen. It has no effect on a source that never had a row.
             unusable: The state that keeps rows without a usable event time, by txid and number. By
                 default such a row is a dead letter, or ends the run.
 
@@ -173,11 +173,11 @@ class StreamBuilder:
         Args:
             id: Id of the lookup; versions are stored under it.
             source: ``"delta:///folder"``, or a ``DeltaLookup``, ``QueryLookup`` or ``FilesLookup``.
-            key: The columns that are its key; no two rows may have the same. Their types are those
-                of the columns that they are compared with.
+            key: The key columns; no two rows may have the same key. Their types are the types of
+                the columns that they are compared with.
             value: The columns to take, with their types: ``"country string, since date"``.
-            refresh: How long a version is used before a newer one is looked for, when a batch is
-                planned.
+            refresh: How long a version is used before the planning of a batch looks for a newer
+                one.
 
         Raises:
             TopologyError: The id is taken, or an argument is wrong.
@@ -191,10 +191,10 @@ class StreamBuilder:
         There is no order between rows of different streams.
 
         Raises:
-            TopologyError: A stream is of another builder, stands twice, or has other fields.
+            TopologyError: A stream is of another builder, occurs twice, or has other fields.
         """
         if not streams:
-            raise TopologyError("merge has no streams; expected two or more; name them")
+            raise TopologyError("merge got no streams; expected two or more")
         first, ports = streams[0], list[Port]()
         for stream in streams:
             self._draft.check_own("merge", stream, DataStream)
@@ -207,8 +207,8 @@ class StreamBuilder:
             for port in stream.ports:
                 if port in ports:
                     raise TopologyError(
-                        f"stream {port.name!r} stands twice in a merge, so its rows would count "
-                        "twice; expected distinct streams; take it out"
+                        f"stream {port.name!r} occurs twice in a merge, so its rows would count "
+                        "twice; expected distinct streams; remove one"
                     )
                 ports.append(port)
         name, fields = self._draft.free_id("merge"), first.fields
@@ -261,15 +261,15 @@ class StreamBuilder:
 
 
 def _merged_retracted(streams: Sequence[DataStream]) -> str | None:
-    """Return the column of merged streams that says which rows are taken back; None for none.
+    """Return the column of merged streams that marks rows which are taken back; None for none.
 
     Raises:
-        FieldsError: They have several.
+        FieldsError: They have several such columns.
     """
     first, *more = dict.fromkeys(each.retracted for each in streams if each.retracted) or [None]
     if more:
         raise FieldsError(
-            f"merged streams say in several columns which rows are taken back; got {first!r} and "
+            f"merged streams mark rows that are taken back in several columns; got {first!r} and "
             f"{more[0]!r}; expected one; rename it in one of them with select()",
             field=more[0],
         )
@@ -277,7 +277,7 @@ def _merged_retracted(streams: Sequence[DataStream]) -> str | None:
 
 
 def merged_time(streams: Sequence[DataStream]) -> TimeColumn | None:
-    """Return the event time of merged streams: that of all, if it is in the same column."""
+    """Return the event time of merged streams, if all have it in the same column."""
     times = [stream.time for stream in streams]
     if times[0] is None or any(
         time is None or (time.column, time.offset) != (times[0].column, times[0].offset)

@@ -1,4 +1,4 @@
-"""Checks of what operators are given: fields, names of columns, functions, parallelisms."""
+"""Checks of the arguments of operators: fields, names of columns, functions, parallelisms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def declared_fields(operator: str, given: object) -> Fields:
                 "state; expected another type; declare it as a string, and use json.dumps"
             )
     if not len(fields):
-        raise FieldsError(f"{operator} declares no fields; expected one at the least")
+        raise FieldsError(f"{operator} declares no fields; expected at least one")
     return fields
 
 
@@ -43,7 +43,7 @@ def column_names(operator: str, given: object, fields: Fields) -> tuple[str, ...
     """Return names of columns that were given as one name or several.
 
     Raises:
-        FieldsError: One is not there, or stands twice.
+        FieldsError: A column is missing, or occurs twice.
     """
     names = (given,) if isinstance(given, str) else given
     if not isinstance(names, Iterable) or isinstance(names, bytes):
@@ -72,7 +72,7 @@ def column_name(operator: str, given: object, fields: Fields) -> str:
     """Return the name of a column that was given as one name.
 
     Raises:
-        FieldsError: It is none, or is not there.
+        FieldsError: It is not a name, or there is no such column.
     """
     if not isinstance(given, str):
         raise FieldsError(
@@ -146,7 +146,7 @@ def declared_time(source: str, fields: Fields, given: EventTime) -> SourceTime |
     if given.clock is not None and given.idle_after is not None:
         raise TopologyError(
             f"{operator} has idle_after and clock; got {given.idle_after!r} and {given.clock!r}; "
-            "expected one: a silent part does not count any more, or time goes on for it"
+            "expected one: a silent part no longer counts, or time continues for it"
         )
 
     by = column_names(f"{operator}, for by,", given.by, fields)
@@ -195,7 +195,7 @@ def check_function(operator: str, function: object, *arguments: str) -> None:
     """Check that a function can be called with what an operator passes.
 
     Raises:
-        TopologyError: It is none, or takes other arguments.
+        TopologyError: It is not a function, or takes other arguments.
     """
     if not callable(function) or isinstance(function, type):
         raise TopologyError(

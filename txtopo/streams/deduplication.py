@@ -1,35 +1,35 @@
-"""DropDuplicates: lets the first row of each key through, and knows its key for a time.
+"""DropDuplicates: passes on the first row of each key, and remembers the key for a time.
 
 Rules
 -----
-1. A row is late if its time is before W(T - 1), the watermark of the txid before
-   (:mod:`txtopo.streams.event_time`). Whether it is a duplicate cannot be told any more. It goes to
+1. A row is late if its time is before W(T - 1), the watermark of the previous txid
+   (:mod:`txtopo.streams.event_time`). It is too late to know whether it is a duplicate. It goes to
    the table of late rows, or is dropped, and is not remembered.
-2. Another row is a duplicate if a row of its key was let through before it and their times differ
-   by less than ``within``, to either side. It is dropped, and not remembered. Any other row is let
-   through, and its time is remembered.
-3. *Before it* is the order of arrival: that of the txids, and in a batch that in which the rows
-   come to this task. That is by stream, in the order of the program; then by sending task; then as
-   that task emitted them, for a source partition by partition. So where nothing is late and all
-   operators above have one task, rows of a key that are in one partition are judged as in one long
-   list, however it is cut. Several partitions are side by side in a batch, and several tasks share
-   one, so with these another row may be the first. That makes no difference to rows of a key that
-   are copies, with equal times, or apart by ``within``: in any order, and in any cut, the first of
-   the copies is let through, and no other.
+2. Any other row is a duplicate if an earlier row of its key was passed on and their times differ by
+   less than ``within``, in either direction. It is dropped, and not remembered. A row that is
+   neither is passed on, and its time is remembered.
+3. *Earlier* means the order of arrival: by txid, and within a batch in the order in which this task
+   gets the rows. That is by stream, in the order of the program; then by sending task; then as
+   that task emitted them, for a source partition by partition. So if nothing is late and all
+   operators above have one task, the rows of a key in one partition are judged as one long list,
+   however it is cut. With several partitions in a batch, or several tasks for a partition, another
+   row may come first. This makes no difference if the rows of a key are either copies with equal
+   times, or at least ``within`` apart: in any order and any cut, exactly one of the copies is
+   passed on.
 4. A NULL or NaN equals nothing, so a row with one in a key column is never a duplicate, and is not
    remembered.
 5. A time is remembered until time + ``within`` <= W(T): no row that is on time after T differs
-   from it by less. The state has a row for each key: ``time`` is the latest of its times,
-   ``earlier`` the others that are remembered, NULL for none. So the row expires when ``time`` +
-   ``within`` <= W(T), with all of its times, and whether it is deleted by then makes no difference.
-   Most keys have one time. One with several has had a row on time that was older by ``within`` or
-   more than another: parts of the source are far apart, or ``within`` is shorter than ``delay``.
+   from it by less. The state has a row for each key: ``time`` is its latest time, ``earlier`` has
+   the other remembered times, NULL for none. So the row expires, with all of its times, when
+   ``time`` + ``within`` <= W(T). When it is deleted after that makes no difference. Most keys have
+   one time. A key has several if a row on time was older than another by ``within`` or more: parts
+   of the source are far apart, or ``within`` is shorter than ``delay``.
 
 A replay has the rows in the same order, if the source repeats its order and the program runs with
-the same numbers of tasks and slots. Otherwise another of two near rows may be let through, as in a
-replay of an opaque source; so keep what follows in opaque states.
+the same numbers of tasks and slots. Otherwise the other one of two near rows may be passed on, as
+in a replay of an opaque source; so keep everything below it in opaque states.
 
-A batch is one read of its keys and one write of those that are new. Its rows stay in Arrow.
+A batch makes one read of its keys and one write of the new ones. Its rows stay in Arrow.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class AcceptedTimes:
         self._changed: dict[Any, None] = {}
 
     def lets_through(self, key: Any, time: int) -> bool:
-        """Return whether a row is no duplicate; remember its time if so."""
+        """Return whether a row is new, and not a duplicate; remember the time of a new row."""
         latest = self.latest.get(key)
         if latest is None:
             self.latest[key] = time

@@ -1,4 +1,4 @@
-"""Draft: everything that a StreamBuilder was told so far, the ids and tables in use, fusion."""
+"""Draft: the program of a StreamBuilder so far, the ids and tables in use, and fusion."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Draft:
     def all_or_nothing(self) -> Iterator[None]:
         """Forget the ids, tables and nodes of an operator that fails, so that it can be corrected.
 
-        Ask for a watermark last: what the node of watermarks was asked for stays.
+        Operators should request a watermark last, since that request is not forgotten.
         """
         ids, tables, nodes = self._ids.copy(), self._tables.copy(), self.nodes.copy()
         watermarks, timed = self._watermarks, self._timed.copy()
@@ -75,19 +75,19 @@ class Draft:
         """Take an id that the user gave.
 
         Raises:
-            TopologyError: It is taken, or no id.
+            TopologyError: It is taken, or is not a valid id.
         """
         check_id(what, id)
         if id in self._ids:
             raise TopologyError(
-                f"{what} id {id!r} stands twice; expected distinct ids; rename one of the two",
+                f"{what} id {id!r} is used twice; expected distinct ids; rename one of the two",
                 component=id,
             )
         self._ids.add(id)
         return id
 
     def free_id(self, wanted: str) -> str:
-        """Take the id of an operator that has none, with a number behind it if it is taken."""
+        """Make an id for an operator without one; a number is added if the id is taken."""
         number, free = 1, wanted
         while free in self._ids:
             number += 1
@@ -95,23 +95,23 @@ class Draft:
         return self.take_id(free, "operator")
 
     def id_of(self, given: str | None, stream: str, operator: str) -> str:
-        """Take the id of an operator: what the user gave, or ``<stream>.<operator>``."""
+        """Take the id of an operator: the user's, or ``<stream>.<operator>``."""
         if given is not None:
             return self.take_id(given, operator)
         made = f"{stream}.{operator}"
         if len(made) > ID_CHARACTERS_MAX:
             raise TopologyError(
-                f"so many operators in a row that the id of {operator} would be too long; got "
+                f"too many operators in a row: the id of {operator} would be too long; got "
                 f"{made!r:.60}…, {len(made)} characters; expected at most {ID_CHARACTERS_MAX}; "
-                "give an operator above an id of its own, e.g. map(…, id='clean')"
+                "give one of the operators above its own id, e.g. map(…, id='clean')"
             )
         return self.free_id(made)
 
     def id_of_table(self, given: str | None, operator: str, state: object) -> str:
-        """Take the id of what keeps a state: what the user gave, or the name of the table.
+        """Take the id of a component with a state: the user's, or the name of the table.
 
         Raises:
-            TopologyError: The state is none, has no table, or is used already.
+            TopologyError: It is not a state, has no table, or is used already.
         """
         state = checked_state(operator, state)
         if given is None and state.table is None:
@@ -152,7 +152,7 @@ class Draft:
         """Check that a stream or table is one, and of this builder.
 
         Raises:
-            TopologyError: It is none, or of another builder.
+            TopologyError: It is not, or it belongs to another builder.
         """
         if not isinstance(given, kind):
             raise TopologyError(
@@ -175,7 +175,7 @@ class Draft:
         """Add a spout.
 
         Raises:
-            TopologyError: It is no spout, or the topology cannot have it.
+            TopologyError: It is not a spout, or the topology cannot have it.
         """
         self.nodes.append(source)
         self._builder()
@@ -196,7 +196,7 @@ class Draft:
         """
         check_new_columns(what, LATE_KEY, fields)
         state = checked_state(what, state)
-        # Rows that were set aside before a column came have nothing there.
+        # Rows that were set aside before a column was added have no value in it.
         defaults = dict.fromkeys(fields.names) | dict(state.defaults)
         state = replace(state, defaults=tuple(defaults.items()))
         named = state.named(table).with_columns(LATE_KEY, fields)
@@ -298,7 +298,7 @@ def checked_state(where: str, state: object) -> State:
     """Return a state.
 
     Raises:
-        TopologyError: It is none.
+        TopologyError: It is not a state.
     """
     if not isinstance(state, State):
         raise TopologyError(
@@ -312,13 +312,13 @@ def readable_state(operator: str, state: object) -> State:
     """Return a state, if a committer may emit what it reads in it.
 
     Raises:
-        TopologyError: It would read something else in a replay, or cannot read.
+        TopologyError: A replay would read other values, or the state cannot be read.
     """
     state = checked_state(operator, state)
     if state.kind != "opaque":
         raise TopologyError(
             f"{operator} reads a transactional state; got {state!r}; expected an opaque one, since "
-            "in a replay a transactional state that holds the txid shows what is after it; use "
+            "in a replay a transactional state that holds the txid shows the values after it; use "
             'open_state(…, kind="opaque")'
         )
     if state.mode != "table":

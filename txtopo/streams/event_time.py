@@ -1,30 +1,30 @@
-"""Event time: what a source declares, MeasureTimes where rows come, Watermarks that commit.
+"""Event time: the declaration of a source, MeasureTimes above the commit phase, Watermarks in it.
 
 Rules
 -----
 1. The *mark* of a part of a source is the largest event time of its rows in all batches so far. The
    *watermark* W(T) of some sources is the smallest mark of all their parts after txid T, each less
-   the delay of its source. What is before the watermark is not expected any more.
+   the delay of its source. Rows before the watermark are no longer expected.
 2. Marks and watermarks follow from data, so they are rows of a state, written with their txid: an
-   undo takes them back, a redo makes them anew, ``rewind`` and ``rebuild`` find them.
-3. What is *late* is judged by W(T - 1), and what is closed by W(T). Both are rows of the stream
-   that the committer emits in each txid, so everything that depends on time runs below it, in the
-   commit phase.
-4. A source that has had no row yet keeps the watermark unknown: nothing is late, nothing closes.
-5. With ``idle_after`` a part that had no row for so long, in planned time, does not count. If none
-   counts, the watermark stands. With ``clock`` time goes on for a part that had no row for so
-   long: its mark is the planned time. A clock sees to it that there are txids.
-6. Nothing here reads a clock. The planned time of a txid is a part of its metadata, and a replay
-   has the same.
-7. A row without an event time, or further ahead of the planned time than ``max_ahead``, is no row
-   of the stream: it would close all windows, or none. It goes to a table of such rows, becomes a
-   dead letter, or ends the run. While the clock of the driver is ahead and not believed, a row may
-   be as far ahead of that clock: it may have been set right, as after a pause of a virtual machine.
-8. Each table that is judged by a watermark has its own: the last one that it was told, by its name.
-   What it is told next is never before that, whatever became of sources, delays and joins above it
-   since. So a watermark never goes back, and begins unknown for a new table only, which is empty.
-9. A mark counts for what it is a measure of: the column of the event time, and the columns that
-   tell the parts apart. Marks of others stay in the state, and count no more.
+   undo takes them back, a redo makes them again, ``rewind`` and ``rebuild`` find them.
+3. W(T - 1) decides which rows are *late*, and W(T) what closes. Both are in a row that the
+   committer emits in each txid, so everything that depends on time runs below it, in the commit
+   phase.
+4. A source without any row yet keeps the watermark unknown: nothing is late, nothing closes.
+5. With ``idle_after`` a part that had no row for that long, in planned time, does not count. If no
+   part counts, the watermark stays. With ``clock`` time continues for a part that had no row for
+   that long: its mark is the planned time. A clock makes sure that there are txids.
+6. Nothing here reads a clock. The planned time of a txid is part of its metadata, and a replay has
+   the same.
+7. A row without an event time, or further ahead of the planned time than ``max_ahead``, is not
+   used: it would close all windows, or none. It goes to a table of such rows, becomes a dead
+   letter, or ends the run. While the clock of the driver is ahead and not believed, the limit is
+   measured from that clock: the clock may be right, as after a pause of a virtual machine.
+8. Each table that uses a watermark has its own, stored by the table's name. The next one that it
+   gets is never earlier, however sources, delays and joins above it have changed. So a watermark
+   never goes back, and it begins unknown only for a new table, which is empty.
+9. A mark counts only for what it measures: the column of the event time, and the columns that
+   identify the parts. Marks of other columns stay in the state, but no longer count.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from txtopo.traits import Meaning, Traits
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream, Tuple
 
 MARKS, REFUSED = "marks", "refused"
-"""Streams of ``MeasureTimes``: the largest event time of each part, and rows that are no rows."""
+"""Streams of ``MeasureTimes``: the largest event time of each part, and the unusable rows."""
 
 MARK = Fields("part string, mark timestamp")
 
@@ -81,10 +81,11 @@ class SourceTime:
     Attributes:
         source: Its id.
         column: The column of the event time, a ``timestamp``.
-        delay: How much older than the newest one a row may be and not be late.
-        by: The columns whose values tell its parts apart; each part has a mark.
-        idle_after: How long a part may have no row and still count, in planned time; None for ever.
-        max_ahead: How far an event time may be ahead of the planned time; None for any.
+        delay: How much older than the newest row a row may be without being late.
+        by: The columns whose values identify its parts; each part has a mark.
+        idle_after: How long a part may have no row and still count, in planned time; None for no
+            limit.
+        max_ahead: How far an event time may be ahead of the planned time; None for no limit.
         clock: After how long without a row the planned time is the mark of a part; None for never.
     """
 
@@ -98,7 +99,7 @@ class SourceTime:
 
     @property
     def measure(self) -> str:
-        """What its marks are a measure of: the column, then those of *by*, as a JSON list."""
+        """What its marks measure: the column, then the columns of *by*, as a JSON list."""
         return json.dumps([self.column, *self.by], ensure_ascii=False)
 
     @property
@@ -126,7 +127,7 @@ class TimeColumn:
 
 
 class MeasureTimes(ArrowBolt):
-    """Tells the largest event time of each part of a source, and sets rows aside that have none.
+    """Emits the largest event time of each part of a source, and sets unusable rows aside.
 
     Delivery: that of an ``ArrowBolt``.
 
@@ -200,7 +201,7 @@ class MeasureTimes(ArrowBolt):
         if not by:
             yield "", pc.max(time).as_py()
             return
-        # Numbers for names: Arrow makes a column "time_max", which may be the name of another.
+        # Numbers as names: Arrow makes a column "time_max", and the user may have one of that name.
         names = [str(number) for number in range(len(by))]
         table = pa.table([*map(batch.column, by), time], names=[*names, "time"])
         found = table.group_by(names).aggregate([("time", "max")])
@@ -257,8 +258,8 @@ class RefuseRows(BasicBolt):
 class Watermarks(BatchBolt, Committer):
     """Keeps the marks of all sources with event time, and emits watermarks in each txid.
 
-    Delivery: each row counts exactly once. It reads its state as of the txid before, so a replay
-    emits what follows from its rows and from what was before.
+    Delivery: each row counts exactly once. It reads its state as of the previous txid, so a replay
+    emits what follows from its rows and that state.
 
     Args:
         id: Its id, which is the name of its state as well.
@@ -288,8 +289,8 @@ class Watermarks(BatchBolt, Committer):
             super().traits,
             operators=tuple(f"watermark of {sources}" for sources in of),
             begins_with_below=(
-                "a table whose watermark begins anew would close again what has closed; give "
-                "StreamBuilder(marks=open_state(url, table='…')) the table of before, or give "
+                "a table whose watermark started again would close windows a second time; give "
+                "StreamBuilder(marks=open_state(url, table='…')) the earlier table, or give "
                 "another table to each state that has a watermark"
             ),
         )
@@ -308,7 +309,7 @@ class Watermarks(BatchBolt, Committer):
         self._new: dict[tuple[str, str], datetime.datetime] = {}
 
     def execute(self, tuple: Tuple) -> None:
-        """Take the mark of a part in one task, or the row of a clock, which only makes a txid."""
+        """Take the mark of a part from a task; the row of a clock only serves to make a txid."""
         if tuple.source_component not in self._times:
             return
         part, mark = tuple.values
@@ -317,7 +318,7 @@ class Watermarks(BatchBolt, Committer):
         self._new[key] = mark if known is None else max(known, mark)
 
     def finish_batch(self) -> None:
-        """Move marks and watermarks on, and emit the watermarks of before and after."""
+        """Advance marks and watermarks, and emit the watermarks before and after."""
         with self._state.transaction(self._attempt) as values:
             known = {key: (row["time"], row["seen"]) for key, row in values.items()}
             marks = self._moved(values, known)
@@ -391,7 +392,7 @@ class Watermarks(BatchBolt, Committer):
 
 
 def usable_times(column: pa.Array, latest: datetime.datetime) -> pa.Array:
-    """Return for each event time whether it is there, and neither too early nor too late."""
+    """Return for each event time whether it is present, and neither too early nor too late."""
     low, high = (pa.scalar(at, column.type) for at in (EARLIEST, latest))
     return pc.fill_null(pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high)), False)
 

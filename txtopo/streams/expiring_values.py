@@ -1,4 +1,4 @@
-"""ExpiringValues: running values that count as none after a time without a row of their key.
+"""ExpiringValues: running values that expire after a time without a row of their key.
 
 Rules
 -----
@@ -7,8 +7,8 @@ Rules
 2. A row finds no value if ``seen + expire_after`` is at or before its *now*: with event time the
    later of the row's own time and W(T - 1), else the planned time of T. All of it is the same in a
    replay.
-3. In T what has ``seen + expire_after`` at or before W(T), or the planned time of T, expires. No
-   row of a later txid would find it, so when it is deleted makes no difference.
+3. In T a value expires if its ``seen + expire_after`` is at or before W(T), or the planned time of
+   T. No row of a later txid would find it, so when it is deleted makes no difference.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Fields, Tuple
 
 SEEN = Fields("seen timestamp")
-"""The column of the state that says when a value last had a row."""
+"""The column of the state with the time at which a value last had a row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ Rules
    of those buffered before, if ``W(T - 1) <= expires < W(T)``, which is a read of that range, and
    of those that come in T, if ``expires < W(T)``. One with a NULL in its key leaves at once.
 5. A row that is closed in the txid in which it comes is not buffered. The others expire by W, never
-   by time of day. One that is closed but not deleted yet matches nothing that is on time, so when
+   by time of day. A row that is closed but not deleted yet does not match any row on time, so when
    it is deleted makes no difference.
 6. The event time of what is emitted is that of the left row. It may be as far behind W(T - 1) as a
    left row waits for a match, so the watermark of the stream below is that much behind W
@@ -24,11 +24,12 @@ Rules
    keys at once. It emits the matches sorted by key, left time and right time; rows of equal times
    in the order of their txids, those of one txid in the order of their lines. Then it emits the
    left rows without a match.
-8. A join that goes on with another interval matches by the new one, and closes what is buffered by
-   the ``expires`` that is stored, so no row leaves twice. One that was an inner join has not noted
-   what was matched (``matched`` is NULL), so the rows of before do not leave alone.
-9. Buffered rows have values without names, so a join with other columns on a side, or with others
-   in another order, does not go on with the table.
+8. A join that continues with another interval matches by the new interval, but closes buffered rows
+   by their stored ``expires``, so no row leaves twice. An inner join does not note which rows were
+   matched (``matched`` is NULL). So if it becomes a left join, its buffered rows do not leave
+   alone.
+9. Buffered rows have values without names, so a join with other columns on a side, or in another
+   order, cannot continue with the table.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ class Joined:
         right: The other columns of the right rows.
         right_key: The names of the columns of the key on the right.
         fields: What is emitted: the left columns in their order, then those of *right*.
-        lower: The least that a right row is later than a left one it matches; may be negative.
-        upper: The most.
+        lower: The least time from a left row to a matching right row; may be negative.
+        upper: The most time.
         how: Whether left rows without a match are emitted.
     """
 
@@ -293,7 +294,7 @@ class IntervalJoin(ArrowBolt, Committer):
         return pairs
 
     def _add_buffered(self, values: StateTransaction, groups: _ByKey) -> None:
-        """Add what is buffered of the keys of the batch and was not closed before it."""
+        """Add the buffered rows of the batch's keys that were not closed before it."""
         before = self._watermark.before
         for stored, value in values.starting(groups):
             *parts, side, time = stored
@@ -310,7 +311,7 @@ class IntervalJoin(ArrowBolt, Committer):
     def _matches(
         self, key: tuple[Any, ...], left: dict[int, _SameTime], right: dict[int, _SameTime]
     ) -> list[_Pair]:
-        """Return the matches of a key in which one row at the least is of this batch."""
+        """Return the matches of a key in which at least one row is of this batch."""
         pairs: list[_Pair] = []
         times = sorted(right)
         for time in sorted(left):
@@ -402,9 +403,7 @@ def joined_fields(
         "join, on its right side,", names if pairs is None else pairs.values(), right
     )
     if not names:
-        raise FieldsError(
-            "join compares no column; got an empty on; expected one name at the least"
-        )
+        raise FieldsError("join compares no column; got an empty on; expected at least one name")
     key = left.select(names)
     check_same_types("join, on its right side,", right.select(others), key)
     check_new_columns("the state of join", key, [*SIDE_AND_TIME, *BUFFERED, PACKED[-1]])
@@ -422,13 +421,13 @@ def interval(what: str, given: object) -> tuple[datetime.timedelta, datetime.tim
     """Return the least and the most that a right row is later than a left one.
 
     Raises:
-        TopologyError: They are no two durations, or the least is more than the most.
+        TopologyError: They are not two durations, or the least is more than the most.
     """
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise TopologyError(
-            f"{what} is no interval; got {given!r:.100}; expected the least and the most that the "
-            "row of the right stream is later, such as ('0 minutes', '1 hour'), or, if it may be "
-            "earlier, ('-5 minutes', '1 hour')"
+            f"{what} is not an interval; got {given!r:.100}; expected how much later the row of "
+            "the right stream is, at least and at most, such as ('0 minutes', '1 hour'), or, if it "
+            "may be earlier, ('-5 minutes', '1 hour')"
         )
     lower, upper = (_signed(what, each) for each in given)
     if lower > upper:

@@ -1,19 +1,20 @@
 """Where a lookup reads its rows: a Delta table, a table of a database with times, or files.
 
-A version must mean the same rows for ever, as a replay reads them again, perhaps on another machine
-and after the table has changed. So each source has its own word for it:
+A version must always mean the same rows, since a replay reads them again, perhaps on another
+machine and after the table has changed. So each source identifies a version in its own way:
 
 * Delta: the number of the version, the digest of its log entry, and the id of the table. A table
-  that is made again has another id, and one whose folder was restored to an earlier state and then
-  changed has other entries. It lasts until the table is vacuumed.
-* Database: a table keeps no versions, so its rows must say from when on they hold (``as_of``), and
-  stay. A version is the newest such time, and the number and the digest of the rows up to it: a
-  table that was restored, or changed in place, may have as many rows up to that time.
+  that is created again has another id. A folder that was restored to an earlier state and then
+  changed has other entries. A version lasts until the table is vacuumed.
+* Database: a table keeps no versions, so each row must have the time from which it is valid
+  (``as_of``), and must stay. A version is the newest such time, and the number and the digest of
+  the rows up to it. The digest is needed since a table that was restored, or changed in place, may
+  have the same number of rows up to that time.
 * Files: each file is the whole table, and the last one by name is the newest version. A version is
   the name, the size and the digest of the file.
 
-What a version names and cannot be found any more stops the run (``SourceDataLost``): to go on with
-other rows would give a replay another result than the attempt before it.
+If the rows of a version cannot be found any more, the run stops (``SourceDataLost``): with other
+rows a replay would have another result than the previous attempt.
 """
 
 from __future__ import annotations
@@ -77,14 +78,14 @@ class LookupSource(ABC):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What tells it from other sources: they may have other rows of an equal version.
+        """What distinguishes it from other sources, which may have other rows for an equal version.
 
-        It has no secrets, and nothing that may be another without changing a row. Its digest is
+        It contains no secrets, and nothing that can change without changing a row. Its digest is
         stored with each version.
         """
 
     def shown(self, version: Json) -> str:
-        """Return what a version is called in messages."""
+        """Return the name of a version, for messages."""
         return f"version {version} of {self.name}"
 
     @abstractmethod
@@ -221,10 +222,10 @@ class DeltaLookup(LookupSource):
 
     def _gone(self, version: int) -> SourceDataLost:
         return SourceDataLost(
-            f"version {version} of {self._uri!r} is gone, which a batch was planned with; expected "
-            "it until the batch is committed; was the table vacuumed, or restored from a copy? "
-            "bring the files of that version back; keep versions longer than a batch may wait, "
-            "which is as long as the topology may stand still (VACUUM … RETAIN, "
+            f"version {version} of {self._uri!r} is gone, but a batch was planned with it; "
+            "expected it until the batch is committed; was the table vacuumed, or restored from a "
+            "copy? bring the files of that version back; keep versions longer than a batch may "
+            "wait, which is as long as the topology may stand still (VACUUM … RETAIN, "
             "delta.deletedFileRetentionDuration)",
             version=version,
         )
@@ -238,23 +239,23 @@ _NO_TABLE = "Invalid table location"
 
 
 class QueryLookup(LookupSource):
-    """The rows of a table or query whose rows say from when on they hold, with SQLAlchemy.
+    """The rows of a table or query with a column for the start of their validity, with SQLAlchemy.
 
-    Of each key the row with the newest time counts that is not after the version. To change a row,
-    insert another one with a later time; to say that a key has no value any more, insert one with
-    NULL values. Rows must not be changed or deleted as long as a batch may be done again, and a row
-    must be visible to others at most *settle_s* seconds after its time. If not, the run stops with
-    ``SourceDataLost`` when such a version is read again, in whichever process: a version has a
-    digest of its rows. A change that leaves the newest time and the number of rows as they are
-    makes no newer version while a driver runs. The first plan of the next driver finds it.
+    For each key, the row with the newest time that is not after the version counts. To change a
+    row, insert another one with a later time; to remove the value of a key, insert one with NULL
+    values. Rows must not be changed or deleted while a batch may be repeated, and a row must become
+    visible to others at most *settle_s* seconds after its time. Otherwise the run stops with
+    ``SourceDataLost`` when such a version is read again, in any process: a version has a digest of
+    its rows. A change that keeps the newest time and the number of rows does not make a newer
+    version while a driver runs. The first plan of the next driver finds it.
 
     Args:
         url: The database, as a URL of SQLAlchemy. It travels to the tasks with its password.
         query: A table or view, or a ``SELECT`` in parentheses.
-        as_of: The column from when on a row holds, never NULL: ``"valid_from"`` for a timestamp in
-            UTC, or ``"valid_from date"``, ``"valid_from timestamp_ntz"``. A time in the future
-            counts when it has come.
-        settle_s: How many seconds a row may be late.
+        as_of: The column with the time from which a row is valid, never NULL: ``"valid_from"`` for
+            a timestamp in UTC, or ``"valid_from date"``, ``"valid_from timestamp_ntz"``. A row with
+            a time in the future counts from that time on.
+        settle_s: How many seconds after its time a row may become visible.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -268,8 +269,8 @@ class QueryLookup(LookupSource):
         column, *more = Fields(text)
         if more or column.type not in ("timestamp", "timestamp_ntz", "date"):
             raise ConfigError(
-                f"as_of of a lookup is wrong; got {as_of!r}; expected a column that says from when "
-                "on a row holds: a timestamp, timestamp_ntz or date",
+                f"as_of of a lookup is wrong; got {as_of!r}; expected a column with the time from "
+                "which a row is valid: a timestamp, timestamp_ntz or date",
                 setting="as_of",
             )
         self._url, self._query, self._as_of, self._settle_s = url, query, column, settle_s
@@ -342,7 +343,7 @@ class QueryLookup(LookupSource):
         last: dict[Any, list[int]] = {}
         for at, (name, time) in enumerate(zip(keys_of(table, key.names), times, strict=True)):
             before = last.get(name, [])
-            # Two rows of one time stay, and are refused as any key that stands twice.
+            # Two rows of one time stay, and are refused like any key that occurs twice.
             last[name] = [*before, at] if before and times[before[-1]] == time else [at]
         chosen = sorted(at for each in last.values() for at in each)
         return table.take(pa.array(chosen, pa.int64())).select(list(wanted.names))
@@ -366,8 +367,8 @@ class QueryLookup(LookupSource):
         if told["columns"] != _columns(source.fields) or told["digest"] == (found := _digest(rows)):
             return
         raise SourceDataLost(
-            f"the rows of {self.name} up to {told['as_of']} are not those that a batch was planned "
-            f"with, though they are as many; got {told['rows']} rows with the digest {found}; "
+            f"the rows of {self.name} up to {told['as_of']} have changed since a batch was planned "
+            f"with them; got the same number, {told['rows']}, but the digest {found}; "
             f"expected {told['digest']} until the batch is committed; was a row changed in place, "
             "or the table restored from a backup? give the table back what it had, and change a "
             "key by a row with a later time",
@@ -454,7 +455,7 @@ class FilesLookup(LookupSource):
         files = self._source.files()
         if not files:
             raise ConfigError(
-                f"a lookup has no file; got {self.name!r}; expected one at the least; write it "
+                f"a lookup has no file; got {self.name!r}; expected at least one; write it "
                 "before the topology starts"
             )
         return max(files, key=lambda each: each.name)
@@ -479,7 +480,7 @@ class FilesLookup(LookupSource):
 
     def _lost(self, told: Mapping[str, Any], what: str) -> SourceDataLost:
         return SourceDataLost(
-            f"file {told['file']!r}, which a batch was planned with, is not what it was: {what}; "
+            f"a batch was planned with file {told['file']!r}, but {what}; "
             f"expected {told['bytes']} bytes with the digest {told['sha256'][:16]}…, until the "
             "batch is committed; bring it back as it was, and write a new version under a name "
             "that sorts behind it",

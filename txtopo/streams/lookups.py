@@ -1,10 +1,10 @@
-"""Lookups: tables from outside that streams are joined with, at a version that a replay keeps.
+"""Lookups: outside tables that streams are joined with, at a version that a replay repeats.
 
-The newest version is looked for when a batch is planned, in the driver, and stored with the plan
-(:mod:`txtopo.runtime.facts`). It is read first: a txid could never be rid of a version that cannot
-be used, such as one with a key twice. Each task reads the rows of that version, once in its
-process, and holds them in memory. So all rows of a txid meet the same version, in every attempt,
-whatever has become of the table meanwhile; and a later version meets later txids alone.
+The driver looks for the newest version when it plans a batch, and stores it with the plan
+(:mod:`txtopo.runtime.facts`). It reads the version first: a txid could never get rid of an unusable
+version, such as one with a key twice. Tasks read the rows of that version, once per process, and
+keep them in memory. So all rows of a txid meet the same version, in every attempt, even if the
+table has changed; and a later version meets only later txids.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from txtopo.streams.draft import Draft
 
 VERSIONS_KEPT = 2
-"""How many versions of a table a process holds: a replay may need the one before the newest."""
+"""How many versions of a table a process keeps: a replay may need the second newest one."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
@@ -138,12 +138,12 @@ class LookupTable:
         keys, single = keys_of(rows, self.key), len(self.key) == 1
         places: dict[Any, int] = {}
         for place, key in enumerate(keys):
-            # NULL is equal to nothing, so such a row answers nobody.
+            # NULL is equal to nothing, so such a row never matches.
             if key is None or (not single and None in key):
                 continue
             if places.setdefault(key, place) != place:
                 raise ConfigError(
-                    f"key {key!r} stands twice in {shown}; expected each key once, since a row of "
+                    f"key {key!r} occurs twice in {shown}; expected each key once, since a row of "
                     "the stream gets one row of the lookup; name further key columns, or repair "
                     "the table"
                 )
@@ -167,10 +167,10 @@ class LoadedLookup:
     columns: Sequence[pa.Array]
 
 
-# What this process holds. Prototypes are unpickled for each task of each attempt.
+# The versions that this process keeps. Prototypes are unpickled for each task of each attempt.
 _loaded: dict[tuple[str, str, str], OrderedDict[str, LoadedLookup]] = {}
 
-# Held while rows are read, so that tasks side by side read them once.
+# Locked while rows are read, so that concurrent tasks read them once.
 _lock = threading.Lock()
 
 

@@ -36,13 +36,13 @@ class Rates:
         self._last_s = self._due_s = 0.0
 
     def begin(self, now_s: float, rows: int, tuples: Mapping[str, int]) -> None:
-        """Begin anew, with these totals."""
+        """Start again from these totals."""
         self._totals.clear()
         self._due_s = 0.0
         self.add(now_s, rows, tuples)
 
     def add(self, now_s: float, rows: int, tuples: Mapping[str, int]) -> None:
-        """Note totals; at most once a second they are kept."""
+        """Take totals, and keep them at most once a second."""
         self._last_s = now_s
         if not self._due_s - _REST_S <= now_s < self._due_s:  # or the clock was set back
             self._totals.append((now_s, rows, dict(tuples)))

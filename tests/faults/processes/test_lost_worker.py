@@ -40,7 +40,9 @@ def test_a_run_goes_on_with_the_carrier_rdd_on_the_core_that_is_left(tmp_path: P
     said = story("auto", tmp_path)
 
     assert only(said, "ended")[0]["status"] == "stopped", said[-1]
-    changed = [each for each in only(said, "warned") if "goes on with the carrier" in each["text"]]
+    changed = [
+        each for each in only(said, "warned") if "continues with the carrier" in each["text"]
+    ]
     assert changed
     assert counted(tmp_path) == dict.fromkeys(range(BATCHES), 1)
     assert [each["txid"] for each in only(said, "committed")] == list(range(1, BATCHES + 1))

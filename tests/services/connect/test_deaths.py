@@ -75,7 +75,7 @@ def test_a_server_that_dies_in_a_batch_ends_the_run_and_the_next_one_goes_on(
 
     assert [said["txid"] for said in first.events("committed")] == [1]
     assert ended["kind"] == "ConfigError"
-    assert "its Spark Connect server was started anew; what is committed stays" in ended["text"]
+    assert "its Spark Connect server was restarted; committed txids stay committed" in ended["text"]
     assert [said["txid"] for said in second.events("committed")] == [2, 3]
     check_counts(state)
 

@@ -95,7 +95,7 @@ def test_a_run_goes_on_with_another_carrier(caplog: pytest.LogCaptureFixture) ->
         slots.start(held(gate))
         assert slots.carrier.keeps_cut_in_driver
 
-        with pytest.raises(RunLostError, match="goes on with the carrier 'rdd'") as caught:
+        with pytest.raises(RunLostError, match="continues with the carrier 'rdd'") as caught:
             slots.process(run_of(1)).result(LIMIT_S)
         again = slots.process(run_of(1)).result(LIMIT_S)
         slots.close()
@@ -103,7 +103,7 @@ def test_a_run_goes_on_with_another_carrier(caplog: pytest.LogCaptureFixture) ->
     assert caught.value.facts == {"counted": False, "cancelled": False}
     assert txids(again) == [1]
     assert not slots.carrier.keeps_cut_in_driver
-    assert "the run goes on with the carrier 'rdd'" in warned(caplog)[-1]["message"]
+    assert "the run continues with the carrier 'rdd'" in warned(caplog)[-1]["message"]
 
 
 def test_a_carrier_that_cannot_take_over_ends_the_runs_with_its_error() -> None:

@@ -221,7 +221,7 @@ def test_planned_time_that_stands_still_is_told_once(caplog: pytest.LogCaptureFi
     for clocks.wall_s in (1000.0, 996.0, 900.0, 901.0, 1001.0, 800.0):
         plans.planned(2, first)
 
-    text = "planned time stands still from txid 2 on, until the clock of this driver is no more "
+    text = "until the clock of this driver catches up, which is "
     assert [each.partition(text)[2][:7] for each in caplog.messages] == ["100.0 s", "200.0 s"]
 
 
@@ -303,7 +303,7 @@ def test_a_table_that_cannot_be_used_keeps_its_version_and_one_without_a_version
 
     for clocks.now_s in (20.0, 40.0):
         assert plans.planned(2, first) == first.facts
-    text = "lookup 'shops' has no newer version that can be used, and keeps version 1 from txid 2"
+    text = "lookup 'shops' found no newer version that it can use, and keeps version 1 from txid 2"
     assert caplog.text.count(text) == 1
     with pytest.raises(error, match="cannot be reached"):
         planner(table, clocks).planned(1, None)
@@ -336,7 +336,7 @@ def test_a_version_of_another_source_is_not_kept_and_is_refused_in_an_uncommitte
     assert plans.planned(2, other) == {"time": 1_000_000, "tables": {"shops": 1}}
     assert plans.completed({1: other}, current=2) == {1: other}
     with pytest.raises(
-        TopologyChanged, match=r"lookup 'shops' has another source than txid 2 was .*quarantine"
+        TopologyChanged, match=r"source of lookup 'shops' has changed, but txid 2 was .*quarantine"
     ):
         plans.completed({1: other, 2: other}, current=2)
     table.away = True

@@ -227,7 +227,7 @@ def test_a_stream_must_have_the_columns_of_the_spout(spark: SparkSession, tmp_pa
 
 
 def test_who_drives_a_topology_is_checked(tmp_path: Path) -> None:
-    with pytest.raises(TopologyError, match="so a streaming query drives it"):
+    with pytest.raises(TopologyError, match="so only a streaming query can drive it"):
         words(tmp_path).start(config=Config(carrier="local", zookeeper="memory"))
     with pytest.raises(ConfigError, match="a micro-batch is a DataFrame"):
         words(tmp_path).foreach_batch(carrier="rdd")  # type: ignore[arg-type]

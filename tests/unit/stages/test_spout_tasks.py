@@ -299,9 +299,9 @@ def test_partitions_that_are_gone_keep_their_position() -> None:
     ("metadata", "emits", "text"),
     [
         (None, True, "no metadata for partition 0; got None"),
-        ({1, 2}, True, "partition 0 that is no JSON; got {1, 2}"),
-        (float("nan"), False, "partition 0 that is no JSON; got nan"),
-        ({1: 2}, True, r"partition 0 that is no JSON; got {1: 2} \(the key 1 is of type int"),
+        ({1, 2}, True, "partition 0 that is not JSON; got {1, 2}"),
+        (float("nan"), False, "partition 0 that is not JSON; got nan"),
+        ({1: 2}, True, r"partition 0 that is not JSON; got {1: 2} \(the key 1 is of type int"),
     ],
 )
 def test_metadata_that_cannot_say_where_a_batch_ended_is_refused(
@@ -380,4 +380,4 @@ def test_a_planned_limit_is_never_ignored() -> None:
     error = outcome.outcome.failure
     assert error is not None
     assert isinstance(error.error, EmitError)
-    assert "planned with a limit, which the emitter of 'spout' does not take" in str(error.error)
+    assert "planned with a limit, but the emitter of 'spout' does not take one" in str(error.error)

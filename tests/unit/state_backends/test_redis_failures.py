@@ -208,7 +208,7 @@ def test_a_large_state_that_is_written_while_it_is_read_says_so(
     with state.reader() as reader:
         assert reader.get("a") == 1
         store.puts(2, {"a": 2})
-        with pytest.raises(StoreUnavailable, match="open a reader anew"):
+        with pytest.raises(StoreUnavailable, match="open a new reader"):
             reader.get("b")
     with state.reader() as reader:
         assert dict(reader.items()) == {"a": 2, "b": 1}

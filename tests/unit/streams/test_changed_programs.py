@@ -196,7 +196,8 @@ def test_marks_that_would_begin_anew_are_refused(world: Changing) -> None:
     ) as found:
         world.run(plain, world.state("other"), s=NEW)
 
-    assert "give StreamBuilder(marks=open_state(url, table='…')) the table" in str(found.value)
+    text = "give StreamBuilder(marks=open_state(url, table='…')) the earlier table"
+    assert text in str(found.value)
     assert world.closed == once(0, 5)
 
 

@@ -111,7 +111,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "renamed nothing": (lambda s: s.select("id", other=[]), "select needs the name of a column"),
     "many operators": (
         many_operators,
-        r"so many operators in a row that the id of filter would be too long.*id='clean'",
+        r"too many operators in a row: the id of filter would be too long.*id='clean'",
     ),
     "states": (
         lambda s: s.to(Silent(), states=[state()]),
@@ -126,7 +126,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "unknown type": (lambda s: s.map(lambda row: [1], "n longg"), "unknown type 'longg'; did you"),
     "json": (lambda s: s.map(lambda row: [1], "n json"), "field 'n' of map is json"),
     "parallelism": (lambda s: s.filter(bool_of, parallelism=0), "parallelism of 'filter' is wrong"),
-    "id": (lambda s: s.filter(bool_of, id="sales"), "filter id 'sales' stands twice"),
+    "id": (lambda s: s.filter(bool_of, id="sales"), "filter id 'sales' is used twice"),
     "bad id": (lambda s: s.filter(bool_of, id="a/b"), "filter id has a '/'"),
     "no aggregate": (lambda s: s.group_by("shop").aggregate(), "aggregate has no aggregates"),
     "not one": (
@@ -244,12 +244,12 @@ def test_a_stream_stands_once_in_a_merge() -> None:
     builder, sales = builder_and_sales()
     good, bad = sales.branch(bool_of)
 
-    with pytest.raises(TopologyError, match=r"'sales\.branch\.others' stands twice in a merge"):
+    with pytest.raises(TopologyError, match=r"'sales\.branch\.others' occurs twice in a merge"):
         builder.merge(builder.merge(good, bad), bad)
 
 
 def test_a_merge_of_nothing_is_refused() -> None:
-    with pytest.raises(TopologyError, match="merge has no streams"):
+    with pytest.raises(TopologyError, match="merge got no streams"):
         builder_and_sales()[0].merge()
 
 

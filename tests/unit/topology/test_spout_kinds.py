@@ -326,7 +326,7 @@ def test_a_query_drives_a_stream_spout_and_ackers_a_reliable_one() -> None:
     topology, reliable = streamed.build_topology(), TopologyBuilder()
     reliable.set_spout("s", MemorySpout([["a"]], WORDS))
 
-    with pytest.raises(TopologyError, match="so a streaming query drives it"):
+    with pytest.raises(TopologyError, match="so only a streaming query can drive it"):
         topology.start(config=Config(carrier="local", zookeeper="memory"))
     assert topology.explain().components[0].runs == "with a task in each slot"
     assert reliable.build_topology().explain().components[0].runs == "in the driver"

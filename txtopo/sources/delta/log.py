@@ -145,7 +145,7 @@ class DeltaLog:
     def check(self, metadata: Json, latest: int) -> None:
         """Check that the table is still the one that was read up to the end of a batch.
 
-        Its entry is read anew, so that a table that is made again during a run is noticed as well.
+        Its entry is read again, so a table that is recreated during a run is noticed as well.
 
         Args:
             metadata: The metadata of the batch.

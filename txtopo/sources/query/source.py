@@ -344,7 +344,7 @@ class QuerySource:
         if kind is not int:
             return cast("Key", kind.fromisoformat(kept))
         if not isinstance(kept, int):
-            raise TypeError(f"{kept!r:.100} is no number")
+            raise TypeError(f"{kept!r:.100} is not a number")
         return kept
 
 

@@ -154,7 +154,7 @@ def _trees(trees: dict[str, Any]) -> Iterator[str]:
 
 
 def _display(board: Figures) -> Callable[[], None] | None:
-    """Return what shows the run anew in the output of this cell; None outside of a notebook."""
+    """Return a function that updates the output of this cell; None outside of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if not hasattr(shell, "kernel"):

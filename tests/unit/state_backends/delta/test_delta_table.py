@@ -272,7 +272,7 @@ def test_a_table_of_others_is_refused(url: str, counts: State, tmp_path: Path) -
     (tmp_path / "states").mkdir()
     write_deltalake(tmp_path / "states" / "counts", pa.table({"key": ["a"], "n": [1]}))
 
-    with pytest.raises(SchemaDrift, match="is no table of txtopo"):
+    with pytest.raises(SchemaDrift, match="is not a table of txtopo"):
         StateDriver(counts)
 
 
