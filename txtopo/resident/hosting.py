@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from txtopo.carriers.choice import useful_slots
 from txtopo.carriers.spark import RddCarrier
-from txtopo.resident.carrier import ResidentCarrier
 from txtopo.resident.slot_jobs import SlotJobs
 from txtopo.resident.sockets import Keys, check_zeromq, has_zeromq
 from txtopo.runtime.scheduler import ThreadScheduler
@@ -46,6 +45,8 @@ class ResidentSlots:
         replaceable: bool,
     ) -> Carrier:
         """Return the carrier."""
+        from txtopo.resident.carrier import ResidentCarrier  # needs ZeroMQ, unlike the rest
+
         jobs = SlotJobs(session, "stages")
         slots = jobs.fit(config.slots)
         return ResidentCarrier(

@@ -29,7 +29,7 @@ def test_a_batch_that_was_written_and_not_noted_counts_once(
         child.die()
     assert ledger(tmp_path, "count").txid == 2
 
-    query(spark, tmp_path, words(tmp_path).foreach_batch(carrier="local"))
+    query(spark, tmp_path, words(tmp_path).foreach_batch(carrier="local", slots=2))
     counts, totals = expected(*FILES)
     assert contents(tmp_path, "count") == counts
     assert contents(tmp_path, "total") == totals

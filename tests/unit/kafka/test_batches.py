@@ -99,7 +99,7 @@ def test_a_minimum_above_what_all_partitions_give_is_refused(kafka: KafkaBroker,
     said = "got 16; expected at most 15, which is batch_records_max=5 times 3 partitions"
     with pytest.raises(ConfigError, match=said):
         spout.coordinator(config, context())
-    spout.coordinator(replace(config, pace=Pace(min_batch_rows=15)), context())
+    spout.coordinator(replace(config, pace=Pace(min_batch_rows=15, max_batch_delay_s=1)), context())
 
 
 def test_records_of_aborted_transactions_are_not_seen(kafka: KafkaBroker) -> None:

@@ -106,7 +106,7 @@ def test_a_spout_that_shares_memory_with_a_test_is_refused_with_a_way_out(
     builder.set_bolt("forward", Forward()).shuffle_grouping("words")
 
     run = builder.build_topology().start(spark, AtLeastOnceConfig(carrier="resident", slots=1))
-    with pytest.raises(LookupError, match=r"use Config\(carrier='local'\)"):
+    with pytest.raises(LookupError, match=r"use AtLeastOnceConfig\(carrier='local'\)"):
         run.await_termination(SPARK_S)
 
 

@@ -49,7 +49,7 @@ def test_a_slot_that_dies_before_it_has_done_anything_comes_back_later_each_time
 
     warned = said(caplog)
     assert [each["failures"] for each in warned] == [1, 2, 3, 4]
-    assert [each["pause_s"] for each in warned] == [0.0, 0.01, 0.02, 0.02]
+    assert [each["pause_s"] for each in warned] == [0.0, 0.01, 0.02, 0.04]
     assert {each["topology"] for each in warned} == {"lives"}
     assert "tried again at once" in warned[0]["message"]
     assert warned[0]["cause"] == "RunLostError: a python worker of the job died"

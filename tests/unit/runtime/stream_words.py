@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo import (
     BasicBolt,
-    Config,
     Fields,
     PersistentAggregate,
     Topology,
@@ -28,9 +27,6 @@ from txtopo.state.backend import StateKind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONFIG = Config(slots=2)
-# Everything in the driver: what is tried by hand, or ends, is not how Spark moves envelopes.
-LOCAL = Config(carrier="local", slots=2)
 LIMIT_S = 120
 
 
@@ -123,7 +119,7 @@ def main(folder: Path, point: str, times: int) -> None:
     from tests.harness.spark_session import open_test_session
     from txtopo.frames.foreach_batch import ForeachBatch
 
-    function = ForeachBatch(words(folder).graph, "local", scheduler=DyingScheduler(point, times))
+    function = ForeachBatch(words(folder).graph, "local", 2, scheduler=DyingScheduler(point, times))
     query(open_test_session(), folder, function)
 
 

@@ -25,7 +25,7 @@ ACCUMULATOR = "org.apache.spark.api.python.PythonAccumulatorV2"
 def test_a_streaming_query_logs_its_batches_and_its_failures(
     spark: SparkSession, tmp_path: Path, kept: Kept
 ) -> None:
-    function = words(tmp_path).foreach_batch(carrier="local")
+    function = words(tmp_path).foreach_batch(carrier="local", slots=2)
     write(tmp_path, {"a": 1})
     query(spark, tmp_path, function)
     write(tmp_path, {"b": -2})

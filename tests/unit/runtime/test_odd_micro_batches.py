@@ -48,7 +48,7 @@ def test_a_batch_whose_plan_spark_finds_empty_is_committed(
     spark: SparkSession, tmp_path: Path, adaptive: None
 ) -> None:
     """It leaves out what follows: at once, or when a shuffle turns out to have no rows."""
-    write_batch = words(tmp_path).foreach_batch(carrier="local")
+    write_batch = words(tmp_path).foreach_batch(slots=2)
     full = frame(spark, a=1, b=2)
     while_it_runs = full.where("n > 5 + rand()").groupBy("word").sum("n").toDF("word", "n")
 
@@ -78,7 +78,7 @@ def test_a_query_that_fails_leaves_the_run_of_another_alone(
     """One function for two queries: the second one finds the tables taken, in between."""
     write(tmp_path, {"a": 1}, {"a": 2})
     scheduler = Intruding("begin.before:total.total")
-    function = ForeachBatch(words(tmp_path).graph, "local", scheduler=scheduler)
+    function = ForeachBatch(words(tmp_path).graph, "local", 2, scheduler=scheduler)
     refused = []
 
     def intrude() -> None:
@@ -102,7 +102,7 @@ def test_a_batch_of_a_query_that_has_ended_is_not_wanted(
     context.setLocalProperty("sql.streaming.queryId", str(uuid4()))
     try:
         with pytest.raises(RunLostError, match="is not active any more"):
-            words(tmp_path).foreach_batch(carrier="local")(frame(spark, a=1), 0)
+            words(tmp_path).foreach_batch(carrier="local", slots=2)(frame(spark, a=1), 0)
     finally:
         context.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]
     assert not (tmp_path / "count.db").exists()
@@ -121,13 +121,15 @@ def test_what_executors_lack_is_told_before_anything_is_claimed(
     monkeypatch.setattr(spark.sparkContext, "master", "spark://elsewhere:7077")
 
     with pytest.raises(ConfigError, match="the workers cannot import no_such_client"):
-        builder.build_topology().foreach_batch(carrier="local")(frame(spark, a=1), 0)
+        builder.build_topology().foreach_batch(slots=2)(frame(spark, a=1), 0)
     assert not (tmp_path / "count.db").exists()
 
 
 def test_a_column_that_is_there_twice_is_named(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match="columns of 'stream' more than once: n; got word, n, "):
-        words(tmp_path).foreach_batch(carrier="local")(frame(spark, a=1).selectExpr("*", "n"), 0)
+        words(tmp_path).foreach_batch(carrier="local", slots=2)(
+            frame(spark, a=1).selectExpr("*", "n"), 0
+        )
 
 
 def test_what_it_is_made_with_is_checked(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_streaming_query_drives_a_program(spark: SparkSession, tmp_path: Path)
     topology = counting(builder, builder.source("words", StreamSpout(WORD)), url)
     write(tmp_path, {"a": 1, "b": 2}, {"a": 3, "b": 5})
 
-    query(spark, tmp_path, topology.foreach_batch(carrier="local"))
+    query(spark, tmp_path, topology.foreach_batch(slots=2))
 
     judge(url)
 
