@@ -31,11 +31,10 @@ def main(
     url: str = "sqlite:///word_count.db",
 ) -> None:
     """Count the words and print the counts that the store holds in the end."""
-    spout = MemoryTransactionalSpout(DATA, Fields("word string"), 3)
-    builder = TransactionalTopologyBuilder("word-count", "spout", spout, 3)
-    builder.set_bolt(
-        "words", PersistentAggregate(open_state(url), "word", Count()), 2
-    ).fields_grouping("spout", "word")
+    spout = MemoryTransactionalSpout(DATA, Fields("word string"), take=3)
+    counts = PersistentAggregate(open_state(url), key="word", aggregates=Count())
+    builder = TransactionalTopologyBuilder("word-count", "spout", spout, parallelism=3)
+    builder.set_bolt("words", counts, parallelism=2).fields_grouping("spout", "word")
 
     with builder.build_topology().start(spark, config) as run:
         run.process_all_available()

@@ -178,6 +178,7 @@ def test_an_import_loads_what_a_first_program_needs() -> None:
         name = f"txtopo.{module}"
         assert find_spec(name) is not None, f"there is no {name}"
         assert not {each for each in loaded if f"{each}.".startswith(f"{name}.")}
+    assert not loaded & {"asyncio", "email", "importlib.metadata", "socket", "zipfile"}
 
 
 def test_only_the_conformance_suites_need_pytest() -> None:

@@ -23,6 +23,11 @@ class PersistentAggregate(HasTraits, Committer):
     partial results of all tasks with what is stored, in one write of the store, whatever the
     parallelism. It emits nothing.
 
+    An ``OwnAggregate`` is pickled to the tasks, which call its ``add`` on Spark. Its ``combine`` is
+    called in the driver, too, with partial results in no particular order. A key is written once
+    for a group of batches, which may be several txids. An exception of an aggregate ends the run;
+    the error names the component.
+
     Args:
         state: The state that keeps them; its key and value columns are set here.
         key: Names of the key fields; empty for one row over everything.

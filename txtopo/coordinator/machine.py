@@ -49,6 +49,19 @@ since the last commit. A run whose failure is not counted, because any of its ba
 cause, is divided at once. A pause ends with ``Resumed``; and with ``Deactivated``, because then
 what is in flight is to be committed soon.
 
+Endings
+-------
+An ending names the first txid that is not committed any more. All txids before it are committed,
+all from it on are dropped, and then the topology stops. A later ending can only be nearer.
+
+* A stop was asked for: the ending is the txid after the current commit. If that commit fails, the
+  ending is its first txid.
+* A txid fails in a way that a repetition cannot cure, or ``attempts_max`` times counted: the ending
+  is that txid, or the first one of its pinned group. The topology stops with the error.
+
+Their plans and cuts stay. A new coordinator starts from them and from ``current``, with higher
+attempts, before it asks the spout for a new txid.
+
 Groups
 ------
 A state takes a group [t..L] in one write, as if it were one txid L, and keeps what was before t. So

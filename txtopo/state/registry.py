@@ -12,8 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from urllib.parse import unquote
 
 from txtopo.errors import StoreUnavailable, TopologyError, TxtopoError, similar
@@ -31,6 +30,9 @@ from txtopo.state.backend import (
 from txtopo.state.columns import Columns
 from txtopo.state.reader import StateReader
 from txtopo.tuples import Fields
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "txtopo.state_backends"
 KINDS = ("opaque", "transactional")
@@ -432,6 +434,9 @@ def _installed(scheme: str) -> BackendFactory:
     That reads the metadata of every distribution (9 ms), so the result is cached. A missing plug-in
     is looked for again the next time, since it may have been installed meanwhile.
     """
+    # It imports email, socket and zipfile, which "import txtopo" does not need.
+    from importlib.metadata import entry_points
+
     points: dict[str, EntryPoint] = {p.name.lower(): p for p in entry_points(group=ENTRY_POINTS)}
     if scheme not in points:
         known = sorted({*points, *_registered})

@@ -1,8 +1,8 @@
 """Patches: planted bugs as unified diffs, each with the rule that it breaks.
 
 A patch begins with two lines: ``# the rule, in one sentence`` and ``# caught-by: a fast test``.
-The rest is a plain unified diff, so that ``patch -p1`` takes it too. Line numbers mean nothing
-here: what a hunk replaces must be in its file exactly once, so that it cannot land elsewhere.
+The rest is a unified diff. Its line numbers are ignored: what a hunk replaces must be in its file
+exactly once, so that it cannot be applied elsewhere.
 """
 
 from __future__ import annotations

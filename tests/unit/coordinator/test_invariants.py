@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from tests.harness.metadata import CUTTING, of_one
-from tests.unit.coordinator.script import OPAQUE, STORM
+from tests.unit.coordinator.script import OPAQUE, STORM, Script
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import CoordinatorSettings, Phase, Transaction
 from txtopo.coordinator.invariants import check_invariants
+from txtopo.coordinator.protocol import Tick
 from txtopo.coordinator.transactions import TransactionTable
 
 COMMITTING, PROCESSED, PROCESSING, PLANNED = (
@@ -99,3 +100,11 @@ def test_a_table_in_which_an_invariant_is_broken_is_a_bug(
 ) -> None:
     with pytest.raises(AssertionError, match=broken):
         check(settings, rows, pinned)
+
+
+def test_a_coordinator_checks_them_after_each_event() -> None:
+    script = Script(STORM)
+    script.coordinator._pinned = 0
+
+    with pytest.raises(AssertionError, match="pinned until it is committed"):
+        script.coordinator.handle(Tick())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from txtopo.errors import InfrastructureError, RunLostError, SlotUnavailable
@@ -73,6 +75,15 @@ def test_a_slot_has_one_order_at_a_time_and_commits_go_first() -> None:
     assert one.order(SECOND, FIRST, COMMIT) == [GiveOrder(0, 1, SECOND)]
     assert one.tell(SlotAnswered(0, 1, "")) == [LevelDone(SECOND, ("",)), GiveOrder(0, 2, COMMIT)]
     assert one.tell(SlotAnswered(0, 2, ""))[1:] == [GiveOrder(0, 3, FIRST)]
+
+
+def test_the_invariants_are_checked_after_each_event() -> None:
+    one = Ordered(ready=False)
+    queues = one.orders._queues
+    queues[0] = replace(queues[0], order=7)
+
+    with pytest.raises(AssertionError, match="which order it is"):
+        one.order(FIRST)
 
 
 def test_orders_wait_for_a_slot() -> None:

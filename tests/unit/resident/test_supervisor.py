@@ -96,6 +96,14 @@ def one() -> Supervised:
     return Supervised()
 
 
+def test_the_invariants_are_checked_after_each_event(one: Supervised) -> None:
+    slots = one.supervisor._slots
+    slots[0] = replace(slots[0], life=99)
+
+    with pytest.raises(AssertionError, match="a life has been numbered"):
+        one.greet()
+
+
 @pytest.mark.rule("txtopo.resident.supervisor", "Rules", 4)
 def test_each_slot_is_given_a_job_at_once() -> None:
     assert Supervised(2).first == [SubmitJob(0, 1), SubmitJob(1, 1)]
@@ -105,6 +113,13 @@ def test_a_task_is_told_its_life_and_then_given_work(one: Supervised) -> None:
     assert one.greet() == [WelcomeTask(FIRST, 1), SlotsMoved(), PingTasks(frozenset({FIRST}))]
     assert one.tell(TaskReady(0, FIRST, 1)) == [SlotReady(0), SlotsMoved()]
     assert one.tell(TaskSaid(0, FIRST, 1, (b"done",))) == [SlotSaid(0, 1, (b"done",))]
+
+
+def test_a_dormant_task_is_pinged_until_its_connection_is_lost(one: Supervised) -> None:
+    one.bring(SlotPhase.READY)
+
+    assert PingTasks(frozenset({FIRST, COPY})) in one.greet(COPY)
+    assert one.tell(ConnectionLost(FIRST)) == [PingTasks(frozenset({COPY}))]
 
 
 @pytest.mark.rule("txtopo.resident.supervisor", "Rules", 3)
@@ -244,7 +259,8 @@ def test_what_does_not_end_is_cancelled_and_then_left(one: Supervised) -> None:
     one.tell(EndRequested())
 
     assert one.tell(TimePassed(), 10.0) == [CancelJob(0, 1)]
-    assert one.tell(TimePassed(), 10.0) == [Close()]
+    assert one.tell(TimePassed(), 9.0) == []
+    assert one.tell(TimePassed(), 1.0) == [Close()]
 
 
 def test_a_goodbye_is_heard_and_answered_after_the_end_began(one: Supervised) -> None:

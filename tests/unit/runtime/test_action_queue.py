@@ -58,6 +58,14 @@ def test_the_diagram_in_the_header_is_the_table() -> None:
     assert diagram in (action_queue.__doc__ or ""), f"put this into the header:\n{diagram}"
 
 
+def test_the_invariants_are_checked_after_each_event() -> None:
+    queue = ActionQueue()
+    queue._failures = 1
+
+    with pytest.raises(AssertionError, match="only a write fails"):
+        queue.next()
+
+
 @pytest.mark.rule("txtopo.runtime.action_queue", "Rules", 1)
 def test_actions_wait_for_the_write_before_them_and_keep_their_order() -> None:
     queue = queue_with(CANCEL, STORE, ADVANCE, CANCEL)
