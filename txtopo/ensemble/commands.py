@@ -150,7 +150,7 @@ class Desired:
         }
         return {**value, "wait_s": self.wait_s} if self.status == KILLED else value
 
-    def same_wish(self, other: Desired) -> bool:
+    def same_request(self, other: Desired) -> bool:
         """Return whether both are of the same request; refused commands came between at most."""
         return replace(self, command=0) == replace(other, command=0)
 

@@ -31,9 +31,10 @@ from txtopo.errors import TooFewCores, TopologyKilled
 from txtopo.fingerprint import Fingerprint
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER
-from txtopo.runtime.candidacy import Candidacy, Hooks, OperatorControl
+from txtopo.runtime.candidacy import Candidacy, Hooks
 from txtopo.runtime.leader_beat import BeatHooks, LeaderBeat, Summary
 from txtopo.runtime.listeners import ChangeRelay
+from txtopo.runtime.operator_control import OperatorControl
 from txtopo.runtime.progress import Leading, Started, TopologyEvent, TopologyListener
 from txtopo.runtime.run_context import close_parts
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler

@@ -22,12 +22,13 @@ from txtopo.errors import FencedError, TopologyKilled
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
 from txtopo.retries import LOGGER
-from txtopo.runtime.candidacy import Candidacy, Hooks, OperatorControl
+from txtopo.runtime.candidacy import Candidacy, Hooks
 from txtopo.runtime.commit_permit import CommitTurns
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.leader_beat import LeaderBeat, Summary
 from txtopo.runtime.listeners import Listeners
+from txtopo.runtime.operator_control import OperatorControl
 from txtopo.runtime.progress import Leading, Stopped, TopologyListener
 from txtopo.runtime.reporting import ProgressMeter
 from txtopo.runtime.run_context import RunContext, close_context, close_prepared, close_spout
