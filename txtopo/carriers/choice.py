@@ -64,22 +64,22 @@ def carrier_choice(config: Config, facts: SessionFacts, *, engine: bool) -> tupl
         engine: Whether the topology has a part that an engine computes, which is of DataFrames.
 
     Raises:
-        ConfigError: The session cannot run the carrier that is asked for.
+        ConfigError: The session cannot run the configured carrier.
     """
     _check_rdd(config, classic=facts.classic)
     if config.carrier != "auto":
-        return config.carrier, "asked for"
+        return config.carrier, "as configured"
     if engine:
-        return "dataframe", "'auto' takes it for DataFrames"
+        return "dataframe", "'auto' chooses it for DataFrames"
     if not facts.classic:
-        return "dataframe", "'auto' takes it on Spark Connect"
+        return "dataframe", "'auto' chooses it on Spark Connect"
     wanted = config.slots or 1
     why = facts.resident or slot_hosting().missing()
     if not why and wanted >= facts.free:
         why = f"slots would keep {wanted} of {facts.free} free cores, and leave none to other jobs"
     if why:
-        return "rdd", f"'auto' takes it on classic Spark; not 'resident': {why}"
-    return "resident", "'auto' takes it on a session of txtopo's own with free cores"
+        return "rdd", f"'auto' chooses it on classic Spark; not 'resident': {why}"
+    return "resident", "'auto' chooses it on a session of txtopo's own with free cores"
 
 
 def with_carrier(
@@ -88,7 +88,7 @@ def with_carrier(
     """Return the settings with the chosen carrier, so that each restart uses the same one.
 
     Raises:
-        ConfigError: The session cannot run the carrier that is asked for.
+        ConfigError: The session cannot run the configured carrier.
     """
     if config.carrier != "auto":
         _check_rdd(config, classic=is_classic(session))

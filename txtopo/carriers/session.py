@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-# A task of a batch takes 10 to 50 ms. With the default settings the following costs more than that,
-# measured on two cores with PySpark 4.2.
+# A task of a batch takes 10 to 50 ms. With Spark's defaults each of the following costs more than
+# that, measured on two cores with PySpark 4.2.
 _TUNED = {
     # A Python stage costs 90 ms, of which 40 are Nagle's algorithm against delayed ACK on loopback.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -29,14 +29,14 @@ _TUNED = {
     "spark.python.worker.reuse": "true",
     # Commits must not wait behind processing: they have a pool of their own.
     "spark.scheduler.mode": "FAIR",
-    # A task waits 3 s for a core near its data; envelopes are not worth a wait.
+    # By default a task waits 3 s for a core near its data; envelopes are not worth the wait.
     "spark.locality.wait": "0s",
-    # It plans again between stages, which costs more than it gains on small batches.
+    # It replans between stages, which costs more than it gains on small batches.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # There are hundreds of jobs a minute. So the web UI keeps few of them, and the driver collects
-    # garbage often, because shuffle files are deleted only then (every 30 minutes by default).
+    # There are hundreds of jobs a minute. So the web UI keeps only a few, and the driver collects
+    # garbage often, since Spark deletes shuffle files only then (every 30 minutes by default).
     "spark.ui.retainedJobs": "200",
     "spark.ui.retainedStages": "200",
     "spark.ui.retainedTasks": "2000",
@@ -52,12 +52,12 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
-# Ids of the sessions that txtopo opened for a run and gave to nobody else.
+# Ids of the sessions that txtopo opened for a run and did not give to anyone else.
 _own: set[str] = set()
 
 
 def tuned_conf(master: str = "local[*]") -> dict[str, str]:
-    """Return the settings that a session built by txtopo gets, for use in one of your own.
+    """Return the settings of the sessions that txtopo builds, for a session of your own.
 
     Args:
         master: The master of the session. With a local master the session also binds to the
@@ -83,10 +83,10 @@ def tuned_conf(master: str = "local[*]") -> dict[str, str]:
 
 
 def check_config(config: object, kind: type[AnyConfig]) -> None:
-    """Check that settings are those of a kind of topology.
+    """Check that settings belong to a kind of topology.
 
     Raises:
-        ConfigError: They are not.
+        ConfigError: They belong to another kind, or are not settings.
     """
     if isinstance(config, kind):
         return
@@ -98,16 +98,16 @@ def check_config(config: object, kind: type[AnyConfig]) -> None:
 
 
 def check_given(spark: object) -> None:
-    """Check that what a topology is started with can be a session.
+    """Check the type of the argument *spark* of a start.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: It is not a session.
     """
     if isinstance(spark, AnyConfig | tuple | Mapping | str):
         raise ConfigError(
             f"spark is of the wrong type; got {type(spark).__name__}; expected a SparkSession or "
-            "None; settings are start(config=Config(…)); open_session() returns the session and "
-            "whether it was built here"
+            "None; pass settings as start(config=Config(…)); open_session() returns two values: "
+            "the session, and whether txtopo built it"
         )
 
 
@@ -118,20 +118,20 @@ def open_session(
     conf: Mapping[str, str] | None = None,
     app_name: str = "txtopo",
 ) -> tuple[SparkSession, bool]:
-    """Return a session, and whether it was built here, so that the caller has to stop it.
+    """Return a session, and whether it was built here; if so, the caller must stop it.
 
-    A session that is given or active is used as it is, never reconfigured or stopped.
+    A given or active session is used unchanged; it is never reconfigured or stopped.
 
     Args:
-        spark: The session to use; None takes the active one, or builds one.
-        master: Of a session that is built; default ``spark.master`` if ``spark-submit`` or the
-            environment says it, else ``local[*]``.
-        conf: More settings of a session that is built; they win over the tuned ones.
-        app_name: Name of a session that is built.
+        spark: The session to use; None uses the active session, or builds one.
+        master: The master of a new session; by default ``spark.master`` if ``spark-submit`` or the
+            environment sets it, else ``local[*]``.
+        conf: More settings of a new session; they override the tuned ones.
+        app_name: Name of a new session.
 
     Raises:
-        ConfigError: There is no Java that Spark runs on, SPARK_HOME names another Spark, or a
-            package is missing for SPARK_REMOTE; the message says how to repair it.
+        ConfigError: There is no Java that can run Spark, SPARK_HOME points to another version
+            of Spark, or a package is missing for SPARK_REMOTE; the message says how to repair it.
     """
     session = spark if spark is not None else active_session()
     if session is not None:
@@ -140,7 +140,7 @@ def open_session(
 
 
 def mark_own(session: SparkSession) -> None:
-    """Note that txtopo has opened a session for a run, and nobody else was given it."""
+    """Record that txtopo has opened a session for a run, and has not given it to anyone else."""
     if is_classic(session):
         _own.add(session.sparkContext.applicationId)
 
@@ -154,14 +154,13 @@ def check_session(session: SparkSession | None) -> None:
     """Check that a session has not been stopped.
 
     Raises:
-        ConfigError: It has; give another one.
+        ConfigError: It has been stopped; pass another one.
     """
     if session is None or not _has_stopped(session):
         return
     raise ConfigError(
         "the Spark session has been stopped; a topology needs a session, and a restart uses the "
-        "session that the run was started with; start the topology with a new session, or start "
-        "the process again",
+        "same session as the start; start the topology with a new session, or restart the process",
         setting="spark",
     )
 
@@ -179,7 +178,7 @@ def _has_stopped(session: SparkSession) -> bool:
 
 
 def is_classic(session: SparkSession) -> bool:
-    """Return whether a session belongs to classic Spark, not to Spark Connect."""
+    """Return whether a session is a classic one, and not of Spark Connect."""
     return hasattr(session, "_jvm") and type(session).__module__.startswith("pyspark.sql.session")
 
 
@@ -202,7 +201,7 @@ def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> Spark
         require("grpc", "SPARK_REMOTE")
         return SparkSession.builder.getOrCreate()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # Started by spark-submit: its settings are in the JVM and win over the tuned ones.
+        # Started by spark-submit: its settings are in the JVM and override the tuned ones.
         SparkContext._ensure_initialized()
     if SparkContext._gateway is None:
         check_spark_home()
@@ -219,16 +218,16 @@ def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> Spark
         conf.setIfMissing(name, value)
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     if chosen.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
-        # Spark would take the first python3 of PATH, which need not be this environment's.
+        # Spark would use the first python3 in PATH, which may belong to another environment.
         session.sparkContext.pythonExec = sys.executable
     return session
 
 
 def _import_path() -> list[str]:
-    """Return where this process imports from, except the interpreter's own folders.
+    """Return the import path of this process, without the interpreter's own folders.
 
-    Workers on this machine then find the same modules: the script's folder, and txtopo itself when
-    it runs from a checkout.
+    With it, workers on this machine find the same modules: the script's folder, and txtopo itself
+    when it runs from a checkout.
     """
     own = [Path(prefix).resolve() for prefix in {sys.prefix, sys.base_prefix}]
     folders = [Path(entry or os.curdir).resolve() for entry in sys.path]

@@ -1,20 +1,20 @@
 """The carriers on Spark: records move as elements of RDDs, or as rows of DataFrames.
 
 :class:`RddCarrier` is for classic Spark. A run is one job. Its first stage has one empty Spark
-partition for each slot. Between two levels there is a shuffle by address. The records for the
-driver are collected. If the committers run in tasks, the job shuffles the output of the last level
-once more, into one Spark partition for the driver and one for each attempt and slot. It reads only
-the driver's partition, and the cut waits in the shuffle files. A commit reads its own partitions of
-that shuffle. Spark computes nothing again for it, unless an executor was lost with its files; then
-the manifests show it. Only the first level of a commit reads the cut. The records of further levels
-are few, and pass through the driver.
+partition for each slot. A shuffle by address connects two levels. The records for the driver are
+collected. If the committers run in tasks, the job shuffles the output of the last level once more,
+into one Spark partition for the driver and one for each attempt and slot. It reads only the
+driver's partition, and the cut waits in the shuffle files. A commit reads its own partitions of
+that shuffle. Spark recomputes nothing for it, unless an executor was lost with its files; the
+manifests then reveal this. Only the first level of a commit reads the cut. The records of further
+levels are few, and pass through the driver.
 
-:class:`DataFrameCarrier` is for Spark Connect; those with an engine are derived from it. A run is
-one query: ``mapInArrow`` for each level, and ``repartitionById`` between two of them, over
-the columns ``address`` and ``payload``. Spark cannot read single partitions of a DataFrame's
-shuffle again. So if the committers run in tasks, the cut is collected with the rest, waits in the
-driver, and is the input of the commit's own query. Committers should therefore work on little data:
-aggregate before them, or use the carrier ``rdd``.
+:class:`DataFrameCarrier` is for Spark Connect; the carriers with an engine are derived from it. A
+run is one query over the columns ``address`` and ``payload``: ``mapInArrow`` for each level, and
+``repartitionById`` between two levels. Spark cannot read single partitions of a DataFrame's shuffle
+again. So if the committers run in tasks, the cut is collected with the rest, waits in the driver,
+and becomes the input of a separate query for the commit. Committers should therefore work on little
+data: aggregate before them, or use the carrier ``rdd``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class RddCarrier:
-    """Moves records through shuffles of RDDs; see the module's text."""
+    """Moves records through shuffles of RDDs; see the module docstring."""
 
     has_engine = False
     keeps_cut_in_driver = False
@@ -63,7 +63,7 @@ class RddCarrier:
         self._program = program
         self._packed = self._context.broadcast(PackedProgram.of(program))
         self._jobs = SparkJobs(ClassicLabels(self._context), program.topology_id)
-        # It takes Spark 4 ms to make it, so it is made once.
+        # Spark takes 4 ms to create it, so it is created once.
         self._empty: RDD[Record] = self._context.parallelize([], program.slots)
 
     def process(self, run: Run) -> RunOutput:
@@ -104,7 +104,7 @@ class RddCarrier:
         output.cut = None
 
     def cancel(self, tag: str) -> None:
-        """Cancel the jobs of a run, also those that are about to start."""
+        """Cancel the jobs of a run, including jobs that are about to start."""
         self._jobs.cancel(tag)
 
     def close(self) -> None:
@@ -113,12 +113,12 @@ class RddCarrier:
         self._packed.unpersist()
 
     def _stage(self, records: RDD[Record], level: RunLevel, first: int = 0) -> RDD[Record]:
-        """Add a stage whose slot 0 is the Spark partition *first*."""
+        """Add a stage; its slot 0 is the Spark partition *first*."""
         return records.mapPartitionsWithIndex(RddStage(self._packed, level, first))
 
 
 class RddStage:
-    """A stage as ``mapPartitionsWithIndex`` calls it."""
+    """A stage, as a function for ``mapPartitionsWithIndex``."""
 
     def __init__(self, packed: Broadcast[PackedProgram], level: RunLevel, first: int) -> None:
         self._packed = packed
@@ -149,19 +149,19 @@ Batches = Iterator[pa.RecordBatch]
 
 _SCHEMA = pa.schema([("address", pa.int32()), ("payload", pa.binary())])
 
-# Records leave a stage in record batches of about this size. One record has up to 4 MiB.
+# Records leave a stage in record batches of about this size. A record has up to 4 MiB.
 _BATCH_BYTES = 4 << 20
 
-# Above the cores of any cluster.
+# More than the cores of any cluster.
 _SLOTS_MAX = 100_000
 
 
 class DataFrameCarrier:
-    """Moves records through queries; see the module's text.
+    """Moves records through queries; see the module docstring.
 
     Args:
         session: The session.
-        labels: Labels the jobs; by default in the way that the kind of session allows.
+        labels: Labels the jobs; by default as the kind of session allows.
     """
 
     has_engine = False
@@ -173,9 +173,9 @@ class DataFrameCarrier:
         self._connect = "connect" in type(session).__module__
 
     def default_slots(self) -> int:
-        """Return the session's default parallelism, which Spark Connect tells by a query only."""
+        """Return the session's default parallelism; on Spark Connect this needs a query."""
         if self._connect:
-            # A range of numbers is cut into as many partitions, none of which is empty.
+            # Spark divides a range of numbers into that many partitions; none of them is empty.
             numbers = self._session.range(_SLOTS_MAX).selectExpr(
                 "spark_partition_id() AS partition"
             )
@@ -240,7 +240,7 @@ class DataFrameCarrier:
 
 
 def _arrow_stage(packed: PackedProgram, level: RunLevel) -> Callable[[Batches], Batches]:
-    """Return a stage as ``mapInArrow`` calls it, which needs a plain function."""
+    """Return a stage for ``mapInArrow``, which needs a plain function."""
 
     def stage(batches: Batches) -> Batches:
         yield from in_batches(run_in_task(level, packed, slot_here(), _arrow_payloads(batches)))
@@ -249,7 +249,7 @@ def _arrow_stage(packed: PackedProgram, level: RunLevel) -> Callable[[Batches], 
 
 
 def slot_here() -> int:
-    """Return the slot of the Spark task that calls."""
+    """Return the slot of the current Spark task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -258,7 +258,7 @@ def slot_here() -> int:
 
 
 def _arrow_payloads(batches: Batches) -> Iterator[bytes]:
-    """Yield the payloads. Rows without one only make sure that each slot has a row."""
+    """Yield the payloads. Rows without a payload only make sure that each slot has a row."""
     for batch in batches:
         if batch.num_columns > 1:
             yield from (payload for payload in batch.column(1).to_pylist() if payload is not None)

@@ -3,16 +3,16 @@
 User code never raises inside a task: its exceptions are sent to the driver as data. So a job fails
 for one of these reasons:
 
-* A Python worker died, for example of a segmentation fault or a lack of memory. The batch may be
-  the cause, so the failure counts towards ``attempts_max``.
+* A Python worker died, for example from a segmentation fault or because it ran out of memory. The
+  batch may be the cause, so the failure counts towards ``attempts_max``.
 * Python raised outside of user code: the workers have another version of Python, a module is
-  missing, or an object cannot be unpickled. Trying again cannot help.
+  missing, or an object cannot be unpickled. A retry cannot help.
 * The job moves more than Spark can move: its results exceed ``spark.driver.maxResultSize``, or a
-  message exceeds 2 GiB. The batch has the same size the next time, so trying again cannot help.
+  message exceeds 2 GiB. The batch would have the same size again, so a retry cannot help.
 * The session was stopped, by the program or by Spark, or its Spark Connect server was restarted.
   The session cannot run another job, so the run ends.
-* Anything else: an executor was lost, or shuffle files are missing. This says nothing about the
-  batch, so it does not count.
+* Anything else: an executor was lost, or shuffle files are missing. The batch is not the cause, so
+  the failure does not count.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-# A commit is short and all later commits wait for it, so commits have a pool of their own. Within a
-# pool Spark serves the older job first, which is the one with the lower txids.
+# A commit is short and all later commits wait for it, so commits have a separate pool. Within a
+# pool Spark runs the older job first, which has the lower txids.
 POOLS: dict[Chain, str] = {"processing": "txtopo-processing", "commit": "txtopo-commit"}
 
 
 class Labels(Protocol):
-    """Labels jobs, and cancels them by label, in the way of one kind of Spark session."""
+    """Labels jobs, and cancels them by label, for one kind of Spark session."""
 
     def put_on(self, tag: str, description: str, pool: str) -> None:
         """Label the jobs that this thread starts from now on."""
@@ -55,7 +55,7 @@ class Labels(Protocol):
 
     @property
     def stopped(self) -> bool:
-        """Whether the session was stopped; no job runs on it any more."""
+        """Whether the session was stopped, so that it runs no job any more."""
         ...
 
 
@@ -74,7 +74,7 @@ class SparkJobs:
 
     @contextmanager
     def labelled(self, run: Run, chain: Chain) -> Iterator[None]:
-        """Label the jobs that are started inside, and turn their failures into errors of txtopo.
+        """Label the jobs started in the ``with`` block, and turn their failures into txtopo errors.
 
         Raises:
             RunLostError: A job failed or was cancelled, and no batch is known to be the cause.
@@ -87,12 +87,12 @@ class SparkJobs:
         self._active.add(tag)
         try:
             self._labels.put_on(tag, _description(self._topology_id, run, chain), POOLS[chain])
-            # A cancellation that came before the labels were set has found no job.
+            # A cancellation before the labels were set found no job.
             self._cancelled.check(tag)
             yield
             self._cancelled.check(tag)
         except TxtopoError:
-            raise  # it is an error of txtopo already
+            raise  # it already is an error of txtopo
         except Exception as error:
             self._cancelled.check(tag, error)
             if self._labels.stopped:
@@ -103,7 +103,7 @@ class SparkJobs:
             self._labels.take_off(tag)
 
     def cancel(self, tag: str) -> None:
-        """Cancel the jobs with this tag, also those that are about to start."""
+        """Cancel the jobs with this tag, including jobs that are about to start."""
         self._cancelled.add(tag)
         self._labels.cancel(tag)
 
@@ -119,8 +119,8 @@ class ClassicLabels:
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         # A cancelled group stays cancelled as long as the context lives. A topology that is started
-        # again without ZooKeeper uses the same tags again, so the id of an RDD, which is never used
-        # twice, is added to them.
+        # again without ZooKeeper uses the same tags again. So the id of an RDD is added to them,
+        # which Spark never uses twice.
         self._start = context.emptyRDD().id()
         hide_expected_lines(context)
 
@@ -131,7 +131,7 @@ class ClassicLabels:
         self._context.setLocalProperty("spark.scheduler.pool", pool)
 
     def take_off(self, tag: str) -> None:
-        """Clear them. A context that was stopped meanwhile has nothing to clear."""
+        """Clear them. A context that has been stopped meanwhile has nothing to clear."""
         java = self._context._jsc
         if java is not None:
             java.clearJobGroup()
@@ -142,7 +142,7 @@ class ClassicLabels:
         """Cancel the jobs of the group, and all jobs that are started in it later.
 
         Spark forgets a cancelled tag at once, so a job that another thread is about to start would
-        run. A cancelled group stays cancelled. PySpark has no method for this yet.
+        still run. A cancelled group stays cancelled. PySpark does not have a method for this yet.
         """
         java = self._context._jsc
         if java is not None:
@@ -160,8 +160,8 @@ class ClassicLabels:
 class ConnectLabels:
     """Labels of a Spark Connect session, which has tags but neither groups nor pools.
 
-    Not guaranteed: a job that is on its way to the server while it is cancelled may run to its end.
-    Its result is then thrown away.
+    Not guaranteed: a job that is on its way to the server when it is cancelled may run to its end.
+    Its result is then discarded.
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -181,12 +181,12 @@ class ConnectLabels:
 
     @property
     def stopped(self) -> bool:
-        """Whether the session was stopped; a server that is away may come back."""
+        """Whether the session was stopped; an unreachable server may come back."""
         return bool(self._session.is_stopped)  # type: ignore[attr-defined]  # of Connect
 
 
 class NoLabels:
-    """Sets no labels: jobs stay in the group of the streaming query, and are stopped with it."""
+    """Sets no labels: jobs stay in the group of the streaming query, and stop with the query."""
 
     def put_on(self, tag: str, description: str, pool: str) -> None:
         """Do nothing."""
@@ -205,9 +205,9 @@ class NoLabels:
 
 def _session_stopped() -> ConfigError:
     return ConfigError(
-        "the Spark session was stopped while the topology ran on it, or its Spark Connect server "
-        "was restarted; committed txids stay committed; stop the run before the session, and start "
-        "the topology with a new session",
+        "the Spark session was stopped while the topology was running on it, or its Spark Connect "
+        "server was restarted; committed txids stay committed; stop the run before the session, "
+        "and start the topology with a new session",
         setting="spark",
     )
 
@@ -257,13 +257,13 @@ _GIST_MAX = 300
 
 
 def failure_of_job(error: Exception, tag: str) -> TxtopoError:
-    """Return the error of txtopo that says what the failure of a job means."""
+    """Return the txtopo error for the failure of a job."""
     text = str(error)
     other = _OTHER_PYTHON.search(text)
     if other is not None:
         there, here = other.groups()
         return ConfigError(
-            f"the workers run another Python; got {there} there; expected {here}, as in the "
+            f"the workers have another version of Python; got {there}; expected {here}, as in the "
             "driver; set PYSPARK_PYTHON or spark.pyspark.python to an interpreter of that version",
             there=there,
             here=here,
@@ -276,16 +276,16 @@ def failure_of_job(error: Exception, tag: str) -> TxtopoError:
         return missing_module(missing.group(1))
     if any(part in text for part in _CRASHED):
         return RunLostError(
-            f"a python worker of the job {tag} died; got {_gist(text)}; look at the executor's "
-            "standard error for a crash in a native library or a lack of memory",
+            f"a Python worker of the job {tag} died; got {_gist(text)}; look at the executor's "
+            "standard error for a crash in a native library or for lack of memory",
             tag=tag,
             counted=True,
             cancelled=False,
         )
     if _TRACEBACK in text:
         return BoltError(
-            f"python failed in a worker, outside of bolts; got {_gist(text)}; does every class of "
-            "the topology unpickle there, under the same versions as here?",
+            f"Python failed in a worker, outside of bolts; got {_gist(text)}; can every class of "
+            "the topology be unpickled there, with the same package versions as here?",
             tag=tag,
             text=text[-_TEXT_MAX:],
         )
@@ -320,7 +320,7 @@ def _too_large(text: str, tag: str) -> TxtopoError | None:
 
 
 def _gist(text: str) -> str:
-    """Return the line that says what happened, from a long Java error."""
+    """Return the line of a long Java error that names the cause."""
     python = _PYTHON_ERROR.findall(text) if _TRACEBACK in text else []
     spark = _SPARK_ERROR.findall(text)
     remote = _RPC_DETAILS.findall(text)

@@ -1,7 +1,7 @@
 """Spark's log: hides what Spark writes because txtopo cancels a job, or because the driver is dead.
 
-Both are expected and mean nothing to a user. Everything else that Spark logs stays, also from the
-same loggers.
+Both are expected and do not concern a user. Everything else that Spark logs stays, including other
+lines of the same loggers.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-# A warning for each task of a job that is cancelled. And a stack trace for each task that ends in
-# the half second in which the JVM outlives its killed Python: all accumulators of Python are in
-# number 0, and if that fails in a driver that lives, Python has printed the reason before.
+# First, a warning for each task of a cancelled job. Second, a stack trace for each task that ends
+# in the half second in which the JVM outlives its killed Python. All accumulators of Python are in
+# number 0; if that fails while Python is alive, Python has already printed the reason.
 _EXPECTED = (
     r"(?s).*cancelled job group txtopo:.*"
     r"|Failed to update accumulator 0 \(org\.apache\.spark\.api\.python\.PythonAccumulatorV2\).*"

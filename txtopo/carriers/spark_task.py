@@ -1,4 +1,4 @@
-"""What a Spark task does: it unpacks the program and runs one stage on its records."""
+"""The work of a Spark task: unpack the program and run one stage on its records."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # A worker process outlives its tasks, and all jobs of a topology have the same program, so a worker
-# unpickles it once. The programs are kept by digest, because several topologies may share a worker.
-# The limit keeps the workers of a notebook from growing.
+# unpickles it once. Programs are stored by digest, because several topologies may share a worker.
+# Without the limit the workers of a notebook would grow.
 _PROGRAMS: dict[str, Program] = {}
 _PROGRAMS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PackedProgram:
-    """A pickled program, as it travels to the workers. Each worker unpickles it once.
+    """A pickled program for the workers. Each worker unpickles it once.
 
     Attributes:
         digest: Identifies the program in the memory of the workers.
@@ -59,8 +59,8 @@ def run_in_task(
 ) -> Iterator[Record]:
     """Run one stage in this Spark task; see :func:`~txtopo.stages.stage.run_stage`.
 
-    The stage reads its records to the end, even if there are none. PySpark does not use a worker
-    again if its task left input unread, and a new worker costs 300 ms.
+    The stage always reads its records to the end. PySpark does not reuse a worker whose task left
+    input unread, and a new worker costs 300 ms.
     """
     from pyspark import TaskContext
 

@@ -1,13 +1,13 @@
 """Checks that the Python of Spark's workers can run a topology, before anything runs.
 
-The session decides which Python that is: ``PYSPARK_PYTHON``, or else the first ``python3`` in
+The session determines which Python that is: ``PYSPARK_PYTHON``, or else the first ``python3`` in
 ``PATH`` on the worker's machine. The latter lacks all packages if the driver's virtual environment
-is not activated. So workers that may have another Python than this process are checked by one small
-job, with as many tasks as there are cores, so that each executor gets some. Under Spark Connect
+is not activated. So if the workers may have another Python than this process, one small job checks
+them. It has as many tasks as there are cores, so that each executor gets some. Under Spark Connect
 there is no check: any Python there needs pyarrow anyway.
 
-Under a local master the workers run on this machine. If no Python was named for them, and the one
-that PySpark chose cannot run the topology, they get the Python of this process.
+Under a local master the workers run on this machine. If the user chose no Python for them, and the
+one that PySpark chose cannot run the topology, they get the Python of this process.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _logger = logger_of(LOGGER)
 NEEDED = ("txtopo", "pyarrow")
 """Modules that every topology needs in its workers."""
 
-# What PySpark takes if PYSPARK_PYTHON is not set (pyspark.SparkContext, 4.2).
+# What PySpark uses if PYSPARK_PYTHON is not set (pyspark.SparkContext, 4.2).
 _DEFAULT = "python3"
 
-# It logs each failed task of the question with a long Java trace.
+# It logs each failed task of the check with a long Java trace.
 _NOISY = "org.apache.spark.scheduler.TaskSetManager"
 
 Answer = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class WorkerFinding(NamedTuple):
-    """The answer of a worker of one executor.
+    """The answer of a worker in one executor.
 
     Attributes:
         executor: Host and process of the executor.
@@ -61,17 +61,17 @@ class WorkerFinding(NamedTuple):
 def check_workers(context: SparkContext, modules: Sequence[str] = ()) -> None:
     """Check that the Python of the workers can import every module that a topology needs.
 
-    Under a local master, if the user named no Python for the workers and theirs lacks a module,
-    they get the Python of this process; a log record of level INFO says so.
+    Under a local master, if the user chose no Python for the workers and theirs lacks a module,
+    they get the Python of this process. This is logged at level INFO.
 
     Args:
         context: The Spark context.
-        modules: Modules that are needed besides :data:`NEEDED`.
+        modules: Required modules in addition to :data:`NEEDED`.
 
     Raises:
         ConfigError: A worker lacks a module, has another version of Python, or cannot start; the
             message says what to set.
-        RunLostError: The job of the question was lost or cancelled; start again.
+        RunLostError: The job of the check was lost or cancelled; start again.
     """
     remote = is_remote(context.master or "")
     try:
@@ -82,7 +82,7 @@ def check_workers(context: SparkContext, modules: Sequence[str] = ()) -> None:
             raise
         context.pythonExec = sys.executable
         _logger.info(
-            "the workers of this session run %s from now on, as this process does, since %s",
+            "the workers of this session use %s from now on, like this process, since %s",
             sys.executable,
             error,
         )
@@ -94,10 +94,10 @@ def is_remote(master: str) -> bool:
 
 
 def _is_this_environment(python: str) -> bool:
-    """Return whether a command of this machine starts a Python of this process's environment.
+    """Return whether a command on this machine starts a Python of this process's environment.
 
     Raises:
-        ConfigError: It starts none, or one of another version. A job would fail.
+        ConfigError: It does not start Python, or starts another version. A job would fail.
     """
     found = shutil.which(python) or python
     if all(
@@ -118,7 +118,7 @@ def _is_this_environment(python: str) -> bool:
 
 
 def ask_workers(context: SparkContext, modules: Sequence[str]) -> list[WorkerFinding]:
-    """Run the job of the question and return the answers.
+    """Run the job that checks the workers, and return their answers.
 
     Raises:
         ConfigError: A worker has another version of Python, or cannot start.
@@ -134,7 +134,7 @@ def ask_workers(context: SparkContext, modules: Sequence[str]) -> list[WorkerFin
         reason = _reason(failure, str(error))
         if reason is None:
             raise failure from error
-    # Not "from error": its text is a hundred lines of Java, and only one line has the reason.
+    # Without "from error": its text has a hundred lines of Java, and only one names the reason.
     raise _unfit(context.pythonExec, reason, remote=is_remote(context.master or ""))
 
 
@@ -157,8 +157,8 @@ def check_findings(findings: Iterable[WorkerFinding], *, remote: bool) -> None:
     raise ConfigError(
         f"the workers cannot import {', '.join(modules)}; got, on {first.executor} with "
         f"{first.python}, {reasons}"
-        + (f", and the like on {len(lacking) - 1} more" if len(lacking) > 1 else "")
-        + f"; expected what the driver has; {_advice(frozenset(modules), remote=remote)}",
+        + (f", and similarly on {len(lacking) - 1} more" if len(lacking) > 1 else "")
+        + f"; expected the modules of the driver; {_advice(frozenset(modules), remote=remote)}",
         modules=tuple(modules),
         executors=tuple(sorted(lacking)),
     )
@@ -168,12 +168,12 @@ _VERSION = "{}.{}".format(*sys.version_info[:2])
 
 
 def _advice(missing: frozenset[str] = frozenset(), *, remote: bool) -> str:
-    here = f"export PYSPARK_PYTHON={sys.executable} before the session is made"
+    here = f"export PYSPARK_PYTHON={sys.executable} before the session is created"
     if not remote:
         return here
     install = extras.advice(missing) or "pip"
     return (
-        f"{here}, if the executors have this path; else install the driver's packages there with "
+        f"{here}, if the executors have this path; or install the driver's packages there with "
         f"{install}, or ship them: venv-pack -o environment.tar.gz, "
         "spark.archives=environment.tar.gz#environment "
         "and PYSPARK_PYTHON=./environment/bin/python (with spark-submit --archives, and "
@@ -199,8 +199,8 @@ def _reason(failure: TxtopoError, text: str) -> str | None:
     """Return what is wrong with the Python of the workers; None if the failure has another cause.
 
     Args:
-        failure: What the failure of the job means.
-        text: What Spark said.
+        failure: The txtopo error for the failure of the job.
+        text: The text of Spark's error.
     """
     if isinstance(failure, ConfigError):
         return f"version {failure.facts['there']}"
@@ -213,7 +213,7 @@ def _reason(failure: TxtopoError, text: str) -> str | None:
 
 @contextmanager
 def _quiet(context: SparkContext) -> Iterator[None]:
-    """Keep Spark from logging each failed task with a Java trace; its log is then as it was."""
+    """Keep Spark from logging each failed task with a Java trace, in the ``with`` block only."""
     from py4j.protocol import Py4JError
 
     log4j: Any = context._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
@@ -236,7 +236,7 @@ def _quiet(context: SparkContext) -> Iterator[None]:
 
 
 def _question(modules: Sequence[str]) -> Callable[[Iterable[int]], Iterator[Answer]]:
-    """Return the function of the tasks. It is nested, so that it is pickled without txtopo."""
+    """Return the function that the tasks run; it is nested, so it is pickled without txtopo."""
     names = list(modules)
 
     def answer(_: Iterable[int]) -> Iterator[Answer]:

@@ -28,7 +28,7 @@ def explain_topology(
 
     Args:
         graph: The topology.
-        config: The settings; by default those of a start without any.
+        config: The settings; by default the same as for a start without settings.
         spark: The session that it would be started with; by default the active one, if there is
             one.
 
@@ -64,7 +64,7 @@ def _of_batches(graph: Graph, config: Config, session: SparkSession | None) -> C
     kind, why = carrier_choice(config, facts, engine=graph.has_engine_part)
     if kind == "resident":
         asked = config.carrier == "resident"
-        why = "asked for: slots are Spark tasks that live as long as the run" if asked else why
+        why = "as configured: slots are Spark tasks that live as long as the run" if asked else why
         cores = "one on each free core" if asked else "one on each free core but one"
         free = facts.free - 1 if session is not None and not asked else None
         return CarrierChoice(kind, why, *_slots(config, graph.slots_max, free, cores))
@@ -88,15 +88,15 @@ def _of_trees(config: AtLeastOnceConfig, session: SparkSession | None) -> Carrie
         return _local(config, LOCAL_SLOTS)
     if local:
         chosen = _local(config, LOCAL_SLOTS)
-        why = "'auto' takes it, since there is no Spark session; with one it would be resident"
+        why = "'auto' chooses it without a Spark session; with one it would choose resident"
         return CarrierChoice(chosen.carrier, why, chosen.slots, chosen.slots_why)
-    why = "asked for" if carrier == "resident" else "'auto' takes it, since there is a session"
+    why = "as configured" if carrier == "resident" else "'auto' chooses it with a Spark session"
     return _resident(config, why)
 
 
 def _local(config: AnyConfig, default: int) -> CarrierChoice:
     slots_why = f"{type(config).__name__}.slots" if config.slots else "the default without Spark"
-    why = "asked for: everything runs in this process, without Spark"
+    why = "as configured: everything runs in this process, without Spark"
     return CarrierChoice("local", why, config.slots or default, slots_why)
 
 
@@ -112,13 +112,13 @@ def _resident(config: AnyConfig, why: str) -> CarrierChoice:
 def _slots(
     config: Config, slots_max: int | None, there: int | None, told: str
 ) -> tuple[int | None, str]:
-    """Return the number of slots, if it is known yet, and where it comes from."""
+    """Return the number of slots, None if it is not known yet, and the reason for it."""
     if config.slots is not None:
         return config.slots, "Config.slots"
     if slots_max is None:
         return there, told
     known = 1 if slots_max == 1 else None if there is None else useful_slots(there, slots_max)
-    return known, f"{told}, but no more than the tasks of a component, which are {slots_max}"
+    return known, f"{told}, but no more than the tasks of the largest component ({slots_max})"
 
 
 def _parallelism(session: SparkSession | None) -> int | None:

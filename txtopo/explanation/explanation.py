@@ -29,7 +29,7 @@ class Explanation:
     """What a topology is and how it will run; ``topology.explain()`` returns it.
 
     ``str()`` of it is a page of text. It is computed from the topology, the settings and what is
-    known of the session; no store, ensemble or source is asked, and no password is in it.
+    known about the session. It connects to no store, ensemble or source, and contains no password.
 
     Attributes:
         topology: Id of the topology.
@@ -40,12 +40,14 @@ class Explanation:
         carrier: What moves the tuples, and in how many slots.
         work: How many batches or trees are in flight, and how they share jobs.
         commit: Where the commit phase runs and why, and how many txids are written together; None
-            if there is none.
-        failure: What is done again, and what is kept, after a failure.
-        dead_letters: Where bad records go; None if the topology keeps none.
-        advice: What a person should know before a start.
-        window_txids: The most batches in flight; None if the topology plans none.
-        run_txids: The most batches that share a job; None if the topology plans none.
+            if there is no commit phase.
+        failure: What is repeated, and what is kept, after a failure.
+        dead_letters: Where bad records go; None if the topology keeps no dead letters.
+        advice: What a user should know before a start.
+        window_txids: The maximum number of batches in flight; None if the topology plans no
+            batches.
+        run_txids: The maximum number of batches that share a job; None if the topology plans no
+            batches.
     """
 
     topology: str
@@ -109,12 +111,12 @@ class Explanation:
 
         Each component is a group with the attribute ``data-component`` (its id), each edge one
         with ``data-edge`` (source, stream and target as a JSON list), so that a page can write
-        figures beside them. There is no script in it.
+        figures next to them. It contains no script.
 
         Args:
-            style: Whether it has colours for light and dark of its own. If False, it has no style
-                sheet and is drawn in the colour of the text around it, as a page with a strict
-                Content-Security-Policy needs it.
+            style: Whether it has its own colours for light and dark. If False, it has no style
+                sheet and takes the colour of the surrounding text, as a page with a strict
+                Content-Security-Policy requires.
         """
         return svg(self.topology, self.components, self.edges, style=style)
 

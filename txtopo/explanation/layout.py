@@ -1,9 +1,9 @@
 """layout: places the nodes of a layered graph, from left to right, with few crossing edges.
 
-Nodes stand in columns that are given. An edge that skips columns gets a waypoint in each of them;
-edges of one bundle (a stream) share their waypoints. The order within columns comes from sweeps
-by barycentre: a node goes to the mean place of its neighbours, in turns of the columns before and
-after. Then nodes are moved towards their neighbours as far as the order and the gaps allow.
+The column of each node is given. An edge that skips columns gets a waypoint in each of them; edges
+of one bundle (a stream) share their waypoints. Barycentre sweeps determine the order within
+columns: each node moves to the mean position of its neighbours, alternately in the previous and in
+the next column. Then nodes move towards their neighbours as far as the order and the gaps allow.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-# Enough for the order to settle; more changes next to nothing.
+# Enough for the order to settle; more sweeps change almost nothing.
 SWEEPS = 8
-# A picture with more of them would take seconds and megabytes; then all edges go straight.
+# A picture with more waypoints would take seconds and megabytes; then all edges are straight.
 WAYPOINTS_MAX = 20_000
 GAP = 22.0
 WAYPOINT_HEIGHT = 10.0
@@ -28,9 +28,9 @@ class Arc:
     """An edge to be placed.
 
     Attributes:
-        source: The node that it leaves.
-        target: The node that it leads to, in a later column.
-        bundle: Edges with equal source and bundle share their way.
+        source: The node where it starts.
+        target: The node where it ends, in a later column.
+        bundle: Edges with the same source and bundle share their path.
     """
 
     source: Node
@@ -40,12 +40,12 @@ class Arc:
 
 @dataclass(frozen=True, slots=True)
 class GraphLayout:
-    """Where everything stands.
+    """The position of everything.
 
     Attributes:
-        middle: The middle of each node, from the top.
+        middle: The vertical centre of each node, measured from the top.
         ways: The waypoints of each edge, as (column, middle), in order.
-        height: The height of it all.
+        height: The total height.
     """
 
     middle: Mapping[Node, float]
@@ -59,7 +59,7 @@ def placed(
     """Place nodes within their columns.
 
     Args:
-        columns: The column of each node, in the order in which they stand at first.
+        columns: The column of each node, in their initial order.
         heights: The height of each node.
         links: The edges; each leads to a later column.
     """
@@ -72,7 +72,7 @@ def placed(
         for link, way in zip(links, ways, strict=True)
         for step in zip((link.source, *way), (*way, link.target), strict=True)
     }
-    # In an order that depends on nothing but the graph.
+    # The order depends only on the graph.
     first = {node: at for at, node in enumerate(columns)}
     for source, target in sorted(steps, key=lambda step: (first[step[0]], first[step[1]])):
         above[target].append(source)
@@ -163,7 +163,7 @@ def _spread(
     above: Mapping[Node, Sequence[Node]],
     below: Mapping[Node, Sequence[Node]],
 ) -> dict[Node, float]:
-    """Return the middle of each node: as near to its neighbours as the others allow."""
+    """Return the middle of each node: as close to its neighbours as the other nodes allow."""
     middle: dict[Node, float] = {}
     for row in rows:
         edge = 0.0
@@ -184,9 +184,9 @@ def _spread(
 
 
 def _apart(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
-    """Return places in this order, with gaps, that are nearest to the wanted ones.
+    """Return the positions in this order, with gaps, that are closest to the wanted ones.
 
-    Neighbours that would overlap become a block, which stands at the mean of what its members want.
+    Neighbours that would overlap become a block, placed at the mean of its members' wanted places.
     """
     offsets: list[float] = []
     blocks: list[tuple[float, int]] = []  # sum of (wanted - offset), members

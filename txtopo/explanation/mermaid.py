@@ -1,4 +1,4 @@
-"""mermaid: the graph of a topology as a Mermaid flowchart; GitHub and many editors draw it."""
+"""mermaid: the graph of a topology as a Mermaid flowchart, which GitHub and many editors render."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txtopo.explanation.parts import (
 )
 from txtopo.tuples import DEFAULT_STREAM
 
-# Each shape as Mermaid writes it. The label between is quoted.
+# The Mermaid syntax of each shape. The quoted label goes in between.
 _SHAPES: dict[Shape, tuple[str, str]] = {
     "spout": ("([", "])"),
     "bolt": ("[", "]"),
@@ -25,7 +25,7 @@ _PLAIN = frozenset(" ,()/:=×")
 
 
 def mermaid(components: Sequence[ExplainedComponent], edges: Sequence[ExplainedEdge]) -> str:
-    """Return a flowchart from left to right. Ids are labels only, so any id may stand in it."""
+    """Return a flowchart from left to right. Ids appear only in labels, so any id is allowed."""
     return "\n".join(_lines(components, edges)) + "\n"
 
 
@@ -62,7 +62,7 @@ def _label(one: ExplainedComponent) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text for a quoted label: whatever Mermaid or Markdown may read is a code."""
+    """Return a text for a quoted label; characters special to Mermaid or Markdown become codes."""
     return "".join(
         character if character.isalnum() or character in _PLAIN else f"#{ord(character)};"
         for character in escaped(text)

@@ -125,7 +125,7 @@ def _state(state: ExplainedState) -> str:
 
 
 def _wrapped(text: str, indent: str, first: str | None = None) -> list[str]:
-    """Return lines; *first* stands at the end of the indentation of the first one."""
+    """Return lines; *first* replaces the end of the indentation of the first line."""
     begin = indent if first is None else f"{indent[: max(0, len(indent) - len(first))]}{first}"
     return textwrap.wrap(
         text,

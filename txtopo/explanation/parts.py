@@ -1,6 +1,6 @@
 """Parts: the components, edges and states of a topology as an explanation shows them.
 
-They are plain values: text, numbers and tuples. No password is in them.
+They are plain values: text, numbers and tuples. They contain no password.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txtopo.tuples import Fields
 Phase = Literal["process", "commit"]
 
 Shape = Literal["spout", "bolt", "committer", "aggregate", "plan"]
-"""What tells the kinds of components apart in a drawing."""
+"""The shape that identifies the kind of a component in a drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class CarrierChoice:
 
     Attributes:
         carrier: ``local``, ``rdd``, ``dataframe`` or ``resident``.
-        why: Why it is this one.
-        slots: The number of slots; None if only the session, which is not there yet, says it.
-        slots_why: Where the number comes from.
+        why: Why it was chosen.
+        slots: The number of slots; None if it depends on a session that does not exist yet.
+        slots_why: What determines the number.
     """
 
     carrier: str
@@ -70,7 +70,8 @@ class ExplainedState:
         mode: ``table`` or ``log``.
         key: The key columns as (name, type).
         value: The value columns as (name, type).
-        holds: What its rows have besides: nothing, the value before, or partial aggregates.
+        holds: What its rows contain in addition: nothing, the previous value, or partial
+            aggregates.
     """
 
     state: str
@@ -110,15 +111,15 @@ class ExplainedComponent:
         level: Its longest distance from a spout.
         column: Its place in a drawing from left to right; the commit phase is right of the cut.
         phase: The phase in which it runs.
-        committer: Whether it is a committer, and not only below one.
-        parallelism: The number of its tasks; 0 for one that has none.
+        committer: Whether it is itself a committer, not merely below one.
+        parallelism: The number of its tasks; 0 if it has no tasks.
         runs: Where it runs.
         streams: The streams that it declares.
         states: Its states.
         aggregates: What it computes, if it is a ``PersistentAggregate``.
-        key: The key fields of such a one.
+        key: The key fields of a ``PersistentAggregate``.
         dead_letters: Whether it makes dead letters of bad records.
-        operators: The operators of a ``StreamBuilder`` that run in it, in order; empty for others.
+        operators: The operators of a ``StreamBuilder`` that run in it, in order; otherwise empty.
     """
 
     component: str
@@ -147,7 +148,7 @@ class ExplainedEdge:
         source: Id of the component that emits.
         stream: Name of its stream.
         target: Id of the bolt that subscribes to it.
-        grouping: How its tuples are shared among the tasks, e.g. ``fields (word)``.
+        grouping: How its tuples are divided among the tasks, e.g. ``fields (word)``.
     """
 
     source: str
@@ -216,7 +217,7 @@ def short_class(class_name: str) -> str:
 
 
 def _columns(graph: Graph) -> Mapping[str, int]:
-    """Return the column of each component: its level, the commit phase right of all others."""
+    """Return the column of each component: its level; the commit phase is right of the rest."""
     processing = [graph.levels[id] for id in graph.components if id not in graph.committing]
     first = 1 + max(processing, default=-1)
     columns: dict[str, int] = {}
@@ -284,9 +285,9 @@ def _holds(component: Component, state: State) -> str:
     if told is not None:
         return told
     if state.mode == "log":
-        return "partial aggregates of each txid, which are folded later"
+        return "partial aggregates of each txid, which are combined later"
     if state.kind == "opaque":
-        return "each value with its txid and the value before"
+        return "each value with its txid and the previous value"
     return "each value with its txid"
 
 
@@ -298,7 +299,7 @@ def _aggregates(component: Component, engine: EnginePart | None) -> list[Explain
     shown = []
     for column, each in bolt.aggregates.items():
         if isinstance(each, MeanCount):
-            continue  # it comes with the column of the sum
+            continue  # the column of the sum stands for both
         name = column.removesuffix("_sum") if isinstance(each, MeanSum) else column
         python = isinstance(each, PythonAggregate)
         combined = "Spark" if by_spark else "Python" if python else "columns"

@@ -1,4 +1,4 @@
-"""Sentences: what a topology promises, how it shares its work, and what a person should know."""
+"""Sentences: what a topology guarantees, how it shares its work, and what a user should know."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def delivery(graph: Graph, config: AnyConfig) -> str:
             "emits it again"
         )
     if not graph.committing:
-        return "at least once: batches are processed, and nothing of them is kept"
+        return "at least once: batches are processed, but nothing is stored"
     told = "exactly once: each batch counts once in each state, whatever crashes and is replayed"
     if graph.spout_kind.driven_by == "query":
         told += ", as long as the query keeps its checkpoint"
@@ -75,7 +75,7 @@ def work(graph: Graph, config: AnyConfig, choice: CarrierChoice) -> str:
         return f"{limit} trees are pending for each spout task; {_ackers(config)}"
     shared = sharing(graph, config)
     if shared is None:
-        return "the streaming query brings one micro-batch at a time, which is one txid"
+        return "the streaming query passes one micro-batch at a time, which is one txid"
     flight = f"up to {shared.window_txids:,} txids are in flight; "
     many = (
         "each txid"
@@ -115,7 +115,7 @@ def commit(graph: Graph, config: AnyConfig, program: Program, choice: CarrierCho
 
 
 def _together(graph: Graph, config: Config, program: Program) -> str:
-    """Return how many txids one write takes, as far as that is known before a store is opened."""
+    """Return how many txids share a write, as far as this is known before a store is opened."""
     if graph.spout_kind.driven_by == "query":
         return ""
     why = why_one_by_one(graph, program, {})
@@ -129,45 +129,45 @@ def _together(graph: Graph, config: Config, program: Program) -> str:
         for id in emitters_to_ask(graph)
     ]
     if any(each.states for each in graph.components.values()):
-        unless.append("a store takes no groups")
+        unless.append("a store does not accept groups")
     return together + (f"; one at a time if {', or '.join(unless)}" if unless else "")
 
 
 def failure(graph: Graph, config: AnyConfig) -> str:
-    """Return what is done again, and what is kept, after a failure."""
+    """Return what is repeated, and what is kept, after a failure."""
     driven_by = graph.spout_kind.driven_by
     if isinstance(config, AtLeastOnceConfig):
         if config.ackers == 0:
-            return "a tuple that is lost or fails is gone; another exception ends the run"
+            return "a tuple that is lost or fails is not replayed; another exception ends the run"
         low, high = config.message_timeout_s, 2 * config.message_timeout_s
         return (
             f"a tree that fails, or is not complete {low:g} to {high:g} s after it began, is "
-            "failed at its spout; the memory of bolts in a lost slot is gone; another exception "
+            "failed at its spout; a lost slot loses the memory of its bolts; another exception "
             "ends the run"
         )
     if driven_by == "query":
-        return "an error ends the query; its next start gets the same micro-batch again"
+        return "an error ends the query; its next start processes the same micro-batch again"
     opaque = [one.id for one in graph.spouts if not one.spout_kind.repeats]
     if opaque and len(opaque) < len(graph.spouts):
         again = (
-            f"of the batch that failed and all later ones {' and '.join(map(repr, opaque))} cut "
-            "their part anew, perhaps with other tuples, and the other spouts bring the same; "
-            "opaque states undo what an attempt has left"
+            f"the parts of {' and '.join(map(repr, opaque))} in the failed batch and later ones "
+            "are planned again, possibly with other tuples, and the other spouts emit the same "
+            "tuples; opaque states undo what an earlier attempt wrote"
         )
     elif opaque:
         again = (
-            "the batch that failed and all later ones are cut anew, perhaps with other tuples; "
-            "the states undo what an attempt has left"
+            "the failed batch and all later ones are planned again, possibly with other tuples; "
+            "the states undo what an earlier attempt wrote"
         )
     else:
         again = (
-            "the batch that failed is replayed with the same tuples; later batches that are "
-            "processed are kept, the others are computed again"
+            "the failed batch is replayed with the same tuples; later batches that are already "
+            "processed are kept, the others are processed again"
         )
     if config.attempts_max is not None:
         limit = f"the run ends at the {_ordinal(config.attempts_max)} counted failure of one batch"
     else:
-        limit = "a batch is tried again without a limit"
+        limit = "a batch is tried again without limit"
     return f"{again}; {limit}"
 
 
@@ -190,7 +190,7 @@ def dead_letters(graph: Graph) -> str | None:
 def advice_on(
     graph: Graph, config: AnyConfig, program: Program, choice: CarrierChoice
 ) -> tuple[str, ...]:
-    """Return what a person should know before a start; only what is sure, a few sentences."""
+    """Return what a user should know before a start: a few sentences, and only what is certain."""
     found = [
         *(advice(graph) if isinstance(config, Config) else ()),
         *_tasks_and_slots(program, choice),
@@ -231,7 +231,7 @@ def _tasks_and_slots(program: Program, choice: CarrierChoice) -> Iterator[str]:
         verb = "has" if len(over) == 1 else "have"
         yield (
             f"{named}{more} {verb} more tasks than there are slots ({slots}); tasks of one slot "
-            "run one after the other, so this brings no speed"
+            "run one after the other, so the extra tasks do not make it faster"
         )
 
 
@@ -248,7 +248,7 @@ def _small_window(graph: Graph, config: Config) -> Iterator[str]:
 
 
 def _forgetful(graph: Graph, config: Config) -> Iterator[str]:
-    """Warn of states that are gone with the process while the position in the stream is kept."""
+    """Warn about states that end with the process although the position in the stream is kept."""
     if config.zookeeper.hosts == "memory":
         return
     lost = [
@@ -260,8 +260,8 @@ def _forgetful(graph: Graph, config: Config) -> Iterator[str]:
     if lost and graph.spout_kind.driven_by != "query":
         named = ", ".join(map(repr, lost[:3]))
         yield (
-            f"the state {named} is gone when this process ends, while ZooKeeper keeps the txid, so "
-            "another process cannot go on; use a store that lasts, or zookeeper='memory' as well"
+            f"the state {named} is lost when this process ends, but ZooKeeper keeps the txid, so "
+            "another process cannot continue; use a persistent store, or zookeeper='memory' as well"
         )
 
 
@@ -273,7 +273,7 @@ def _commit_jobs(graph: Graph, program: Program, choice: CarrierChoice) -> Itera
     several = [id for level in program.commit for id in level if program.components[id].tasks > 1]
     named, verb = ", ".join(map(repr, several[:3])), "has" if len(several) == 1 else "have"
     yield (
-        f"each txid needs a Spark job of its own to commit, since {named} {verb} several tasks; "
+        f"each txid needs a separate Spark job for its commit, since {named} {verb} several tasks; "
         "with parallelism 1 the driver commits without a job"
     )
 
@@ -289,4 +289,4 @@ def _unread(graph: Graph) -> Iterator[str]:
     if left and len(graph.components) > 1:
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         named = f"{', '.join(left[:3])}{more}"
-        yield f"no bolt subscribes to stream {named}; what is emitted there is dropped"
+        yield f"no bolt subscribes to stream {named}; tuples emitted there are dropped"

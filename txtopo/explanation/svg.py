@@ -1,8 +1,8 @@
 """svg: the graph of a topology as a picture, from left to right, with the cut as a dashed line.
 
-All colours are attributes, most of them ``currentColor``, so the picture needs no style sheet; the
-one that it may have only follows the light or dark scheme of the reader. There is no script, and no
-``id`` that could clash with that of another picture on a page.
+All colours are attributes, most of them ``currentColor``, so the picture needs no style sheet. Its
+optional style sheet only follows the reader's light or dark scheme. There is no script, and no
+``id`` that could clash with the ``id`` of another picture on a page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CUT = 44.0
 HEADING = 36.0
 LEGEND = 46.0
 PORT = 26.0
-# Labels of so many inputs of one bolt cannot be read, and would make it very high.
+# Labels of more inputs than this would be unreadable, and make a bolt very high.
 LABELLED_INPUTS_MAX = 24
 NAME, SMALL, LABEL = 13.0, 11.0, 10.5
 
@@ -41,7 +41,7 @@ _STYLE = (
     "@media (prefers-color-scheme:dark){.txtopo-graph{color:#e6edf3;background:#0d1117}}"
 )
 
-# Told apart by shape; the colours have a contrast of 3:1 on white and on black.
+# Shapes distinguish the kinds; the colours have a contrast of 3:1 on white and on black.
 _COLOURS = {
     "spout": "#3b82c4",
     "bolt": "#7d8590",
@@ -62,7 +62,7 @@ _MEANINGS = {
 
 @dataclass(slots=True)
 class _Box:
-    """A component or state as it is drawn."""
+    """The box of a component or state."""
 
     shape: str
     names: list[str]
@@ -76,7 +76,7 @@ class _Box:
 
     @property
     def width(self) -> float:
-        """Its width; shapes with slanted or round sides need more room."""
+        """Its width; shapes with slanted or round sides need more space."""
         texts = [_width(name, NAME * BOLD) for name in self.names]
         texts += [_width(line, SMALL) for line in self.lines]
         return max(84.0, max(texts) + {"bolt": 28.0, "state": 28.0}.get(self.shape, 46.0))
@@ -140,7 +140,7 @@ class _Drawing:
         self.ports = self._ports()
 
     def _columns(self) -> None:
-        """Place the columns; before each there is room for curves and the labels of its inputs."""
+        """Place the columns, with space before each for curves and the labels of its inputs."""
         count = 1 + max(box.column for box in self.boxes.values())
         self.widths = [0.0] * count
         self.rooms = [0.0] * count
@@ -161,7 +161,7 @@ class _Drawing:
             right += self.widths[at]
 
     def _ports(self) -> dict[int, float]:
-        """Return where each edge arrives: one below the other, as they come."""
+        """Return where each edge ends: one below the other, in the order of their height."""
         ports: dict[int, float] = {}
         for box in self.boxes.values():
             came = sorted(box.inputs, key=self._height_before)
@@ -372,7 +372,7 @@ def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def _two_lines(text: str) -> list[str]:
-    """Return a name in one or two lines, cut after a mark if there is one."""
+    """Return a name in one or two lines, broken after a punctuation mark if there is one."""
     if _width(text, NAME * BOLD) <= TEXT_WIDTH_MAX:
         return [text]
     fits = 1
@@ -384,7 +384,7 @@ def _two_lines(text: str) -> list[str]:
 
 
 def _fitted(text: str, size: float, width_max: float) -> str:
-    """Return a text that is not wider; what is cut is in its middle."""
+    """Return a text that is at most this wide; it is shortened in the middle."""
     if _width(text, size) <= width_max:
         return text
     keep = len(text)
@@ -400,7 +400,7 @@ BOLD = 1.1
 
 
 def _width(text: str, size: float) -> float:
-    """Return about how wide a text is; fonts differ, so it is rather too wide."""
+    """Estimate the width of a text; fonts differ, so the estimate is rather too wide."""
     return size * sum(_em(character) for character in text)
 
 
@@ -415,5 +415,5 @@ def _em(character: str) -> float:
 
 
 def _n(number: float) -> str:
-    """Return a coordinate with one digit after the point at most."""
+    """Return a coordinate with at most one digit after the point."""
     return f"{number:.1f}".removesuffix(".0")

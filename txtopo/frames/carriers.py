@@ -1,4 +1,4 @@
-"""The carriers that know DataFrames: of topologies with DataFrame plans, and of micro-batches."""
+"""The carriers for DataFrames: for topologies with DataFrame plans, and for micro-batches."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 class FrameCarrier(DataFrameCarrier):
-    """A ``DataFrameCarrier`` that computes DataFrame plans as well.
+    """A ``DataFrameCarrier`` that also computes DataFrame plans.
 
-    What it keeps of a run is :class:`~txtopo.frames.run.Frames`.
+    For each run it keeps a :class:`~txtopo.frames.run.Frames`.
     """
 
     has_engine = True
 
     def process(self, run: Run) -> RunOutput:
-        """Compute the DataFrame plans of a run, which has one batch; emit rows that bolts read."""
+        """Compute the DataFrame plans of a run, which has one batch, and emit rows for bolts."""
         with self._jobs.labelled(run, "processing"):
             return self._computed(run)
 
@@ -106,12 +106,12 @@ class LocalMicroBatchCarrier(LocalCarrier):
     """A ``LocalCarrier`` whose spout emits the rows of micro-batches."""
 
     def process_frame(self, run: Run, frame: DataFrame) -> RunOutput:
-        """Run the processing phase on the rows of a DataFrame; they are dealt out to the slots."""
+        """Run the processing phase on the rows of a DataFrame, divided among the slots."""
         return self.process_rows(run, frame.toArrow().to_batches())
 
 
 def _rows_stage(packed: PackedProgram, level: RunLevel) -> Callable[[Batches], Batches]:
-    """Return the first stage of a micro-batch as ``mapInArrow`` calls it."""
+    """Return the first stage of a micro-batch, as a function for ``mapInArrow``."""
 
     def stage(batches: Batches) -> Batches:
         rows = micro_batch_rows(batches)
@@ -126,9 +126,9 @@ _PADDING = "stands for nothing"
 def spread_over_slots(frame: DataFrame, slots: int) -> DataFrame:
     """Return the rows of a micro-batch and a padding row, in one Spark partition for each slot.
 
-    Every slot has to run, because each sends manifests. But if Spark sees that a plan has no rows,
-    while it optimizes the plan or while it runs it (adaptive execution), it leaves out all further
-    stages. The padding row prevents that. :func:`micro_batch_rows` removes it.
+    Every slot must run, because each sends manifests. But if Spark notices that a plan has no rows,
+    when it optimizes the plan or while it runs (adaptive execution), it skips all further stages.
+    The padding row prevents that. :func:`micro_batch_rows` removes it.
     """
     from pyspark.sql import functions as sf
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _FREE = (ShuffleGrouping, NoneGrouping, LocalOrShuffleGrouping)
 
 _REASONS = {
-    "local": "it has no Spark to make and compute the frames",
+    "local": "it has no Spark to create and compute the frames",
     "rdd": "it moves envelopes on RDDs, which would end the plan of a frame",
-    "resident": "its slots keep the cores that Spark would need to compute a frame",
+    "resident": "its slots occupy the cores that Spark would need to compute a frame",
 }
 
 
@@ -53,7 +53,7 @@ def check_frame_carrier(graph: Graph, carrier: str) -> None:
     reason = _REASONS.get(carrier)
     if reason is not None:
         raise ConfigError(
-            f"topology {graph.id!r} has DataFrames, which carrier {carrier!r} cannot take: "
+            f"topology {graph.id!r} has DataFrames, which carrier {carrier!r} cannot process: "
             f"{reason}; expected carrier='dataframe' or 'auto'",
             carrier=carrier,
         )
@@ -95,13 +95,13 @@ def _check_frame_alone(component: Component) -> None:
     if component.parallelism != 1:
         raise TopologyError(
             f"DataFrame {what} {component.id!r} has a parallelism; got {component.parallelism}; "
-            "expected none, since it has no tasks: Spark divides the work of a plan; leave it out",
+            "expected none, since it has no tasks: Spark divides the work of a plan; remove it",
             component=component.id,
         )
     if component.prototype.output_streams:  # type: ignore[attr-defined]
         raise TopologyError(
             f"DataFrame {what} {component.id!r} declares several streams; got output_streams; "
-            "expected output_fields alone, since a plan has one result; use a bolt for each",
+            "expected only output_fields, since a plan has one result; use a bolt for each stream",
             component=component.id,
         )
 
@@ -111,7 +111,7 @@ def _check_methods(component: Component) -> None:
     if component.committer:
         if not callable(getattr(bolt, "commit", None)):
             raise TopologyError(
-                f"DataFrame bolt {component.id!r} is a committer and lacks commit; expected a "
+                f"DataFrame bolt {component.id!r} is a committer without commit; expected a "
                 "method commit(frame, attempt), which is called in txid order",
                 component=component.id,
             )
@@ -119,20 +119,20 @@ def _check_methods(component: Component) -> None:
         if component.streams:
             raise TopologyError(
                 f"DataFrame bolt {component.id!r} is a committer and declares output_fields; "
-                "a DataFrame committer emits nothing; take them out, and emit in a bolt above it",
+                "a DataFrame committer emits nothing; remove them, and emit in a bolt above it",
                 component=component.id,
             )
         return
     if type(bolt).transform is DataFrameBolt.transform:  # type: ignore[attr-defined]
         raise TopologyError(
-            f"DataFrame bolt {component.id!r} does nothing; it lacks transform; expected a method "
+            f"DataFrame bolt {component.id!r} does nothing: it has no transform; expected a method "
             "transform(frame, attempt) that returns a DataFrame",
             component=component.id,
         )
     if not component.streams:
         raise TopologyError(
             f"DataFrame bolt {component.id!r} declares no fields; expected output_fields = "
-            "Fields(…) with the columns of what transform returns",
+            "Fields(…) with the columns that transform returns",
             component=component.id,
         )
 
@@ -143,7 +143,7 @@ def _check_inputs(component: Component, components: Mapping[str, Component]) -> 
         source = components[subscription.source]
         if not source.kind.frame:
             raise TopologyError(
-                f"DataFrame bolt {component.id!r} cannot stand below {source.id!r}, which is a "
+                f"DataFrame bolt {component.id!r} cannot subscribe to {source.id!r}, which is a "
                 f"{source.kind.text}: its tuples are in Python and would have to go back into the "
                 "JVM; expected a DataFrameTransactionalSpout or a DataFrameBolt above it; use an "
                 "ArrowBolt here, or a DataFrameBolt there",
@@ -153,18 +153,18 @@ def _check_inputs(component: Component, components: Mapping[str, Component]) -> 
         if not isinstance(subscription.grouping, _FREE):
             raise TopologyError(
                 f"{type(subscription.grouping).__name__} of DataFrame bolt {component.id!r} on "
-                f"{source.id!r} cannot be: it has no tasks among which rows are shared; use "
+                f"{source.id!r} is impossible: the bolt has no tasks to divide rows among; use "
                 "shuffle_grouping, and group in the plan",
                 component=component.id,
                 source=source.id,
             )
         fields = source.streams[subscription.stream].fields
-        schemas.setdefault(frozenset(fields), f"{source.id!r} gives {fields}")
+        schemas.setdefault(frozenset(fields), f"{source.id!r} has {fields}")
     if len(schemas) > 1:
         raise TopologyError(
             f"inputs of DataFrame bolt {component.id!r} differ in their fields; got "
             f"{'; '.join(schemas.values())}; expected equal names and types, since the frames are "
-            "united; select or cast in the bolts above",
+            "combined by union; select or cast in the bolts above",
             component=component.id,
         )
 

@@ -1,7 +1,7 @@
 """Chunks: rows of a DataFrame on their way to the slot that emits them into envelopes.
 
 All chunks of a Spark partition go to one slot. If Spark computes a partition a second time, the
-slot sees either the first outcome or the second, never a mixture.
+slot gets either the first result or the second, never a mixture.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def seal_chunk(component: int, partition: int, number: int, batch: pa.RecordBatc
 
 
 class Chunks:
-    """The chunks of one attempt that came to one slot."""
+    """The chunks of one attempt that one slot received."""
 
     def __init__(self, records: Iterable[bytes], emitting: Sequence[str]) -> None:
         self._emitting = emitting
@@ -49,7 +49,7 @@ class Chunks:
             self._chunks[key[0], key[1], key[2]] = record
 
     def of(self, component: str) -> Iterator[pa.RecordBatch]:
-        """Take the rows of a component out, in the order of partitions and chunks."""
+        """Remove and yield the rows of a component, in the order of partitions and chunks."""
         index = self._emitting.index(component)
         for key in sorted(key for key in self._chunks if key[0] == index):
             record = memoryview(self._chunks.pop(key))[_HEADER.size :]

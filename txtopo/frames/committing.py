@@ -1,4 +1,4 @@
-"""The DataFrame committers of an attempt: each writes frames, which the commit hands to the states.
+"""The DataFrame committers of an attempt: each puts frames, which the commit passes to the states.
 
 They run in the driver, on the thread of the commit phase. A state reads as of the previous txid.
 """
@@ -42,7 +42,7 @@ def run_frame_committers(
         frames: The DataFrames of the attempt.
         attempt: The attempt.
         states: The states of each component.
-        permits: Returns what each committer asks before each call.
+        permits: Returns, for each committer, the permit to check before each call.
         label: Labels the jobs that write the frames.
 
     Raises:

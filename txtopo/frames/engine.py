@@ -1,4 +1,4 @@
-"""FrameEngine: Spark as the engine of DataFrame plans, as the core asks for it."""
+"""FrameEngine: Spark as the engine of DataFrame plans, behind the interfaces of the core."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class FrameEngine:
     """A :class:`~txtopo.topology.engine.PlanEngine` and :class:`~txtopo.runtime.engine.RunEngine`.
 
-    It keeps nothing. What needs Spark is imported when it is asked for.
+    It has no state. Modules that need Spark are imported on first use.
     """
 
     def check(self, components: Mapping[str, Component]) -> None:
@@ -63,7 +63,7 @@ class FrameEngine:
         continues: str | None,
         after_txid: int,
     ) -> ForeachBatch:
-        """Return the function by which a streaming query drives a topology."""
+        """Return the function through which a streaming query drives a topology."""
         from txtopo.frames.foreach_batch import ForeachBatch
 
         return ForeachBatch(graph, carrier, slots, continues, after_txid)

@@ -2,21 +2,21 @@
 
 Theory of operation
 -------------------
-Spark writes the offsets of batch *b* to its checkpoint, calls ``foreachBatch``, and then writes
+Spark writes the offsets of batch *b* to its checkpoint, calls ``foreachBatch``, and then records
 that *b* is done. If it dies in between, it calls again with the same *b*. So the txid is *b* + 1,
-and the ledgers of the states say whether they hold it. There is no coordinator, window or
-ZooKeeper, because the query calls with one batch at a time.
+and the ledgers of the states show whether they hold it. There is no coordinator, window or
+ZooKeeper, because the query passes one batch at a time.
 
-Each start of the query claims, in all states, an epoch above those in the ledgers, before it writes
-anything. So late writes of an earlier start are refused. The id of the query, which is in its
+Before it writes anything, each start of the query claims, in all states, an epoch above the epochs
+in the ledgers. So late writes of an earlier start are refused. The id of the query, which is in its
 checkpoint, is part of the topology id in the ledgers. A query with another checkpoint numbers other
-batches from 0, so it counts as another topology. The query id is also in the place where a
-coordinator's ledgers name their ensemble, because only the query counts these epochs.
+batches from 0, so it counts as another topology. The query id also takes the place of the ensemble
+in these ledgers, because only the query counts these epochs.
 
-A query may continue another one: ``continues`` names the other, and ``after_txid`` says where it
-ended. The first call then replaces the old query's id in each ledger, by compare-and-set, if the
-ledger holds exactly *after_txid*. From then on the old query is refused, and so is any other query
-that continues the old one. Only the query that continued last may write.
+A query may continue another one: ``continues`` is the id of the other, and ``after_txid`` the txid
+at which it ended. The first call then replaces the old query's id in each ledger, by
+compare-and-set, if the ledger holds exactly *after_txid*. From then on the old query is refused,
+and so is any other query that continues the old one. Only the query that continued last may write.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class ForeachBatch:
     """The result of ``topology.foreach_batch()``: a function of (micro-batch, batch id).
 
     Who calls it: Spark, in the driver, on the thread of the query, one batch at a time. An
-    exception of a bolt or a store ends the query. Start the query again, and Spark calls with the
-    same batch. The function may be given to several starts of a query, and to several queries. Each
+    exception of a bolt or a store ends the query. When the query is started again, Spark calls with
+    the same batch. Several starts of a query, and several queries, may use the same function. Each
     of them claims its states itself.
 
     Args:
         graph: A topology with a ``StreamSpout``.
-        carrier: How tuples move between stages; ``"auto"`` takes ``"dataframe"``.
+        carrier: How tuples move between stages; ``"auto"`` chooses ``"dataframe"``.
         slots: Tasks of the micro-batch; by default the session's parallelism.
         continues: Id of the query whose ledgers this one takes over.
         after_txid: The txid that those ledgers hold.
@@ -102,7 +102,7 @@ class ForeachBatch:
         spout = graph.spout
         if spout.spout_kind.driven_by != "query":
             raise TopologyError(
-                f"the spout of topology {graph.id!r} reads its own source; got "
+                f"the spout of topology {graph.id!r} reads its source itself; got "
                 f"{spout.kind.text} {spout.id!r}; expected StreamSpout(fields), which a query "
                 "drives; or use start()",
                 component=spout.id,
@@ -115,13 +115,13 @@ class ForeachBatch:
             )
         if continues is not None and not (isinstance(continues, str) and continues):
             raise ConfigError(
-                f"continues is wrong; got {continues!r}; expected the id of the query that is "
-                "continued, or None"
+                f"continues is wrong; got {continues!r}; expected the id of the query to continue, "
+                "or None"
             )
         if type(after_txid) is not int or after_txid < 0 or (after_txid and continues is None):
             raise ConfigError(
                 f"after_txid is wrong; got {after_txid!r} with continues={continues!r}; expected "
-                "the txid that the ledgers of the query that is continued hold"
+                "the txid that the ledgers of the continued query hold"
             )
         self._graph = graph
         self._config = Config(carrier=carrier, slots=slots)
@@ -178,10 +178,10 @@ class ForeachBatch:
 
 
 class NoPlanner:
-    """A planner that does nothing: Spark plans the batches of a stream spout and tracks them."""
+    """A planner that does nothing: Spark plans and tracks the batches of a stream spout."""
 
     parts: Sequence[SpoutPlanner] = ()
-    """Nobody: no emitter of a stream spout takes part in a commit."""
+    """Empty: no emitter of a stream spout takes part in a commit."""
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
         """Return nothing. The progress of the query shows its lag."""
@@ -211,7 +211,7 @@ class StreamRun:
         config: The settings.
         query_id: Id of the query; None for a DataFrame without a query.
         frame: The first micro-batch.
-        scheduler: Is told of durable steps.
+        scheduler: Receives the durable steps.
     """
 
     def __init__(
@@ -252,9 +252,9 @@ class StreamRun:
 
         Raises:
             ForeignStateError: A state belongs to another topology, or another checkpoint.
-            StoreAheadOfCoordinator: A state holds a later txid than the query comes with.
-            StoreBehindCoordinator: A state lacks txids that the query has done.
-            FencedError: A later start of the query has claimed a state meanwhile.
+            StoreAheadOfCoordinator: A state holds a later txid than the query passes.
+            StoreBehindCoordinator: A state lacks txids that the query has completed.
+            FencedError: A later start of the query has claimed a state in the meantime.
         """
         self._backends = open_states(self._context.graph, self._context.scheduler)
         ledgers: dict[StateName, Ledger | None] = {}
@@ -334,7 +334,7 @@ class StreamRun:
             raise failed.error
 
     def _token(self, after_txid: int) -> str:
-        """Return the query id and *after_txid*, which ledgers have in place of an ensemble."""
+        """Return the query id and *after_txid*; ledgers store them in place of an ensemble."""
         return f"{self._query_id or ''}+{after_txid}" if after_txid else self._query_id or ""
 
     def _topology(self, query_id: str | None) -> str:
@@ -353,7 +353,7 @@ class StreamRun:
             return
         if same_owner(ledger, owner):
             query, _, said = ledger.ensemble.partition("+")
-            # It names another query if a claim of that query in Delta died half-way.
+            # It contains another query if a claim of that query in Delta was interrupted.
             if query == self._query_id and int(said or 0) != after_txid:
                 raise ConfigError(
                     f"state {name!r} was written by this query with after_txid={said or 0}, up to "
@@ -369,8 +369,8 @@ class StreamRun:
             kind = StoreAheadOfCoordinator if ledger.txid > after_txid else StoreBehindCoordinator
             raise kind(
                 f"state {name!r} holds txid {ledger.txid} of the query {continues!r}; got "
-                f"after_txid={after_txid}; expected the txid that its last batch was committed as, "
-                "in all states; let that query finish its last batch, then say "
+                f"after_txid={after_txid}; expected the txid of its last committed batch, the same "
+                "in all states; let that query finish its last batch, then use "
                 f"foreach_batch(continues={continues!r}, after_txid={ledger.txid})",
                 state=name,
                 txid=ledger.txid,
@@ -379,7 +379,7 @@ class StreamRun:
     def _check(self, name: str, ledger: Ledger | None, txid: int, first_txid: int) -> None:
         """Check the txid of a state, before any state is claimed."""
         held = ledger.txid if ledger is not None else 0
-        batch = f"the query comes with its batch {txid - first_txid}, which is txid {txid}"
+        batch = f"the query passes its batch {txid - first_txid}, which is txid {txid}"
         if held > txid:
             raise StoreAheadOfCoordinator(
                 f"state {name!r} holds txid {held}, but {batch}; was an older checkpoint restored? "
@@ -390,11 +390,11 @@ class StreamRun:
         if held < txid - 1:
             component, _, state = name.rpartition(".")
             url = redacted_url(self._graph.components[component].states[state].url)
-            empty = f"was its URL changed, which is {url}, " if held == 0 else ""
+            empty = f"was its URL changed (now {url}), " if held == 0 else ""
             raise StoreBehindCoordinator(
                 f"state {name!r} holds txid {held}, but {batch}; {empty}was the store restored "
-                "from a backup, or did the query run without this topology? point to the store "
-                "that has the earlier batches, restore store and checkpoint, or begin with a new "
+                "from a backup, or did the query run without this topology? use the store that has "
+                "the earlier batches, restore both store and checkpoint, or start with a new "
                 "checkpoint and new tables",
                 state=name,
                 txid=held,
@@ -403,7 +403,7 @@ class StreamRun:
     def _held_by_all(self, txid: int) -> bool:
         """Return whether there is nothing to do, because all states hold the txid for good.
 
-        An opaque state does not, because its replay may be another batch.
+        An opaque state never does: its replay may be another batch.
         """
         components = self._graph.components
         for (component, name), backend in self._backends.items():
@@ -450,14 +450,14 @@ def _with_tasks(graph: Graph, slots: int) -> Graph:
 def _foreign(name: str, ledger: Ledger, id: str, owner: Owner) -> ForeignStateError:
     query = ledger.topology.removeprefix(f"{id}@")
     if ledger.topology == id or query == ledger.topology:
-        remedy = "give each topology tables of its own"
+        remedy = "give each topology its own tables"
     else:
         remedy = (
             "it was written by a query with another checkpoint, which has other batches; continue "
             "with that checkpoint, or give this query its own tables, or, if this query begins "
             f"where that one ended, use foreach_batch(continues={query!r}, "
             f"after_txid={ledger.txid}), now and at each later start; never start a query again "
-            "after another one has continued it"
+            "once another one has continued it"
         )
     return ForeignStateError(
         f"state {name!r} belongs to {ledger.owner}, up to txid {ledger.txid}; got {owner}; "
@@ -473,8 +473,8 @@ _QUERY_ID = "sql.streaming.queryId"
 
 NEEDS_CLASSIC = (
     "needs classic Spark; got a Spark Connect session, whose foreachBatch runs in a process of "
-    "the server; run the query on a classic session, or give the topology a spout that reads by "
-    "itself, such as DataSourceSpout"
+    "the server; run the query on a classic session, or give the topology a spout that reads its "
+    "source itself, such as DataSourceSpout"
 )
 
 
@@ -496,7 +496,7 @@ class StreamingQueryFacts:
 
         Raises:
             ConfigError: The query tracks its progress asynchronously, or runs on Spark Connect.
-            RunLostError: The query has ended, so the batch is not wanted.
+            RunLostError: The query has ended, so the batch is not needed.
         """
         if not is_classic(session):
             raise ConfigError(f"foreach_batch {NEEDS_CLASSIC}")
@@ -508,16 +508,16 @@ class StreamingQueryFacts:
         active = session._jsparkSession.sharedState().activeStreamingQueries()
         query = active.get(java.java.util.UUID.fromString(id))
         if query is None:
-            # Without the id, batches of another checkpoint would pass for those of this one.
+            # Without the id, batches of another checkpoint would be taken for batches of this one.
             raise RunLostError(
-                f"the streaming query {id} is not active any more, so its batch is not wanted; "
+                f"the streaming query {id} is not active any more, so its batch is not needed; "
                 "start the query again"
             )
         kind = query.getClass().getSimpleName()
         if "Async" in kind:
             raise ConfigError(
-                "the query tracks its progress asynchronously, which does not note a batch before "
-                f"it is computed, so that a replay may be another batch; got {kind}; expected "
+                "the query tracks its progress asynchronously: it may compute a batch before it "
+                f"records it, so a replay may be another batch; got {kind}; expected "
                 "asyncProgressTrackingEnabled=false"
             )
         return cls(id, query.runId().toString())

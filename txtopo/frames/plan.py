@@ -1,9 +1,9 @@
-"""FramePlan: the DataFrame plans of a topology, as the program has them.
+"""FramePlan: the DataFrame plans of a topology, as part of its program.
 
-A DataFrame spout and its DataFrame bolts have no tasks: each is a plan that the driver makes and
+A DataFrame spout and its DataFrame bolts have no tasks: each is a plan that the driver creates and
 Spark computes (:class:`FramePlan`). If another bolt subscribes to one of them, its rows are divided
-into chunks, and the first level of the processing phase emits them into envelopes. The DataFrames
-for DataFrame committers stay in Spark, and so do those for aggregates whose store takes DataFrames.
+into chunks, and the first level of the processing phase emits them into envelopes. DataFrames for
+DataFrame committers stay in Spark, and so do DataFrames for aggregates whose store accepts them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FrameStep:
 
     Attributes:
         id: Id of the component.
-        prototype: The user's object. Each batch has a copy.
+        prototype: The user's object. Each batch gets a copy.
         sources: Ids of the components whose DataFrames it reads; none for the spout.
         fields: Fields of its output; None for a committer.
         shared: Whether its DataFrame is read more than once, and therefore cached.
@@ -44,15 +44,15 @@ class FrameStep:
 
 @dataclass(frozen=True, slots=True)
 class FrameAggregate:
-    """A ``PersistentAggregate`` that Spark computes with ``groupBy``; its store takes DataFrames.
+    """A ``PersistentAggregate`` that Spark computes with ``groupBy``; its store accepts DataFrames.
 
     Attributes:
         id: Id of the component, which is also the name of its state.
         sources: Ids of the components whose DataFrames it reads.
         key: Names of the key fields.
         columns: (kind of aggregate, input field, stored type) of each value column.
-        retracted: Name of the input field that says whether a row is retracted; None if there is
-            none.
+        retracted: Name of the input field that marks rows as retracted; None if there is no such
+            field.
     """
 
     id: str
@@ -68,7 +68,8 @@ class FramePlan:
 
     Attributes:
         steps: The DataFrame spout and the DataFrame bolts, sources first.
-        emitting: Ids of the steps whose rows become envelopes. Chunks contain the index in it.
+        emitting: Ids of the steps whose rows become envelopes. Chunks contain the index in this
+            list.
         aggregates: The aggregates that Spark computes.
     """
 
@@ -85,15 +86,15 @@ class FramePlan:
         return self.computes(target) or any(each.id == target for each in self.aggregates)
 
     def rows(self, records: Iterable[bytes]) -> Chunks:
-        """Return the rows in the chunks that came to a slot."""
+        """Return the rows in the chunks that a slot received."""
         return Chunks(records, self.emitting)
 
     def described(self, component: str) -> str:
-        """Return how Spark computes a component that it takes, in words after "runs"."""
+        """Return how Spark computes a component, in words that follow "runs"."""
         step = next((each for each in self.steps if each.id == component), None)
         if step is None:
             return "as groupBy in Spark, which writes the result"
-        told = ["as a plan of Spark"]
+        told = ["as a Spark plan"]
         if step.shared:
             told.append("cached, since it is read more than once")
         if component in self.emitting:

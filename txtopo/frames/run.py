@@ -1,12 +1,12 @@
 """Frames: the DataFrame plans of one batch, from the spout to the committers and aggregates.
 
-The driver makes the plans, and Spark computes them. A DataFrame that is read more than once stays
+The driver creates the plans, and Spark computes them. A DataFrame that is read more than once stays
 in Spark's cache until the batch is done, so that all its readers see the same rows. A DataFrame for
 a commit is cached too: it is computed in the processing phase, in parallel with other batches, and
 the commit phase only writes it.
 
-:func:`grouped` computes partial aggregates with Spark's ``groupBy``, for stores that take
-DataFrames. :func:`failure_of_plan` says what the failure of a plan means: a mistake of the user, a
+:func:`grouped` computes partial aggregates with Spark's ``groupBy``, for stores that accept
+DataFrames. :func:`failure_of_plan` classifies the failure of a plan: a mistake of the user, a
 ``FailedException``, or lost infrastructure.
 """
 
@@ -51,7 +51,7 @@ _logger = logger_of(LOGGER)
 
 
 class FrameFailed(Exception):
-    """A plan of the user failed.
+    """A user's plan failed.
 
     Attributes:
         batch: The batch, the component and its error.
@@ -83,11 +83,11 @@ class Frames:
 
     @property
     def emits(self) -> bool:
-        """Whether rows are emitted into envelopes, for bolts that are no DataFrame plans."""
+        """Whether rows are emitted into envelopes, for bolts that are not DataFrame plans."""
         return bool(self._plan.emitting)
 
     def make(self) -> None:
-        """Make all plans. Spark computes nothing yet.
+        """Create all plans. Spark computes nothing yet.
 
         Raises:
             FrameFailed: User code raised, or returned a DataFrame without the declared columns.
@@ -108,7 +108,7 @@ class Frames:
 
     def records(self, slots: int) -> DataFrame:
         """Return the rows that are emitted into envelopes, as chunks for the slots."""
-        # Each slot gets a row, because PySpark does not call the stage of a slot without rows.
+        # Each slot gets a row: PySpark does not call the stage of a slot without rows.
         start = self._session.range(0, slots, 1, slots)
         records = start.selectExpr("int(id) AS address", "CAST(NULL AS binary) AS payload")
         for at, id in enumerate(self._plan.emitting):
@@ -118,7 +118,7 @@ class Frames:
 
     @contextmanager
     def emitting(self) -> Iterator[None]:
-        """Blame the emitting components for a plan that fails while its rows are emitted."""
+        """Attribute a plan's failure to the emitting components, while its rows are emitted."""
         with self._blaming(" and ".join(self._plan.emitting), computing=True):
             yield
 
@@ -126,7 +126,7 @@ class Frames:
         """Compute the DataFrames that wait for the commit.
 
         Raises:
-            FrameFailed: A plan of the user failed.
+            FrameFailed: A user's plan failed.
         """
         waiting = {**self.kept, **{id: each.frame for id, each in self.aggregated.items()}}
         for id, frame in waiting.items():
@@ -134,7 +134,7 @@ class Frames:
                 frame.count()
 
     def release(self) -> None:
-        """Unpersist all cached DataFrames. A second call does nothing. Spark may be stopped."""
+        """Unpersist all cached DataFrames. A second call does nothing. Spark may have stopped."""
         cached, self._cached = self._cached, []
         for frame in cached:
             try:
@@ -188,13 +188,13 @@ def _declared(step: FrameStep, frame: DataFrame) -> DataFrame:
     """Return a DataFrame with the declared columns, in their order.
 
     Raises:
-        EmitError: It is no DataFrame, or a column is missing or has another type.
+        EmitError: It is not a DataFrame, or a column is missing or has another type.
     """
     made = "read" if not step.sources else "transform"
     columns = getattr(frame, "dtypes", None)
     if not isinstance(columns, list):
         raise EmitError(
-            f"{made} of {step.id!r} returned no DataFrame; got {type(frame).__name__}; "
+            f"{made} of {step.id!r} did not return a DataFrame; got {type(frame).__name__}; "
             "expected the DataFrame of the batch",
             component=step.id,
         )
@@ -252,14 +252,14 @@ def grouped(aggregate: FrameAggregate, frame: DataFrame) -> FrameWrites:
     """Return the partial aggregates of a batch, one row for each key.
 
     Raises:
-        ConfigError: The session lets sums wrap.
+        ConfigError: In this session sums overflow silently.
     """
     from pyspark.sql import functions
 
     if str(frame.sparkSession.conf.get(ANSI)).lower() != "true":
         raise ConfigError(
-            f"the session lets sums wrap; got {ANSI}=false; expected true, Spark's default; set it "
-            "where the session is built"
+            f"sums overflow silently in this session; got {ANSI}=false; expected true, Spark's "
+            "default; set it where the session is built"
         )
     keys = [functions.col(f"`{name}`") for name in aggregate.key]
     if not keys:
@@ -281,7 +281,7 @@ def _column(kind: Kind, field: str | None, stored: str, retracted: str | None) -
 
     column = functions.lit(1) if field is None else functions.col(f"`{field}`")
     if retracted is not None:
-        # Ones are summed instead of counted, so that a retracted row subtracts one.
+        # Sum ones instead of counting, so that a retracted row subtracts one.
         if kind == "count":
             kind, column = "add", functions.when(column.isNotNull(), 1).otherwise(0)
         assert kind == "add", "minima and maxima are refused by the bolt"
@@ -291,7 +291,7 @@ def _column(kind: Kind, field: str | None, stored: str, retracted: str | None) -
         return functions.count(column).cast(stored)
     by_operator = {"add": functions.sum, "min": functions.min, "max": functions.max}
     if stored in ("float", "double"):
-        # -0.0 becomes 0.0, as on the other carriers. As equals, either could be the largest value.
+        # -0.0 becomes 0.0, as on the other carriers. The two are equal, so either could be the max.
         column = column.cast(stored) + functions.lit(0.0).cast(stored)
     # The stored type may be wider: the sum of whole numbers for a mean has 38 digits.
     return by_operator[kind](column.cast(stored)).cast(stored)
@@ -313,7 +313,7 @@ def failure_of_plan(error: Exception, component: str, *, computing: bool) -> Exc
     Args:
         error: The exception that was raised in the driver.
         component: Id of the component whose plan failed.
-        computing: Whether Spark was computing the plan. If not, user code was making it.
+        computing: Whether Spark was computing the plan. If not, user code was creating it.
     """
     text = str(error)
     if isinstance(error, TxtopoError):

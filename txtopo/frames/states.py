@@ -1,8 +1,8 @@
-"""Frames: writes of a txid as a DataFrame that Spark writes to the store, not the driver.
+"""Frames: the writes of a txid as a DataFrame; Spark writes them to the store, not the driver.
 
-A batch of many rows should not pass through the driver. A store to which Spark can write takes it
-as a DataFrame, if it still keeps the rules of :mod:`txtopo.state.backend`: ledger, undo and rows in
-one store transaction.
+A batch of many rows should not pass through the driver. A store that Spark can write to accepts it
+as a DataFrame, if it still follows the rules of :mod:`txtopo.state.backend`: ledger, undo and rows
+in one store transaction.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class FrameWrites:
 
 @runtime_checkable
 class FrameBackend(Protocol):
-    """A :class:`~txtopo.state.backend.StateBackend` that can take frames as well.
+    """A :class:`~txtopo.state.backend.StateBackend` that also accepts frames.
 
-    Who calls it: the driver, instead of ``commit`` for a txid whose writes are a frame. Another
-    attempt of the txid may call ``commit``, so each must fence, undo and redo what the other wrote.
-    It is given one txid at a time, never a group.
+    Who calls it: the driver, instead of ``commit``, for a txid whose writes are a frame. Another
+    attempt of the txid may call ``commit``. So each method must fence, undo and redo what the other
+    one wrote. It gets one txid at a time, never a group.
     The factory of such a backend is a :class:`FrameFactory`.
     """
 
@@ -73,10 +73,10 @@ class FrameBackend(Protocol):
 
 @runtime_checkable
 class FrameFactory(Protocol):
-    """A factory of backends (see ``BackendFactory``), some of which take frames."""
+    """A factory of backends (see ``BackendFactory``), some of which accept frames."""
 
     def frames_refused(self, url: str, table: StateTable) -> str | None:
-        """Return why the state of this URL takes no frames, or None if it does."""
+        """Return why the state of this URL does not accept frames; None if it does."""
         ...
 
     def session_conf(self) -> Mapping[str, str]:
@@ -97,11 +97,11 @@ class FrameFactory(Protocol):
 
 
 def frames_refused(state: State) -> str | None:
-    """Return why a state takes no DataFrames, or None if it does; connects to nothing."""
+    """Return why a state does not accept DataFrames; None if it does. It connects to nothing."""
     factory = state.factory
     if not isinstance(factory, FrameFactory):
         return (
-            f"{redacted_url(state.url)} is no store that Spark writes to; use a state in Delta "
+            f"{redacted_url(state.url)} is not a store that Spark writes to; use a state in Delta "
             "('delta:///folder?writer=spark'), or a BatchBolt or PersistentAggregate as the "
             "committer"
         )
@@ -131,10 +131,10 @@ class LabelledWrites:
 
 
 class FrameStateHandle:
-    """A state as a DataFrame committer uses it; ``context.state(name)`` returns it.
+    """The handle of a state in a DataFrame committer; ``context.state(name)`` returns it.
 
     Args:
-        name: The name that ``with_state`` gave it, for messages.
+        name: Its name in ``with_state``, for messages.
         table: The schema of the state; None if nothing can be written.
         open: Whether the commit phase has begun.
     """
@@ -143,7 +143,7 @@ class FrameStateHandle:
         self.name = name
         self.table = table
         self._open = open
-        self._rule = OneTransaction(name, "unite the frames")
+        self._rule = OneTransaction(name, "combine the frames with union")
         self._writes: FrameWrites | None = None
 
     @property
@@ -157,7 +157,7 @@ class FrameStateHandle:
         Use it in a ``with`` statement. An exception in its body discards the frame.
 
         Raises:
-            StateUsageError: The attempt had its transaction already, or this is not ``commit``.
+            StateUsageError: The attempt has had its transaction already, or this is not ``commit``.
         """
         if not self._open or self.table is None:
             raise StateUsageError(
@@ -176,8 +176,8 @@ class FrameTransaction:
     """The write of one attempt to a state: one frame.
 
     Delivery: the rows of the frame are in the state exactly once, together with everything else of
-    their txid. Undo of an earlier attempt, rows and ledger are one store transaction, which the
-    framework makes after ``commit`` has returned.
+    their txid. The undo of an earlier attempt, the rows and the ledger are one store transaction,
+    which the framework runs after ``commit`` has returned.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class FrameTransaction:
         self._take(FrameWrites(frame))
 
     def merge(self, frame: DataFrame, operators: Mapping[str, Operator]) -> None:
-        """Combine values with the stored ones, and rows of one key with each other.
+        """Combine rows with the stored values, and rows with the same key with each other.
 
         Args:
             frame: Key columns and value columns.
@@ -238,8 +238,8 @@ class FrameTransaction:
             )
         if self._writes is not None:
             raise StateUsageError(
-                f"a second frame for state {self._name!r} in one transaction; expected one; unite "
-                "the frames",
+                f"a second frame for state {self._name!r} in one transaction; expected one; "
+                "combine the frames with union",
                 state=self._name,
             )
         columns = writes.frame.columns

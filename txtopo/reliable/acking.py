@@ -185,7 +185,7 @@ class PendingTrees:
 
 @dataclass(frozen=True, slots=True)
 class EndedTrees:
-    """Trees that have ended, in no order.
+    """Trees that have ended, in no particular order.
 
     Attributes:
         roots: The root of each.
@@ -295,9 +295,9 @@ class RotatingMap:
     Storm has a hash map for each bucket. Here one table holds all entries, in columns, with the
     bucket as a column. A million trees take some 300 bytes each as Python objects; as columns they
     take about a hundred, including the free places of the table, and one call handles thousands of
-    keys. The table is an array of keys with linear probing: a key is searched from its hash on
-    until a free place comes. The place of a removed entry stays marked, so that the entries after
-    it are still found. When free places get scarce, the table is rebuilt.
+    keys. The table is an array of keys with linear probing: the search for a key starts at its hash
+    and ends at the first free place. The place of a removed entry stays marked, so that the entries
+    after it are still found. When free places become scarce, the table is rebuilt.
 
     Args:
         buckets: The number of buckets, from 2 to 250.
@@ -332,7 +332,7 @@ class RotatingMap:
         return columns + self._keys.nbytes + self._state.nbytes
 
     def column(self, name: str) -> npt.NDArray[np.generic]:
-        """Return a column, to be read and written at places; valid until the next ``put``."""
+        """Return a column, to read and write at places; valid until the next ``put``."""
         return self._columns[name]
 
     def find(self, keys: Column) -> Places:
@@ -373,15 +373,15 @@ class RotatingMap:
         self._state[places] = _GONE
         self._entries -= len(places)
         for column in self._columns.values():
-            # So that a new entry starts with zeros, and no object outlives its entry.
+            # A new entry must start with zeros, and no object may outlive its entry.
             column[places] = None if column.dtype.hasobject else 0
 
     def rotate(self) -> Places:
         """Start a new bucket in place of the oldest one.
 
         Returns:
-            The places of the entries of the oldest bucket. Read them, then remove them: otherwise
-            they are in the newest bucket.
+            The places of the entries of the oldest bucket. Read them, then remove them; otherwise
+            they become part of the newest bucket.
         """
         self._newest = (self._newest + 1) % self._buckets
         return np.flatnonzero(self._state == _FIRST_BUCKET + self._newest)
@@ -403,7 +403,7 @@ class RotatingMap:
         return ((keys * _SPREAD) >> _SHIFT).astype(np.int64) & self._mask
 
     def _add(self, keys: Column) -> Places:
-        """Add distinct new keys. If several meet at a place, one takes it; the others move on."""
+        """Add distinct new keys. If several reach a place, one takes it, the others move on."""
         places = np.empty(len(keys), dtype=np.int64)
         at = self._first(keys)
         seeking = np.arange(len(keys))
@@ -458,10 +458,10 @@ class RootXors(NamedTuple):
 
 
 class Ids:
-    """Draws random ids. An edge never gets 0, since its loss would not be noticed.
+    """Draws random ids. An edge never gets 0: its loss would go unnoticed.
 
     Args:
-        seed: Determines the ids; two objects of a run must not share one.
+        seed: Determines the ids; two objects of a run must not have the same seed.
     """
 
     def __init__(self, seed: int) -> None:
@@ -489,7 +489,7 @@ def merged(roots: Column, values: Column) -> RootXors:
 
 
 def joined(parts: Iterable[RootXors]) -> RootXors:
-    """Return several lists of XORs as one, with one XOR per root."""
+    """Merge several lists of XORs into one, with one XOR per root."""
     listed = [part for part in parts if len(part.roots)]
     if not listed:
         return RootXors()
@@ -512,12 +512,12 @@ def _runs(roots: Column, values: Column) -> RootXors:
 
 
 def distinct(roots: Column) -> Column:
-    """Return roots once each."""
+    """Return each root once."""
     return roots if len(roots) < 2 else np.unique(roots)
 
 
 def spans(starts: Rows, rows: Rows) -> tuple[Rows, Rows]:
-    """Return the links of some rows, where row r has the links ``starts[r]`` to ``starts[r + 1]``.
+    """Return the links of some rows; row r has the links ``starts[r]`` to ``starts[r + 1]``.
 
     Returns:
         (position in *rows*, link) of each link, in the order of *rows*.

@@ -69,8 +69,9 @@ class ReliableTopology:
             listeners: Called with each event of the run.
             active: Whether to open spouts and bolts and to emit at once; if False, only after
                 ``activate()`` of the run (Storm's ``INACTIVE``).
-            restart: When to start the run again after an error that may pass; never by default.
-                What was not acked is replayed if the source kept it; memory of bolts is lost.
+            restart: When to start the run again after a temporary error; never by default. Messages
+                that were not acked are replayed if the source kept them; the memory of bolts is
+                lost.
 
         Returns:
             The handle of the run.
@@ -116,15 +117,14 @@ class ReliableTopology:
 
 
 class TopologyBuilder:
-    """Puts an at-least-once topology together: spouts and bolts (Storm's of that name).
+    """Builds an at-least-once topology of spouts and bolts (Storm's class of that name).
 
     Mistakes in a definition are found here or in :meth:`build_topology`, before anything runs. For
-    state that is right exactly once use a :class:`~txtopo.TransactionalTopologyBuilder`.
+    exactly-once state use a :class:`~txtopo.TransactionalTopologyBuilder`.
 
     Args:
-        id: Id of the topology, for messages and names of threads. With
-            ``AtLeastOnceConfig.zookeeper`` its drivers elect a leader under it, so there it has to
-            be given.
+        id: Id of the topology, for messages and names of threads. It is required with
+            ``AtLeastOnceConfig.zookeeper``, since the drivers elect a leader under it.
 
     Raises:
         TopologyError: An argument is wrong; the message says which and how to repair it.
@@ -174,7 +174,7 @@ class TopologyBuilder:
             parallelism: How many tasks it has.
 
         Returns:
-            Where its inputs are declared.
+            The declarer of its inputs.
 
         Raises:
             TopologyError: The id is taken, or an argument is wrong; repair it.
@@ -196,7 +196,7 @@ class TopologyBuilder:
         """
         if not self._spouts:
             raise TopologyError(
-                f"topology {self._id!r} has no spout; expected one at the least; add one with "
+                f"topology {self._id!r} has no spout; expected at least one; add one with "
                 "set_spout(id, spout)"
             )
         _check_sources(self._spouts.values())
@@ -209,7 +209,7 @@ class TopologyBuilder:
         check_id(what, id)
         if id in self._spouts or id in self._declarers:
             raise TopologyError(
-                f"component id {id!r} stands twice; expected distinct ids; rename one of the two",
+                f"component id {id!r} is used twice; expected distinct ids; rename one of the two",
                 component=id,
             )
 
@@ -220,9 +220,9 @@ def _check_sources(spouts: Iterable[Component]) -> None:
         for source in spout.traits.takes_from:
             if source in takers:
                 raise TopologyError(
-                    f"spouts {takers[source]!r} and {spout.id!r} take from the same source, so "
-                    f"each would get a part; got {source} twice; expected one spout for it; let "
-                    "several bolts subscribe to one spout, or raise its parallelism",
+                    f"spouts {takers[source]!r} and {spout.id!r} read the same source, so "
+                    f"each would get only a part; got {source} twice; expected one spout for it; "
+                    "let several bolts subscribe to one spout, or raise its parallelism",
                     component=spout.id,
                 )
             takers[source] = spout.id

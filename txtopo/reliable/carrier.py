@@ -1,48 +1,47 @@
 """SlotCarrier: hosts the slots of an at-least-once topology, and moves records between them.
 
-The driver knows slots by number. The carrier starts each slot, with its bolts and its spouts, moves
-envelopes and answers from slot to slot, grants from the driver to slots, and reports from slots to
-the driver. A *life* of a slot begins with ``slot_ready`` and ends with ``slot_lost``; its number
-grows.
+The driver identifies slots by number. The carrier starts each slot, with its bolts and its spouts.
+It moves envelopes and answers from slot to slot, grants from the driver to slots, and reports from
+slots to the driver. A *life* of a slot begins with ``slot_ready`` and ends with ``slot_lost``; each
+life has a higher number than the last.
 
 Rules
 -----
-1. The driver gets no report of an earlier life of a slot.
+1. The driver gets no report from an earlier life of a slot.
 2. A part of a work leaves while the bolts continue.
 3. A record that is sent to a slot after ``slot_lost`` was called arrives in its next life.
 4. Tuples that were on their way to a slot when it was lost are not reported as sent afterwards:
    spouts would wait for them forever.
-5. An exception of user code is a *crash* in a report, and ends the topology.
-6. The bolts of a slot run on one thread from ``prepare`` to ``cleanup``, and each spout task has
-   one from ``open`` to ``close``.
+5. An exception of user code becomes a *crash* in a report, and ends the topology.
+6. The bolts of a slot run on one thread from ``prepare`` to ``cleanup``, and each spout task runs
+   on one thread from ``open`` to ``close``.
 
 Theory of operation
 -------------------
-The driver makes all calls on its loop, and they return at once. All calls of the listener are made
-on that loop, too. A grant that is sent to a slot between ``slot_ready`` and ``slot_lost`` arrives,
-in order.
+The driver makes all calls on its loop, and they return at once. The listener is also called on that
+loop. Grants that are sent to a slot between ``slot_ready`` and ``slot_lost`` arrive, in order.
 
-A call of ``Slot.work`` takes as long as its bolts take. Meanwhile the carrier beats the slot's
-flush timer, so that parts leave, each with its records first and then its report. What the spouts
-of the slot have done leaves with the parts, or at once if no bolt works. The driver gets the
-reports of a slot in the order in which they were made.
+A call of ``Slot.work`` takes as long as its bolts need. Meanwhile the carrier beats the slot's
+flush timer, so that parts leave, each with its records first and then its report. The report of the
+slot's spouts leaves with the parts, or at once if no bolt is working. The driver gets the reports
+of a slot in the order in which they were made.
 
-A record arrives once or not at all. One that was sent to a slot before ``slot_lost`` was told may
-be dropped. Nobody here notices that: its trees time out. A record that an earlier life sent may
-still arrive, which is harmless.
+A record arrives once or not at all. A record that was sent to a slot before ``slot_lost`` was
+called may be dropped. Nothing here detects that; its trees time out. A record from an earlier life
+may still arrive, which is harmless.
 
-Slots never wait for each other. The driver limits the backlog, see
+Slots never wait for each other. The driver limits the backlog; see
 :mod:`txtopo.reliable.anchoring`. It computes the backlog of a slot from the consumed and sent
-tuples in reports. When a slot is lost its backlog becomes zero, and it never becomes negative.
+tuples in reports. When a slot is lost, its backlog becomes zero. It never becomes negative.
 
-While a slot cannot be started, ``slot_lost`` is called repeatedly. Ticks and timeouts come from the
+While a slot cannot be started, ``slot_lost`` is called repeatedly. Ticks and timeouts follow the
 slot's own clock.
 
-:class:`LocalSlots` is the carrier ``local``. Its slots live in this process, with a thread for the
-bolts of each, and their spouts are hosted on the loop. Envelopes that arrive for a slot while it
-works are all given to its next call of ``work``. So the more there is to do, the cheaper each tuple
-is. Records between slots pass through the loop in order, and so do the parts of a work. A timer
-beats the flush timer of a slot while it works.
+:class:`LocalSlots` is the carrier ``local``. Its slots live in this process: the bolts of each slot
+have a thread, and their spouts are hosted on the loop. All envelopes that arrive for a slot while
+it works go to its next call of ``work``. So the more there is to do, the cheaper each tuple
+becomes. Records between slots pass through the loop in order, and so do the parts of a work. A
+timer beats the flush timer of a slot while it works.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class SlotListener(Protocol):
     """Receives the events of slots. The driver implements it."""
 
     def slot_ready(self, slot: int) -> None:
-        """Handle the start of a slot's life. Its bolts are prepared, and its spouts opened."""
+        """Handle the start of a slot's life: bolts are prepared, and spouts are being opened."""
         ...
 
     def slot_reported(self, slot: int, report: SlotReport) -> None:
@@ -75,7 +74,7 @@ class SlotListener(Protocol):
         ...
 
     def slot_lost(self, slot: int, reason: str) -> None:
-        """Handle the loss of a slot with all that was in it. The slot will be started again."""
+        """Handle the loss of a slot with everything in it. The slot will be started again."""
         ...
 
 
@@ -93,12 +92,12 @@ class SlotCarrier(Protocol):
     def stop(self, done: Callable[[], None]) -> None:
         """Close the spouts, clean up the bolts and end the slots, then call *done*.
 
-        The listener gets nothing more, except exceptions of ``close`` and ``cleanup``.
+        The listener is not called any more, except with exceptions of ``close`` and ``cleanup``.
         """
         ...
 
 
-# A slot that was killed is started again after this time, about that of a Python worker of Spark.
+# A killed slot is started again after this time, about as long as a Python worker of Spark takes.
 REVIVE_S = 0.5
 
 
@@ -111,7 +110,7 @@ class _Life:
         spouts: The slot's spouts, which are used on the loop.
         executor: Runs calls on that thread.
         number: Number of the life.
-        flush_timer: Says when a part of a work is due to leave.
+        flush_timer: Determines when a part of a work is due to leave.
         worked_s: Time at which its last work ended.
         beating: Whether a timer of the scheduler beats the flush timer.
         ready: Whether its bolts are prepared.
@@ -150,7 +149,7 @@ class LocalSlots:
             self._revive(slot, 1)
 
     def grant(self, slot: int, grant: SpoutGrant) -> None:
-        """Have the spouts of a slot take a grant."""
+        """Pass a grant to the spouts of a slot."""
         life = self._lives[slot]
 
         def take() -> None:
@@ -254,7 +253,7 @@ class LocalSlots:
 
     def _wind(self, slot: int, life: _Life, bolt: str, interval_s: float) -> None:
         def tick() -> None:
-            # A slot that is late gets one tick, not several.
+            # If a slot is late, it gets one tick, not several.
             if bolt not in life.ticks:
                 life.ticks.append(bolt)
             self._wind(slot, life, bolt, interval_s)

@@ -2,20 +2,19 @@
 
 If a tuple waits in a slot for longer than the timeout, its tree fails, the spout emits it again, it
 waits again, and no tuple is ever processed in time. So a slot never gets more tuples than it can
-process in the fraction ``SHARE`` of the timeout, at its recent pace. The driver derives the pace
-from the consumed tuples in reports, and from the time since which the slot has had tuples to
-consume.
+process, at its recent pace, in the fraction ``SHARE`` of the timeout. The driver computes the pace
+from the number of consumed tuples in reports, and from how long the slot has had tuples to consume.
 
-* **The pace** is an average over the times in which the slot had something to do. The weight of
-  older times is halved with each ``SHARE`` of the timeout. Reports at the same time count as one.
-* **At first** a slot gets one tuple. Then it gets one more than twice the number that it has
-  recently consumed. So a bolt that needs seconds per tuple does not get hundreds before its pace is
-  known, and a fast bolt gets as many as it can take after some milliseconds. A slot that was lost
-  starts again with one.
-* **A grant** lets a spout emit as many tuples as fit the credit of all slots. Recent reports show
-  how many tuples each slot gets for one tuple of a spout. So a slow slot that gets one tuple in a
-  hundred does not slow the others down. A slot below its limit takes at least a quarter of its
-  credit, because small envelopes are expensive.
+* **The pace** is an average over the periods in which the slot had something to do. The weight of
+  older periods is halved with each ``SHARE`` of the timeout. Reports at the same time count as one.
+* **At first** a slot gets one tuple. After that its limit is one more than twice the number of
+  tuples that it has recently consumed. So a bolt that needs seconds per tuple does not get hundreds
+  of tuples before its pace is known, and a fast bolt reaches its full rate within milliseconds. A
+  slot that was lost starts with one tuple again.
+* **A grant** lets a spout emit as many tuples as fit into the credit of all slots. Recent reports
+  show how many tuples each slot gets per tuple of a spout. So a slow slot that gets one tuple in a
+  hundred does not slow down the others. A slot below its limit always accepts at least a quarter of
+  its credit, because small envelopes are expensive.
 * **Tuples that bolts emit** are not limited. They wait in the next slot, and meanwhile the spouts
   wait too.
 """
@@ -25,11 +24,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-# A tree may pass through several slots, each with as many waiting tuples. A tenth also leaves room
-# for a busy machine.
+# A tree may pass through several slots, each with this many waiting tuples. A tenth also leaves
+# room for a busy machine.
 SHARE = 0.1
 _LEAST = 1e-3
-"""The least number of tuples that a slot is assumed to get for each tuple of a spout."""
+"""The minimum number of tuples that a slot is assumed to get per tuple of a spout."""
 
 
 class Credit:
@@ -45,11 +44,11 @@ class Credit:
         self._share_s = SHARE * timeout_s
         self._tuples_max = tuples_max
         self._paces = [_Pace() for _ in range(slots)]
-        # Tuples that each slot gets for one tuple of a spout.
+        # Tuples that each slot gets per tuple of a spout.
         self._weights = [1.0] * slots
 
     def began(self, slot: int, now_s: float) -> None:
-        """Record that a slot without tuples to consume now has some."""
+        """Record that a slot that had no tuples to consume now has some."""
         self._paces[slot].since_s = now_s
 
     def consumed(self, slot: int, tuples: int, now_s: float) -> None:

@@ -1,30 +1,30 @@
 """ReliableDriver: the loop of an at-least-once topology.
 
-Spouts, ackers and bolts live in slots. The driver receives their reports, and grants their spouts
-how many tuples they may emit:
+Spouts, ackers and bolts live in slots. The driver receives the reports of the slots, and sends
+their spouts grants, which limit how many tuples they may emit.
 
 Rules
 -----
-1. A slot with spouts has one *grant*, the last one that was sent to it. The next grant follows when
-   a report shows that a spout has emitted under it, when the topology is activated or deactivated,
-   and when a caller begins to wait for rest.
-2. Spouts may not emit before all slots have become ready for the first time, or while the slots
+1. A slot with spouts has one *grant*: the last one that was sent to it. The driver sends the next
+   grant when a report shows that a spout has emitted under the last one, when the topology is
+   activated or deactivated, and when a caller begins to wait for rest.
+2. Spouts must not emit before all slots have become ready for the first time, nor while the slots
    have no room.
 3. The topology is *at rest* when the backlog is 0, and each slot with spouts has reported that no
-   tree is pending. The report must be newer than the last activation or deactivation, and show that
-   the spouts have followed it.
+   tree is pending. That report must be newer than the last activation or deactivation, and show
+   that the spouts have carried it out.
 4. A caller that waits for rest waits until each spout has had a turn without a tuple, under a grant
-   that was sent after the waiting began.
-5. A slot that is lost takes its spouts and their pending trees along. It counts as not at rest
-   until its next life has reported.
+   that was sent after the wait began.
+5. When a slot is lost, its spouts and their pending trees are lost too. The slot counts as not at
+   rest until its next life has reported.
 
-A grant limits how many tuples each spout may emit: the room of the slots, from their backlog and
-:mod:`~txtopo.reliable.credit`, divided by the number of spouts. Reports come in order, and
-an emitted tuple is reported no later than its tree, or than the turn that emitted it. So a report
+A grant limits how many tuples each spout may emit: the room of the slots, computed from their
+backlog and :mod:`~txtopo.reliable.credit`, divided by the number of spouts. Reports arrive in
+order, and a tuple is reported no later than its tree and the turn that emitted it. So a report
 covers all tuples that the slot had emitted by then.
 
-The work here is per report, not per tuple. Nothing survives the process. Messages that were not
-acked are still at their sources.
+The driver works per report, not per tuple. It stores nothing outside the process. Messages that
+were not acked are still at their sources.
 
 :class:`Meter` adds up counts and latencies.
 """
@@ -63,8 +63,8 @@ from txtopo.runtime.scheduler import ExecutorScheduler
 from txtopo.runtime.succession import as_exception
 from txtopo.stages.program import Program
 
-# Spouts wait while a slot has this many tuples to consume, which takes some tenths of a second. The
-# limit for slow bolts is lower, see Credit.
+# Spouts wait while a slot has this many tuples to consume, which is a few tenths of a second of
+# work. The limit for slow bolts is lower; see Credit.
 BACKLOG_TUPLES_MAX = 50_000
 
 PROGRESS_S = 1.0
@@ -82,13 +82,13 @@ class ReliableContext:
 
 @dataclass(slots=True)
 class _SpoutSlot:
-    """What the driver knows of the spouts of a slot.
+    """What the driver knows about the spouts of a slot.
 
     Attributes:
-        ready: Whether the slot has a life that takes grants.
+        ready: Whether the slot has a life that accepts grants.
         granted: The last grant of this life, if any.
-        stale: Whether a caller has begun to wait for rest after the last grant.
-        since: Number of the grant with which the topology was last activated or deactivated.
+        stale: Whether a caller has begun to wait for rest since the last grant.
+        since: Number of the grant that last activated or deactivated the topology.
         said: The last report of this life, if any.
     """
 
@@ -100,12 +100,12 @@ class _SpoutSlot:
 
     @property
     def needs_grant(self) -> bool:
-        """Whether its last grant is not enough."""
+        """Whether its last grant is missing, used up or out of date."""
         last, used = self.granted, self.said.used if self.said else 0
         return self.stale or last is None or not last.tuples or used >= last.number
 
     def rests(self, *, active: bool) -> bool:
-        """Whether none of its trees is pending, and its spouts are what they should be."""
+        """Whether no tree is pending, and its spouts are activated or deactivated as wanted."""
         said = self.said
         if said is None or said.granted < self.since:
             return False
@@ -148,7 +148,7 @@ class ReliableDriver:
         """The number of the last grant."""
         self.ended: Future[Exception | None] = Future()
         self.pace: dict[str, Json] | None = None
-        """It has no batches."""
+        """Always None: an at-least-once topology has no batches."""
 
     @property
     def status(self) -> str:
@@ -168,7 +168,7 @@ class ReliableDriver:
 
     @property
     def pending(self) -> int:
-        """The number of trees whose end was not reported to their spout yet."""
+        """The number of trees for which the spout's ``ack`` or ``fail`` was not called yet."""
         return sum(each.said.pending for each in self._spout_slots if each.said is not None)
 
     @property
@@ -178,7 +178,7 @@ class ReliableDriver:
 
     @property
     def at_rest(self) -> bool:
-        """Whether no tuple is in flight and every spout has been told of all ended trees."""
+        """Whether no tuple is in flight, and all ``ack`` and ``fail`` calls have been made."""
         if not self._opened:
             return True
         rest = all(each.rests(active=self._active) for each in self._spout_slots)
@@ -186,7 +186,7 @@ class ReliableDriver:
 
     @property
     def dry_ask(self) -> int:
-        """The number of the grant since which each spout has had a turn without a tuple."""
+        """The lowest number of a grant since which a spout has had nothing to emit; 0 for none."""
         return min((each.said.dry if each.said else 0 for each in self._spout_slots), default=0)
 
     def start(self) -> None:
@@ -258,7 +258,7 @@ class ReliableDriver:
         self._go_on()
 
     def slot_lost(self, slot: int, reason: str) -> None:
-        """Forget what was known of a slot, and tell the listeners that it is lost."""
+        """Forget what was known about a slot, and notify the listeners that it is lost."""
         self._backlog[slot] = 0
         if slot < self.spout_slots:
             said = self._spout_slots[slot].said
@@ -269,12 +269,12 @@ class ReliableDriver:
         self._listeners.tell(SlotLost(slot, reason))
 
     def tell_progress(self) -> None:
-        """Tell the listeners the progress."""
+        """Report the progress to the listeners."""
         self._listeners.tell(Progressed(self.progress))
         self.meter.begin_window()
 
     def _followed(self) -> list[AckerProgress]:
-        """Return what each acker follows now."""
+        """Return how many trees each acker follows now."""
         trees = Counter[int]()
         for each in self._spout_slots:
             trees.update(each.said.pending_by if each.said is not None else {})
@@ -361,7 +361,7 @@ class Meter:
     """Adds up the tuples, the trees and the latencies that slots report. Used on the loop.
 
     Args:
-        now: Returns the seconds of a clock that only goes forward.
+        now: Returns the seconds of a monotonic clock.
         wall_clock: Returns the seconds since 1970.
     """
 

@@ -1,36 +1,37 @@
 """SpoutHost: the spout tasks of one slot, with its ackers.
 
 A slot hosts the spout tasks with *number among all spout tasks mod slots = slot*, as long as it
-lives. Its spouts, the list of their pending trees and the ackers in this slot are born together and
-lost together. With ``AtLeastOnceConfig(ackers=None)`` the acker of a tree is where its spout is: a
-tree begins and ends in calls within one process, and only the answers of bolts in other slots
-travel. Otherwise the acker may be in another slot with spouts. Then the slot of the spout tells it
-which trees have begun, and it tells back how they have ended
+lives. Its spouts, the list of their pending trees and the ackers in this slot are created together
+and lost together. With ``AtLeastOnceConfig(ackers=None)`` the acker of a tree is in the slot of its
+spout. Then a tree begins and ends with calls inside one process, and only answers of bolts in other
+slots travel. Otherwise the acker may be in another slot with spouts. Then the spout's slot reports
+to it which trees have begun, and it reports back how they have ended
 (:mod:`txtopo.reliable.anchoring.answers`).
 
 Rules
 -----
-1. A spout that blocks holds up no bolt and no other spout.
-2. A task emits only under a *grant* of the driver, in one turn for each grant, and no more than the
-   grant says.
-3. The last grant holds until the next one comes, and a turn without a tuple does not use it. An
-   idle slot tells the driver nothing.
-4. A tree is pending until its spout was told of its end.
-5. A task is *dry* since the grant of its last turn, if ``next_tuple`` emitted nothing at its end,
-   and the spout has said since the grant that it has no more. A task that was told of ended trees
-   without being asked for more is not dry: it may have something to emit again.
-6. Timeouts are those of the slot's own clock.
-7. Only the slot of the spout ends a tree: an end that an acker tells of a tree that is not pending
-   is ignored.
+1. A spout that blocks does not delay bolts or other spouts.
+2. A task emits only under a *grant* of the driver: in one turn per grant, and at most as many
+   tuples as the grant allows.
+3. A grant is valid until the next one arrives. A turn without a tuple does not use it up. An idle
+   slot sends the driver nothing.
+4. A tree is pending until its spout's ``ack`` or ``fail`` has been called.
+5. A task is *dry* since the grant of its last turn if the last ``next_tuple`` of that turn emitted
+   nothing, and the spout has said since the grant that it has no more. A turn that only calls
+   ``ack`` and ``fail``, without asking for tuples, ends this: the spout may have something to emit
+   again.
+6. Timeouts follow the slot's own clock.
+7. Only the slot of the spout ends a tree. If an acker reports the end of a tree that is not
+   pending, the report is ignored.
 
-Each spout task has a thread of its own, on which it has one *turn* after the other; all else
-happens on the thread of the host, the *loop*. A task is told of ended trees at any time. One that
-has nothing to emit is asked again after a pause, and one that has as many pending trees as it may
-have later. When a turn ends, its trees are begun first, then its envelopes are sent, then what has
-changed is told.
+Each spout task has its own thread, on which it has one *turn* after the other. Everything else
+happens on the thread of the host, the *loop*. ``ack`` and ``fail`` are called at any time. A task
+that emitted nothing gets its next turn after a pause. A task that has reached its limit of pending
+trees gets it when trees have ended. When a turn ends, its trees are begun first, then its envelopes
+are sent, and then the changes are reported.
 
-The carrier runs the host: in this process on the loop of the driver, on Spark on the thread of the
-task, between two works of the bolts and whenever a part of a work leaves.
+The carrier runs the host. In this process it runs on the loop of the driver. On Spark it runs on
+the thread of the Spark task, between two works of the bolts and whenever a part of a work leaves.
 """
 
 from __future__ import annotations
@@ -65,15 +66,15 @@ from txtopo.reliable.anchoring.spout_task import (
 from txtopo.runtime.scheduler import Callback, SerialExecutor, Timer
 from txtopo.stages.program import PlannedComponent, Program
 
-# The limit keeps a spout that never replays from filling the memory.
+# Without a limit, a spout that never replays would fill the memory.
 _FAILED_IDS_MAX = 100_000
 
 
 class HostLoop(Protocol):
-    """Time, timers and threads of the loop that a host is used on."""
+    """Time, timers and threads of the loop on which a host runs."""
 
     def now(self) -> float:
-        """Return seconds on a clock that only goes forward."""
+        """Return the seconds of a monotonic clock."""
         ...
 
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
@@ -96,8 +97,8 @@ class SpoutHost:
         program: The topology.
         slot: Number of the slot.
         loop: Time and threads.
-        send: Called with envelopes for slots, also for this one, and what is told of trees.
-        changed: Called when :meth:`take` has something to tell.
+        send: Called with records for slots, including this one: envelopes, and news of trees.
+        changed: Called when :meth:`take` has something to report.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class SpoutHost:
         self._pending_by: Counter[int] = Counter()
 
     def open(self) -> None:
-        """Make the spout tasks of the slot, and open them."""
+        """Create the spout tasks of the slot, and open them."""
         mine = spout_tasks(self._program)[self._slot :: self._program.slots]
         self.trees = PendingTrees(len(mine))
         for component, task in mine:
@@ -144,14 +145,14 @@ class SpoutHost:
             self._loop.call_later(self._timeout_s, self._rotate)
 
     def grant(self, grant: SpoutGrant) -> None:
-        """Let the spouts do what a grant says, until the next one comes."""
+        """Let the spouts emit under a grant, until the next one arrives."""
         self._grant = grant
         self.go_on()
         if not grant.active and not self._active:
             self._tell()
 
     def hear(self, record: bytes) -> None:
-        """Take in what a slot tells of trees. Call :meth:`go_on` after all that has come."""
+        """Process what a slot reports about trees. Call :meth:`go_on` after the last record."""
         told = open_told(record)
         if isinstance(told, TreeEnds):
             self._end(told)
@@ -161,7 +162,7 @@ class SpoutHost:
             self._answer(told)
 
     def lose_ackers(self) -> None:
-        """Replace the ackers by some that know nothing, for tests and simulations."""
+        """Replace the ackers by empty ones, for tests and simulations."""
         self.ackers = {number: Acker() for number in self.ackers}
 
     def go_on(self) -> None:
@@ -174,7 +175,7 @@ class SpoutHost:
             runner.wake(self._grant, trees)
 
     def take(self) -> SlotReport | None:
-        """Return what has changed since the last call; None if nothing has."""
+        """Return what has changed since the last call; None if nothing has changed."""
         if self._told:
             return None
         report, spouts = self._report, self._spouts
@@ -189,7 +190,7 @@ class SpoutHost:
     def close(self, closed: Callback) -> None:
         """Close the spouts when their turns have ended, then call *closed*.
 
-        What they raise is told as complaints.
+        Their exceptions are reported as complaints.
         """
         waiting = 1 + len(self._runners)
         self._closed = True
@@ -273,7 +274,7 @@ class SpoutHost:
         self._tell_ends(ends)
 
     def _answer(self, told: TreeAnswers) -> None:
-        """Give the ackers of this slot what bolts have said."""
+        """Pass answers of bolts to the ackers of this slot."""
         ends = []
         for acker, mine in self._followed(told.acked.roots):
             ends.append(acker.ack(RootXors(told.acked.roots[mine], told.acked.values[mine])))
@@ -284,7 +285,7 @@ class SpoutHost:
         self._tell_ends(ends, told.renewed)
 
     def _followed(self, roots: Column) -> Iterator[tuple[Acker, Any]]:
-        """Yield the ackers of this slot that follow some of the trees, with their rows."""
+        """Yield each acker of this slot that follows some of these trees, with their positions."""
         if not len(roots):
             return
         if len(self.ackers) == 1:
@@ -297,7 +298,7 @@ class SpoutHost:
                 yield acker, mine
 
     def _tell_ends(self, ends: Sequence[Ended], renewed: Column = NONE) -> None:
-        """Tell the slots of the spouts what the ackers of this slot found."""
+        """Report to the slots of the spouts what the ackers of this slot found."""
         told = TreeEnds(
             np.concatenate([each.completed for each in ends] or [NONE]),
             np.concatenate([each.failed for each in ends] or [NONE]),
@@ -363,11 +364,12 @@ class SpoutHost:
         self._changed()
 
 
-# A spout that emitted nothing has its next turn after this pause, which is Storm's. The pause then
-# doubles each time, up to poll_interval_s, so that an idle topology costs next to nothing.
+# A spout that emitted nothing gets its next turn after this pause, which is Storm's. The pause then
+# doubles each time, up to poll_interval_s, so an idle topology costs almost nothing.
 PAUSE_S = 0.001
 
-# A spout that may not emit is called so often, so that its source does not take it for dead.
+# A spout that may not emit is called at this interval, so that its source does not consider it
+# dead.
 TEND_S = 1.0
 
 
@@ -380,7 +382,7 @@ class SpoutRunner:
         pause_max_s: Longest pause after a turn in which the spout emitted nothing.
         ring: Called when a pause has ended.
         made: Called with the result of each turn.
-        fail: Called with an exception that the spout raised.
+        fail: Called with an exception of the spout.
     """
 
     def __init__(
@@ -394,14 +396,14 @@ class SpoutRunner:
     ) -> None:
         self.name = task.name
         self.ends = EndedMessages()
-        """Acks and fails that the spout has not been told yet."""
+        """Message ids whose ``ack`` or ``fail`` has not been called yet."""
         self.used = 0
-        """Number of the grant of the last turn in which it has emitted."""
+        """Number of the grant of the last turn in which it emitted."""
         self.dry = 0
-        """Number of the grant under which it had nothing to emit at the end of its last turn; 0 if
-        it may have something."""
+        """Number of the grant under which it had nothing more to emit at the end of its last turn;
+        0 if it may have something."""
         self.active = False
-        """Whether it was activated, or is being activated or deactivated."""
+        """Whether it is active, or is being activated or deactivated."""
         self._task = task
         self._loop = loop
         self._executor: SerialExecutor = loop.serial_executor("-".join(map(str, task.name)))
@@ -420,7 +422,7 @@ class SpoutRunner:
 
     @property
     def untold(self) -> int:
-        """Number of ended trees that the spout has not been told of to the end."""
+        """Number of ended trees whose ``ack`` or ``fail`` call has not returned yet."""
         return self._telling + len(self.ends.acked) + len(self.ends.failed)
 
     def open(self, opened: Callback) -> None:
@@ -437,7 +439,7 @@ class SpoutRunner:
         """Start a turn if there is something to do.
 
         Args:
-            grant: The grant that holds.
+            grant: The valid grant.
             trees: How many more trees may be pending; None for any number.
         """
         if self._busy or self._dead:
@@ -460,7 +462,7 @@ class SpoutRunner:
         self._executor.submit(work, partial(self._turned, grant.number if limits else 0))
 
     def begun(self, messages: Sequence[Any]) -> int:
-        """Return how many of the trees that begin are replays: their message id had failed."""
+        """Return how many new trees are replays: an earlier tree of the message id failed."""
         failed, replays = self._failed_ids, 0
         if failed:
             for message in messages:
@@ -470,7 +472,7 @@ class SpoutRunner:
         return replays
 
     def failed(self, messages: Sequence[Any]) -> None:
-        """Have the spout told that trees have failed."""
+        """Call the spout's ``fail`` for trees in its next turn."""
         self.ends.failed += messages
         for message in messages:
             if _hashable(message) and len(self._failed_ids) < _FAILED_IDS_MAX:
@@ -485,7 +487,7 @@ class SpoutRunner:
         self._executor.close()
 
     def close(self, closed: Callable[[Complaint | None], None]) -> None:
-        """Close the spout when its current turn has ended, then call *closed*, with its error."""
+        """Close the spout when its current turn has ended, then call *closed* with its error."""
 
         def done(future: Future[None]) -> None:
             error = future.exception()

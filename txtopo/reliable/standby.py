@@ -5,9 +5,10 @@ Rules
 1. Nothing is opened before this process leads and has claimed an epoch: no slot, no spout, no job.
 2. It gives up its place in the election only after its spouts and bolts are closed.
 3. When its session is lost, it closes its spouts and bolts at once, and then checks who leads. If
-   another process has claimed an epoch, the run ends with ``FencedError``; else it contends again.
-4. The status that operators want is read after the claim, and holds for every process. No process
-   opens a topology that was killed.
+   another process has claimed an epoch, the run ends with ``FencedError``. Otherwise it contends
+   again.
+4. The status that operators have set is read after the claim, and applies to every process. No
+   process opens a topology that was killed.
 
 The election saves work; it does not protect anything. A leader that is frozen, or cut off from
 ZooKeeper, continues until it learns that its session has ended. Until then two processes may
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
 
 _logger = logger_of(LOGGER)
 
-# It refuses the id to a transactional topology, so that their progress is not mixed up. It has no
-# components: nothing is stored that would have to fit them.
+# A transactional topology cannot start under an id with this fingerprint, so progress is not mixed
+# up. It has no components: nothing is stored that would have to fit them.
 FINGERPRINT = Fingerprint({}, "at least once")
 
 
@@ -100,7 +101,7 @@ def open_standby(
     if session is not None and is_classic(session):
         jvm = session._jvm
         if config.carrier != "local":
-            # Now, so that the start fails, and not a takeover long afterwards.
+            # Checked now, so that the start fails rather than a takeover long afterwards.
             check_workers(session.sparkContext, ("zmq",))
     return StandbyDriver(
         topology_id,
@@ -230,15 +231,15 @@ class StandbyDriver(Succession[TermDriver]):
         )
         # Nothing else uses the transactional state while this process leads, so beats never wait.
         hooks = BeatHooks(due=beat.begin, ended=self._control.obey, deposed=self.stop)
-        # At once: opening the slots may take long, and operators need answers meanwhile.
+        # At once, since opening the slots may take long and operators need answers meanwhile.
         beat.start(hooks, at_once=True)
         self._open()
 
     def _open(self) -> None:
-        """Open the driver of this term. If the session is lost meanwhile, it is not started.
+        """Open the driver of this term. If the session is lost meanwhile, do not start it.
 
-        After a leader died, its cores may become free a little later than its place in the
-        election. So too few cores are no reason to end the run.
+        When a leader has died, its cores may become free a little later than its place in the
+        election. So too few cores do not end the run.
         """
         active, candidacy = self._spouts_active, self._candidacy
 

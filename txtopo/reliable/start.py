@@ -38,7 +38,7 @@ from txtopo.topology.graph import Graph
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Only one thread of a Python process computes at a time. A second slot helps bolts that wait.
+# Only one thread of a Python process runs at a time. A second slot helps bolts that block.
 LOCAL_SLOTS = 2
 
 
@@ -70,11 +70,12 @@ def start_reliable(
         listeners: They are told of every event.
         active: Whether to begin at once; otherwise it waits for ``activate``.
         restart: When to start it again; never by default.
-        ensemble: That of ``zookeeper="memory"``; by default a new one that ends with the topology.
+        ensemble: The ensemble for ``zookeeper="memory"``; by default a new one that ends with the
+            topology.
 
     Raises:
         ConfigError: A setting is wrong. Nothing was started; repair the setting.
-        TopologyError: Drivers shall elect a leader, and the topology has no id of its own.
+        TopologyError: ``zookeeper`` is set, but the topology has the default id.
         CoordinatorUnavailable: ZooKeeper cannot be reached. Nothing was started.
     """
     check_config(config, AtLeastOnceConfig)
@@ -108,8 +109,8 @@ def start_reliable(
 def _check_own_id(id: str, config: AtLeastOnceConfig) -> None:
     if config.zookeeper is not None and id == DEFAULT_ID:
         raise TopologyError(
-            f"an at-least-once topology with ZooKeeper has no id of its own; got {id!r}, as every "
-            "TopologyBuilder() has; expected another, since the drivers of an id elect one leader; "
+            f"an at-least-once topology with ZooKeeper needs its own id; got {id!r}, the default "
+            "of TopologyBuilder(); expected another, since the drivers of an id elect one leader; "
             'write TopologyBuilder("orders")'
         )
 
@@ -121,7 +122,7 @@ def _opening(
     ensemble: MemoryEnsemble | None,
     watcher: Watcher,
 ) -> Open:
-    """Return what opens the driver of a run, or each of its drivers: they have one meter."""
+    """Return the function that opens each driver of a run; all of them share one meter."""
     opening = partial(_open, graph, config, session, meter=Meter(now, wall_clock))
     if config.zookeeper is None:
         return opening

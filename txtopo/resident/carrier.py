@@ -1,9 +1,9 @@
-"""ResidentCarrier: envelopes by ZeroMQ to slots that live as long as the run, for classic Spark.
+"""ResidentCarrier: sends envelopes by ZeroMQ to slots that live as long as the topology runs.
 
-A run needs no Spark job of its own: the tasks run already, and the driver gives them stage after
-stage, as :mod:`txtopo.resident.orders` decides. :class:`StageSlots` does that on its own loop,
-since the slots continue while the topology waits for ZooKeeper or a store.
-:class:`ResidentCarrier` is its blocking interface.
+For classic Spark. A run does not need its own Spark job: the tasks are already running, and the
+driver gives them one stage after the other, as :mod:`txtopo.resident.orders` decides.
+:class:`StageSlots` does that on its own loop, since the slots continue while the topology waits for
+ZooKeeper or a store. :class:`ResidentCarrier` is its blocking interface.
 
 If ``carrier="auto"`` chose this carrier and a slot is missing for too long, it ends its slots,
 which frees their cores, and continues with the carrier ``rdd``. The current runs are lost, as with
@@ -72,20 +72,20 @@ from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stage_context import DRIVER, ByAddress, Record, RunLevel, by_address
 
 Answers = list[list[Record]]
-"""What each slot yielded for a request."""
+"""The records that each slot yielded for a request."""
 
 _logger = logger_of(LOGGER)
 
 
 class ResidentCarrier:
-    """Moves envelopes between resident slots by way of the driver.
+    """Moves envelopes between resident slots through the driver.
 
     Args:
         jobs: Run the slots' tasks.
         keys: The keys of the run.
         config: How to run.
         slots: How many slots the session has room for.
-        scheduler: Time and threads of its own: this carrier stops it.
+        scheduler: Its own time and threads; this carrier stops it.
         limits: How long to wait for slots.
         replacement: Makes the carrier that takes over if a slot is missing for too long.
     """
@@ -118,7 +118,7 @@ class ResidentCarrier:
         return self._room
 
     def start(self, program: Program) -> None:
-        """Begin to bring the slots to life; runs wait for them."""
+        """Start the slots, without waiting for them; runs wait for them."""
         started: Future[None] = Future()
 
         def first() -> None:
@@ -157,13 +157,13 @@ class ResidentCarrier:
         output.cut = None
 
     def cancel(self, tag: str) -> None:
-        """Cancel a chain, also one that is about to start; user code that hangs is killed."""
+        """Cancel a chain, even if it has not started yet; user code that hangs is killed."""
         self._scheduler.post(partial(self._slots.cancel, tag))
         if self._replaced is not None:
             self._replaced.add_done_callback(partial(_cancel, tag))
 
     def close(self) -> None:
-        """Cancel everything and wait until the slots have given their cores back."""
+        """Cancel everything and wait until the slots have released their cores."""
         if self._program is None or self._closed.done():
             return
         self._scheduler.post(self._end)
@@ -250,7 +250,7 @@ class StageRequest:
     Attributes:
         tag: Tag of their chain.
         levels: The levels, in order.
-        packed_levels: The levels as they travel.
+        packed_levels: The levels, pickled for sending.
         records: The records for each slot.
     """
 
@@ -261,13 +261,13 @@ class StageRequest:
 
     @property
     def urgency(self) -> tuple[int, int, int]:
-        """The order of requests: commits first, since all wait for them, then lower txids."""
+        """Sort key: commits come first, since everything waits for them, then lower txids."""
         first = self.levels[0]
         return int(first.chain != "commit"), first.run.attempts[0].txid, first.level
 
 
 class StageSlots:
-    """The slots of a transactional topology, from the driver. Used on the loop.
+    """The slots of a transactional topology, as the driver uses them. Used on the loop.
 
     Args:
         jobs: Run the slots' tasks.
@@ -275,7 +275,7 @@ class StageSlots:
         config: How to run.
         loop: Time and threads.
         limits: How long to wait for slots.
-        open_socket: Makes the driver's socket; a simulator has its own.
+        open_socket: Makes the driver's socket; a simulator passes its own.
         changed: Called when a slot is missing for too long, so that another carrier takes over.
             If None, the run fails instead.
     """
@@ -311,7 +311,7 @@ class StageSlots:
         return self._orders.queues
 
     def start(self, program: Program) -> None:
-        """Bring all slots to life."""
+        """Start all slots."""
         self._orders = StageOrders(
             OrderSettings(
                 slots=program.slots,
@@ -323,13 +323,13 @@ class StageSlots:
         self._runner.start(program, self)
 
     def compute(self, request: StageRequest, done: Future[Answers]) -> None:
-        """Have all slots compute levels. *done* gets their answers, or the error that lost it."""
+        """Let all slots compute levels. *done* gets their answers, or the error."""
         level = Level(next(self._numbers), request.tag, request.urgency)
         self._requests[level] = request, done
         self._take(LevelOrdered(level))
 
     def cancel(self, tag: str) -> None:
-        """Cancel the levels of a chain, also those that are still to come."""
+        """Cancel the levels of a chain, including those that are not ordered yet."""
         self._take(ChainCancelled(tag))
 
     def fail_all(self, error: BaseException) -> None:
@@ -368,7 +368,7 @@ class StageSlots:
         self._take(SlotOverdue(slot, error))
 
     def slots_moved(self) -> None:
-        """Do nothing: slots do not know each other here."""
+        """Do nothing: these slots do not communicate with each other."""
 
     # ------------------------------------------------------------ what slots are told
 

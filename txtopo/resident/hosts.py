@@ -3,19 +3,19 @@
 :class:`StageHost` computes the stages of a transactional topology. :class:`BoltHost` hosts the
 bolts and spouts of an at-least-once topology; the rest of this text is about it.
 
-One thread does everything but the calls of spouts: it reads all messages that have arrived, takes
+One thread does everything except call the spouts: it reads all messages that have arrived, takes
 the results of spouts, lets the bolts work, sends the results, and waits. Spouts have their own
-threads (:mod:`txtopo.reliable.spout_host`), and their results come through a queue.
+threads (:mod:`txtopo.reliable.spout_host`), and their results arrive through a queue.
 Meanwhile ZeroMQ's own threads receive, encrypt and send.
 
-The results of a work leave in parts, see :mod:`txtopo.reliable.anchoring.slot`. The thread that
-works owns the sockets, so it sends a part itself, in the middle of the work: it puts the part into
-the socket's queue and returns, and ZeroMQ's thread sends it, whatever ``execute`` does next. A
-second thread only beats the flush timer. Before a part is sent, all messages are read: other slots
-may have begun new lives since the work began, and records sent to an earlier life are lost. The
-acks that have arrived are processed then, too, and the results of spouts leave with the part. So a
-bolt that does not call the collector for a long time delays the acks and the tuples of its slot's
-spouts. Timeouts wait as well: they count only after all acks that have arrived were read.
+The results of a work leave in parts; see :mod:`txtopo.reliable.anchoring.slot`. The working thread
+owns the sockets, so it sends a part itself, in the middle of the work. It puts the part into the
+socket's queue and returns, and ZeroMQ's thread sends it, whatever ``execute`` does next. A second
+thread only beats the flush timer. Before a part is sent, all messages are read: other slots may
+have begun new lives since the work began, and records sent to an earlier life are lost. The acks
+that have arrived are processed at that point too, and the results of spouts leave with the part. So
+a bolt that does not call the collector for a long time delays the acks and the tuples of its slot's
+spouts. It also delays timeouts: they count only after all acks that have arrived were read.
 
 A slot that was cut off sends nothing more once it has read that message. The driver drops its
 reports anyway.
@@ -44,7 +44,7 @@ from txtopo.stages.program import Program
 from txtopo.stages.stage import run_stage
 from txtopo.stages.stage_context import Record
 
-# A bound on one work, so that reports and acks do not wait for the end of a long backlog.
+# Limits one work, so that reports and acks do not wait for the end of a long backlog.
 WORK_TUPLES_MAX = 20_000
 
 
@@ -71,7 +71,7 @@ class BoltHost:
         self._flush_timer = FlushTimer()
         self._dormant = False
         self._working = self._cut_off = self._changed = False
-        # (life of the sender, tuples, envelope) of what has come.
+        # Received envelopes: (life of the sender, tuples, envelope).
         self._waiting: deque[tuple[int, int, bytes]] = deque()
         # (life of the sender, tuples) of each envelope of this work, in order.
         self._consuming: deque[tuple[int, int]] = deque()
@@ -110,7 +110,7 @@ class BoltHost:
         return int(max(0.0, wait_s) * 1000) + 1
 
     def _take_in(self) -> None:
-        """Take in all that has come: messages first, since a tree that is acked has not failed."""
+        """Process all messages first, and then timers: a tree that was acked has not timed out."""
         while (heard := self.link.hear()) is not None:
             self._obey(*heard)
         while True:
@@ -119,7 +119,7 @@ class BoltHost:
             except zmq.Again:
                 break
             receiver, sender = wire.lives_of(lives)
-            # It may be meant for the slot that listened at this port before.
+            # It may be meant for a slot that listened on this port earlier.
             if receiver == self._life:
                 self._take(sender, record)
         if self.spouts is not None:
@@ -172,7 +172,7 @@ class BoltHost:
         now_s = self._now()
         ticks = [bolt for bolt, due_s in self._due.items() if due_s <= now_s]
         for bolt in ticks:
-            # A slot that is late is not given two ticks for one.
+            # If a slot is late, it gets one tick, not several.
             self._due[bolt] = now_s + self._intervals[bolt]
         if not self._waiting and not ticks and not self._slot.emitted:
             return
@@ -200,7 +200,7 @@ class BoltHost:
         self._tell(part.report)
 
     def _dispatch(self, sealed: list[Sealed]) -> None:
-        """Send records to their slots, and keep those for this one."""
+        """Send records to their slots, and keep the records for this slot."""
         own = self.link.slot
         self._sent.update(self._peers.send([each for each in sealed if each.to_slot != own]))
         for each in sealed:
@@ -210,7 +210,7 @@ class BoltHost:
                 self._take(self._life, each.record)
 
     def _change(self) -> None:
-        """Note that the spouts have something to tell. It leaves when the work or its part does."""
+        """Note that the spouts have news, which leave with the work or its next part."""
         self._changed = True
 
     def _tell_changes(self) -> None:
@@ -230,7 +230,7 @@ class BoltHost:
         self.link.say(kind, wire.pack_report(report_on_wire))
 
     def _consumed(self, tuples: int) -> dict[int, int]:
-        """Return so many tuples of what the slot works on, by the life of their sender."""
+        """Remove *tuples* tuples from the current work; return them by the life of their sender."""
         consumed: Counter[int] = Counter()
         while tuples:
             sender, rest = self._consuming.popleft()
@@ -242,7 +242,7 @@ class BoltHost:
         return dict(consumed)
 
     def _end(self) -> None:
-        """Close the spouts, clean the bolts up, and tell what they raised."""
+        """Close the spouts, clean up the bolts, and report their exceptions."""
         slot, spouts = self._slot, self.spouts
         if slot is None or spouts is None:
             return
@@ -256,8 +256,8 @@ class BoltHost:
     def _close(self, spouts: SpoutHost) -> None:
         """Wait until the spouts are closed, but not forever: one may hang.
 
-        They are closed even if the driver is gone. A client that continued in this process would
-        keep messages from others.
+        They are closed even if the driver is gone: a client that stayed open in this process would
+        withhold messages from others.
         """
         closed: list[bool] = []
         spouts.close(lambda: closed.append(True))
@@ -269,7 +269,7 @@ class BoltHost:
             self.loop.run()
 
     def _sleep(self) -> None:
-        """Drop the spouts, clean the bolts up and wait to be stopped; see ``DORMANT``."""
+        """Drop the spouts, clean up the bolts and wait to be stopped; see ``DORMANT``."""
         if self.spouts is not None:
             self.spouts.close(_nothing)
         if self._slot is not None:
@@ -280,7 +280,7 @@ class BoltHost:
 
 
 def _nothing() -> None:
-    """Do nothing: nobody waits until the spouts of a slot that was cut off are closed."""
+    """Do nothing: nothing waits for the spouts of a slot that was cut off to close."""
 
 
 class StageHost:
@@ -310,7 +310,7 @@ class StageHost:
             self.link.close()
 
     def _obey(self, kind: bytes, frames: list[bytes]) -> None:
-        # A task that is cut off and must not return gets nothing to do, and waits to be stopped.
+        # A task that was cut off and must not return gets no work, and waits to be stopped.
         if kind == wire.WELCOME:
             self.link.say(wire.READY)
         elif kind == wire.STAGE:
@@ -319,7 +319,7 @@ class StageHost:
             self.link.say(wire.ANSWER, *pack_answer(order.number, sent))
 
     def _computed(self, order: StageOrder, received: list[bytes]) -> list[Record]:
-        """Compute the levels of an order. Between them all records are for this slot."""
+        """Compute the levels of an order. All records between two levels are for this slot."""
         sent: list[Record] = []
         for level in order.levels:
             stage = level.in_slot(self._program, self.link.slot, order.number)

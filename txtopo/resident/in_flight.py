@@ -1,10 +1,10 @@
 """InFlightCounts: how many tuples are on their way from one slot to another, or to itself. Pure.
 
-One slot reports the tuples that it sent, another one those that it consumed. The two reports come
-over different connections, in any order. The driver adds both up; its sum must not get below zero,
-nor keep tuples that will never be consumed. So tuples that were consumed before they were reported
-as sent wait here, and when a life ends, the tuples that it had sent count as consumed: they may
-have been lost with it.
+The sender reports the tuples that it sent; the receiver reports the tuples that it consumed. The
+two reports arrive over different connections, in any order. The driver's sum of both must not fall
+below zero, nor keep tuples that will never be consumed. So if tuples are consumed before they are
+reported as sent, this count waits here for that report. When a life ends, the tuples that it had
+sent count as consumed, since they may have been lost with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Pair = tuple[int, int]
 
 
 class InFlightCounts:
-    """Tuples that lives have sent each other. Used on the loop."""
+    """Counts the tuples that lives have sent to each other. Used on the loop."""
 
     def __init__(self) -> None:
         self._living: set[int] = set()
@@ -24,11 +24,11 @@ class InFlightCounts:
         self._ahead: Counter[Pair] = Counter()
 
     def begin(self, life: int) -> None:
-        """Count a life from now on, as receiver and as sender."""
+        """Start to count for a life, as receiver and as sender."""
         self._living.add(life)
 
     def sent(self, sender: int, receiver: int, tuples: int) -> int:
-        """Count sent tuples; return how many of them the driver is told."""
+        """Count sent tuples; return how many of them to report to the driver."""
         if sender not in self._living or receiver not in self._living:
             return 0
         early = min(tuples, self._ahead[sender, receiver])
@@ -37,7 +37,7 @@ class InFlightCounts:
         return tuples - early
 
     def consumed(self, sender: int, receiver: int, tuples: int) -> int:
-        """Count consumed tuples; return how many of them the driver is told."""
+        """Count consumed tuples; return how many of them to report to the driver."""
         if sender not in self._living:
             return 0
         known = min(tuples, self._under_way[sender, receiver])
@@ -46,7 +46,7 @@ class InFlightCounts:
         return known
 
     def end(self, life: int) -> Counter[int]:
-        """Forget a life; return, by life, the tuples that the others wait for in vain."""
+        """Forget a life; return how many of its tuples each other life will never get."""
         self._living.discard(life)
         lost: Counter[int] = Counter()
         for sender, receiver in [pair for pair in self._under_way if life in pair]:

@@ -1,4 +1,4 @@
-"""StageOrders: decides which slot computes which stage, and what a lost slot fails.
+"""StageOrders: decides which slot computes which stage, and what fails with a lost slot.
 
 No I/O, clock, thread or random number is used here; see
 :mod:`txtopo.resident.supervisor`, some of whose actions are events here.
@@ -6,18 +6,18 @@ No I/O, clock, thread or random number is used here; see
 Rules
 -----
 1. Only this file changes what a slot has to do, as the table :data:`AFTER` allows.
-2. An answer to another order than the one that a slot is doing changes nothing.
-3. A level is told as done once, with one answer of each slot, or as failed once. Nothing is told of
-   a level afterwards.
+2. An answer to any order but the current order of a slot changes nothing.
+3. Each level is reported exactly once: as done, with one answer of each slot, or as failed. Nothing
+   is reported about a level afterwards.
 
 Theory of operation
 -------------------
-The driver takes a run through the levels of its chain. At each *level* every slot is given one
-*order*: the run, the level, and the envelopes that the level before sent to this slot. It runs the
-usual stage function and *answers* with what that yields. When all slots have answered, the driver
-hands the envelopes on, unread, to the next level. It keeps what the last level left, the cut for a
-commit in tasks too. Consecutive levels whose tuples stay in their slot (``Program.staying``) are
-one level here: one order, which a slot computes without the others. ::
+The driver takes a run through the levels of its chain. At each *level* every slot gets one *order*:
+the run, the level, and the envelopes that the previous level sent to this slot. The slot runs the
+usual stage function and *answers* with the resulting records. When all slots have answered, the
+driver passes the envelopes, unread, to the next level. It keeps the result of the last level,
+including the cut for a commit in tasks. Consecutive levels whose tuples stay in their slot
+(``Program.staying``) are one level here: one order, which a slot computes without the others. ::
 
     AWAY --ready--> IDLE --order--> BUSY --answer--> IDLE
                       |               |
@@ -30,31 +30,30 @@ one level here: one order, which a slot computes without the others. ::
                       v                           v            v
                      AWAY                       AWAY         AWAY
 
-* **By way of the driver, not from slot to slot**: an envelope takes one hop more, half a
-  millisecond, and passes through the driver's memory. But then nothing is under way between slots
-  when one of them dies; a late envelope of an abandoned run cannot exist; and the cut outlives the
-  slots. Topologies that shuffle much more than they bring to the driver are better off with the
-  carrier ``rdd``.
-* **A slot does one order at a time** and knows of no other: the rest wait in the driver, commits
-  first, then lower txids. So what can be lost with a slot is one order, and a run that is cancelled
-  has at most one order in each slot. If that is not done within ``cancel_s``, the slot's job is
-  cancelled, which kills its worker and with it user code that hangs.
+* **Through the driver, not from slot to slot**: an envelope needs one more hop, half a millisecond,
+  and passes through the driver's memory. But then nothing is on its way between slots when one of
+  them dies, an abandoned run leaves no late envelopes, and the cut outlives the slots. For
+  topologies that shuffle much more than they send to the driver, the carrier ``rdd`` is better.
+* **A slot does one order at a time** and does not know the others: they wait in the driver, commits
+  first, then lower txids. So a lost slot loses at most one order, and a cancelled run has at most
+  one order in each slot. If that order is not done within ``cancel_s``, the slot's job is
+  cancelled, which kills its worker together with user code that hangs.
 * **Bounds.** ``Config.jobs_max`` runs process at once and one batch commits. The envelopes of one
   level of each are in the memory of driver and slots; what waits for its commit afterwards counts
   towards ``Config.driver_bytes_max``.
-* **A lost slot** fails the chain whose order it was doing, as a lost Spark job does: it counts
-  towards ``attempts_max`` if the slot's job ends because a Python worker died, and not if the
-  connection or an executor was lost. On a cluster Spark tries a task again by itself, up to
-  ``spark.task.maxFailures`` times in the life of a job, and only the last of them ends it. A lost
-  connection may be only the first sign of a dead worker, so the reason is waited for,
-  ``reason_s``. Orders that were waiting are done by the next life, unless two jobs in a row bring
-  none.
-* **A missing slot** that is overdue ends everything as soon as an order waits for it: by an error
-  that is not tried again, or by a change to another carrier, if ``"auto"`` chose this one.
-* **Nothing can be doubled.** An order has a number of its own, which signs all that it makes; one
-  answer is taken for it, from the life that was given it, while its level is waited for. Whatever
-  else a slot computed is heard by nobody, and wrote nowhere: states are written by the driver
-  alone, in one store transaction an attempt.
+* **A lost slot** fails the chain of its order, as a lost Spark job does. This counts towards
+  ``attempts_max`` if the slot's job ended because a Python worker died, but not if the connection
+  or an executor was lost. On a cluster Spark itself retries a task, up to
+  ``spark.task.maxFailures`` times per job, and only the last failure ends the job. A lost
+  connection may be only the first sign of a dead worker, so the reason is awaited for
+  ``reason_s``. The next life does the orders that were waiting, unless two jobs in a row produce no
+  life.
+* **A missing slot** that is overdue ends everything as soon as an order waits for it: with an error
+  that is not retried, or with a change to another carrier, if ``"auto"`` chose this one.
+* **Nothing can be duplicated.** Each order has its own number, which marks everything that it
+  produces. One answer is accepted for it, from the life that got it, while its level is awaited.
+  Anything else that a slot computed is ignored, and has written nothing: only the driver writes
+  states, in one store transaction per attempt.
 """
 
 from __future__ import annotations
@@ -66,15 +65,15 @@ from enum import Enum
 from txtopo.errors import RunLostError, SlotUnavailable
 from txtopo.resident.supervisor import NEVER_S, LifeLost, SlotReady, TimePassed
 
-# What is not done by then is more than a slot's next life costs, about 0.5 s after Spark has given
-# the worker 2 s to end.
+# An order that takes longer than this costs more than a new life of the slot, which takes about
+# 0.5 s after Spark has given the worker 2 s to end.
 CANCEL_S = 2.0
-# Spark tells of a dead worker within milliseconds, of a dead executor within a second, and of both
-# within some seconds on a machine that has too much to do. Waiting costs nothing: as long as Spark
-# says nothing there is no next life before the task has noticed.
+# Spark reports a dead worker within milliseconds, a dead executor within a second, and both within
+# some seconds on an overloaded machine. Waiting costs nothing: until Spark reports it, the slot
+# gets no next life before the task has noticed.
 REASON_S = 8.0
-# Cancelled tags are remembered for levels that were about to be ordered; an abandoned run is never
-# started again, so old ones can go.
+# Cancelled tags are remembered for levels that are ordered later. An abandoned run is never started
+# again, so old tags can be dropped.
 _CANCELLED_MAX = 1000
 
 
@@ -82,15 +81,15 @@ class QueuePhase(Enum):
     """What a slot is doing, from the view of its orders."""
 
     AWAY = "away"
-    """It cannot be given an order."""
+    """It cannot take an order."""
     IDLE = "idle"
     """It has no order."""
     BUSY = "busy"
-    """It does an order that is waited for."""
+    """It does an order whose answer is needed."""
     ABANDONED = "abandoned"
     """It does an order whose level was given up."""
     LOST = "lost"
-    """It was lost with an order, perhaps for another reason than is known yet."""
+    """It was lost with an order; the real reason may not be known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +97,9 @@ class Level:
     """One level of a chain, in all slots, or several whose tuples stay in their slot.
 
     Attributes:
-        number: Its number; no other level of the run has it.
+        number: Its number, which is unique in the run.
         tag: Tag of its chain.
-        urgency: What comes first; the lower one does.
+        urgency: Orders the levels; a lower one comes first.
     """
 
     number: int
@@ -120,14 +119,14 @@ class LevelOrdered:
 
 @dataclass(frozen=True, slots=True)
 class ChainCancelled:
-    """Nobody wants the levels with this tag, nor those that are still to come."""
+    """Levels with this tag are cancelled, including those that are not ordered yet."""
 
     tag: str
 
 
 @dataclass(frozen=True, slots=True)
 class SlotAnswered:
-    """The life that has a slot has answered an order."""
+    """The life that owns a slot has answered an order."""
 
     slot: int
     order: int
@@ -136,7 +135,7 @@ class SlotAnswered:
 
 @dataclass(frozen=True, slots=True)
 class SlotOverdue:
-    """A slot is missing for as long as it may be. *error* says so."""
+    """A slot has been missing for the maximum time; *error* describes it."""
 
     slot: int
     error: SlotUnavailable
@@ -144,7 +143,7 @@ class SlotOverdue:
 
 @dataclass(frozen=True, slots=True)
 class AllFailed:
-    """No order can be done, now and from now on."""
+    """No order can be done any more."""
 
     error: BaseException
 
@@ -166,7 +165,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class GiveOrder:
-    """Have a slot compute its part of a level. Answered by ``SlotAnswered`` or ``LifeLost``."""
+    """Let a slot compute its part of a level. Answered by ``SlotAnswered`` or ``LifeLost``."""
 
     slot: int
     order: int
@@ -191,14 +190,14 @@ class LevelFailed:
 
 @dataclass(frozen=True, slots=True)
 class RestartSlot:
-    """Cancel the job of a slot: it works on what nobody waits for, and does not end."""
+    """Cancel the job of a slot: it works on a cancelled order, and does not end."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeCarrier:
-    """Go on without the slots. Every level that is ordered from now on fails."""
+    """Continue without the slots. Every level that is ordered from now on fails."""
 
     error: SlotUnavailable
 
@@ -208,9 +207,9 @@ Action = GiveOrder | LevelDone | LevelFailed | RestartSlot | ChangeCarrier
 
 # ---------------------------------------------------------------- the table
 
-# Which event or action leads from which phase to which. A pair that is missing is illegal: such an
-# event changes nothing, such an action is never asked for. A slot that was lost with an order is
-# LOST only while the reason may come.
+# The phase that each event or action leads to, by the phase before it. A missing pair is illegal:
+# such an event changes nothing, and such an action is never requested. A slot that was lost with an
+# order is LOST only while the reason may still arrive.
 AFTER: dict[tuple[QueuePhase, type], QueuePhase] = {
     (QueuePhase.AWAY, SlotReady): QueuePhase.IDLE,
     (QueuePhase.AWAY, LifeLost): QueuePhase.AWAY,
@@ -225,23 +224,23 @@ AFTER: dict[tuple[QueuePhase, type], QueuePhase] = {
     (QueuePhase.LOST, LevelFailed): QueuePhase.AWAY,
 }
 
-# Phases in which an order was given and has not been answered.
+# Phases with an order that has not been answered.
 WITH_ORDER = frozenset({QueuePhase.BUSY, QueuePhase.ABANDONED, QueuePhase.LOST})
 
 
 @dataclass(frozen=True, slots=True)
 class SlotQueue:
-    """What one slot has to do. A value: :class:`StageOrders` replaces it.
+    """What one slot has to do. It is a value: :class:`StageOrders` replaces it.
 
     Attributes:
         slot: The slot.
         phase: Its phase.
-        due_s: When something is done about it without another event.
-        waiting: Levels whose order it has not been given.
+        due_s: When it needs an action without another event.
+        waiting: Levels whose order it has not got yet.
         order: Number of the order that it does, or was lost with.
-        level: The level of that.
-        reason: Why it was lost with that, as far as it is known.
-        overdue: Why nothing may wait for it any longer.
+        level: The level of that order.
+        reason: Why it was lost with that order, as far as it is known.
+        overdue: The error that says why nothing may wait for it any longer.
     """
 
     slot: int
@@ -267,13 +266,13 @@ class SlotQueue:
 
 @dataclass(frozen=True, slots=True)
 class OrderSettings:
-    """What the protocol has to know.
+    """The settings of the protocol.
 
     Attributes:
-        slots: How many there are.
-        changes_carrier: Whether to go on with another carrier when a slot is overdue.
-        cancel_s: How long a slot may go on with what nobody waits for.
-        reason_s: How long the reason of a loss is waited for.
+        slots: Number of slots.
+        changes_carrier: Whether to continue with another carrier when a slot is overdue.
+        cancel_s: How long a slot may continue with a cancelled order.
+        reason_s: How long to wait for the reason of a loss.
     """
 
     slots: int
@@ -283,10 +282,11 @@ class OrderSettings:
 
 
 class StageOrders:
-    """The state machine of what all slots of a run have to do.
+    """The state machine of the orders of all slots of a run.
 
-    Who calls it: one loop of the runtime, :meth:`handle` for one event after the other, each when
-    the actions before it are done, and for a :class:`TimePassed` when :attr:`due_s` has come.
+    Who calls it: one loop of the runtime. It calls :meth:`handle` for one event after the other,
+    each after the previous actions are done, and with a :class:`TimePassed` when :attr:`due_s` has
+    come.
     """
 
     def __init__(self, settings: OrderSettings) -> None:
@@ -310,11 +310,11 @@ class StageOrders:
 
     @property
     def due_s(self) -> float:
-        """When something is to be done without another event."""
+        """When the next action is due without another event."""
         return min(each.due_s for each in self._queues)
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
-        """Take note of an event and return what to do, in order."""
+        """Process an event and return the actions to do, in order."""
         return self._settled(self._changed_by(event, now_s), now_s)
 
     def _changed_by(self, event: Event, now_s: float) -> list[Action]:
@@ -378,7 +378,7 @@ class StageOrders:
         return [LevelDone(level, tuple(answers[slot] for slot in range(len(self._queues))))]
 
     def _lost(self, event: LifeLost, now_s: float) -> list[Action]:
-        """Fail what a slot was doing, as soon as it is known why."""
+        """Fail the order of a slot, as soon as the reason for the loss is known."""
         queue = self._queues[event.slot]
         since = queue.due_s if queue.phase is QueuePhase.LOST else NEVER_S
         queue = queue.moved(LifeLost)
@@ -390,7 +390,7 @@ class StageOrders:
             return []
         actions = self._give_up(queue, now_s)
         if event.unready_jobs:
-            # The job before did not get ready either: there is no telling when one will.
+            # The previous job did not become ready either, so the next one may not either.
             for level in self._queues[event.slot].waiting:
                 actions += self._fail(level, _uncounted(event.error), now_s)
         return actions
@@ -408,7 +408,7 @@ class StageOrders:
         return actions
 
     def _give_up(self, queue: SlotQueue, now_s: float) -> list[Action]:
-        """Fail the order that a slot was lost with, for the reason that is known by now."""
+        """Fail the order that a slot was lost with, with the reason that is known by now."""
         if queue.phase is not QueuePhase.LOST:
             return []
         assert queue.level is not None
@@ -420,7 +420,7 @@ class StageOrders:
         return [a for level in list(self._answers) for a in self._fail(level, error, now_s)]
 
     def _fail(self, level: Level, error: BaseException, now_s: float) -> list[Action]:
-        """Give a level up; a slot that goes on with it for long is started again."""
+        """Give up a level. A slot that still works on it after ``cancel_s`` is started again."""
         if level not in self._answers:
             return []
         del self._answers[level]
@@ -437,7 +437,7 @@ class StageOrders:
     # ------------------------------------------------------------ what follows without an event
 
     def _settled(self, actions: list[Action], now_s: float) -> list[Action]:
-        """Append all that can be done without another event, and check the invariants."""
+        """Append all actions that need no other event, and check the invariants."""
         actions += self._given()
         for queue in self._queues:
             if queue.overdue is not None and queue.waiting:
@@ -473,9 +473,9 @@ class StageOrders:
 def check_invariants(
     queues: Sequence[SlotQueue], answers: Mapping[Level, Mapping[int, object]]
 ) -> None:
-    """Check what holds after every event of the queues that it has changed.
+    """Check the invariants of the queues that an event has changed.
 
-    A breach is a bug of ours, so these are assertions.
+    A violation is a bug in txtopo, so these are assertions.
     """
     orders = [each.order for each in queues if each.order]
     assert len(set(orders)) == len(orders), "an order is given to one slot"

@@ -1,8 +1,8 @@
-"""SlotRunner: does what the supervisor of the slots asks for, whatever the slots work on.
+"""SlotRunner: carries out the actions of the slot supervisor, for stages and for bolts.
 
-It submits and cancels jobs, exchanges messages with tasks, keeps the time, and writes the log. All
-decisions are in :mod:`txtopo.resident.supervisor`. The content of the messages is left to
-the :class:`SlotUser`.
+It submits and cancels jobs, exchanges messages with tasks, runs the timers, and writes the log. All
+decisions are made in :mod:`txtopo.resident.supervisor`. The content of the messages is up to the
+:class:`SlotUser`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _logger = logger_of(LOGGER)
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
-    """How long to wait for slots. Each default explains its limit.
+    """How long to wait for slots. The constant of each default explains its limit.
 
     Attributes:
         silent_s: Until the job of a task without a connection is cancelled.
@@ -136,7 +136,7 @@ class SlotUser(Protocol):
         ...
 
     def slot_lost(self, lost: LifeLost) -> None:
-        """Called when a life is over, or the next one could not begin."""
+        """Called when a life has ended, or the next one could not begin."""
         ...
 
     def slot_failed(self, failed: SlotFailed) -> None:
@@ -161,7 +161,7 @@ class DeadlineTimer:
         self._timer: Timer | None = None
 
     def set(self, due_s: float) -> None:
-        """Ring at *due_s*, and no longer at an earlier deadline."""
+        """Ring at *due_s*, instead of at the earlier deadline."""
         if due_s == self._due_s:
             return
         if self._timer is not None:
@@ -182,7 +182,7 @@ class SlotRunner:
     Args:
         jobs: Run the slots' tasks.
         keys: The keys of the run.
-        pause_s: Returns the pause after so many jobs in a row in vain, from 1.
+        pause_s: Returns the pause after this number of fruitless jobs in a row, from 1.
         missing_s: How long a slot may have no task.
         loop: Time and threads.
         limits: How long to wait for slots.
@@ -235,7 +235,7 @@ class SlotRunner:
         self._do_all(self._supervisor.start(self._loop.now()))
 
     def send(self, slot: int, kind: bytes, *frames: bytes) -> None:
-        """Send to the task that has a slot, if a task has it."""
+        """Send to the task that owns a slot, if there is one."""
         owner = self.slots[slot].owner
         if owner is not None:
             self._socket.send(owner, kind, *frames)
@@ -292,15 +292,15 @@ class SlotRunner:
         # The error of the job does not name this cause, and no other job can follow.
         if not self._supervisor.stopping and self._jobs.stopped:
             error = InfrastructureError(
-                f"the Spark session was stopped while the topology ran; slot {slot} is lost for "
-                "good; stop the run before the session"
+                f"the Spark session was stopped while the topology was running; slot {slot} is "
+                "lost for good; stop the run before the session"
             )
         if isinstance(error, RunLostError):
             self._take(JobLost(slot, submission, error))
         elif isinstance(error, Exception):
             self._take(JobFailed(slot, submission, error))
         else:
-            # The task returned: it was told to, or had lost its connection.
+            # The task returned: it was told to do so, or had lost its connection.
             ended = RunLostError("its task ended", counted=False, cancelled=False)
             self._take(JobLost(slot, submission, ended))
 
@@ -397,8 +397,8 @@ class SlotRunner:
         stands = _STANDS[self.slots[missing.slot].phase].format(missing.submission)
         return (
             f"slot {missing.slot} has had no working task for {missing.missing_s:.3g} s; "
-            f"{stands}; {known}; expected {len(self.slots)}, one for each slot; look for a worker "
-            "or an executor that was lost; start another one, ask for fewer slots with "
+            f"{stands}; {known}; expected {len(self.slots)}, one for each slot; look for a lost "
+            "worker or executor; start another one, or use fewer slots with "
             "Config(slots=…)"
         )
 

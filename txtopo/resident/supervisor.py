@@ -1,25 +1,25 @@
-"""SlotSupervisor: decides which task has a slot, and when a slot is given another job.
+"""SlotSupervisor: decides which task owns a slot, and when to submit another job for a slot.
 
 Rules
 -----
-1. Only this file changes the standing of a slot, as the table :data:`AFTER` allows. The runtime
+1. Only this file changes the state of a slot, as the table :data:`AFTER` allows. The runtime
    around it never edits it.
 2. No I/O, clock, thread or random number is used here. Events go in with the time, actions come
-   out, and equal events at equal times give equal actions. That is what lets a simulator replay a
-   failure from its seed.
-3. An event of a task that does not have the slot, or of another job than the last one, or one that
-   the phase does not expect, changes nothing but what that task is told. Compare first, then
-   mutate.
-4. Each event is handled to the end: afterwards nothing is left that could be done before
-   :attr:`SlotSupervisor.due_s`. A deadline belongs to a phase: whoever leaves the phase leaves the
-   deadline behind, so no timer has to be taken back.
+   out, and equal events at equal times give equal actions. So a simulator can replay a failure from
+   its seed.
+3. Some events change no slot: events of a task that does not own the slot, events of another job
+   than the last one, and events that the phase does not expect. They only determine the reply to
+   that task. Compare first, then mutate.
+4. Each event is handled to the end: afterwards there is nothing to do before
+   :attr:`SlotSupervisor.due_s`. A deadline belongs to a phase and ends with it, so no timer has to
+   be cancelled.
 
 Theory of operation
 -------------------
-A slot is one Spark job with one task, and there are many tasks in the life of a slot: a job dies
-and is submitted again, Spark repeats the task of a job after an executor was lost, or runs a second
-copy of it beside the first. Each task says hello when it comes. The newest one of the last job has
-the slot. It is told the number of its *life*, gets ready, and is given work from then on. ::
+A slot is one Spark job with one task. Over time a slot has many tasks: a job dies and is submitted
+again, Spark repeats the task of a job after an executor was lost, or it runs a second copy of the
+task at the same time. Each task sends a hello when it starts. The newest task of the last job owns
+the slot. It receives the number of its *life*, prepares, and gets work from then on. ::
 
     PAUSED             --the pause is over-->           STARTING
     STARTING           --hello-->                       PREPARING
@@ -32,24 +32,23 @@ the slot. It is told the number of its *life*, gets ready, and is given work fro
     any with a job     --the run ends-->                ENDING --the job ends--> ENDED
     PAUSED, FAILED     --the run ends-->                ENDED
 
-* **Lives.** Their numbers grow, over all slots. A life ends when its task loses the slot, for
-  whatever reason. What a task says is heard only while it has the slot, so nothing of an earlier
-  life is ever told to the user of the slots.
-* **Cut off.** A task that does not have the slot is told so. If another task of the same job has
-  it, this one goes *dormant*: were it to return, Spark would take the job for done and stop the
-  other. Any other task returns.
-* **A lost connection** is the end of a life, since nobody could tell what was lost with it. It may
-  be the first sign of a dead worker, so the loss is told again with the reason when the job ends.
-  The task notices within ``silent_s`` and ends by itself, unless user code hangs; then the job is
-  cancelled.
+* **Lives.** Their numbers increase over all slots. A life ends when its task loses the slot, for
+  whatever reason. Messages of a task count only while it owns the slot, so the user of the slots
+  never gets anything from an earlier life.
+* **Cut off.** A task that does not own the slot is told so. If another task of the same job owns
+  it, this one goes *dormant*: if it returned, Spark would consider the job done and stop the other
+  task. Any other task returns.
+* **A lost connection** ends a life, since it is unknown what was lost with it. It may be the first
+  sign of a dead worker, so the loss is reported again, with the reason, when the job ends. The task
+  notices within ``silent_s`` and ends by itself. If user code hangs there, the job is cancelled.
 * **Pauses.** A job that ends is submitted again: at once the first time, then after pauses that
-  grow until a task says something of its work. A slot that gets ready and dies of what it is given,
-  each time, is worth a pause as well.
-* **Missing slots.** A slot that cannot be given work for long is told as missing: after half of
-  ``missing_s``, after all of it, and then once every ``missing_s``. A job that waits for a core
-  which does not come back shows in no other way: it neither ends nor fails.
-* **The end.** Every task is told to end, and the job of a slot without one is cancelled. What is
-  still there after ``stop_s`` is cancelled. After twice that time nothing is waited for any more.
+  grow until a task reports something about its work. So there are also pauses if a slot becomes
+  ready each time and then dies of its work.
+* **Missing slots.** A slot that cannot get work for long is reported as missing: after half of
+  ``missing_s``, after all of it, and then once every ``missing_s``. There is no other sign of a job
+  that waits for a core which does not come back: it neither ends nor fails.
+* **The end.** Every task is told to end, and the jobs of slots without a task are cancelled. Jobs
+  that still run after ``stop_s`` are cancelled. After twice that time the supervisor stops waiting.
 """
 
 from __future__ import annotations
@@ -61,36 +60,36 @@ from enum import Enum
 
 from txtopo.errors import RunLostError
 
-# A task ends by itself when it has heard nothing of the driver for ten seconds; by then it has,
-# unless user code hangs in it.
+# A task ends by itself after ten seconds without a message from the driver. So after this time it
+# has ended, unless user code hangs in it.
 SILENT_S = 12.0
-# Slots have this long to end by themselves before their jobs are cancelled, and Spark as long to do
-# that.
+# Slots have this long to end by themselves before their jobs are cancelled. Spark then has the same
+# time to cancel them.
 STOP_S = 10.0
 NEVER_S = math.inf
 
 
 class SlotPhase(Enum):
-    """What a slot is in."""
+    """The phase of a slot."""
 
     PAUSED = "paused"
     """It has no job; the next one is submitted when the pause is over."""
     STARTING = "starting"
     """Its job runs, or waits for a core; no task has said hello."""
     PREPARING = "preparing"
-    """A task has the slot and gets ready."""
+    """A task owns the slot and prepares."""
     READY = "ready"
-    """A task has the slot and can be given work."""
+    """A task owns the slot and can get work."""
     SILENT = "silent"
     """The connection to its task was lost; its job has not ended."""
     CANCELLED = "cancelled"
     """It was silent for too long, so its job was cancelled."""
     FAILED = "failed"
-    """Another job would end in the same way, so there is none."""
+    """It gets no other job, since that would end in the same way."""
     ENDING = "ending"
-    """The run ends; its job has not."""
+    """The run is ending; its job still runs."""
     ENDED = "ended"
-    """The run ends; no job is left."""
+    """The run is ending; it has no job any more."""
 
 
 # ---------------------------------------------------------------- events
@@ -98,7 +97,7 @@ class SlotPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TaskGreeted:
-    """A task of a slot's job has come, and says where it listens to other slots."""
+    """A task of a slot's job has started; *endpoint* is where it listens for other slots."""
 
     slot: int
     identity: bytes
@@ -117,16 +116,16 @@ class TaskReady:
 
 @dataclass(frozen=True, slots=True)
 class TaskSaid:
-    """A task said something of its work.
+    """A task sent a message about its work.
 
     Attributes:
         slot: Its slot.
         identity: The task.
         submission: The job that it belongs to.
-        frames: What it said.
-        leaves: Whether it said goodbye, and waits to be told that it was heard.
-        works: Whether it has done something of its work; otherwise it has only news of its spouts,
-            which says nothing about whether it will die of what it is given.
+        frames: The message.
+        leaves: Whether it is a goodbye; the task waits for an acknowledgement.
+        works: Whether it is about work that was done. Otherwise it is only news of spouts, which
+            does not show whether the task survives its work.
     """
 
     slot: int
@@ -139,14 +138,14 @@ class TaskSaid:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """A task is connected no more."""
+    """The connection to a task was lost."""
 
     identity: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class JobLost:
-    """The job of a slot has ended; another one may do better."""
+    """The job of a slot has ended; another one may succeed."""
 
     slot: int
     submission: int
@@ -164,14 +163,14 @@ class JobFailed:
 
 @dataclass(frozen=True, slots=True)
 class RestartRequested:
-    """Whoever uses the slot wants its job cancelled: it works on what nobody waits for."""
+    """The user of the slot wants its job cancelled, since it still works on cancelled work."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndRequested:
-    """The run ends."""
+    """The run is to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +204,7 @@ class SubmitJob:
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """Cancel the job of a slot. It ends then, as any job."""
+    """Cancel the job of a slot. Its end is reported like the end of any job."""
 
     slot: int
     submission: int
@@ -213,7 +212,7 @@ class CancelJob:
 
 @dataclass(frozen=True, slots=True)
 class WelcomeTask:
-    """Tell a task that it has the slot, and the number of its life."""
+    """Tell a task that it owns the slot, and the number of its life."""
 
     identity: bytes
     life: int
@@ -221,11 +220,11 @@ class WelcomeTask:
 
 @dataclass(frozen=True, slots=True)
 class CutOffTask:
-    """Tell a task that it does not have the slot.
+    """Tell a task that it does not own the slot.
 
     Attributes:
         identity: The task.
-        dormant: Whether it must not return, since another task of its job has the slot.
+        dormant: Whether it must not return, since another task of its job owns the slot.
     """
 
     identity: bytes
@@ -241,21 +240,21 @@ class EndTask:
 
 @dataclass(frozen=True, slots=True)
 class PingTasks:
-    """Ping these tasks from now on, and no others: that is how a lost connection shows."""
+    """Ping these tasks from now on, and no others. A failed ping reveals a lost connection."""
 
     identities: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class SlotReady:
-    """Tell the user of the slots: a life has begun to take work."""
+    """Tell the user of the slots that a life can take work."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class SlotSaid:
-    """Tell the user of the slots what the life that has a slot said of its work."""
+    """Pass a message about work, from the life that owns the slot, to the user of the slots."""
 
     slot: int
     life: int
@@ -264,15 +263,15 @@ class SlotSaid:
 
 @dataclass(frozen=True, slots=True)
 class LifeLost:
-    """Tell the user of the slots: a life is over, or the next one could not begin.
+    """Tell the user of the slots that a life has ended, or that the next one could not begin.
 
     Attributes:
         slot: The slot.
-        ended: The life that is over.
-        error: Why, as far as it is known.
-        job_ended: Whether the job has ended; if not, the loss is told again with the reason when it
-            does.
-        unready_jobs: Jobs in a row, before this one, that ended before they got ready.
+        ended: The life that has ended.
+        error: The reason, as far as it is known.
+        job_ended: Whether the job has ended. If not, the loss is reported again, with the reason,
+            when it does.
+        unready_jobs: How many jobs in a row, before this one, ended before they became ready.
     """
 
     slot: int
@@ -284,7 +283,7 @@ class LifeLost:
 
 @dataclass(frozen=True, slots=True)
 class SlotFailed:
-    """Tell the user of the slots: a slot will not live again."""
+    """Tell the user of the slots that a slot is lost for good."""
 
     slot: int
     error: Exception
@@ -292,13 +291,13 @@ class SlotFailed:
 
 @dataclass(frozen=True, slots=True)
 class SlotMissing:
-    """Say that a slot cannot be given work for long.
+    """Report that a slot has been unable to take work for long.
 
     Attributes:
         slot: The slot.
         submission: Its last job.
         missing_s: For how long.
-        overdue: Whether that is as long as it may be.
+        overdue: Whether the limit has been reached.
     """
 
     slot: int
@@ -309,18 +308,18 @@ class SlotMissing:
 
 @dataclass(frozen=True, slots=True)
 class SlotsMoved:
-    """Tell the user of the slots: a life has begun or ended somewhere."""
+    """Tell the user of the slots that a life has begun or ended in some slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRetried:
-    """Say that the job of a slot failed and is submitted again.
+    """Report that the job of a slot has ended and is submitted again.
 
     Attributes:
         slot: The slot.
         error: Why it ended.
-        failures: Jobs in a row that ended without a word of their work.
-        pause_s: When the next one is submitted.
+        failures: How many jobs in a row ended without a report about their work.
+        pause_s: After how many seconds the next one is submitted.
     """
 
     slot: int
@@ -365,13 +364,13 @@ WITH_JOB = frozenset(
         SlotPhase.ENDING,
     }
 )
-# Phases in which a task has the slot. A run that ends leaves it to the task that has it.
+# Phases in which a task owns the slot. When the run ends, the task keeps the slot.
 WITH_TASK = frozenset({SlotPhase.PREPARING, SlotPhase.READY})
 # Phases with a deadline.
 WITH_DEADLINE = frozenset({SlotPhase.PAUSED, SlotPhase.SILENT})
 
-# Which event or action leads from which phase to which. A pair that is missing is illegal: such an
-# event changes nothing, such an action is never asked for.
+# The phase that each event or action leads to, by the phase before it. A missing pair is illegal:
+# such an event changes nothing, and such an action is never requested.
 AFTER: dict[tuple[SlotPhase, type], SlotPhase] = {
     (SlotPhase.PAUSED, SubmitJob): SlotPhase.STARTING,
     (SlotPhase.STARTING, TaskGreeted): SlotPhase.PREPARING,
@@ -395,21 +394,21 @@ AFTER: dict[tuple[SlotPhase, type], SlotPhase] = {
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Where one slot stands. A value: the supervisor replaces it.
+    """The state of one slot. It is a value: the supervisor replaces it.
 
     Attributes:
         slot: Its number.
-        life: The life that it is in, or will be in next.
+        life: The number of its present life, or of the next one.
         phase: Its phase.
         due_s: When the phase ends by itself.
         submission: Number of its last job; 0 before the first.
-        owner: Identity of the task that has the slot.
-        endpoint: Where that listens to other slots; empty if it does not.
-        dormant: Tasks of the last job that do not have the slot any more.
-        unready_jobs: Jobs in a row that ended before they got ready.
-        fruitless_jobs: Jobs in a row that ended without a word of their work.
-        missing_since_s: Since when it cannot be given work; None while it can.
-        missing_told: How often that was told.
+        owner: Identity of the task that owns the slot.
+        endpoint: Where the owner listens for other slots; empty if it does not listen.
+        dormant: Tasks of the last job that do not own the slot any more.
+        unready_jobs: How many jobs in a row ended before they became ready.
+        fruitless_jobs: How many jobs in a row ended without a report about their work.
+        missing_since_s: Since when it cannot take work; None while it can.
+        missing_told: How often that was reported.
     """
 
     slot: int
@@ -427,7 +426,7 @@ class SlotState:
 
     @property
     def ready(self) -> bool:
-        """Whether it can be given work."""
+        """Whether it can take work."""
         return self.phase is SlotPhase.READY
 
     def expects(self, cause: type) -> bool:
@@ -439,7 +438,7 @@ class SlotState:
         return replace(self, phase=AFTER[self.phase, cause], due_s=due_s)
 
     def missing_due_s(self, missing_s: float) -> float:
-        """Return when it is told next as missing."""
+        """Return when it is next reported as missing."""
         if self.missing_since_s is None:
             return NEVER_S
         return self.missing_since_s + missing_s * (self.missing_told or 0.5)
@@ -447,13 +446,13 @@ class SlotState:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorSettings:
-    """What the protocol has to know.
+    """The settings of the protocol.
 
     Attributes:
-        slots: How many there are.
-        pause_s: The pause after so many fruitless jobs in a row, from 1.
+        slots: Number of slots.
+        pause_s: Returns the pause after this number of fruitless jobs in a row, from 1.
         missing_s: How long a slot may be missing.
-        silent_s: After so long a task that has lost its connection has ended by itself.
+        silent_s: How long after it lost its connection a task has certainly ended by itself.
         stop_s: How long tasks have to end by themselves.
     """
 
@@ -467,9 +466,9 @@ class SupervisorSettings:
 class SlotSupervisor:
     """The state machine of all slots of a run.
 
-    Who calls it: one loop of the runtime: :meth:`start` once, then :meth:`handle` for one event
-    after the other, each when the actions before it are done, and for a :class:`TimePassed` when
-    :attr:`due_s` has come.
+    Who calls it: one loop of the runtime. It calls :meth:`start` once, and then :meth:`handle` for
+    one event after the other, each after the previous actions are done. When :attr:`due_s` has
+    come, it calls :meth:`handle` with a :class:`TimePassed`.
     """
 
     def __init__(self, settings: SupervisorSettings) -> None:
@@ -493,7 +492,7 @@ class SlotSupervisor:
 
     @property
     def due_s(self) -> float:
-        """When something is to be done without another event."""
+        """When the next action is due without another event."""
         return self._due_s
 
     def start(self, now_s: float) -> list[Action]:
@@ -503,7 +502,7 @@ class SlotSupervisor:
         return self._settled([], now_s)
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
-        """Take note of an event and return what to do, in order."""
+        """Process an event and return the actions to do, in order."""
         if self._over:
             return []
         return self._settled(self._changed_by(event, now_s), now_s)
@@ -535,7 +534,7 @@ class SlotSupervisor:
     # ------------------------------------------------------------ what tasks say
 
     def _greeted(self, event: TaskGreeted, now_s: float) -> list[Action]:
-        """Give a slot to a task: the newest one of the last job has it."""
+        """Give a slot to a task: the newest task of the last job owns it."""
         state = self._slots[event.slot]
         if event.identity == state.owner:
             return []
@@ -603,7 +602,7 @@ class SlotSupervisor:
             self._put(state.moved(JobLost))
             return []
         fruitless = state.fruitless_jobs
-        # At once, the first time: most likely a worker has died.
+        # The first time there is no pause: most likely a worker has died.
         pause_s = self._settings.pause_s(fruitless) if fruitless else 0.0
         ended, told = self._ended(state, event.error, now_s, job_ended=True)
         self._put(
@@ -634,7 +633,7 @@ class SlotSupervisor:
     def _ended(
         self, state: SlotState, error: RunLostError, now_s: float, *, job_ended: bool
     ) -> tuple[SlotState, LifeLost]:
-        """Return a slot after the end of a life, still in its phase, and what is told of it."""
+        """Return a slot after the end of a life, still in the same phase, and the report of it."""
         self._last_life += 1
         since_s = state.missing_since_s
         after = replace(
@@ -668,7 +667,7 @@ class SlotSupervisor:
     # ------------------------------------------------------------ what follows without an event
 
     def _settled(self, actions: list[Action], now_s: float) -> list[Action]:
-        """Append all that is due, and check the invariants."""
+        """Append all actions that are due, and check the invariants."""
         if not self._changed and now_s < self._due_s:
             return actions  # as after each report of a slot
         for slot in range(len(self._slots)):
@@ -709,7 +708,7 @@ class SlotSupervisor:
         since_s, limit_s = state.missing_since_s, self._settings.missing_s
         assert since_s is not None
         overdue = since_s + limit_s <= now_s
-        # What was not told in time is told once.
+        # Reports that were missed are made up for by one.
         told = max(1, state.missing_told)
         while since_s + limit_s * told <= now_s:
             told += 1

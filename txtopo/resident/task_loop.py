@@ -1,8 +1,8 @@
 """TaskLoop: the loop of a slot's task, which waits for sockets.
 
-The thread of the task waits at the sockets of the slot. The results of spouts come from other
-threads, and timers are due meanwhile. So it also waits at a pair of sockets: whoever posts a
-callback sends a byte.
+The thread of the task polls the sockets of the slot. Meanwhile results of spouts arrive from other
+threads, and timers become due. So the thread also polls one end of a socket pair: posting a
+callback sends a byte to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TaskLoop(ThreadScheduler):
         self._woken = False
 
     def fileno(self) -> int:
-        """Return what can be read when there is something to run; to be polled."""
+        """Return the file descriptor to poll: it is readable when there is something to run."""
         return self._wakes.fileno()
 
     @property
@@ -36,7 +36,7 @@ class TaskLoop(ThreadScheduler):
         return self._timers[0].due_s - self.now() if self._timers else math.inf
 
     def post(self, callback: Callback) -> None:
-        """Have :meth:`run` call *callback*; from any thread."""
+        """Let :meth:`run` call *callback*. May be called from any thread."""
         super().post(callback)
         if not self._woken:
             self._woken = True
@@ -44,10 +44,10 @@ class TaskLoop(ThreadScheduler):
                 self._wake.send(b"x")
 
     def run(self) -> None:
-        """Call what was posted, then the timers that are due."""
+        """Call the posted callbacks, then the timers that are due."""
         with suppress(BlockingIOError):
             self._wakes.recv(64)
-        # Before the queue is read: what is posted from now on wakes again.
+        # Reset this before the queue is read, so that a callback posted from now on wakes again.
         self._woken = False
         with suppress(queue.Empty):
             while True:

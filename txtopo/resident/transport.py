@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Context = zmq.Context[zmq.Socket[bytes]]
 
 PING_S = 1.0
-# How many messages are taken in before others may be sent again.
+# How many messages are received before others may be sent again.
 _AT_ONCE_MAX = 100
 _numbers = count()
 
@@ -39,15 +39,15 @@ class SlotLoop(Protocol):
     """Time and threads of the loop that the slots are supervised on."""
 
     def now(self) -> float:
-        """Return seconds on a clock that only goes forward."""
+        """Return the seconds of a monotonic clock."""
         ...
 
     def post(self, callback: Callback) -> None:
-        """Have *callback* called on the loop; from any thread."""
+        """Call *callback* on the loop soon. May be used on any thread."""
         ...
 
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
-        """Have *callback* called on the loop after a delay; from the loop only."""
+        """Call *callback* on the loop after a delay. To be used on the loop only."""
         ...
 
     def submit(self, work: Callable[[], object], done: Done) -> None:
@@ -55,11 +55,11 @@ class SlotLoop(Protocol):
         ...
 
     def submit_lasting(self, work: Callable[[], object], done: Done) -> None:
-        """Do the same with a work that lasts as long as the run."""
+        """Do the same for *work* that lasts as long as the run."""
         ...
 
     def lasting_executor(self, name: str) -> SerialExecutor:
-        """Return a thread for works that last as long as the run."""
+        """Return a thread for work that lasts as long as the run."""
         ...
 
 
@@ -70,8 +70,8 @@ class DriverSocket:
         keys: The keys of the run.
         host: Where to listen.
         scheduler: Time and threads.
-        heard: Called on the loop with the messages that have come.
-        unreachable: Called on the loop with the identity of a task that is not connected any more.
+        heard: Called on the loop with received messages.
+        unreachable: Called on the loop with the identity of a task that is no longer connected.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class DriverSocket:
         """Tasks to ping every second. Replaced as a whole, since the other thread reads it."""
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._outer, self.port = listening(self._context, zmq.ROUTER, keys, host)
-        # An identity that is not connected is an error, which is how a lost one shows.
+        # Sending to an identity that is not connected raises an error, which reveals a lost task.
         self._outer.router_mandatory = True
         self._thread_end = self._context.socket(zmq.PAIR)
         self._loop_end = self._context.socket(zmq.PAIR)
@@ -103,7 +103,7 @@ class DriverSocket:
         self._closed = False
 
     def open(self) -> None:
-        """Begin to send and to receive."""
+        """Start sending and receiving."""
         self._executor.submit(self._serve, _served)
 
     def send(self, identity: bytes, *frames: bytes) -> None:
@@ -173,24 +173,24 @@ class DriverSocket:
 
 
 def _served(future: Future[None]) -> None:
-    """Raise what the thread of the socket raised, which ends the run."""
+    """Raise the exception of the socket's thread, if any, which ends the run."""
     future.result()
 
 
 def _nothing() -> None:
-    """Run on the thread of the socket after all else."""
+    """Do nothing; runs as the last call on the thread of the socket."""
 
 
 class TaskSocket:
     """A task's socket to the driver. Used on the thread of the task.
 
     Args:
-        slot: Which slot it is.
-        submission: Which job of the slot this is.
+        slot: Number of the slot.
+        submission: Number of the slot's job.
         keys: The keys of the run.
         driver: Where the driver listens.
         silence_s: After this many seconds without a message the driver counts as gone.
-        now: Seconds on a clock that only goes forward.
+        now: Returns the seconds of a monotonic clock.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class TaskSocket:
         self.silence_s = silence_s
         """After this many seconds without a message the driver counts as gone."""
         self.context: Context = zmq.Context()
-        """ZeroMQ's context of the task; its other sockets are made in it too."""
+        """The ZeroMQ context of the task, also for its other sockets."""
         self.socket = connected(
             self.context, zmq.DEALER, keys, driver, wire.new_identity(submission)
         )
@@ -221,8 +221,8 @@ class TaskSocket:
 
     @property
     def gone(self) -> bool:
-        """Whether no message came for too long, or none can be sent any more. Ask only when all
-        messages that have come were read: user code may have taken longer than that."""
+        """Whether no message came for too long, or none can be sent any more. Check it only after
+        all received messages were read, since user code may have run for longer than that."""
         return self._lost or self.now() - self._heard_s > self.silence_s
 
     @property
@@ -258,7 +258,7 @@ class TaskSocket:
             self.socket.poll(int(left_s * 1000) + 1)
 
     def hear(self) -> tuple[bytes, list[bytes]] | None:
-        """Return the next message of the driver that has come; None if there is none."""
+        """Return the next received message of the driver; None if there is none."""
         try:
             kind, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
@@ -269,7 +269,7 @@ class TaskSocket:
         return kind, frames
 
     def close(self) -> None:
-        """Close all sockets of the task; messages that are not sent yet are dropped."""
+        """Close all sockets of the task. Messages that have not been sent are dropped."""
         self.context.destroy()
 
 
@@ -278,8 +278,8 @@ class _Peer:
     """Another slot.
 
     Attributes:
-        life: The life that it is in, or will be in next.
-        socket: The way to it; None between two lives.
+        life: The number of its present life, or of the next one.
+        socket: The socket that leads to it; None between two lives.
         kept: Envelopes and answers for a life that has not begun yet.
     """
 
@@ -298,14 +298,14 @@ class Peers:
         self._life = 0
 
     def learn(self, own_life: int, neighbours: Sequence[Neighbour]) -> None:
-        """Take in the directory: where each slot listens now."""
+        """Update the addresses of the other slots from the directory."""
         self._life = own_life
         for slot, (life, endpoint) in enumerate(neighbours):
             if slot == len(self._peers):
                 self._peers.append(_Peer(life))
             peer = self._peers[slot]
             if peer.life != life:
-                # What is for the earlier life is lost with it.
+                # Records for the earlier life are lost with it.
                 self._hang_up(peer)
                 self._peers[slot] = peer = _Peer(life)
             if endpoint is not None and peer.socket is None and life != own_life:
@@ -328,7 +328,7 @@ class Peers:
         return dict(sent)
 
     def close(self) -> None:
-        """Close all sockets. What was not sent is dropped."""
+        """Close all sockets. Records that were not sent are dropped."""
         for peer in self._peers:
             self._hang_up(peer)
 

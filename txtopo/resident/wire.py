@@ -1,6 +1,6 @@
 """The wire format between the driver and the slots: a kind, a slot, and a payload. No sockets.
 
-Payloads are pickled: both ends are this program, and nobody else has the keys of the connection.
+Payloads are pickled: both ends are this program, and no one else has the keys of the connection.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from txtopo.stages.pickling import loads, pack
 from txtopo.stages.stage_context import Record, RunLevel
 from txtopo.stages.user_errors import pickled_error, traceback_of, unpickled_error
 
-# From a slot. Hello: where it listens. Report: a WireReport of its work. News: one of its spouts
-# only. Answer: number and addresses, then records. Bye: one of its cleanup, answered by END.
+# From a slot. Hello: where it listens. Report: a WireReport about its work. News: a WireReport
+# about its spouts only. Answer: number and addresses, then records. Bye: a WireReport about its
+# cleanup, answered by END.
 HELLO, READY, REPORT, NEWS, ANSWER, BYE = b"h", b"r", b"p", b"n", b"a", b"b"
 # To a slot. Welcome: the number of its life. Directory: a Neighbour for each slot. Grant: what its
-# spouts may do. Stage: a number, levels, then records. Cut off: DORMANT or RETURN.
+# spouts may emit. Stage: a number, levels, then records. Cut off: DORMANT or RETURN.
 WELCOME, DIRECTORY, GRANT, STAGE = b"w", b"d", b"g", b"s"
 PING, CUT_OFF, END = b"i", b"c", b"x"
-# Another task of the same job has the slot: if this one returned, Spark would stop the other.
+# DORMANT: another task of the same job has the slot. If this one returned, Spark would stop that
+# task.
 DORMANT = b"1"
 RETURN = b"0"
 
 Neighbour = tuple[int, str | None]
-"""(life, endpoint); no endpoint if the life has not begun yet."""
+"""(life, endpoint); the endpoint is None if the life has not begun yet."""
 Sent = dict[tuple[int, int], int]
 """Tuples by (slot, life) of the receiver."""
 
@@ -38,12 +40,12 @@ _NUMBER = struct.Struct("<q")
 
 @dataclass(frozen=True, slots=True)
 class WireReport:
-    """A slot's report of a work, as it travels.
+    """A slot's report of a work, in the form in which it travels.
 
     Attributes:
         report: The report; its *consumed* and *sent* are not used.
-        sent: Tuples that it sent, by slot and life of the receiver.
-        consumed: Tuples by the life of their sender.
+        sent: Number of sent tuples, by slot and life of the receiver.
+        consumed: Number of consumed tuples, by the life of their sender.
     """
 
     report: SlotReport
@@ -57,13 +59,13 @@ def new_identity(submission: int) -> bytes:
 
 
 def submission_of(identity: bytes) -> int:
-    """Return which job of a slot a task belongs to."""
+    """Return the number of the job of a slot that a task belongs to."""
     submission: int = _SLOT.unpack(identity[12:])[0]
     return submission
 
 
 def slot_frame(slot: int) -> bytes:
-    """Return a slot's number as it travels."""
+    """Return the frame with a slot's number."""
     return _SLOT.pack(slot)
 
 
@@ -74,7 +76,7 @@ def slot_of(frame: bytes) -> int:
 
 
 def lives_frame(receiver: int, sender: int) -> bytes:
-    """Return the frame with the lives of both slots, which goes before an envelope or answers."""
+    """Return the frame with the lives of both slots, which precedes an envelope or answers."""
     return _LIVES.pack(receiver, sender)
 
 
@@ -85,7 +87,7 @@ def lives_of(frame: bytes) -> tuple[int, int]:
 
 
 def pack_report(wired: WireReport) -> bytes:
-    """Pack a report. Errors and message ids that cannot be pickled keep their text."""
+    """Pack a report. Errors and message ids that cannot be pickled become text."""
     report = wired.report
     complaints = [_packed(each) for each in report.complaints]
     crash = None if report.crash is None else _packed(report.crash)
@@ -128,10 +130,10 @@ def _unpacked(packed: _Packed) -> Complaint:
 
 @dataclass(frozen=True, slots=True)
 class StageOrder:
-    """Levels of a run, for one slot to compute.
+    """Levels of a run that one slot computes.
 
     Attributes:
-        number: Its number; no other order of the topology's start has it.
+        number: Its number, which is unique since the start of the topology.
         levels: Consecutive levels; all tuples between them stay in their slot.
     """
 
@@ -140,7 +142,7 @@ class StageOrder:
 
 
 def pack_order(number: int, levels: bytes, records: Sequence[bytes]) -> list[bytes]:
-    """Pack an order. Its levels are packed already: once, and not for each slot that gets them."""
+    """Pack an order. Its levels come packed, so they are packed once and not for each slot."""
     return [_NUMBER.pack(number), levels, *records]
 
 
@@ -151,11 +153,11 @@ def unpack_order(frames: Sequence[bytes]) -> tuple[StageOrder, list[bytes]]:
 
 
 def pack_answer(number: int, records: list[Record]) -> list[bytes]:
-    """Pack an answer: payloads as they are, one frame each."""
+    """Pack an answer; each payload becomes a frame, unchanged."""
     return [pack((number, [address for address, _ in records])), *(each for _, each in records)]
 
 
 def unpack_answer(frames: list[bytes]) -> tuple[int, list[Record]]:
-    """Return (number of the order, what its last level yielded)."""
+    """Return (number of the order, records that its last level yielded)."""
     number, addresses = loads(frames[0])
     return number, list(zip(addresses, frames[1:], strict=True))

@@ -1,8 +1,8 @@
 """StreamBuilder: builds a transactional topology from operators on streams.
 
 :meth:`StreamBuilder.build_topology` turns every operator into ordinary spouts, bolts, committers
-and states. No module below this package knows it. So exactly once rests on the same mechanisms as
-in every topology: attempts, ledgers, undo before redo.
+and states. No module outside this package depends on operators. So exactly-once relies on the same
+mechanisms as in every topology: attempts, ledgers, undo before redo.
 
 Rules
 -----
@@ -141,7 +141,7 @@ class StreamBuilder:
                 got = ", ".join(map(repr, streams))
                 told = f"spout {id!r} has no stream 'default'; got {got}; expected output_fields"
                 raise TopologyError(f"{told} = Fields(…)", component=id)
-            # By default there is a limit where batches have a plan, which says what time it was.
+            # By default there is a limit if batches have a plan, since a plan has the planned time.
             unlimited = event_time is None or spout_kind(id, spout).unplanned is not None
             max_ahead = None if max_ahead is DAY and unlimited else max_ahead
             given = EventTime(event_time, delay, by, idle_after, clock, max_ahead, unusable)

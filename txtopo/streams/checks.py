@@ -20,7 +20,7 @@ def declared_fields(operator: str, given: object) -> Fields:
     """Return the fields that an operator declares, as a text or as ``Fields``.
 
     Raises:
-        FieldsError: They cannot be read, or a stream cannot have one of them.
+        FieldsError: They cannot be parsed, or a stream cannot have one of the types.
     """
     if not isinstance(given, str | Fields):
         raise FieldsError(
@@ -63,7 +63,7 @@ def column_names(operator: str, given: object, fields: Fields) -> tuple[str, ...
                 field=name,
             )
         if name in found:
-            raise FieldsError(f"{operator} names column {name!r} twice; take one out", field=name)
+            raise FieldsError(f"{operator} names column {name!r} twice; remove one", field=name)
         found.append(name)
     return tuple(found)
 
@@ -100,7 +100,7 @@ def check_new_columns(operator: str, fields: Fields, more: Iterable[Field]) -> F
     """Return *fields* with further ones.
 
     Raises:
-        FieldsError: A name is there already.
+        FieldsError: A name is used already.
     """
     more = list(more)
     for field in more:
@@ -128,7 +128,7 @@ class EventTime:
 
 
 def declared_time(source: str, fields: Fields, given: EventTime) -> SourceTime | None:
-    """Return what a source declares of its event time; None if it has none.
+    """Return what a source declares about its event time; None if it has none.
 
     Raises:
         TopologyError: An argument is wrong; the message says which.
@@ -138,7 +138,7 @@ def declared_time(source: str, fields: Fields, given: EventTime) -> SourceTime |
         for name in ("delay", "by", "idle_after", "max_ahead", "clock", "unusable"):
             if value := getattr(given, name):
                 raise TopologyError(
-                    f"{operator} has {name}, and no event_time; got {name}={value!r}; expected "
+                    f"{operator} has {name}, but no event_time; got {name}={value!r}; expected "
                     "event_time= with the name of a column of type timestamp"
                 )
         return None
@@ -146,14 +146,14 @@ def declared_time(source: str, fields: Fields, given: EventTime) -> SourceTime |
     if given.clock is not None and given.idle_after is not None:
         raise TopologyError(
             f"{operator} has idle_after and clock; got {given.idle_after!r} and {given.clock!r}; "
-            "expected one: a silent part no longer counts, or time continues for it"
+            "expected only one: either a silent part no longer counts, or time continues for it"
         )
 
     by = column_names(f"{operator}, for by,", given.by, fields)
     if column in by:
         raise FieldsError(
-            f"the parts of {operator} are told apart by its event time; got by={given.by!r:.100}; "
-            f"expected other columns than {column!r}: each time would be a part of its own, and "
+            f"the parts of {operator} are identified by its event time; got by={given.by!r:.100}; "
+            f"expected other columns than {column!r}: each time would be a separate part, and "
             "the watermark would stay at the earliest",
             field=column,
         )
@@ -205,9 +205,9 @@ def check_function(operator: str, function: object, *arguments: str) -> None:
     why = runs_later(function)
     if why and (why == ASYNC or operator != "flat_map"):
         raise TopologyError(
-            f"the function of {operator} returns no value; got "
-            f"{getattr(function, '__name__', 'a function')}, which is {why}; expected one that "
-            "returns what the operator asks for; only that of flat_map may yield"
+            f"the function of {operator} does not return a value; got "
+            f"{getattr(function, '__name__', 'a function')}, which is {why}; expected a function "
+            "that returns what the operator needs; only the function of flat_map may yield"
         )
     try:
         signature = inspect.signature(function)

@@ -1,4 +1,4 @@
-"""Draft: the program of a StreamBuilder so far, the ids and tables in use, and fusion."""
+"""Draft: the program of a StreamBuilder so far, with the ids and tables in use; it also fuses."""
 
 from __future__ import annotations
 
@@ -126,15 +126,15 @@ class Draft:
         return taken
 
     def take_table(self, where: str, state: object, name: str) -> None:
-        """Note the table of a state.
+        """Record the table of a state as used.
 
         Args:
             where: What uses it, for messages.
             state: The state.
-            name: The name of its table, if it has none.
+            name: The name of its table, if the state does not name one.
 
         Raises:
-            TopologyError: The state is none, or the table is used already.
+            TopologyError: It is not a state, or the table is used already.
         """
         state = checked_state(where, state)
         table = name if state.table is None else state.table
@@ -149,7 +149,7 @@ class Draft:
         self._tables[place] = where
 
     def check_own(self, where: str, given: object, kind: type[DataStream | Table | Lookup]) -> None:
-        """Check that a stream or table is one, and of this builder.
+        """Check that an object is a stream or table, and belongs to this builder.
 
         Raises:
             TopologyError: It is not, or it belongs to another builder.
@@ -187,16 +187,16 @@ class Draft:
         Args:
             what: What it is, for messages.
             state: The state.
-            table: The name of its table, if it has none.
+            table: The name of its table, if the state does not name one.
             fields: The fields of the rows.
 
         Raises:
-            TopologyError: A column is named like one of the key, the state is none, or the table
-                is used already.
+            TopologyError: A column has the name of a key column, the object is not a state, or the
+                table is used already.
         """
         check_new_columns(what, LATE_KEY, fields)
         state = checked_state(what, state)
-        # Rows that were set aside before a column was added have no value in it.
+        # Rows that were set aside before a column was added get NULL in it.
         defaults = dict.fromkeys(fields.names) | dict(state.defaults)
         state = replace(state, defaults=tuple(defaults.items()))
         named = state.named(table).with_columns(LATE_KEY, fields)
@@ -206,7 +206,7 @@ class Draft:
     def measure_times(
         self, node: SourceNode, time: SourceTime, fields: Fields, unusable: State | None
     ) -> Port:
-        """Add what measures the event times of a source, and return its rows."""
+        """Add the node that measures the event times of a source, and return its rows."""
         id = self.take_id(f"{node.id}.times", "operator")
         if unusable is not None:
             what = f"the table of rows of source {node.id!r} without a usable time"
@@ -231,7 +231,7 @@ class Draft:
 
         Args:
             time: The event time of a stream.
-            beside: The state of who asks: marks are kept beside the first one.
+            beside: The state of the operator: marks are stored next to the first such state.
             table: The name of its table.
 
         Raises:
@@ -241,8 +241,8 @@ class Draft:
         if self._timed.setdefault(name, beside.location) != beside.location:
             raise TopologyError(
                 f"two tables {table!r} in different stores have windows, joins or other operators "
-                f"with event time; got one of them in {beside!r}; expected distinct names, by "
-                "which their watermarks are kept; give one another table",
+                f"with event time; got one of them in {beside!r}; expected distinct names, since "
+                "watermarks are stored by table name; give one another table",
                 table=table,
             )
         if node.state is None:
@@ -309,7 +309,7 @@ def checked_state(where: str, state: object) -> State:
 
 
 def readable_state(operator: str, state: object) -> State:
-    """Return a state, if a committer may emit what it reads in it.
+    """Return a state, if a committer may emit values that it reads from the state.
 
     Raises:
         TopologyError: A replay would read other values, or the state cannot be read.

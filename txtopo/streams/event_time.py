@@ -3,26 +3,26 @@
 Rules
 -----
 1. The *mark* of a part of a source is the largest event time of its rows in all batches so far. The
-   *watermark* W(T) of some sources is the smallest mark of all their parts after txid T, each less
-   the delay of its source. Rows before the watermark are no longer expected.
-2. Marks and watermarks follow from data, so they are rows of a state, written with their txid: an
-   undo takes them back, a redo makes them again, ``rewind`` and ``rebuild`` find them.
-3. W(T - 1) decides which rows are *late*, and W(T) what closes. Both are in a row that the
-   committer emits in each txid, so everything that depends on time runs below it, in the commit
+   *watermark* W(T) of some sources is the smallest mark of all their parts after txid T, each mark
+   reduced by the delay of its source. Rows before the watermark are no longer expected.
+2. Marks and watermarks depend on data, so they are rows of a state, written with their txid: an
+   undo removes them, a redo writes them again, and ``rewind`` and ``rebuild`` find them.
+3. W(T - 1) decides which rows are *late*, and W(T) decides what closes. The committer emits a row
+   with both in each txid. So everything that depends on event time runs below it, in the commit
    phase.
-4. A source without any row yet keeps the watermark unknown: nothing is late, nothing closes.
+4. Until a source has had a row, the watermark is unknown: nothing is late, nothing closes.
 5. With ``idle_after`` a part that had no row for that long, in planned time, does not count. If no
    part counts, the watermark stays. With ``clock`` time continues for a part that had no row for
-   that long: its mark is the planned time. A clock makes sure that there are txids.
-6. Nothing here reads a clock. The planned time of a txid is part of its metadata, and a replay has
-   the same.
+   that long: its mark is the planned time. A clock also makes sure that there are txids.
+6. Nothing here reads a clock. The planned time of a txid is part of its metadata, so a replay gets
+   the same time.
 7. A row without an event time, or further ahead of the planned time than ``max_ahead``, is not
    used: it would close all windows, or none. It goes to a table of such rows, becomes a dead
    letter, or ends the run. While the clock of the driver is ahead and not believed, the limit is
    measured from that clock: the clock may be right, as after a pause of a virtual machine.
-8. Each table that uses a watermark has its own, stored by the table's name. The next one that it
-   gets is never earlier, however sources, delays and joins above it have changed. So a watermark
-   never goes back, and it begins unknown only for a new table, which is empty.
+8. Each table that uses a watermark has its own, stored under the table's name. The next watermark
+   is never earlier, however sources, delays and joins above the table have changed. So a watermark
+   never goes back. It is unknown at first only for a new table, which is empty.
 9. A mark counts only for what it measures: the column of the event time, and the columns that
    identify the parts. Marks of other columns stay in the state, but no longer count.
 """
@@ -62,31 +62,31 @@ KEY = Fields("what string, name string, measure string, part string")
 VALUE = Fields("time timestamp, seen timestamp")
 """The columns of the state of ``Watermarks``.
 
-``what`` is ``mark``, with the mark of a part of source ``name`` and the planned time of its newest
-row; ``begun``, with the planned time from which on source ``name`` is waited for; or ``watermark``,
-with the last one that table ``name``, in small letters, was told. ``measure`` is
-:attr:`SourceTime.measure`, ``part`` the values of a part as a JSON list; both are empty where they
-say nothing.
+There are three kinds of rows, by ``what``. ``mark``: the mark of a part of source ``name``, and the
+planned time of its newest row. ``begun``: the planned time since which source ``name`` is waited
+for. ``watermark``: the last watermark that was emitted for table ``name``, in lower case.
+``measure`` is :attr:`SourceTime.measure`, and ``part`` is the values of a part as a JSON list; both
+are empty where they do not apply.
 """
 
 EARLIEST = datetime.datetime(1000, 1, 1, tzinfo=datetime.UTC)
 LATEST = datetime.datetime(9000, 1, 1, tzinfo=datetime.UTC)
-"""No row may be earlier or later: the beginnings and ends of its windows might be no times."""
+"""No row may be earlier or later: the bounds of its windows might not be valid times."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTime:
-    """What a source declares of its event time.
+    """What a source declares about its event time.
 
     Attributes:
         source: Its id.
         column: The column of the event time, a ``timestamp``.
         delay: How much older than the newest row a row may be without being late.
         by: The columns whose values identify its parts; each part has a mark.
-        idle_after: How long a part may have no row and still count, in planned time; None for no
-            limit.
+        idle_after: How long a part without rows still counts, in planned time; None for no limit.
         max_ahead: How far an event time may be ahead of the planned time; None for no limit.
-        clock: After how long without a row the planned time is the mark of a part; None for never.
+        clock: After how long without a row the planned time becomes the mark of a part; None for
+            never.
     """
 
     source: str
@@ -113,11 +113,11 @@ class TimeColumn:
     """The event time of a stream.
 
     Attributes:
-        column: The column that has it.
-        sources: Ids of the sources whose watermark holds for the stream.
+        column: The column with the time.
+        sources: Ids of the sources whose watermark applies to the stream.
         offset: What is added to the column: the time of a closed window is just before its end.
-        behind: How far its rows may be behind the watermark of the sources and not be late. What a
-            join emits may have the time of a row that waited so long.
+        behind: How far its rows may be behind the watermark of the sources without being late. A
+            row that a join emits has the time of its left row, which may have waited this long.
     """
 
     column: str
@@ -129,7 +129,7 @@ class TimeColumn:
 class MeasureTimes(ArrowBolt):
     """Emits the largest event time of each part of a source, and sets unusable rows aside.
 
-    Delivery: that of an ``ArrowBolt``.
+    Delivery: the same as for any ``ArrowBolt``.
 
     Args:
         time: What the source declares.
@@ -149,7 +149,7 @@ class MeasureTimes(ArrowBolt):
 
     @property
     def traits(self) -> Traits:
-        """Which event time it measures, and by which parts."""
+        """Which event time it measures, and for which parts."""
         time = self._time
         by = f"by {', '.join(time.by)}" if time.by else "the source as one part"
         return replace(
@@ -201,7 +201,7 @@ class MeasureTimes(ArrowBolt):
         if not by:
             yield "", pc.max(time).as_py()
             return
-        # Numbers as names: Arrow makes a column "time_max", and the user may have one of that name.
+        # Numbers as names: Arrow adds a column "time_max", and the user may have one too.
         names = [str(number) for number in range(len(by))]
         table = pa.table([*map(batch.column, by), time], names=[*names, "time"])
         found = table.group_by(names).aggregate([("time", "max")])
@@ -211,9 +211,10 @@ class MeasureTimes(ArrowBolt):
 
 
 class RefuseRows(BasicBolt):
-    """Makes a dead letter of each row that has no event time, or one that is too far ahead.
+    """Makes a dead letter of each row without an event time, or with one that is too far ahead.
 
-    Delivery: that of a ``BasicBolt``. Without dead letters the first such row ends the run.
+    Delivery: the same as for any ``BasicBolt``. Without dead letters the first such row ends the
+    run.
 
     Args:
         time: What the source declares.
@@ -236,7 +237,7 @@ class RefuseRows(BasicBolt):
         remedy = (
             "set such rows aside with unusable= of the source or dead_letters= of the "
             "StreamBuilder, either of which needs allow_change once; or take the batch out with "
-            "quarantine, and give the source its rows again, repaired"
+            "quarantine, and add its rows to the source again, repaired"
         )
         where = f"of source {time.source!r} has no usable event time in column {time.column!r}"
         row = f"in {dict(zip(tuple.fields.names, tuple.values, strict=True))!r:.300}"
@@ -247,9 +248,9 @@ class RefuseRows(BasicBolt):
         else:
             expected = (
                 f"at most {time.max_ahead} after the time at which its batch was planned "
-                "(max_ahead), since all other rows would be late after it"
+                "(max_ahead), since it would make all other rows late"
             )
-            remedy += "; or give the source another max_ahead=, if its rows are of the future"
+            remedy += "; or give the source another max_ahead=, if its rows may be in the future"
         raise RecordFailed(
             f"a row {where}; got {at.isoformat()}, {row}; expected {expected}; {remedy}"
         )
@@ -258,14 +259,14 @@ class RefuseRows(BasicBolt):
 class Watermarks(BatchBolt, Committer):
     """Keeps the marks of all sources with event time, and emits watermarks in each txid.
 
-    Delivery: each row counts exactly once. It reads its state as of the previous txid, so a replay
-    emits what follows from its rows and that state.
+    Delivery: each row counts exactly once. It reads its state as of the previous txid, so what a
+    replay emits depends only on its rows and that state.
 
     Args:
-        id: Its id, which is the name of its state as well.
+        id: Its id, which is also the name of its state.
         sources: What the sources declare, by the component that emits their marks.
-        wanted: The event time of each table that is judged by a watermark, by its name, which is
-            that of its stream as well.
+        wanted: The event time of each table that reads a watermark, by the name of the table, which
+            is also the name of its stream.
     """
 
     writes_nowhere_else = True
@@ -335,7 +336,7 @@ class Watermarks(BatchBolt, Committer):
     def _moved(
         self, values: StateTransaction, known: Mapping[Any, Any]
     ) -> dict[str, list[tuple[datetime.datetime, datetime.datetime | None]]]:
-        """Write the marks that the batch moves; return those of each source, with their ages."""
+        """Write the marks that the batch moves; return each source's marks and when each moved."""
         measures = {source: time.measure for source, time in self._sources.items()}
         marks = {
             (source, part): row
@@ -362,7 +363,10 @@ class Watermarks(BatchBolt, Committer):
         marks: Mapping[str, list[tuple[datetime.datetime, datetime.datetime | None]]],
         known: Mapping[Any, Any],
     ) -> datetime.datetime | None:
-        """Return the smallest mark less its delay; None if nothing counts or is known."""
+        """Return the smallest mark less its delay; None if no part counts or a source had no row.
+
+        A source that had no row is ignored once it is idle.
+        """
         counting = []
         for source in wanted.sources:
             time = self._sources[source]
@@ -406,7 +410,7 @@ def event_times(id: str, batch: pa.RecordBatch, time: TimeColumn) -> np.ndarray[
         time: Their event time.
 
     Raises:
-        EmitError: A row has none, since a function above has changed it.
+        EmitError: A row has no usable time, since a function above has changed it.
     """
     column = batch.column(time.column)
     for at in column.filter(pc.invert(usable_times(column, LATEST))).to_pylist():
@@ -423,7 +427,7 @@ def event_times(id: str, batch: pa.RecordBatch, time: TimeColumn) -> np.ndarray[
 
 
 def just_before(column: str, time: TimeColumn) -> TimeColumn:
-    """Return the event time of rows that stand for the time before a column's.
+    """Return the event time of rows that represent the time just before a column's value.
 
     Args:
         column: The column.

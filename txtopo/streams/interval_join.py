@@ -7,27 +7,28 @@ Rules
    in which the later of the two is committed. A NULL or NaN in a key equals nothing.
 2. W is the watermark of the sources of both sides. A row is late in T if its time is before
    W(T - 1). It matches nothing, and goes to the table of late rows, or is dropped.
-3. A row is needed until W has passed the last time that a match may have: ``time + upper`` of a
-   left row, ``time - lower`` of a right one. That is its ``expires``. In T it is closed if
-   ``expires < W(T)``: no row that is on time after T matches it.
-4. With ``how="left"`` a left row without a match leaves with NULLs in the one txid that closes it:
-   of those buffered before, if ``W(T - 1) <= expires < W(T)``, which is a read of that range, and
-   of those that come in T, if ``expires < W(T)``. One with a NULL in its key leaves at once.
-5. A row that is closed in the txid in which it comes is not buffered. The others expire by W, never
-   by time of day. A row that is closed but not deleted yet does not match any row on time, so when
-   it is deleted makes no difference.
-6. The event time of what is emitted is that of the left row. It may be as far behind W(T - 1) as a
-   left row waits for a match, so the watermark of the stream below is that much behind W
-   (``TimeColumn.behind``), and nothing that is emitted is late there.
-7. Rows of one key, side and time are one row of the state, since they have the same matches:
-   ``rows`` has a line for each, a JSON list of their other values. A txid reads the rows of its
-   keys at once. It emits the matches sorted by key, left time and right time; rows of equal times
-   in the order of their txids, those of one txid in the order of their lines. Then it emits the
-   left rows without a match.
+3. A row is needed until W has passed the latest time at which it can match: ``time + upper`` for a
+   left row, ``time - lower`` for a right row. This time is its ``expires``. In T the row is closed
+   if ``expires < W(T)``: no row that is on time after T matches it.
+4. With ``how="left"`` a left row without a match is emitted with NULLs in the one txid that closes
+   it. A row that was buffered before T is closed if ``W(T - 1) <= expires < W(T)``, so T reads that
+   range. A row that arrives in T is closed if ``expires < W(T)``. A row with a NULL in its key is
+   emitted at once.
+5. A row that is closed in the txid in which it arrives is not buffered. The others expire by W,
+   never by time of day. A row that is closed but not yet deleted does not match any row on time, so
+   it makes no difference when it is deleted.
+6. The event time of an emitted row is the event time of its left row. It may be as far behind
+   W(T - 1) as a left row waits for a match. So the watermark of the stream below is that far behind
+   W (``TimeColumn.behind``), and no emitted row is late there.
+7. Rows with the same key, side and time have the same matches, so they are one row of the state:
+   ``rows`` has a line for each, a JSON list of its other values. A txid reads the rows of all its
+   keys in one request. It emits the matches sorted by key, left time and right time. Rows with
+   equal times are in the order of their txids, and within one txid in the order of their lines.
+   Then it emits the left rows without a match.
 8. A join that continues with another interval matches by the new interval, but closes buffered rows
-   by their stored ``expires``, so no row leaves twice. An inner join does not note which rows were
-   matched (``matched`` is NULL). So if it becomes a left join, its buffered rows do not leave
-   alone.
+   by their stored ``expires``, so no row is emitted twice. An inner join does not record which rows
+   were matched (``matched`` is NULL). So if it becomes a left join, its buffered rows are never
+   emitted without a match.
 9. Buffered rows have values without names, so a join with other columns on a side, or in another
    order, cannot continue with the table.
 """
@@ -71,16 +72,16 @@ from txtopo.tuples import Fields
 How = Literal["inner", "left"]
 
 LEFT, RIGHT = "left", "right"
-"""The sides, as they are in the state."""
+"""The sides, as they are written in the state."""
 
 SIDE_AND_TIME = Fields("side string, time timestamp")
 """The last columns of the key of the state."""
 
 BUFFERED = Fields("expires timestamp, matched boolean, rows string")
-"""The value columns of the state; ``matched`` is NULL but for left rows of a left join."""
+"""The value columns of the state; ``matched`` is NULL except for left rows of a left join."""
 
 PACKED = Fields("side string, time timestamp, packed string")
-"""What ``BufferRows`` emits, behind the columns of the key."""
+"""What ``BufferRows`` emits after the columns of the key."""
 
 LATE_SIDE = Fields("side string")
 """The first value column of the table of late rows."""
@@ -127,8 +128,8 @@ class Joined:
         right: The other columns of the right rows.
         right_key: The names of the columns of the key on the right.
         fields: What is emitted: the left columns in their order, then those of *right*.
-        lower: The least time from a left row to a matching right row; may be negative.
-        upper: The most time.
+        lower: The minimum time from a left row to a matching right row; may be negative.
+        upper: The maximum of that time.
         how: Whether left rows without a match are emitted.
     """
 
@@ -152,10 +153,10 @@ class _SameTime:
     """The rows of one key, side and time.
 
     Attributes:
-        old: Those that are buffered.
-        new: Those of this batch.
-        matched: Whether they have a match; None if that was not noted.
-        noted: What the state says of that.
+        old: The buffered rows.
+        new: The rows of this batch.
+        matched: Whether they have a match; None if that was not recorded.
+        noted: The value of ``matched`` in the state.
         expires: Their ``expires`` in the state; None if they are not buffered.
     """
 
@@ -186,7 +187,7 @@ class IntervalJoin(ArrowBolt, Committer):
     Delivery: each match exactly once; with ``how="left"`` each left row in a match or by itself.
 
     Args:
-        id: Its id, which is the name of its state as well.
+        id: Its id, which is also the name of its state.
         joined: What it joins.
         late: Whether late rows are kept.
     """
@@ -199,14 +200,14 @@ class IntervalJoin(ArrowBolt, Committer):
 
     @property
     def traits(self) -> Traits:
-        """What it joins, and what it has buffered."""
+        """What it joins, and the columns of the rows that it buffers."""
         joined = self._joined
         ends = f"{signed(joined.lower)} to {signed(joined.upper)}"
         rows = f"{joined.how} join on {', '.join(joined.key.names)}, {ends}"
         buffered = f"left {_declared(joined.left)}, right {_declared(joined.right)}"
         fixed = (
-            "the rows that are buffered have values without names, which would be taken for other "
-            "columns; join the same columns in the same order, or give the state another table"
+            "buffered rows have values without names, which would be read as other columns; "
+            "join the same columns in the same order, or give the state another table"
         )
         apart = f"late rows in state {LATE}" if self._late else "late rows dropped"
         return Traits(
@@ -235,7 +236,7 @@ class IntervalJoin(ArrowBolt, Committer):
             self._batches.append(batch)
 
     def finish_batch(self) -> None:
-        """Match the rows of the batch with each other and with those that are buffered."""
+        """Match the rows of the batch with each other and with the buffered rows."""
         rows = pa.Table.from_batches(self._batches, self._joined.packed.arrow_schema())
         times = microseconds(rows.column("time"), datetime.timedelta(0))
         kept, late = on_time(rows, times, self._watermark.before)
@@ -254,7 +255,7 @@ class IntervalJoin(ArrowBolt, Committer):
             self._late_rows.keep(self._late_table(late))
 
     def _grouped(self, rows: pa.Table) -> tuple[_ByKey, list[_Pair]]:
-        """Return the rows of the batch in groups, and the left rows that match nothing."""
+        """Return the rows of the batch in groups, and the left rows that cannot match anything."""
         groups: _ByKey = {}
         unmatchable: list[_Pair] = []
         times = microseconds(rows.column("time"), datetime.timedelta(0)).to_pylist()
@@ -278,7 +279,7 @@ class IntervalJoin(ArrowBolt, Committer):
         return groups, unmatchable
 
     def _closed_before(self, values: StateTransaction, groups: _ByKey) -> list[_Pair]:
-        """Return the left rows without a match that were buffered and are closed now."""
+        """Return the buffered left rows without a match that this txid closes."""
         before, after = self._watermark.before, self._watermark.after
         if self._joined.how == "inner" or after is None or before == after:
             return []
@@ -294,7 +295,7 @@ class IntervalJoin(ArrowBolt, Committer):
         return pairs
 
     def _add_buffered(self, values: StateTransaction, groups: _ByKey) -> None:
-        """Add the buffered rows of the batch's keys that were not closed before it."""
+        """Add to the groups the buffered rows of their keys, except rows closed earlier."""
         before = self._watermark.before
         for stored, value in values.starting(groups):
             *parts, side, time = stored
@@ -311,7 +312,7 @@ class IntervalJoin(ArrowBolt, Committer):
     def _matches(
         self, key: tuple[Any, ...], left: dict[int, _SameTime], right: dict[int, _SameTime]
     ) -> list[_Pair]:
-        """Return the matches of a key in which at least one row is of this batch."""
+        """Return the matches of a key that contain at least one row of this batch."""
         pairs: list[_Pair] = []
         times = sorted(right)
         for time in sorted(left):
@@ -326,7 +327,7 @@ class IntervalJoin(ArrowBolt, Committer):
         return pairs
 
     def _buffer(self, values: StateTransaction, groups: _ByKey) -> list[_Pair]:
-        """Buffer the rows of the batch; return left ones without a match that are closed by now."""
+        """Buffer the rows of the batch; return its unmatched left rows that are already closed."""
         after, left = self._watermark.after, self._joined.how == "left"
         closed = -math.inf if after is None else microseconds_of(after)
         unmatched: list[_Pair] = []
@@ -359,7 +360,7 @@ class IntervalJoin(ArrowBolt, Committer):
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def _unpacked(self, pairs: list[_Pair]) -> pa.RecordBatch:
-        """Return the rows of pairs; the columns of a side that is not there are NULL."""
+        """Return the joined rows of pairs; the columns of a missing side are NULL."""
         joined, columns = self._joined, dict[str, pa.Array]()
         keys, lefts, rights = zip(*pairs, strict=True)
         for one, parts in zip(joined.key, zip(*keys, strict=True), strict=True):
@@ -370,7 +371,7 @@ class IntervalJoin(ArrowBolt, Committer):
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def _late_table(self, late: pa.Table) -> pa.Table:
-        """Return late rows as the table of late rows has them."""
+        """Return late rows with the columns of their table."""
         fields = Fields.of([*LATE_SIDE, *self._joined.fields])
         if not late.num_rows:
             return fields.arrow_schema().empty_table()
@@ -395,7 +396,7 @@ def joined_fields(
     """Return what a join of streams with these fields joins.
 
     Raises:
-        FieldsError: There is no such column, types differ, or a column would be there twice.
+        FieldsError: There is no such column, types differ, or a column would occur twice.
     """
     pairs = on if isinstance(on, Mapping) else None
     names = column_names("join", on if pairs is None else list(pairs), left)
@@ -418,16 +419,16 @@ def _declared(fields: Fields) -> str:
 
 
 def interval(what: str, given: object) -> tuple[datetime.timedelta, datetime.timedelta]:
-    """Return the least and the most that a right row is later than a left one.
+    """Return the minimum and the maximum by which a right row is later than a left row.
 
     Raises:
-        TopologyError: They are not two durations, or the least is more than the most.
+        TopologyError: They are not two durations, or the minimum exceeds the maximum.
     """
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise TopologyError(
-            f"{what} is not an interval; got {given!r:.100}; expected how much later the row of "
-            "the right stream is, at least and at most, such as ('0 minutes', '1 hour'), or, if it "
-            "may be earlier, ('-5 minutes', '1 hour')"
+            f"{what} is not an interval; got {given!r:.100}; expected the minimum and the maximum "
+            "by which the right row is later, such as ('0 minutes', '1 hour'), or, if it may be "
+            "earlier, ('-5 minutes', '1 hour')"
         )
     lower, upper = (_signed(what, each) for each in given)
     if lower > upper:
@@ -439,7 +440,7 @@ def interval(what: str, given: object) -> tuple[datetime.timedelta, datetime.tim
 
 
 def signed(length: datetime.timedelta) -> str:
-    """Return a length of time that may be negative as a text."""
+    """Return a duration, which may be negative, as text."""
     return f"-{shown(-length)}" if length < datetime.timedelta(0) else shown(length)
 
 
@@ -451,13 +452,13 @@ def checked_how(how: object) -> None:
     """
     if how not in ("inner", "left"):
         raise TopologyError(
-            f"join knows no how={how!r}; expected 'inner' or 'left'; for the right rows without a "
-            "match exchange the two streams"
+            f"join has no how={how!r}; expected 'inner' or 'left'; to keep right rows without a "
+            "match, swap the two streams"
         )
 
 
 def check_of_streams(**given: object) -> None:
-    """Check that a join with a lookup has no argument of a join of streams.
+    """Check that a join with a lookup has no argument that only a join of streams takes.
 
     Raises:
         TopologyError: It has one.
@@ -466,7 +467,7 @@ def check_of_streams(**given: object) -> None:
         if value is not None:
             raise TopologyError(
                 f"join with a lookup takes no {name}; got {value!r:.100}; expected on, how and id, "
-                "since it buffers nothing; take it out, or join a stream"
+                "since it buffers nothing; remove it, or join a stream"
             )
 
 
@@ -479,18 +480,18 @@ def _signed(what: str, given: object) -> datetime.timedelta:
 
 
 def packed_rows(columns: Sequence[pa.Array], count: int) -> list[str]:
-    """Return rows as texts: lists in JSON, on one line each."""
+    """Return each row as text: a JSON list on one line."""
     if not columns or not count:
         return ["[]"] * count
-    # By column: an encoder for each row takes three times as long. A line break in a text is
-    # escaped, so those that remain are between two values.
+    # By column: encoding row by row takes three times as long. A line break inside a text is
+    # escaped, so every line break here separates two values.
     texts = [_LINES.encode(_plain(column))[1:-1].split("\n") for column in columns]
     return [f"[{row}]" for row in map(",".join, zip(*texts, strict=True))]
 
 
 def unpacked_columns(rows: Sequence[str | None], fields: Fields) -> dict[str, pa.Array]:
     """Return the columns of rows that :func:`packed_rows` made; None stands for a row of NULLs."""
-    # A row that has several matches is read once, and all of them at once.
+    # A row with several matches is parsed once, and all rows are parsed in one call.
     place = dict[str, int]()
     places = [None if row is None else place.setdefault(row, len(place)) for row in rows]
     taken, schema = pa.array(places, pa.int64()), fields.arrow_schema()
@@ -526,7 +527,7 @@ def _of_plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _stored_as(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type whose values stand for those of another in JSON; None for the same."""
+    """Return the type whose values represent another type in JSON; None if it is the same."""
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_date32(kind):

@@ -1,4 +1,4 @@
-"""Rows that are set aside: those before W(T - 1), those without a usable time, and their tables."""
+"""Rows that are set aside: late rows, rows without a usable event time, and their tables."""
 
 from __future__ import annotations
 
@@ -23,21 +23,25 @@ from txtopo.tuples import Fields, Stream
 _logger = logger_of("txtopo.streams")
 
 LATE, UNUSABLE = "late", "unusable"
-"""Names of the states of late rows, and of those that have no usable event time."""
+"""Names of the states of late rows, and of rows without a usable event time."""
 
 LATE_KEY = Fields("batch long, number long")
-"""The key of such a row, as dead letters have it: its txid, and its number in the batch, from 1."""
+"""The key of such a row, as for dead letters: its txid, and its number in the batch, from 1."""
 
 
 class Watermark:
-    """W(T - 1) and W(T) as a committer gets them; None while unknown."""
+    """W(T - 1) and W(T) as a committer receives them; None while unknown."""
 
     def __init__(self) -> None:
         self.before: datetime.datetime | None = None
         self.after: datetime.datetime | None = None
 
     def takes(self, batch: pa.RecordBatch) -> bool:
-        """Take the watermark, if a batch is of its stream, whose fields no other has."""
+        """Take the watermark if a batch is from its stream, which no other stream's fields match.
+
+        Returns:
+            Whether the batch was the watermark.
+        """
         if batch.schema.names != list(WATERMARK.names):
             return False
         self.before, self.after = (column[0].as_py() for column in batch.columns)
@@ -45,7 +49,7 @@ class Watermark:
 
 
 class LateRows:
-    """Writes the rows of a txid that are set aside, in an order that depends on them alone.
+    """Writes the rows that a txid sets aside, in an order that depends on these rows alone.
 
     Args:
         handle: The state.
@@ -56,7 +60,7 @@ class LateRows:
         self._handle, self._attempt = handle, attempt
 
     def keep(self, rows: pa.Table) -> None:
-        """Write rows, which have the value columns of the state."""
+        """Write rows; their columns are the value columns of the state."""
         with self._handle.transaction(self._attempt) as values:
             if not rows.num_rows:
                 return
@@ -108,7 +112,7 @@ class UnusableRows(ArrowBolt, Committer):
         self._batches.append(batch)
 
     def finish_batch(self) -> None:
-        """Write the rows of the batch, and tell of them."""
+        """Write the rows of the batch, and log a warning if there are any."""
         rows = pa.Table.from_batches(self._batches, self._fields.arrow_schema())
         if rows.num_rows:
             text = "topology %r: txid %d: %d rows without a usable event time go to state %r"
@@ -119,12 +123,12 @@ class UnusableRows(ArrowBolt, Committer):
 def on_time(
     rows: pa.Table, times: pa.ChunkedArray, before: datetime.datetime | None
 ) -> tuple[pa.Table, pa.Table]:
-    """Divide rows in those that are on time and those that are late.
+    """Divide rows into rows that are on time and rows that are late.
 
     Args:
         rows: The rows.
         times: Their event times, as :func:`microseconds` returns them.
-        before: The watermark of the txid before; None if it is unknown, so that nothing is late.
+        before: The watermark of the previous txid; None if unknown, in which case nothing is late.
     """
     if before is None or not rows.num_rows:
         return rows, rows.slice(rows.num_rows)
@@ -137,14 +141,14 @@ def on_time(
 def microseconds(times: pa.ChunkedArray, offset: datetime.timedelta) -> pa.ChunkedArray:
     """Return event times, with their offset, in microseconds since 1970.
 
-    Python's own datetimes with a zone would take five times as long to make.
+    Creating Python's own datetimes with a zone would take five times as long.
     """
     found = times.cast(pa.int64())
     return found if not offset else pc.add(found, offset // MICROSECOND)
 
 
 def moment(microseconds: int) -> datetime.datetime:
-    """Return the time so many microseconds after 1970."""
+    """Return the time that is this many microseconds after 1970."""
     return EPOCH + datetime.timedelta(microseconds=microseconds)
 
 

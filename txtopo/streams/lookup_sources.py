@@ -1,4 +1,4 @@
-"""Where a lookup reads its rows: a Delta table, a table of a database with times, or files.
+"""The sources of lookups: a Delta table, a database table with validity times, or files.
 
 A version must always mean the same rows, since a replay reads them again, perhaps on another
 machine and after the table has changed. So each source identifies a version in its own way:
@@ -7,14 +7,14 @@ machine and after the table has changed. So each source identifies a version in 
   that is created again has another id. A folder that was restored to an earlier state and then
   changed has other entries. A version lasts until the table is vacuumed.
 * Database: a table keeps no versions, so each row must have the time from which it is valid
-  (``as_of``), and must stay. A version is the newest such time, and the number and the digest of
-  the rows up to it. The digest is needed since a table that was restored, or changed in place, may
-  have the same number of rows up to that time.
+  (``as_of``), and must not be changed or deleted. A version is the newest such time, and the number
+  and the digest of the rows up to it. The digest is needed since a table that was restored, or
+  changed in place, may have the same number of rows up to that time.
 * Files: each file is the whole table, and the last one by name is the newest version. A version is
   the name, the size and the digest of the file.
 
-If the rows of a version cannot be found any more, the run stops (``SourceDataLost``): with other
-rows a replay would have another result than the previous attempt.
+If the rows of a version cannot be found any more, the run stops with ``SourceDataLost``: with other
+rows a replay would produce another result than the previous attempt.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 NOBODY = TaskContext("lookup", "lookup", 0, 1)
-"""The one task that reads all of a source."""
+"""The context of a single task that reads the whole source."""
 
 ATTEMPT = TransactionAttempt(1, 0, 1)
 
@@ -106,8 +106,8 @@ class LookupSource(ABC):
         """Return the rows of a version: the key columns, then the value columns.
 
         Raises:
-            SourceDataLost: The version is gone, or is not what it was.
-            ConfigError: A column is not there, or has another type.
+            SourceDataLost: The version is gone, or has changed.
+            ConfigError: A column is missing, or has another type.
             InfrastructureError: The source cannot be reached; try again.
         """
 
@@ -149,7 +149,7 @@ class DeltaLookup(LookupSource):
         return redacted_url(self._uri)
 
     def check(self, fields: Fields) -> None:
-        """Check that the table is there, with the columns."""
+        """Check that the table exists and has the columns."""
         import pyarrow as pa
 
         schema = pa.schema(self._opened(None).schema().to_arrow())
@@ -183,23 +183,23 @@ class DeltaLookup(LookupSource):
             rows = dataset.to_table(columns=list(wanted.names))
             rows = _with_bytes(rows, table.metadata().partition_columns)
         except (DeltaError, OSError) as error:
-            # An object store says it in a text alone.
+            # An object store reports a missing file only in the text of its error.
             if isinstance(error, FileNotFoundError) or "not found" in str(error).lower():
                 raise self._gone(number) from error
             raise failure(f"read {self._uri!r}", error) from error
         return _fitted(rows, wanted, self.shown(version))
 
     def _check_same(self, table: DeltaTable, told: Mapping[str, Any]) -> None:
-        """Check that a version has the log entry that it had when a batch was planned with it."""
+        """Check that a version has the same log entry as when a batch was planned with it."""
         number, id = told["version"], str(table.metadata().id)
         entry = None if told["entry"] is None else self._log.digest_now(number)
         if id == told["table"] and entry in (None, told["entry"]):
             return
         raise OffsetRegression(
-            f"the Delta table at {self._uri!r} is another one than a batch was planned with; got "
+            f"the Delta table at {self._uri!r} is not the one that a batch was planned with; got "
             f"version {number} of table {id} with the log entry {entry}; expected table "
             f"{told['table']} with {told['entry']} until the batch is committed; was it deleted "
-            "and made again, or restored from a copy? bring the earlier table back, and write new "
+            "and created again, or restored from a copy? restore the earlier table, and write new "
             "rows as a further version of it",
             version=number,
         )
@@ -215,8 +215,8 @@ class DeltaLookup(LookupSource):
                 raise self._gone(version) from error
             if isinstance(error, TableNotFoundError) or _NO_TABLE in str(error):
                 raise ConfigError(
-                    f"there is no Delta table at {self._uri!r}; expected the folder that has "
-                    "_delta_log in it; make the table before the topology starts"
+                    f"there is no Delta table at {self._uri!r}; expected the folder that contains "
+                    "_delta_log; create the table before the topology starts"
                 ) from error
             raise failure(f"read {self._uri!r}", error) from error
 
@@ -224,30 +224,30 @@ class DeltaLookup(LookupSource):
         return SourceDataLost(
             f"version {version} of {self._uri!r} is gone, but a batch was planned with it; "
             "expected it until the batch is committed; was the table vacuumed, or restored from a "
-            "copy? bring the files of that version back; keep versions longer than a batch may "
-            "wait, which is as long as the topology may stand still (VACUUM … RETAIN, "
+            "copy? restore the files of that version; keep versions longer than a batch may "
+            "wait, which is as long as the topology may be stopped (VACUUM … RETAIN, "
             "delta.deletedFileRetentionDuration)",
             version=version,
         )
 
 
-# What deltalake says if a table has no such version, or not any more.
+# What errors of deltalake contain if a table has no such version, or no longer has it.
 _NO_VERSION = ("LogSegment end version", "No files in log segment", "No table metadata")
 
-# What it says if there is a file, and no folder.
+# What they contain if there is a file instead of a folder.
 _NO_TABLE = "Invalid table location"
 
 
 class QueryLookup(LookupSource):
     """The rows of a table or query with a column for the start of their validity, with SQLAlchemy.
 
-    For each key, the row with the newest time that is not after the version counts. To change a
-    row, insert another one with a later time; to remove the value of a key, insert one with NULL
-    values. Rows must not be changed or deleted while a batch may be repeated, and a row must become
-    visible to others at most *settle_s* seconds after its time. Otherwise the run stops with
-    ``SourceDataLost`` when such a version is read again, in any process: a version has a digest of
-    its rows. A change that keeps the newest time and the number of rows does not make a newer
-    version while a driver runs. The first plan of the next driver finds it.
+    For each key, the newest row counts whose time is not after the version. To change a row, insert
+    another one with a later time. To remove the value of a key, insert a row with NULL values. Rows
+    must not be changed or deleted while a batch may be repeated, and a row must become visible to
+    others at most *settle_s* seconds after its time. Otherwise the run stops with
+    ``SourceDataLost`` when such a version is read again, in any process, since a version has a
+    digest of its rows. A change that keeps the newest time and the number of rows does not create a
+    newer version while a driver runs. The next driver notices it when it first plans a batch.
 
     Args:
         url: The database, as a URL of SQLAlchemy. It travels to the tasks with its password.
@@ -278,7 +278,7 @@ class QueryLookup(LookupSource):
         self._rows: pa.Table | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What one process has read stays in it."""
+        """Leave out the rows that this process has read."""
         return {**self.__dict__, "_newest": None, "_rows": None}
 
     @property
@@ -300,10 +300,10 @@ class QueryLookup(LookupSource):
         QueryCoordinator(self._source(fields), None, 0, 1, NOBODY).check()
 
     def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
-        """Return the newest time that has come, with number and digest of the rows up to it.
+        """Return the newest time that is not in the future, with the number and digest of its rows.
 
-        The rows are read only if the number or the time is another one than those of *held*, or
-        once in this process. They are kept for the ``read`` that follows.
+        The rows are read the first time in a process. After that they are read only if the number
+        or the time differs from *held*. They are kept for the ``read`` that follows.
         """
         source = self._source(fields)
         counted = self._counted(source, time_ms)
@@ -329,7 +329,7 @@ class QueryLookup(LookupSource):
         return {"as_of": source.to_json(source.checked(upto)), "rows": count}
 
     def read(self, version: Json, key: Fields, value: Fields) -> pa.Table:
-        """Return the row of each key that holds as of a version."""
+        """Return the row of each key that is valid as of a version."""
         import pyarrow as pa
 
         wanted, told = Fields.of([*key, *value]), _told(version)
@@ -343,7 +343,7 @@ class QueryLookup(LookupSource):
         last: dict[Any, list[int]] = {}
         for at, (name, time) in enumerate(zip(keys_of(table, key.names), times, strict=True)):
             before = last.get(name, [])
-            # Two rows of one time stay, and are refused like any key that occurs twice.
+            # Two rows with the same time are both kept, and later refused like any duplicate key.
             last[name] = [*before, at] if before and times[before[-1]] == time else [at]
         chosen = sorted(at for each in last.values() for at in each)
         return table.take(pa.array(chosen, pa.int64())).select(list(wanted.names))
@@ -363,15 +363,15 @@ class QueryLookup(LookupSource):
         return rows.table(source.fields)
 
     def _check_same(self, source: QuerySource, rows: pa.Table, told: Mapping[str, Any]) -> None:
-        """Check the rows against the digest, unless the program names other columns now."""
+        """Check the rows against the digest, unless the program now declares other columns."""
         if told["columns"] != _columns(source.fields) or told["digest"] == (found := _digest(rows)):
             return
         raise SourceDataLost(
             f"the rows of {self.name} up to {told['as_of']} have changed since a batch was planned "
             f"with them; got the same number, {told['rows']}, but the digest {found}; "
             f"expected {told['digest']} until the batch is committed; was a row changed in place, "
-            "or the table restored from a backup? give the table back what it had, and change a "
-            "key by a row with a later time",
+            "or the table restored from a backup? restore the rows, and change a "
+            "key by inserting a row with a later time",
             query=self._query,
         )
 
@@ -382,19 +382,19 @@ class QueryLookup(LookupSource):
         return QuerySource(self._url, self._query, self._as_of.name, kind, fields)
 
 
-# A version is read before a batch is planned with it, so no batch waits for one that is unreadable.
+# A version is read before a batch is planned with it, so no batch waits for an unreadable file.
 _WRITE_ANOTHER = (
-    "declare other fields, or write a repaired file under a name that sorts behind this one"
+    "declare other fields, or write a repaired file under a name that sorts after this one"
 )
 
 
 class FilesLookup(LookupSource):
     """The rows of the last file by name of a folder or glob: each file is the whole table.
 
-    To change the table, write another file with a name that sorts behind the others, such as
-    ``shops-2026-11-24.csv``, and rename it into its place when it is complete. A file must stay as
-    it is as long as a batch may be done again; one that was changed or removed stops the run with
-    ``SourceDataLost`` when it is read again.
+    To change the table, write another file whose name sorts after the others, such as
+    ``shops-2026-11-24.csv``, and move it into the folder when it is complete. A file must not
+    change while a batch may be repeated. If it was changed or removed, the run stops with
+    ``SourceDataLost`` when the file is read again.
 
     Args:
         paths: A folder, a glob or a file; local, or a URL such as ``s3://bucket/shops-*.csv``.
@@ -441,7 +441,7 @@ class FilesLookup(LookupSource):
         return {"file": file.name, "bytes": file.size, "sha256": self._digest(file)}
 
     def read(self, version: Json, key: Fields, value: Fields) -> pa.Table:
-        """Return the rows of a file, if it is what it was."""
+        """Return the rows of a file, if it has not changed."""
         told = _told(version)
         files = {each.name: each for each in self._source.files()}
         file = files.get(told["file"])
@@ -482,8 +482,8 @@ class FilesLookup(LookupSource):
         return SourceDataLost(
             f"a batch was planned with file {told['file']!r}, but {what}; "
             f"expected {told['bytes']} bytes with the digest {told['sha256'][:16]}…, until the "
-            "batch is committed; bring it back as it was, and write a new version under a name "
-            "that sorts behind it",
+            "batch is committed; restore it as it was, and write a new version under a name "
+            "that sorts after it",
             path=told["file"],
         )
 
@@ -493,15 +493,15 @@ def _told(version: Json) -> dict[str, Any]:
 
 
 def _columns(fields: Fields) -> str:
-    """Return a short text that tells the columns of a digest from others."""
+    """Return a short digest of the columns that a digest of rows covers."""
     return hashlib.sha256(repr(fields).encode()).hexdigest()[:8]
 
 
 def _digest(rows: pa.Table) -> str:
-    """Return the digest of rows, whichever order rows of one time have."""
+    """Return the digest of rows; the order of rows with the same time makes no difference."""
     import pyarrow as pa
 
-    # A time is a number here: how its zone is shown differs from machine to machine.
+    # Times are converted to numbers: how a zone is shown differs between machines.
     columns = [
         (each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each).to_pylist()
         for each in rows.columns
@@ -514,7 +514,7 @@ def _digest(rows: pa.Table) -> str:
 
 
 class _Collected:
-    """Takes what an emitter of a spout emits."""
+    """Collects what an emitter of a spout emits."""
 
     takes_dead_letters = False
 
@@ -540,7 +540,7 @@ def require_number(what: str, given: object) -> None:
     """Check a number of seconds.
 
     Raises:
-        ConfigError: It is none, or negative.
+        ConfigError: It is not a number, or negative.
     """
     if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
         raise ConfigError(f"{what} is wrong; got {given!r}; expected seconds, at least 0")
@@ -557,15 +557,15 @@ def _check_columns(found: pa.Schema, wanted: pa.Schema, name: str) -> None:
         kind = found.field(each.name).type
         if _kind(kind) != _kind(each.type):
             raise ConfigError(
-                f"column {each.name!r} of {name} is of another type; got {kind}; expected "
-                f"{each.type}, as the stream or value= has it; convert the column of the stream "
+                f"column {each.name!r} of {name} has another type; got {kind}; expected "
+                f"{each.type}, as in the stream or in value=; convert the column of the stream "
                 "with map(), or declare another type in value=",
                 column=each.name,
             )
 
 
 def _kind(kind: pa.DataType) -> object:
-    """Return what two types have in common, if values of one are taken for the other."""
+    """Return the kind of a type; values of one type are accepted for another of the same kind."""
     from pyarrow import types
 
     if types.is_timestamp(kind):
@@ -580,7 +580,7 @@ def _kind(kind: pa.DataType) -> object:
 
 
 def _with_bytes(rows: pa.Table, partitioned_by: Sequence[str]) -> pa.Table:
-    """Return rows with the bytes of partition columns, of which deltalake gives the text."""
+    """Return rows with binary partition columns as bytes; deltalake returns them as text."""
     import pyarrow as pa
 
     for at, field in enumerate(rows.schema):

@@ -1,4 +1,4 @@
-"""Nodes: what the operators of a program have added, and how each becomes components."""
+"""Nodes: what operators add to a program, and how each node becomes components."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Port:
 
     @property
     def name(self) -> str:
-        """What the stream is called, in messages and as a part of ids."""
+        """The name of the stream, in messages and as a part of ids."""
         return self.node.id if self.stream == DEFAULT_STREAM else f"{self.node.id}.{self.stream}"
 
     @property
@@ -70,15 +70,15 @@ class Port:
 
 @dataclass(eq=False, slots=True)
 class ProgramNode(ABC):
-    """A part of a program that becomes a component, or a part of one.
+    """A part of a program that becomes a component or a part of a component.
 
     Attributes:
         id: Id of the component.
         inputs: The streams that it reads.
         parallelism: How many tasks it has.
         committing: Whether it runs in the commit phase.
-        taken_back: The tables whose rows are taken back in its inputs, with the operators in
-            between; empty if there are none.
+        taken_back: The tables whose rows its inputs take back, with the operators in between;
+            empty if there are none.
     """
 
     id: str
@@ -91,18 +91,18 @@ class ProgramNode(ABC):
         self.committing = self.commits or any(port.node.committing for port in self.inputs)
         above = (port.node.taken_back_in(port.stream) for port in self.inputs)
         told = " and ".join(sorted(filter(None, above)))
-        # What is told in a fingerprint need not be read to be compared.
+        # A fingerprint only has to be compared, so a digest does instead of a long text.
         digest = hashlib.sha256(told.encode()).hexdigest()[:16]
         self.taken_back = told if len(told) <= TOLD_CHARACTERS_MAX else digest
 
     def taken_back_in(self, stream: str) -> str:
-        """Return the tables whose rows are taken back in a stream of it; see ``taken_back``."""
+        """Return the tables whose rows one of its streams takes back; see ``taken_back``."""
         where = self.word if stream == DEFAULT_STREAM else f"{self.word} {stream}"
         return f"{self.taken_back} → {where}" if self.taken_back else ""
 
     @property
     def word(self) -> str:
-        """What it is called there."""
+        """Its name in ``taken_back``."""
         return self.id
 
     @property
@@ -112,12 +112,12 @@ class ProgramNode(ABC):
 
     @property
     def commits(self) -> bool:
-        """Whether it is a committer, and not only below one."""
+        """Whether it is itself a committer, not merely below one."""
         return False
 
     @property
     def user_object(self) -> Any:
-        """The user's spout or bolt, if it is one."""
+        """The user's spout or bolt, if it has one."""
         return None
 
     @abstractmethod
@@ -125,7 +125,7 @@ class ProgramNode(ABC):
         """Add its component to a builder."""
 
     def depends_on(self, other: ProgramNode) -> bool:
-        """Return whether what it emits may follow from what another node emits, or from itself."""
+        """Return whether its rows may depend on another node; a node depends on itself."""
         waiting, seen = [self], set[int]()
         while waiting:
             node = waiting.pop()
@@ -139,7 +139,7 @@ class ProgramNode(ABC):
 
 @dataclass(eq=False, slots=True)
 class SourceNode(ProgramNode):
-    """A spout, which the draft declares."""
+    """A spout; the draft declares it."""
 
     spout: Spout
 
@@ -149,7 +149,7 @@ class SourceNode(ProgramNode):
         return self.spout
 
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
-        """Do nothing: a builder is made with its spouts."""
+        """Do nothing: the builder already has its spouts."""
 
 
 @dataclass(eq=False, slots=True)
@@ -159,7 +159,7 @@ class TimesNode(ProgramNode):
     Attributes:
         time: What the source declares.
         fields: The fields of its rows.
-        unusable: The state of rows without a usable time; None if they are dead letters.
+        unusable: The state of rows without a usable time; None if they become dead letters.
     """
 
     time: SourceTime
@@ -167,7 +167,7 @@ class TimesNode(ProgramNode):
     unusable: State | None
 
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
-        """Add the bolt that measures, and the one that takes the rows that are none."""
+        """Add the bolt that measures, and the bolt that takes rows without a usable time."""
         declarer = builder.set_bolt(self.id, MeasureTimes(self.time, self.fields), self.parallelism)
         for port in self.inputs:
             declarer.local_or_shuffle_grouping(*port.output)
@@ -187,8 +187,8 @@ class WatermarksNode(ProgramNode):
     Attributes:
         state: Its state; None until the program has one.
         times: The nodes that measure event times.
-        clocks: Spouts that bring txids while a source is silent.
-        wanted: The event time of each table that reads a watermark, by its name.
+        clocks: Spouts that produce txids while a source is silent.
+        wanted: The event time of each table that reads a watermark, by the table's name.
     """
 
     state: State | None = None
@@ -208,7 +208,7 @@ class WatermarksNode(ProgramNode):
         return True
 
     def of(self, time: TimeColumn, table: str) -> Port:
-        """Return the stream with the watermark of an event time for a table."""
+        """Return the stream with a table's watermark for an event time."""
         self.wanted[table] = time
         return Port(self, table)
 
@@ -216,7 +216,7 @@ class WatermarksNode(ProgramNode):
         """Add the committer, if anything reads a watermark."""
         if not self.wanted:
             return
-        assert self.state is not None, "set by who first asks for a watermark"
+        assert self.state is not None, "set when a watermark is first requested"
         sources = {each.id: each.time for each in self.times}
         declarer = builder.set_bolt(self.id, Watermarks(self.id, sources, self.wanted))
         for port in self.reads:
@@ -230,8 +230,8 @@ class StatelessNode(ProgramNode):
 
     Attributes:
         operator: What it does.
-        begins: Whether it begins a bolt, since a parallelism of its own was given.
-        chain: All operators of the bolt, if it is the last one of a bolt; set by the draft.
+        begins: Whether it starts a bolt, since the user gave it a parallelism.
+        chain: All operators of its bolt, if it is the last one there; set by the draft.
     """
 
     operator: Operator
@@ -240,11 +240,11 @@ class StatelessNode(ProgramNode):
 
     @property
     def word(self) -> str:
-        """That of the operator, so that its id may be another one."""
+        """The operator's word, so that its id may change."""
         return self.operator.word
 
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
-        """Add the bolt of which it is the last operator."""
+        """Add the bolt whose last operator it is."""
         first = self.chain[0]
         bolt = FusedOperators(tuple(each.operator for each in self.chain))
         declarer = builder.set_bolt(self.id, bolt, first.parallelism)
@@ -256,11 +256,11 @@ class StatelessNode(ProgramNode):
 
 @dataclass(eq=False, slots=True)
 class BoltNode(ProgramNode):
-    """A bolt with one kind of input: the user's, or one of an operator.
+    """A bolt with one kind of input: the user's bolt, or the bolt of an operator.
 
     Attributes:
         bolt: The bolt.
-        by: The fields that it is grouped by; empty for all rows in one task; None for any task.
+        by: The fields of its grouping; empty to send all rows to one task; None for any task.
         states: Its states by name.
         own: Whether it is the user's.
     """
@@ -301,7 +301,7 @@ class Windows:
         watermark: The stream with their watermark.
         window: The windows.
         late: The state of late rows; None if they are dropped.
-        keep: How long after its end a window is kept; None for ever.
+        keep: How long after its end a window is kept; None for forever.
     """
 
     time: TimeColumn
@@ -313,7 +313,7 @@ class Windows:
 
 @dataclass(eq=False, slots=True)
 class TableNode(ProgramNode):
-    """A state whose rows are known by key, with what reads it.
+    """A state with one row per key, together with what reads it.
 
     Attributes:
         state: The state, with its columns.
@@ -321,7 +321,7 @@ class TableNode(ProgramNode):
         aggregate: How rows are aggregated; None if they are not.
         rows: The fields of the rows that the table is made of.
         columns: The value columns as readers see them.
-        queries: The streams that ask for values, by the stream that has the answers.
+        queries: The streams that query it, by the name of the stream with the answers.
         changes: The streams of changes that are read.
         windows: Its windows, if it has some.
         final: Whether its closed windows are read.
@@ -348,11 +348,11 @@ class TableNode(ProgramNode):
 
     @property
     def commits(self) -> bool:
-        """It always is a committer."""
+        """It is always a committer."""
         return True
 
     def taken_back_in(self, stream: str) -> str:
-        """Return the table, if its rows are taken back in a stream."""
+        """Return the table, if the stream takes back its rows."""
         return repr(self.state.table) if stream == CHANGES_RETRACTED else ""
 
     @property
@@ -405,7 +405,7 @@ class TableNode(ProgramNode):
             bolt = kind(closing, *parts)
         declarer = builder.set_bolt(self.id, self._meant(bolt))
         asking = (output for each in queries.values() for output in each.sources)
-        # A stream may ask twice.
+        # A stream may query the table twice.
         for output in dict.fromkeys((*inputs, *asking)):
             declarer.global_grouping(*output)
         declarer.with_state(self.id, self.state)
@@ -415,25 +415,25 @@ class TableNode(ProgramNode):
                 declarer.with_state(LATE, windows.late)
 
     def _meant(self, bolt: Kept) -> Kept:
-        """Say in a bolt what its rows mean, if rows of a table are taken back in them.
+        """Record in a bolt what its rows mean, if they take back rows of a table.
 
-        A row counts as it comes and is taken back as it goes, so in between no program may have
-        other columns, other operators or another table there.
+        A row must be taken back exactly as it counted. So between the two a changed program must
+        not have other columns, other operators or another table there.
         """
         if self.aggregate is not None and self.aggregate.retracted is not None and self.taken_back:
             assert not isinstance(bolt, StoredRows), "it has no aggregate"
             columns = ", ".join(self.aggregate.aggregates)
             bolt.meaning = Meaning(
                 f"{columns} of the rows of {self.taken_back}",
-                "a row would be taken back otherwise than it counted; declare it as before, or "
-                "give another table to it and to the table whose rows it takes back",
+                "a row would be taken back in another way than it counted; declare it as before, "
+                "or give another table to it and to the table whose rows it takes back",
             )
         return bolt
 
 
 @dataclass(frozen=True, slots=True)
 class AskedQuery:
-    """A stream whose rows ask a table for values.
+    """A stream whose rows query a table.
 
     Attributes:
         ports: The stream.
@@ -449,7 +449,7 @@ class AskedQuery:
 def parallelism_below(ports: tuple[Port, ...]) -> int:
     """Return how many tasks an operator below some streams has by default.
 
-    In the commit phase that is one: committers of several tasks cannot commit groups of txids.
+    In the commit phase it is one task: committers with several tasks cannot commit groups of txids.
     """
     if any(port.node.committing for port in ports):
         return 1

@@ -1,7 +1,7 @@
 """Operators without state, and FusedOperators, the bolt that runs several of them in a row.
 
-An operator takes a record batch and gives record batches of its declared columns. So the values
-between two operators are those that would go from one bolt to another, and fusion changes no
+An operator takes a record batch and yields record batches with its declared columns. So the same
+values pass between two operators as would pass between two bolts, and fusion does not change any
 result.
 """
 
@@ -39,12 +39,12 @@ class Operator(ABC):
 
     Attributes:
         id: Its id, for messages.
-        inputs: The fields that it takes.
-        fields: The fields that it gives.
+        inputs: The fields of its input.
+        fields: The fields of its output.
         function: The user's function.
         word: The name of its method.
-        divides: Whether its rows go to the two streams of a branch.
-        needs_planned_time: Whether it asks when the batch was planned.
+        divides: Whether it emits to the two streams of a branch.
+        needs_planned_time: Whether it needs the time at which the batch was planned.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Operator(ABC):
 
     @property
     def told(self) -> str:
-        """What ``explain()`` shows of it."""
+        """What ``explain()`` shows for it."""
         return self.word
 
     @property
@@ -66,12 +66,12 @@ class Operator(ABC):
         return {}
 
     def bound(self, context: TaskContext) -> Operator:
-        """Return this operator for the batch of a task; by default it needs to know nothing."""
+        """Return this operator with what it needs to know of a batch; by default, unchanged."""
         return self
 
     @abstractmethod
     def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
-        """Yield what follows from a batch, in order."""
+        """Yield the resulting record batches, in order."""
 
     def rows(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[Tuple]:
         """Yield rows as functions get them."""
@@ -82,14 +82,13 @@ class Operator(ABC):
         """Return for each row whether the function returns true.
 
         Raises:
-            EmitError: It returns a coroutine or a generator, which is always true.
+            EmitError: The function returned a coroutine or a generator, which is always true.
         """
         answers = [self.function(row) for row in self.rows(batch, attempt)]
         if later := {CoroutineType, GeneratorType, AsyncGeneratorType} & set(map(type, answers)):
             raise EmitError(
-                f"the function of {self.id!r} returned no truth value; got a "
-                f"{later.pop().__name__}; expected True or False; let it do its work before it "
-                "returns",
+                f"the function of {self.id!r} did not return a truth value; got a "
+                f"{later.pop().__name__}; expected True or False; write it without async and yield",
                 component=self.id,
             )
         return pa.array(list(map(bool, answers)), pa.bool_())
@@ -98,11 +97,11 @@ class Operator(ABC):
         """Return the record batch that the function returned, with the declared columns.
 
         Raises:
-            EmitError: It is none, or its columns do not fit; repair the function.
+            EmitError: It is not a record batch, or its columns do not fit; repair the function.
         """
         if not isinstance(batch, pa.RecordBatch):
             raise EmitError(
-                f"the function of {self.id!r} returned no record batch; got {batch!r:.200}; "
+                f"the function of {self.id!r} did not return a record batch; got {batch!r:.200}; "
                 "expected a pyarrow.RecordBatch",
                 component=self.id,
             )
@@ -111,28 +110,28 @@ class Operator(ABC):
 
 
 def batches_of(id: str, fields: Fields, rows: Sequence[object]) -> Iterator[pa.RecordBatch]:
-    """Yield rows that a function returned as record batches of the declared types.
+    """Convert the rows that a function returned to record batches of the declared types.
 
     Raises:
-        EmitError: A row has other values than declared; repair the function.
+        EmitError: The values of a row do not fit the declaration; repair the function.
     """
     width, checked = len(fields), cast("Sequence[Sequence[Any]]", rows)
     if not rows:
         return
-    # Two sets are built faster than each row is looked at.
+    # Building two sets is faster than checking each row.
     if not {list, tuple}.issuperset(map(type, rows)) or set(map(len, checked)) != {width}:
         for row in rows:
             if not isinstance(row, list | tuple) or len(row) != width:
                 raise EmitError(
-                    f"the function of {id!r} returned no row; got {row!r:.200}; expected a list of "
-                    f"{width}: {', '.join(fields.names)}",
+                    f"the function of {id!r} did not return a row; got {row!r:.200}; expected a "
+                    f"list of {width}: {', '.join(fields.names)}",
                     component=id,
                 )
     yield from to_batches(id, DEFAULT_STREAM, fields, fields.arrow_schema(), checked)
 
 
 class MapRows(Operator):
-    """One row for each row."""
+    """Returns one row for each row."""
 
     word = "map"
 
@@ -143,7 +142,7 @@ class MapRows(Operator):
 
 
 class FlatMapRows(Operator):
-    """Any number of rows for each row."""
+    """Returns any number of rows for each row."""
 
     word = "flat_map"
 
@@ -154,8 +153,8 @@ class FlatMapRows(Operator):
             more = self.function(row)
             if isinstance(more, str | bytes) or not isinstance(more, Iterable):
                 raise EmitError(
-                    f"the function of {self.id!r} returned no rows; got {more!r:.200}; expected a "
-                    "list of rows, each a list of values; an empty one for no row",
+                    f"the function of {self.id!r} did not return rows; got {more!r:.200}; expected "
+                    "a list of rows, each a list of values; an empty list for no rows",
                     component=self.id,
                 )
             found += more
@@ -167,7 +166,7 @@ class FlatMapRows(Operator):
 
 @dataclass(frozen=True)
 class AddColumns(Operator):
-    """The columns of a row, with new ones or new values.
+    """Adds columns to each row, or replaces values.
 
     Attributes:
         made: The columns whose values the function returns.
@@ -192,7 +191,7 @@ class AddColumns(Operator):
 
 @dataclass(frozen=True)
 class SelectColumns(Operator):
-    """Some columns, perhaps under other names; it has no function.
+    """Keeps some columns, possibly under other names; it has no function.
 
     Attributes:
         columns: The columns of the input, in the order of the fields.
@@ -209,10 +208,10 @@ class SelectColumns(Operator):
 
 @dataclass(frozen=True)
 class AddPlannedTime(Operator):
-    """The row, with the time at which its batch was planned; it has no function.
+    """Adds the time at which the batch of a row was planned; it has no function.
 
     Attributes:
-        time: The time, once it is bound to a batch.
+        time: The time, once the operator is bound to a batch.
     """
 
     time: datetime.datetime | None = None
@@ -231,7 +230,7 @@ class AddPlannedTime(Operator):
 
 
 class FilterRows(Operator):
-    """The rows for which a function returns true."""
+    """Keeps the rows for which a function returns true."""
 
     word = "filter"
 
@@ -241,7 +240,7 @@ class FilterRows(Operator):
 
 
 class BranchRows(Operator):
-    """The rows for which a function returns true, and beside them the others."""
+    """Splits rows: those for which a function returns true, and all others."""
 
     word = "branch"
     divides = True
@@ -254,7 +253,7 @@ class BranchRows(Operator):
 
 
 class FlatMapBatches(Operator):
-    """A record batch for each record batch."""
+    """Returns a record batch for each record batch."""
 
     word = "flat_map_batches"
 
@@ -264,7 +263,7 @@ class FlatMapBatches(Operator):
 
 
 class MapBatches(Operator):
-    """A record batch with as many rows for each record batch."""
+    """Returns a record batch with the same number of rows for each record batch."""
 
     word = "map_batches"
 
@@ -273,7 +272,7 @@ class MapBatches(Operator):
         after = self.conformed(self.function(batch))
         if after.num_rows != batch.num_rows:
             raise EmitError(
-                f"the function of {self.id!r} returned another number of rows; got "
+                f"the function of {self.id!r} changed the number of rows; got "
                 f"{after.num_rows} for {batch.num_rows}; expected one for each; use "
                 "flat_map_batches or filter_batches",
                 component=self.id,
@@ -282,7 +281,7 @@ class MapBatches(Operator):
 
 
 class FilterBatches(Operator):
-    """The rows of a record batch for which a boolean array is true."""
+    """Keeps the rows of a record batch for which a boolean array is true."""
 
     word = "filter_batches"
 
@@ -292,17 +291,17 @@ class FilterBatches(Operator):
         fits = isinstance(mask, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(mask.type)
         if not fits or len(mask) != batch.num_rows:
             raise EmitError(
-                f"the function of {self.id!r} returned no mask; got {mask!r:.200}; expected an "
-                f"array of {batch.num_rows} booleans, one for each row",
+                f"the function of {self.id!r} did not return a mask; got {mask!r:.200}; expected "
+                f"an array of {batch.num_rows} booleans, one for each row",
                 component=self.id,
             )
         yield batch.filter(mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask)
 
 
 class FusedOperators(ArrowBolt):
-    """Runs operators that follow each other; only the last one may be a branch.
+    """Runs consecutive operators; only the last one may be a branch.
 
-    Delivery: that of an ``ArrowBolt``. It keeps nothing.
+    Delivery: the same as for any ``ArrowBolt``. It has no state.
     """
 
     writes_nowhere_else = True
@@ -337,11 +336,11 @@ class FusedOperators(ArrowBolt):
         self._chain = tuple(each.bound(context) for each in self._chain)
 
     def execute(self, batch: pa.RecordBatch) -> None:
-        """Take a batch through all operators."""
+        """Pass a batch through all operators."""
         self._run(batch, 0)
 
     def finish_batch(self) -> None:
-        """Do nothing: each record batch is done at once."""
+        """Do nothing: each record batch has been processed already."""
 
     def _run(self, batch: pa.RecordBatch, at: int) -> None:
         if not batch.num_rows:
@@ -359,7 +358,7 @@ class FusedOperators(ArrowBolt):
                 self._collector.emit(part)
 
     def _applied(self, operator: Operator, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Apply an operator; an error of its own, not of those that follow it, names it."""
+        """Apply an operator, and note its id in its errors, but not in errors of later ones."""
         try:
             yield from operator.apply(batch, self._attempt)
         except Exception as error:

@@ -1,32 +1,33 @@
-"""Session windows: AssignSessions, which finds those of a batch; SessionCommitter, which merges.
+"""Session windows: AssignSessions finds the sessions of a batch; SessionCommitter merges them.
 
 Rules
 -----
-1. Each row has a session of its own, ``[ts, ts + gap)``. Sessions of one key that overlap or touch
-   are one session: ``window_start`` is its first event time, ``window_end`` its last one plus the
-   gap. So a row exactly a gap after another is in its session, as in Spark and Flink.
-2. Where rows come, the sessions of the rows of a task are found, and a partial aggregate goes on
-   for each. In the commit phase those of all tasks are merged with each other and with the open
-   sessions of their keys: those that end at or after W(T - 1), the watermark of the txid before. A
-   row of W(T - 1) is not late, and touches a session that ends there. The rows of what is merged
-   are deleted, and the whole is written, in one txid.
-3. A session that ends before W(T - 1) when all is merged is late, with its rows. So a row is late
-   if its own session ended before W(T - 1) and reaches neither an open session nor one of the
-   batch. Flink judges a row in the same way, by the session that it is merged into, but one row
-   after the other; here the rows of a batch have no order. Spark judges each row by its own session
-   alone.
-4. A closed session is never changed, and no other has its key. A row that would be late by itself
-   and is kept by rule 3 might be as old as a closed session, so it moves the beginning of its
-   session to ``W(T - 1) - gap`` at the earliest: what is closed has no row then or after that.
-   Without such rows sessions do not depend on how the stream is cut into batches.
-5. In txid T the sessions close that end at or after W(T - 1) and before W(T). They are read by that
-   range. Flink closes one that ends at W(T) as well, so there a row exactly a gap after another
-   is in its session or not by what came in between.
-6. Late rows make sessions among themselves, in the table of late rows. These never close. With
-   ``keep`` what has expired by W(T - 1) is not read any more, and late rows as old are dropped.
-7. The rows of a batch that are in one session are aggregated together, and then combined with the
-   stored sessions that they make one of, the earlier one first. So ``First`` is that of the
-   earliest stored session, and ``Last`` that of the batch.
+1. Each row starts as a session of its own, ``[ts, ts + gap)``. Sessions of one key that overlap or
+   touch are one session: ``window_start`` is its first event time, ``window_end`` its last event
+   time plus the gap. So a row exactly one gap after another is in the same session, as in Spark and
+   Flink.
+2. In the processing phase each task finds the sessions among its rows, and emits a partial
+   aggregate for each. In the commit phase the sessions of all tasks are merged with each other and
+   with the open sessions of their keys. A session is open if it ends at or after W(T - 1), the
+   watermark of the previous txid: a row with time W(T - 1) is not late, and touches a session that
+   ends there. One txid deletes the stored rows of merged sessions and writes the merged one.
+3. A session that still ends before W(T - 1) after all merging is late, with its rows. So a row is
+   late if its own session ended before W(T - 1), and it reaches neither an open session nor one of
+   the batch. Flink judges a row in the same way, by the session that it is merged into, but row by
+   row; here the rows of a batch have no order. Spark judges each row by its own session alone.
+4. A closed session never changes, and no other session gets its key. A row that would be late by
+   itself, but is kept by rule 3, may be as old as a closed session. So it moves the start of its
+   session back to ``W(T - 1) - gap`` at most: no closed session has a row at or after that time.
+   Without such rows, sessions do not depend on how the stream is divided into batches.
+5. Txid T closes the sessions that end at or after W(T - 1) and before W(T). They are read by that
+   range. Flink also closes a session that ends exactly at W(T). So in Flink it depends on the
+   watermarks in between whether a row exactly one gap after another is in the same session.
+6. Late rows form sessions among themselves, in the table of late rows. These never close. With
+   ``keep``, sessions that have expired by W(T - 1) are not read any more, and late rows of that age
+   are dropped.
+7. The rows of a batch that are in one session are aggregated together first. The result is then
+   combined with the stored sessions that they join, the earliest first. So ``First`` is the value
+   of the earliest stored session, and ``Last`` is the value of the batch.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ from txtopo.tuples import Tuple
 
 @dataclass(frozen=True)
 class AssignSessions(Operator):
-    """Each row with the bounds of its session among the rows of a record batch, in front.
+    """Puts the bounds of its session, among the rows of a record batch, in front of each row.
 
     Attributes:
         time: The event time of the rows.
-        gap: The longest distance between two rows of one session.
+        gap: The longest time between two consecutive rows of one session.
         key: The columns that the rows are grouped by.
     """
 
@@ -101,10 +102,10 @@ class _Span:
     """A session that may be merged with others of its key.
 
     Attributes:
-        start: Its first event time; of one that is stored its ``window_start``.
+        start: Its first event time; for a stored session its ``window_start``.
         end: Its last event time plus the gap.
-        row: The partial aggregate that the batch brings; None if the session is stored.
-        values: The values that are stored, opened; the first one is the end.
+        row: The partial aggregate from the batch; None if the session is stored.
+        values: The stored values, decoded; the first one is the end.
     """
 
     start: datetime.datetime
@@ -114,13 +115,13 @@ class _Span:
 
 
 class SessionCommitter(WindowCommitter):
-    """Keeps a table of sessions, merges them, and emits those that close.
+    """Keeps a table of sessions, merges them, and emits the sessions that close.
 
-    Delivery: each row counts exactly once, in the table or in that of late rows.
+    Delivery: each row counts exactly once, in this table or in the table of late rows.
 
     Args:
         closing: When sessions close.
-        arguments: Those of a ``TableCommitter``.
+        arguments: The arguments of ``TableCommitter``.
     """
 
     def __init__(self, closing: Closing, *arguments: Any) -> None:
@@ -129,7 +130,7 @@ class SessionCommitter(WindowCommitter):
         self._gap = closing.window.gap
 
     def finish_batch(self) -> None:
-        """Merge the rows that are on time, emit what closes, and keep late rows apart."""
+        """Merge the rows that are on time, emit the sessions that close, and store late rows."""
         ((before, after),) = (row.values for row in self._watermark)
         expired = self._expired = self._expired_by(before)
         with self._state.transaction(self._attempt) as values:
@@ -146,12 +147,12 @@ class SessionCommitter(WindowCommitter):
     def _merge(
         self, values: StateTransaction, rows: Sequence[Tuple], bound: datetime.datetime | None
     ) -> list[Tuple]:
-        """Merge rows with the sessions of a table that end at a time or later.
+        """Merge rows with the sessions of a table that end at *bound* or later.
 
-        The rows of what is merged are deleted, and the whole is written.
+        The stored rows of merged sessions are deleted, and the merged session is written.
 
         Returns:
-            The rows whose sessions end before that time; nothing of them is written.
+            The rows whose sessions end before *bound*; they are not written.
         """
         *names, _ = self._table.key.names
         brought: dict[tuple[Any, ...], list[_Span]] = {}
@@ -190,7 +191,7 @@ class SessionCommitter(WindowCommitter):
         brought: Collection[tuple[Any, ...]],
         bound: datetime.datetime | None,
     ) -> dict[tuple[Any, ...], list[_Span]]:
-        """Return the sessions that end at a time or later, of the keys that the batch has."""
+        """Return the stored sessions that end at *bound* or later, for the keys of the batch."""
         if not brought:
             return {}
         above = None if bound is None else bound - MICROSECOND
@@ -205,7 +206,7 @@ class SessionCommitter(WindowCommitter):
         return found
 
     def _merged(self, stored: Sequence[_Span], change: Values) -> Values:
-        """Return the values of stored sessions, the earlier ones first, and then of a batch."""
+        """Combine the values of stored sessions, the earliest first, and then of the batch."""
         parts = [part.values for part in sorted(stored, key=lambda part: part.start)]
         merged, *others = (*parts, change)
         for values in others:
@@ -214,14 +215,14 @@ class SessionCommitter(WindowCommitter):
 
 
 def _beginning(row: Tuple, start: datetime.datetime) -> Tuple:
-    """Return a row as one of the session that begins at a time."""
+    """Return a row with another start of its session."""
     values = list(row.values)
     values[row.fields.index[START]] = start
     return Tuple(values, row.origin, row.source_task)
 
 
 def _connected(parts: Sequence[_Span]) -> Iterator[list[_Span]]:
-    """Yield the sessions that overlap or touch together, the earliest ones first."""
+    """Group sessions that overlap or touch, the earliest group first."""
     first, *others = sorted(parts, key=lambda part: part.start)
     together, end = [first], first.end
     for part in others:

@@ -1,4 +1,4 @@
-"""DataStream, Grouped and Table: what the operators of a program are called on."""
+"""DataStream, Grouped and Table: the objects whose methods are the operators of a program."""
 
 from __future__ import annotations
 
@@ -105,28 +105,29 @@ Names = str | Sequence[str]
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class DataStream:
-    """A stream of rows with declared fields; each operator returns what follows from it.
+    """A stream of rows with declared fields; each operator returns a new stream.
 
-    A function that takes a row gets a ``Tuple``: ``row["word"]``, ``row[0]``, ``row.values``. One
-    that returns a row returns a list with a value for each declared field. Functions run in tasks,
-    perhaps several times for a row, and must be picklable; they should depend on the row alone.
+    A function that takes a row gets a ``Tuple``: ``row["word"]``, ``row[0]``, ``row.values``. A
+    function that returns a row returns a list with one value per declared field. Functions run in
+    tasks, possibly several times for the same row. They must be picklable, and should depend on the
+    row alone.
 
-    Operators without state that follow each other run in one bolt. With ``id=`` an operator gets an
-    id of its own; by default it is made from the stream and the operator, as in ``sales.filter``.
-    With ``parallelism=`` it begins a bolt with so many tasks; by default it has as many as what is
-    above it, and one below a committer.
+    Consecutive operators without state run in one bolt. ``id=`` sets the id of an operator; by
+    default the id consists of the stream and the operator, such as ``sales.filter``.
+    ``parallelism=`` starts a new bolt with that many tasks. By default an operator has as many
+    tasks as the operator above it, but one task below a committer.
 
     Attributes:
         draft: The program that it belongs to.
-        name: What it is called in messages and ids.
+        name: Its name in messages and ids.
         ports: The components and streams that its rows come from.
         fields: The fields of its rows.
-        time: Its event time; None if it has none. A stream has event time as long as it has the
-            column, by its name and as a ``timestamp``.
-        retracted: The column that says which rows are taken back, as ``changes(retracted=True)``
-            has it; None if there is none.
-        changes_of: The table whose ``changes()`` these rows are, as they are; None if an operator
-            has made them.
+        time: Its event time; None if it has none. A stream keeps its event time as long as it
+            keeps the column, under the same name and as a ``timestamp``.
+        retracted: The column that marks rows which are taken back, as ``changes(retracted=True)``
+            adds it; None if there is no such column.
+        changes_of: The table whose ``changes()`` this stream is; None once an operator has been
+            applied.
     """
 
     draft: Draft
@@ -145,7 +146,7 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Return the rows that a function returns, one for each row.
+        """Call a function for each row, and return the one row that it returns.
 
         Args:
             function: Returns a list of values.
@@ -168,7 +169,7 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Return the rows that a function returns, any number for each row.
+        """Call a function for each row, and return all rows that it returns: none, one or more.
 
         Args:
             function: Returns a list of rows, or yields them.
@@ -206,11 +207,11 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Return the rows with further columns, or with new values of some.
+        """Add columns to each row, or replace existing ones.
 
         Args:
             function: Returns a list with the values of *fields*.
-            fields: The columns. One that is there already is replaced, in its place.
+            fields: The columns. A column that already exists is replaced and keeps its position.
             id: See the class.
             parallelism: See the class.
 
@@ -232,14 +233,14 @@ class DataStream:
             renamed: Columns by their new names: ``select("shop", pieces="amount")``.
 
         Raises:
-            TopologyError: There is no such column, or a name stands twice.
+            TopologyError: There is no such column, or a name is used twice.
         """
         kept = column_names("select", names, self.fields)
         others = [column_name("select", name, self.fields) for name in renamed.values()]
         chosen = [self.fields[self.fields.index[name]] for name in (*kept, *others)]
         pairs = zip((*kept, *renamed), chosen, strict=True)
         if not chosen:
-            raise FieldsError("select names no column; expected one at the least")
+            raise FieldsError("select names no column; expected at least one")
         fields = Fields.of([Field(name, field.type) for name, field in pairs])
         columns = (*kept, *others)
         if self.retracted is not None and self.retracted not in columns:
@@ -259,7 +260,7 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Return the record batches that a function returns, each with as many rows.
+        """Call a function for each record batch; it returns one with the same number of rows.
 
         How rows are divided into record batches is not guaranteed.
 
@@ -284,9 +285,9 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Return the record batches that a function returns, with any number of rows.
+        """Call a function for each record batch; it returns one with any number of rows.
 
-        The arguments are those of :meth:`map_batches`.
+        The arguments are the same as for :meth:`map_batches`.
         """
         check_function("flat_map_batches", function, "batch")
         declared = declared_fields("flat_map_batches", fields)
@@ -299,7 +300,7 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Return the rows for which a boolean array that a function returns is true.
+        """Return the rows for which a function is true; it returns a boolean array per batch.
 
         Raises:
             TopologyError: An argument is wrong; the message says which.
@@ -314,7 +315,7 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> tuple[DataStream, DataStream]:
-        """Return the rows for which a function returns true, and the others; each row is in one.
+        """Split the stream: return the rows for which a function returns true, and all others.
 
         Raises:
             TopologyError: An argument is wrong; the message says which.
@@ -329,12 +330,12 @@ class DataStream:
         """Group the rows by some columns; without names all rows are one group.
 
         Raises:
-            TopologyError: There is no such column, or it stands twice.
+            TopologyError: There is no such column, or it is given twice.
         """
         return Grouped(self, column_names("group_by", names, self.fields))
 
     def aggregate(self, *, id: str | None = None, **aggregates: Aggregate) -> DataStream:
-        """Return the aggregates of all rows of a batch, as one row; none for a batch without rows.
+        """Return one row per batch with the aggregates of its rows; no row for an empty batch.
 
         See :meth:`Grouped.aggregate`.
         """
@@ -346,10 +347,10 @@ class DataStream:
         """Keep the last row of each key in a state.
 
         Args:
-            state: The state; its columns are set here: *key*, then the other fields.
+            state: The state; this operator sets its columns: *key*, then the other fields.
             key: The columns that are the key.
-            order_by: The columns by which the rows of one batch are ordered; without it the last
-                row that came counts, and rows of different tasks come in any order.
+            order_by: The columns by which the rows of one batch are ordered. Without it the row
+                that arrived last counts, and rows of different tasks arrive in any order.
             id: Id of the committer; by default the name of the table.
 
         Raises:
@@ -369,7 +370,7 @@ class DataStream:
         """Keep the last row of each key in a state, and return it as a table.
 
         Args:
-            state: The state; its columns are set here.
+            state: The state; this operator sets its columns.
             key: The columns that are the key.
             value: The columns that are the value; by default all others.
             order_by: As in :meth:`store`.
@@ -381,19 +382,19 @@ class DataStream:
         return self._table("as_table", state, key, value, order_by, id)
 
     def query(self, table: Table, on: Names, *, id: str | None = None) -> DataStream:
-        """Return the rows with the values that a table has for them.
+        """Look up each row in a table, and return the row with the value found there.
 
-        The table is read in the commit phase: as of the txid before, with the changes of the rows
-        of the same txid that it is made of. Where it has no value, the columns are NULL.
+        The table is read in the commit phase. It includes all previous txids, and the table's own
+        rows of the same txid. For a key without a value the columns are NULL.
 
         Args:
             table: The table; its state must be opaque.
-            on: The columns that are compared with the key of the table, in its order.
+            on: The columns that are compared with the key of the table, in the order of the key.
             id: See the class.
 
         Raises:
-            TopologyError: An argument is wrong, the types of the keys differ, a column would be
-                there twice, or the stream depends on the table in the same txid.
+            TopologyError: An argument is wrong, the types of the keys differ, a column would occur
+                twice, or the stream depends on the table in the same txid.
         """
         self.draft.check_own("query", table, Table)
         self._check_not_retracted("query")
@@ -404,9 +405,9 @@ class DataStream:
         readable_state("query", state)
         if any(port.node.depends_on(node) for port in self.ports):
             raise TopologyError(
-                f"query asks table {table.name!r} with a stream that depends on it; got "
-                f"{self.name!r}; expected one that does not, since a table answers once in a txid; "
-                "keep what is asked again in a table of its own",
+                f"stream {self.name!r} cannot query table {table.name!r}, since it depends on that "
+                "table; expected a stream that does not, since a table answers only once per txid; "
+                "keep what you want to query a second time in a separate table",
                 component=table.name,
             )
         name = self.draft.id_of(id, self.name, "query")
@@ -423,18 +424,18 @@ class DataStream:
     ) -> DataStream:
         """Return the first row of each key, and drop those that repeat it.
 
-        A row is a duplicate if one of its key was let through before it whose event time differs by
-        less than *within*. A NULL in a column equals nothing. See
+        A row is a duplicate if an earlier row with the same key passed, and their event times
+        differ by less than *within*. A NULL in a column equals nothing. See
         :mod:`txtopo.streams.deduplication`.
 
         Args:
-            names: The columns that tell rows apart, such as the id of an event.
-            within: How long a row is known: at least as long as a source may repeat it.
-            state: The state, opaque; its columns are set here. A key expires when the watermark
-                has passed its time by *within*.
-            late: The state that keeps rows that come after the watermark, of which nobody knows
-                whether they are duplicates; by default a table beside, ``<table>_late``; with False
-                they are dropped. Its key is the txid and a number, its value the row.
+            names: The columns that identify a row, such as the id of an event.
+            within: How long a row is remembered: at least as long as a source may repeat it.
+            state: The state, opaque; this operator sets its columns. A key expires when the
+                watermark has passed its time by *within*.
+            late: The state for late rows, which may or may not be duplicates: their keys may have
+                expired. By default it is the table ``<table>_late`` in the same store; with False
+                late rows are dropped. Its key is the txid and a number, its value the row.
             id: Id of the committer; by default the name of the table.
 
         Raises:
@@ -444,15 +445,15 @@ class DataStream:
         operator, time = "drop_duplicates", checked_time("drop_duplicates", self)
         if not names:
             raise FieldsError(
-                "drop_duplicates names no column; expected those that tell rows apart, e.g. 'id'"
+                "drop_duplicates names no column; expected those that identify a row, e.g. 'id'"
             )
         key = self.fields.select(column_names(operator, names, self.fields))
         length = duration("within, of drop_duplicates,", within)
         check_new_columns(operator, key, ENTRY)
         if self.fields.names == WATERMARK.names:
             raise FieldsError(
-                f"drop_duplicates takes no rows with the columns {', '.join(WATERMARK.names)} and "
-                "no others, which watermarks have; rename one with select()"
+                f"drop_duplicates takes no rows whose only columns are {', '.join(WATERMARK.names)}"
+                "; watermarks have exactly these; rename one with select()"
             )
         with self.draft.all_or_nothing():
             taken = self.draft.id_of_table(id, operator, state)
@@ -476,36 +477,36 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Return the matches of this stream with another one, or with a table from outside.
+        """Join this stream with another stream, or with a lookup: a table from outside.
 
-        A row of a lookup matches if its key is equal. All rows of a txid meet the same version of
-        the table, in every attempt. It runs where the stream runs: in tasks, or in the commit phase
-        below a committer. Of the arguments it takes *on*, *how*, *id* and *parallelism*.
+        *With a lookup*, rows match if their keys are equal. All rows of a txid see the same version
+        of the lookup, in every attempt. The join runs where the stream runs: in tasks, or in the
+        commit phase below a committer. It takes only *on*, *how*, *id* and *parallelism*.
 
-        A left and a right row match if their keys are equal and their event times are near:
-        ``left + lower <= right <= left + upper`` with ``within=(lower, upper)``. A row has the
-        columns of the left one, then those of the right one without its key. Its event time is that
-        of the left one. See :mod:`txtopo.streams.interval_join`.
+        *With a stream*, a left and a right row match if their keys are equal and their event times
+        are close: ``left + lower <= right <= left + upper`` with ``within=(lower, upper)``. The
+        result has the columns of the left row, then the columns of the right row without its key.
+        Its event time is the event time of the left row. See :mod:`txtopo.streams.interval_join`.
 
         Args:
             other: The right stream, or what ``builder.lookup`` returned.
-            on: The columns that are compared; a mapping from left to right names if they differ,
-                for a lookup in the order of its key. A NULL in one matches nothing.
-            how: ``"inner"`` drops a left row without a match. ``"left"`` returns it with NULLs,
-                in a join of streams once no match can come any more.
-            within: The least and the most that the right row is later; a text may begin with a
-                minus: ``("-5 minutes", "1 hour")``.
-            state: The state, opaque, that buffers rows as long as they may have a match; its
-                columns are set here.
-            late: The state that keeps rows that come after the watermark; by default a table
-                beside, ``<table>_late``; with False they are dropped. Its key is the txid and a
-                number, its value the side and the columns.
+            on: The columns that are compared: names, or a mapping from left to right names if they
+                differ; for a lookup, in the order of its key. A NULL in one matches nothing.
+            how: ``"inner"`` drops a left row without a match. ``"left"`` returns it with NULLs; a
+                join of streams does so once no match can arrive any more.
+            within: The minimum and the maximum by which the right row is later. A text may begin
+                with a minus: ``("-5 minutes", "1 hour")``.
+            state: The state, opaque, that buffers rows as long as they may find a match; this
+                operator sets its columns.
+            late: The state for rows that arrive after the watermark. By default it is the table
+                ``<table>_late`` in the same store; with False late rows are dropped. Its key is the
+                txid and a number, its value the side and the columns.
             id: Id of the committer; by default the name of the table. With a lookup, see the class.
-            parallelism: Of what runs above the commit phase; see the class.
+            parallelism: Number of tasks of the part above the commit phase; see the class.
 
         Raises:
             TopologyError: A stream has no event time, the types of the keys differ, a column would
-                be there twice, or an argument is wrong.
+                occur twice, or an argument is wrong.
         """
         checked_how(how)
         if isinstance(other, Lookup):
@@ -540,7 +541,7 @@ class DataStream:
         joined = joined_fields(self.fields, other.fields, on, lower, upper, how)
         if state is None:
             raise TopologyError(
-                "join of two streams has no state; expected one that buffers their rows; give it "
+                "a join of two streams needs a state that buffers their rows; got none; pass "
                 "state=open_state(url, table='…')"
             )
         with self.draft.all_or_nothing():
@@ -584,7 +585,7 @@ class DataStream:
         state: State,
         late: State | None,
     ) -> BoltNode:
-        """Add a committer of one task that gets the watermark as well."""
+        """Add a committer with one task, which also receives the watermark."""
         watermark = self.draft.watermark(time, state, state.table or id)
         states = {id: state} if late is None else {id: state, LATE: late}
         return self.draft.add(BoltNode(id, (*ports, watermark), 1, bolt, (), states))
@@ -597,7 +598,7 @@ class DataStream:
         fields: Fields,
         before: Sequence[Field] = (),
     ) -> State | None:
-        """Return the state of the late rows of an operator, with these columns, *before* first."""
+        """Return the state of the late rows of an operator: columns *before*, then *fields*."""
         if late is False:
             return None
         what, table = f"the table of late rows of {operator}", f"{kept.table}_late"
@@ -608,19 +609,19 @@ class DataStream:
     def with_planned_time(
         self, column: str = "planned_time", *, id: str | None = None
     ) -> DataStream:
-        """Return the rows with the time at which their batch was planned: their processing time.
+        """Add the time at which the batch of a row was planned: its processing time.
 
-        It is the same for all rows of a txid, in every attempt, and never before that of the txid
-        before.
+        All rows of a txid have the same planned time, in every attempt. It is never earlier than
+        the planned time of the previous txid.
 
         Args:
             column: The name of the column, a ``timestamp``.
             id: See the class.
 
         Raises:
-            TopologyError: The name is no name, or there already.
+            TopologyError: The name is not a valid one, or is already used.
         """
-        # It must not be empty, have a space, or be several.
+        # Not empty, no spaces, and only one name.
         if not isinstance(column, str) or column.split() != column.split(","):
             raise FieldsError(
                 f"with_planned_time makes one column; got {column!r:.100}; expected its name, e.g. "
@@ -640,9 +641,9 @@ class DataStream:
         states: Mapping[str, State] | None = None,
         id: str | None = None,
     ) -> None:
-        """Send the rows to a bolt at the end, such as a ``KafkaSink``.
+        """Send the rows to a bolt that ends the stream, such as a ``KafkaSink``.
 
-        The arguments are those of :meth:`bolt`, but the id is made if there is none.
+        The arguments are the same as for :meth:`bolt`, but the id is optional.
         """
         with self.draft.all_or_nothing():
             self._bolt(self.draft.id_of(id, self.name, "to"), sink, by, parallelism, states)
@@ -663,13 +664,13 @@ class DataStream:
         Args:
             id: Id of the bolt.
             bolt: Any bolt of a transactional topology, also a committer.
-            by: The columns by which rows are shared among its tasks; by default any row goes to
+            by: The columns by which rows are divided among its tasks; by default any row goes to
                 any task.
             parallelism: How many tasks it has.
             states: Its states by name, if it is a committer.
 
         Raises:
-            TopologyError: An argument is wrong, or the bolt has no stream ``default``; use
+            TopologyError: An argument is wrong, or the bolt has no stream ``default``; then use
                 :meth:`to`.
         """
         with self.draft.all_or_nothing():
@@ -677,7 +678,7 @@ class DataStream:
             streams = checked_streams(id, bolt)
             if DEFAULT_STREAM not in streams or streams[DEFAULT_STREAM].direct:
                 raise TopologyError(
-                    f"bolt {id!r} has no stream 'default' to go on with; got "
+                    f"bolt {id!r} has no stream 'default' to continue with; got "
                     f"{', '.join(map(repr, streams)) or 'no streams'}; expected output_fields; use "
                     "to() at the end, and builder.output(id, stream) for another stream",
                     component=id,
@@ -743,7 +744,7 @@ class DataStream:
             what = "value" if keys else "key"
             raise FieldsError(
                 f"{operator} has no {what} columns; got key={key!r} of the fields "
-                f"{', '.join(self.fields.names)}; expected one at the least of key and value"
+                f"{', '.join(self.fields.names)}; expected at least one key and one value column"
             )
         key_fields, value_fields = self.fields.select(keys), self.fields.select(values)
         check_new_columns(operator, key_fields, value_fields)
@@ -763,25 +764,25 @@ class DataStream:
         return DataStream(self.draft, port.name, (port,), fields, time, retracted)
 
     def _says_what_is_taken_back(self, fields: Fields) -> bool:
-        """Return whether fields have the column that says what is taken back, if any does."""
+        """Return whether fields keep the column that marks rows as taken back, if there is one."""
         return self.retracted is None or Field(self.retracted, RETRACTED.type) in fields
 
     def _leaves_out(self, operator: str, columns: Sequence[str]) -> FieldsError:
-        """Return the error of an operator without the column that says which are taken back."""
+        """Return the error of an operator that drops the column which marks rows as taken back."""
         return FieldsError(
-            f"{operator} leaves out column {self.retracted!r}, which says which rows are taken "
-            f"back; got {', '.join(columns)}; expected it as well, as a boolean; without it rows "
-            "of before would count as new ones; use changes() for new rows alone, or "
-            "changes(before=True) for both in one row",
+            f"{operator} leaves out column {self.retracted!r}, which marks the rows that are taken "
+            f"back; got {', '.join(columns)}; expected that column too, as a boolean; without it "
+            "old rows would count as new ones; use changes() for new rows alone, or "
+            "changes(before=True) for the old and the new values in one row",
             field=self.retracted,
         )
 
     def _check_not_retracted(self, operator: str) -> None:
-        """Check that no row is taken back, where it would have other values than when it came."""
+        """Check that no row is taken back below: it would get other values than it counted with."""
         if self.retracted is not None:
             raise TopologyError(
-                f"{operator} may give a row that is taken back other values than it had; got "
-                f"{self.name!r}, whose column {self.retracted!r} says which rows are taken back; "
+                f"{operator} may give a row other values when it is taken back than when it "
+                f"counted; got {self.name!r}, whose column {self.retracted!r} marks such rows; "
                 f"expected changes(), for new rows alone, or {operator} above the table"
             )
 
@@ -819,26 +820,27 @@ class Grouped:
         """Keep aggregates of each group in a state, over all batches.
 
         Args:
-            state: The state; its columns are set here.
-            retracted: A boolean column; a row where it is true takes an earlier one back. By
-                default the column that ``changes(retracted=True)`` has, if it is above.
+            state: The state; this operator sets its columns.
+            retracted: A boolean column; a row where it is true takes back an earlier row. By
+                default the column that ``changes(retracted=True)`` adds, if that is above.
             id: Id of the component; by default the name of the table.
-            aggregates: The aggregates by name of their columns: ``sold=Sum("amount")``.
+            aggregates: The aggregates by column name: ``sold=Sum("amount")``.
 
         Raises:
             TopologyError: An argument is wrong, an aggregate does not fit its column, the state is
-                used elsewhere, or values of a table would count again each time that they change.
+                used elsewhere, or the rows of a table would count again each time they change.
         """
         table = self.stream.changes_of
-        # A merge has both if its other rows are taken back in a column that the table has as well.
+        # A merge has both if it merges changes() of a table with rows that are taken back, and the
+        # table has a column with the name of the mark.
         if table is not None and (retracted is None or self.stream.retracted is not None):
             columns = ", ".join(map(repr, self.stream.fields.names))
             raise TopologyError(
-                f"persistent_aggregate would count a row of table {table!r} again each time that "
-                f"it changes; got the stream {self.stream.name!r} as it is; expected "
-                "changes(retracted=True), whose rows of before are taken back, with Count, Sum, "
-                "Mean, or an OwnAggregate with remove(); to aggregate the changes themselves, as "
-                f"to count them, put select({columns}) or another operator in between"
+                f"persistent_aggregate would count a row of table {table!r} again each time it "
+                f"changes; got the stream {self.stream.name!r} as it is; expected "
+                "changes(retracted=True), which takes the old row back, with Count, Sum, "
+                "Mean, or an OwnAggregate with remove(); to aggregate the changes themselves, for "
+                f"example to count them, put select({columns}) or another operator in between"
             )
         retracted = self.stream.retracted if retracted is None else retracted
         return self._persistent_aggregate(state, retracted, id, aggregates)
@@ -894,14 +896,14 @@ class Grouped:
             return Table(self.stream.draft, self.stream.draft.add(node))
 
     def aggregate(self, *, id: str | None = None, **aggregates: Aggregate) -> DataStream:
-        """Return the aggregates of each group of a batch: its columns, then the aggregates.
+        """Return one row per group and batch: the columns of the group, then the aggregates.
 
-        Nothing is kept for the next batch. How the stream is cut into batches decides what is in
-        one row, so add up what this returns, and do not take it for a window.
+        Nothing is kept for the next batch. The rows depend on how the stream is divided into
+        batches, so add them up below; they are not windows.
 
         Args:
             id: Id of the bolt.
-            aggregates: The aggregates by name of their columns. What is ``json`` in a state, as
+            aggregates: The aggregates by column name. A value that is ``json`` in a state, such as
                 the value of ``TopN``, is a string here.
 
         Raises:
@@ -910,8 +912,8 @@ class Grouped:
         stream, draft = self.stream, self.stream.draft
         if stream.retracted is not None and stream.retracted not in self.key:
             raise TopologyError(
-                f"aggregate takes no rows back; got {stream.name!r}, whose column "
-                f"{stream.retracted!r} says which are taken back; expected persistent_aggregate, "
+                f"aggregate cannot take rows back; got {stream.name!r}, whose column "
+                f"{stream.retracted!r} marks such rows; expected persistent_aggregate, "
                 "or changes() above, for new rows alone"
             )
         bolt = self._aggregates("aggregate", _no_state(), aggregates, None)
@@ -935,23 +937,23 @@ class Grouped:
         expire_after: Duration | None = None,
         id: str | None = None,
     ) -> DataStream:
-        """Keep a running value of each group, and return the rows that follow from it.
+        """Keep a running value of each group; a function updates it and emits rows.
 
-        It runs in the commit phase, one txid after the other, and reads the value of the row
-        before, whether that was in this batch or an earlier one.
+        The function runs in the commit phase, one txid after the other. It gets the value that the
+        previous row of the group left, whether that row was in this batch or an earlier one.
 
         Args:
-            function: Gets the value of the group (None for none; a dict, if the state has several
-                value columns) and a row. Returns the next value (None to remove it) and the row to
-                emit, a list of values, or None for none.
+            function: Gets the value of the group and a row. The value is None if there is none, and
+                a dict if the state has several value columns. Returns the next value (None to
+                remove it) and the row to emit: a list of values, or None to emit nothing.
             fields: The fields of the emitted rows.
-            state: The state, opaque; its value columns are those of
-                ``open_state(…, value=Fields(…))``, its key columns are set here.
-            order_by: The columns by which the rows of one batch are ordered; without it they come
-                as they were emitted, those of different tasks in any order.
-            expire_after: A value that had no row for so long counts as none, and is deleted some
-                time later: in event time if the stream has it, else in planned time. The state has
-                a column ``seen`` for it. By default values are kept for ever.
+            state: The state, opaque. Its value columns are those of
+                ``open_state(…, value=Fields(…))``; this operator sets its key columns.
+            order_by: The columns by which the rows of one batch are ordered. Without it they stay
+                in the order in which they were emitted; rows of different tasks are in any order.
+            expire_after: A value that had no row for this long counts as absent, and is deleted
+                some time later. The time is event time if the stream has it, else planned time; the
+                state keeps it in a column ``seen``. By default values are kept forever.
             id: Id of the committer; by default the name of the table.
 
         Raises:
@@ -979,7 +981,7 @@ class Grouped:
     def _time_to_live(
         self, kept: State, after: Duration, value: Fields
     ) -> tuple[TimeToLive, tuple[Port, ...]]:
-        """Return when the values of a state expire, and the watermark by which they do, if any."""
+        """Return when the values of a state expire, and the watermark that decides it, if any."""
         stream, length = self.stream, duration("expire_after, of update,", after)
         if stream.time is None:
             return TimeToLive(length, value), ()
@@ -1031,18 +1033,19 @@ class Windowed:
     ) -> Table:
         """Keep aggregates of each window and group in a state.
 
-        A row of the table has the key ``window_start`` and the columns of the group (of sessions:
-        the columns of the group and ``window_start``), and the value ``window_end`` and the
-        aggregates. It can be read while its window is open, and is final once the watermark has
-        reached ``window_end``; ``final()`` of the table emits it then.
+        The key of a row is ``window_start`` and the columns of the group (for sessions: the columns
+        of the group, then ``window_start``). Its value is ``window_end`` and the aggregates. A row
+        can be read while its window is open. It is final once the watermark has reached
+        ``window_end``; ``final()`` of the table emits it then.
 
         Args:
-            state: The state, opaque; its columns are set here.
-            late: The state with the same aggregates of rows that came after their window closed.
-                By default a table beside, ``<table>_late``; with False late rows are dropped.
-            keep: How long after its end a window and its late rows are kept; by default for ever.
+            state: The state, opaque; this operator sets its columns.
+            late: The state with the same aggregates for rows that arrived after their window
+                closed. By default it is the table ``<table>_late`` in the same store; with False
+                late rows are dropped.
+            keep: How long after its end a window and its late rows are kept; by default forever.
             id: Id of the component; by default the name of the table.
-            aggregates: The aggregates by name of their columns.
+            aggregates: The aggregates by column name.
 
         Raises:
             TopologyError: An argument is wrong, or an aggregate does not fit its column.
@@ -1063,11 +1066,11 @@ class Windowed:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Table:
-    """A state whose values can be asked for, and whose changes are a stream.
+    """A state that can be queried, and whose changes are a stream.
 
     Attributes:
         draft: The program that it belongs to.
-        node: The part of the program that keeps it.
+        node: The node of the program that maintains it.
     """
 
     draft: Draft
@@ -1079,33 +1082,33 @@ class Table:
         return self.node.id
 
     def changes(self, *, before: bool = False, retracted: bool = False) -> DataStream:
-        """Return what each txid changes: the key and the value of each key that has another value.
+        """Return what each txid changes: each key whose value differs, with its new value.
 
-        It is the difference of the table between two txids, in the order of the keys. A table with
-        changes or queries is kept by a committer that reads the keys that it touches.
+        It is the difference of the table between two txids, in the order of the keys. The committer
+        of a table with changes or queries reads the keys that it touches.
 
         Args:
-            before: Whether the values of before stand there as well, as ``before_<column>``; they
-                are NULL for a new key.
-            retracted: Whether the row of before comes as a row of its own, ahead of the new one: a
-                boolean column ``retracted`` is true for it. A ``persistent_aggregate`` below takes
-                it back, so it aggregates the rows that the table has.
+            before: Whether a row also has the old values, as ``before_<column>``; they are NULL for
+                a new key.
+            retracted: Whether the old row is emitted as well, as a separate row before the new one;
+                a boolean column ``retracted`` is true in it. A ``persistent_aggregate`` below takes
+                it back, so it aggregates exactly the current rows of the table.
 
         Raises:
             TopologyError: The state cannot be read by its committer, or both arguments are given.
         """
         if before and retracted:
             raise TopologyError(
-                f"changes of {self.name!r} have the values of before twice; got before=True and "
-                "retracted=True; expected one: columns of the new row, or a row of their own"
+                f"changes of {self.name!r} would have the old values twice; got before=True and "
+                "retracted=True; expected one of them: columns of the new row, or a separate row"
             )
         readable_state("changes", self.node.state)
         windows = self.node.windows
         if windows is not None and isinstance(windows.window, Session):
             raise TopologyError(
-                f"changes is of tables whose keys stay; got {self.name!r}, whose sessions merge, "
-                "so that rows of before would have to be taken back; expected another table; use "
-                "final() for each session once, when it closes"
+                f"changes needs a table whose keys stay; got {self.name!r}, whose sessions merge, "
+                "so that old rows would have to be taken back; expected another table; use "
+                "final(), which returns each session once, when it closes"
             )
         stream = CHANGES_BEFORE if before else CHANGES_RETRACTED if retracted else CHANGES
         layout = self.node.state.layout(self.name)
@@ -1120,11 +1123,11 @@ class Table:
         return replace(made, changes_of=self.name)
 
     def final(self) -> DataStream:
-        """Return the windows that close: each one once, in the txid in which the watermark ends it.
+        """Return each window once, in the txid in which the watermark closes it.
 
         A row has the key and the value of the window. Its event time is just before
-        ``window_end``, so windows of windows are right: the last five minutes of an hour are in
-        that hour.
+        ``window_end``, so windows of windows are correct: the last five minutes of an hour belong
+        to that hour.
 
         Raises:
             TopologyError: The table has no windows.
@@ -1132,7 +1135,7 @@ class Table:
         windows = self.node.windows
         if windows is None:
             raise TopologyError(
-                f"final is of tables of windows; got {self.name!r}, whose values are never final; "
+                f"final needs a table of windows; got {self.name!r}, whose values are never final; "
                 "expected group_by(…).window(…).persistent_aggregate(…); use changes() for what "
                 "each batch changes"
             )
@@ -1140,7 +1143,7 @@ class Table:
         fields = Fields.of([*self.node.state.key, *self.node.columns])
         port, time = Port(self.node, FINAL), just_before(END, windows.time)
         if isinstance(windows.window, Session):
-            # One that ends at W(T - 1) closes in T, so its rows are that microsecond behind.
+            # A session that ends at W(T - 1) closes in T, so its row is a microsecond behind it.
             time = replace(time, behind=time.behind + MICROSECOND)
         return DataStream(self.draft, port.name, (port,), fields, time)
 
@@ -1156,7 +1159,7 @@ def checked_time(operator: str, stream: DataStream) -> TimeColumn:
     """
     if stream.time is None:
         raise TopologyError(
-            f"{operator} needs event time; got stream {stream.name!r} without; expected "
+            f"{operator} needs event time; got stream {stream.name!r}, which has none; expected "
             "builder.source(…, event_time='ts', delay='1 minute') above it, and that each operator "
             "in between keeps the column; merged streams have event time if all have the same "
             f"column; the columns here are {', '.join(stream.fields.names)}"
@@ -1165,22 +1168,22 @@ def checked_time(operator: str, stream: DataStream) -> TimeColumn:
 
 
 def _with_end(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
-    """Return the aggregates of windows, with their end.
+    """Return the aggregates of windows, together with the end of the window.
 
     Raises:
-        FieldsError: One is named like it.
+        FieldsError: An aggregate has the name of that column.
     """
     if END in aggregates:
         raise FieldsError(
-            f"persistent_aggregate would make column {END!r} twice; got an aggregate of that "
-            "name, which is the end of the window; rename it",
+            f"persistent_aggregate would make column {END!r} twice; got an aggregate with that "
+            "name, which the end of the window has already; rename the aggregate",
             field=END,
         )
     return {**WINDOW_END, **aggregates} if aggregates else {}
 
 
 def _late(late: State | Literal[False] | None, kept: State, column: str) -> State | None:
-    """Return the state of late rows, with the columns of the table that they are late for."""
+    """Return the state of late rows, with the columns of the table that they missed."""
     if late is False:
         return None
     state = kept.beside(f"{kept.table}_late") if late is None else readable_state("late", late)
@@ -1189,7 +1192,7 @@ def _late(late: State | Literal[False] | None, kept: State, column: str) -> Stat
 
 
 def _no_function(row: Tuple) -> None:
-    """Stand where an operator has no function."""
+    """Do nothing; operators without a function get this one."""
 
 
 def _no_state() -> State:

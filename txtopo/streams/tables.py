@@ -1,8 +1,8 @@
 """Committers that read their state: TableCommitter and RunningValues.
 
-Both have one task, so that their commit phase is in the driver, where a txid reads what those
-before it in its group have written. They refuse nothing at run time that the program could have
-refused: their states are opaque (see :mod:`txtopo.streams.builder`).
+Both have one task, so their commit phase runs in the driver. There a txid can read what earlier
+txids of its group have written. Their states are opaque; this is checked when the program is
+built (see :mod:`txtopo.streams.builder`), not again at run time.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ Output = tuple[str, str]
 """A stream: (component, name)."""
 
 CHANGES, CHANGES_BEFORE = "changes", "changes_before"
-"""The streams of a table's changes, without and with the values of before."""
+"""The streams of a table's changes, without and with the old values."""
 
 CHANGES_RETRACTED = "changes_retracted"
-"""The stream of a table's changes that has the row of before as a row that is taken back."""
+"""The stream of a table's changes in which the old row is emitted too, marked as taken back."""
 
 RETRACTED = Field("retracted", "boolean")
-"""The column that says whether a row of ``changes_retracted`` is taken back."""
+"""The column that is true in the rows of ``changes_retracted`` that are taken back."""
 
-# A value may be NULL, so None does not say that there is none.
+# A value may be NULL, so None cannot mean that a key is absent.
 _NOTHING = object()
 
 BEFORE = "before_"
-"""How the names of the values of before begin."""
+"""The prefix of the columns with the old values."""
 
 
 class RunningValues(BatchBolt, Committer):
     """Calls a function with each row and the value of its key, and keeps what it returns.
 
-    Delivery: each value counts each row exactly once. The function may be called again for a row,
-    in a replay, with the same value as before.
+    Delivery: each value counts each row exactly once. In a replay the function may be called again
+    for a row, with the same value as in the previous attempt.
 
     Args:
-        id: Its id, which is the name of its state as well.
+        id: Its id, which is also the name of its state.
         key: The key fields.
-        function: Returns the next value and the row to emit, of the value and a row.
+        function: Gets the current value and a row; returns the next value and the row to emit.
         fields: The fields of the emitted rows.
         order_by: The fields by which the rows of a batch are ordered.
     """
@@ -95,7 +95,7 @@ class RunningValues(BatchBolt, Committer):
         self._rows.append(tuple)
 
     def finish_batch(self) -> None:
-        """Go through the rows in order."""
+        """Call the function for the rows in order, and write the values."""
         rows = in_order(self._rows, self._order_by)
         keys = keys_of(rows, self._key)
         with self._state.transaction(self._attempt) as values:
@@ -106,7 +106,7 @@ class RunningValues(BatchBolt, Committer):
                 after, emitted = self._called(self._value(stored, row), row)
                 kept[key] = None if after is None else self._kept(stored, after, row)
                 if left[key] > 1:
-                    # The next row of the key finds what the state would return.
+                    # The next row of the key gets the value as the state would return it.
                     left[key] -= 1
                     known[key] = None if after is None else values.as_read(kept[key])
                 if emitted is not None:
@@ -118,15 +118,15 @@ class RunningValues(BatchBolt, Committer):
             self._expire(values)
 
     def _value(self, stored: Any, row: Tuple) -> Any:
-        """Return the value before a row, of what is stored; None for none."""
+        """Return the value before a row, given the stored one; None if there is no value."""
         return stored
 
     def _kept(self, stored: Any, after: Any, row: Tuple) -> Any:
-        """Return what is to be stored after a row."""
+        """Return the value to store after a row."""
         return after
 
     def _expire(self, values: StateTransaction) -> None:
-        """Let values expire."""
+        """Expire old values; by default values are kept forever."""
 
     def _called(self, before: Any, row: Tuple) -> tuple[Any, Sequence[Any] | None]:
         answer = self._function(before, row)
@@ -135,7 +135,7 @@ class RunningValues(BatchBolt, Committer):
             if emitted is None or isinstance(emitted, list | tuple):
                 return after, emitted
         raise EmitError(
-            f"the function of {self._id!r} returned no value and row; got {answer!r:.200}; "
+            f"the function of {self._id!r} did not return a value and a row; got {answer!r:.200}; "
             "expected (value, [fields of the row]), with None for no value or no row",
             component=self._id,
         )
@@ -149,7 +149,7 @@ class Upserting:
         key: The key fields.
         value: The value fields.
         order_by: The fields by which the rows of a batch are ordered.
-        reads: Whether a value follows from the one before.
+        reads: Whether a new value depends on the old one.
     """
 
     key: tuple[str, ...]
@@ -158,7 +158,7 @@ class Upserting:
     reads: ClassVar[bool] = False
 
     def changed(self, rows: Sequence[Tuple]) -> dict[Any, Values]:
-        """Return the packed value that each key of some rows gets."""
+        """Return the new packed value of each key in some rows."""
         if not rows:
             return {}
         ordered = in_order(rows, self.order_by)
@@ -202,25 +202,25 @@ class Aggregating:
         }
 
     def combined(self, before: Sequence[Values | None], changes: Sequence[Values]) -> list[Values]:
-        """Return the values after changes; None stands for no value of before."""
+        """Return the values after changes; None in *before* means that a key has no value."""
         if not changes:
             return []
         none = (None,) * len(self._columns.fields)
         stored = zip(*(none if values is None else values for values in before), strict=True)
-        # By columns: ten thousand values take 20 ms, and not 60.
+        # By columns: ten thousand values take 20 ms instead of 60.
         columns = zip(self._aggregation.aggregates, stored, zip(*changes, strict=True), strict=True)
         after = [map(one.combine_values, old, new) for one, old, new in columns]
         return list(zip(*after, strict=True))
 
 
 class StoredRows(ArrowBolt, Committer):
-    """Keeps the last row of each key in a table that nobody reads in the topology.
+    """Keeps the last row of each key in a table that nothing in the topology reads.
 
-    Delivery: each row counts exactly once. The rows stay in Arrow, unless the store wants them
-    otherwise.
+    Delivery: each row counts exactly once. The rows stay in Arrow unless the store needs another
+    form.
 
     Args:
-        id: Its id, which is the name of its state as well.
+        id: Its id, which is also the name of its state.
         applies: Which columns are kept.
         fields: The fields of the rows.
     """
@@ -263,7 +263,7 @@ class AnsweredQuery:
     """A query that a table answers.
 
     Attributes:
-        sources: The streams whose rows ask.
+        sources: The streams whose rows query the table.
         fields: Their fields.
         on: The fields that are the key.
     """
@@ -276,20 +276,20 @@ class AnsweredQuery:
 class TableCommitter(BatchBolt, Committer):
     """Keeps a table, answers queries of it, and emits its changes.
 
-    Delivery: each row counts exactly once. In a txid the rows of the table are applied first; then
-    queries are answered. What is emitted follows from the rows of the batch and from the state as
-    of the txid before.
+    Delivery: each row counts exactly once. Each txid first applies the rows of the table, then
+    answers the queries. The emitted rows depend only on the rows of the batch and on the state as
+    of the previous txid.
 
     Args:
-        id: Its id, which is the name of its state as well.
+        id: Its id, which is also the name of its state.
         table: The schema of the state.
         sources: The streams whose rows the table is made of.
         applies: How rows become values.
-        queries: The queries, each by the stream that has the answers.
+        queries: The queries, by the name of the stream that carries the answers.
         changes: The streams of changes that are read.
 
     Attributes:
-        meaning: What its rows mean, if no change of a program may alter it.
+        meaning: What its rows mean, if a changed program must not alter it.
     """
 
     writes_nowhere_else = True
@@ -315,7 +315,7 @@ class TableCommitter(BatchBolt, Committer):
 
     @property
     def traits(self) -> Traits:
-        """What its rows mean, and whether they are taken back below."""
+        """What its rows mean, and whether it emits rows that are taken back."""
         taken_back = CHANGES_RETRACTED in self._changes
         return replace(
             super().traits,
@@ -346,7 +346,7 @@ class TableCommitter(BatchBolt, Committer):
                 self._takers.setdefault(source, []).append(self._asked[name])
 
     def execute(self, tuple: Tuple) -> None:
-        """Take a row of the table, or one that asks."""
+        """Take a row of the table, or a row of a query."""
         for rows in self._takers[tuple.source_component, tuple.source_stream]:
             rows.append(tuple)
 
@@ -368,13 +368,13 @@ class TableCommitter(BatchBolt, Committer):
     def _change(
         self, values: StateTransaction, changed: Mapping[Any, Values], *, told: bool = True
     ) -> None:
-        """Change the values of some keys, and tell what has changed, if anybody reads it."""
+        """Change the values of some keys; emit the changes if *told* and a stream reads them."""
         read = dict(zip(changed, self._read_all(values, list(changed)), strict=True))
-        # In an order that does not depend on tasks, as consumers of a topic see it. What cannot be
-        # ordered, which is NULL in a key, was refused when it was read.
+        # The order must not depend on tasks, since consumers of a topic see it. A NULL in a key,
+        # which cannot be ordered, was refused when the key was read.
         keys = sorted(changed)
         before = [read[key] for key in keys]
-        # As they are stored, since an aggregate of the user's may change the value that it gets.
+        # Packed as they are stored, since a user's aggregate may modify the value that it gets.
         held = [self._packed(old) for old in before] if self._changes and told else []
         after = self._applies.combined(before, [changed[key] for key in keys])
         values.put_all(zip(keys, map(plain, after), strict=True))
@@ -422,16 +422,16 @@ class TableCommitter(BatchBolt, Committer):
     def _read_all(self, values: StateTransaction, keys: Sequence[Any]) -> list[Values | None]:
         found = values.get_all(keys)
         if self._single:
-            # A value may be NULL, so None may stand for one.
+            # A value may be NULL, so None in *found* may be a value.
             return [self._read(values, key) for key in keys]
         return [None if named is None else self._values(named) for named in found]
 
     def _values(self, named: Any) -> Values:
-        """Return values as a transaction gives them as a tuple, in the order of the columns."""
+        """Return what a transaction returned for a key as a tuple, in the order of the columns."""
         return (named,) if self._single else tuple(named.values())
 
     def _packed(self, values: Values | None) -> Values | None:
-        """Return values as they are stored: json as its text."""
+        """Return values in their stored form: json as text."""
         return values if values is None or not self._json else self._columns.exact(values)
 
 
@@ -455,7 +455,7 @@ def keys_of(rows: Sequence[Tuple], names: tuple[str, ...]) -> list[Any]:
     """Return the key of each row in the form in which a transaction takes it."""
     if not rows:
         return []
-    # All rows have the same fields, so the columns are found once.
+    # All rows have the same fields, so the columns are looked up once.
     index = rows[0].fields.index
     key = itemgetter(*(index[name] for name in names))
     return [key(row.values) for row in rows]
@@ -470,7 +470,7 @@ AnyRow = TypeVar("AnyRow", bound=Tuple)
 
 
 def in_order(rows: Iterable[AnyRow], names: tuple[str, ...]) -> list[AnyRow]:
-    """Return rows in the order of some fields, NULL first and NaN last; equal ones as they came."""
+    """Sort rows by some fields, NULL first and NaN last; the sort is stable."""
 
     def place(row: AnyRow) -> tuple[tuple[bool, bool, Any], ...]:
         return in_place([row[name] for name in names])
@@ -479,5 +479,5 @@ def in_order(rows: Iterable[AnyRow], names: tuple[str, ...]) -> list[AnyRow]:
 
 
 def in_place(values: Iterable[Any]) -> tuple[tuple[bool, bool, Any], ...]:
-    """Return what sorts rows by some values, NULL first and NaN last."""
+    """Return the sort key of some values: NULL first and NaN last."""
     return tuple((v is not None, v != v, 0 if v != v else v) for v in values)

@@ -5,14 +5,17 @@ Rules
 1. A window is ``[window_start, window_end)``. Tumbling and sliding windows begin at multiples of
    their step since 1970 (UTC), plus ``offset``; a row is in each window that contains its time.
 2. W is the watermark of the stream (:mod:`txtopo.streams.event_time`). In txid T a row is late for
-   a window that ended by W(T - 1), and is aggregated in the table of late rows, which has the same
-   columns. So for each window and key what is kept and what is late make all rows, exactly.
-3. In txid T the windows close that end after W(T - 1) and by W(T). They are read by that range, as
-   they are after the rows of T, and emitted in T; a redo of T emits what follows from its rows.
-   A session closes just after its end, see :mod:`txtopo.streams.sessions`.
-   No row reaches a window that is closed, so each closed window leaves once, and is final.
-4. With ``keep`` the rows of a window expire that long after its end, by the watermark. They may be
-   deleted at any time then, so a late row of such a window is dropped, and no query finds them.
+   a window whose end is at or before W(T - 1). It is then aggregated in the table of late rows,
+   which has the same columns. So for each window and key both tables together contain every row
+   exactly once.
+3. Txid T closes the windows whose end is after W(T - 1) and at or before W(T). The committer reads
+   that range after it has applied the rows of T, and emits these windows in T. A redo of T emits
+   what its own rows lead to. A session closes just after its end, see
+   :mod:`txtopo.streams.sessions`. No row reaches a closed window, so each closed window is emitted
+   once, and is final.
+4. With ``keep`` the rows of a window expire that long after its end, by the watermark. From then on
+   they may be deleted at any time. So late rows of such a window are dropped, and queries do not
+   find it.
 """
 
 from __future__ import annotations
@@ -48,23 +51,23 @@ FINAL = "final"
 """The stream of closed windows."""
 
 WINDOW_END = {END: Max(END)}
-"""The end of a window as an aggregate of its rows, which all have the same."""
+"""The end of a window as an aggregate of its rows, which all have the same end."""
 
 WINDOWS_MAX = 10_000
-"""A row that is in more windows than this is a mistake in the declaration."""
+"""If a row would be in more windows than this, the declaration must be a mistake."""
 
 SLICE_ROWS = 65_536
-"""About how many rows with a window are made at a time."""
+"""About how many rows with a window are produced at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Windows of one size at equal distances; :func:`tumbling` and :func:`sliding` make it.
+    """Windows of one size at regular intervals; created by :func:`tumbling` and :func:`sliding`.
 
     Attributes:
         size: The length of a window.
-        every: The distance between two beginnings.
-        offset: The distance of one beginning from 1970-01-01 00:00 UTC.
+        every: The time between the starts of two consecutive windows.
+        offset: The time from 1970-01-01 00:00 UTC to the start of a window.
     """
 
     size: datetime.timedelta
@@ -73,7 +76,7 @@ class Window:
 
     @property
     def ranged(self) -> tuple[str, datetime.timedelta]:
-        """The column by which its windows are read, and how long after it they end."""
+        """The column by which windows are read, and how long after its value they close."""
         return START, self.size
 
     def __str__(self) -> str:
@@ -84,35 +87,35 @@ class Window:
 
     @property
     def meaning(self) -> str:
-        """What a topology that has run is known by."""
+        """How the fingerprint of a topology describes these windows."""
         return f"{self}, from {self.offset}"
 
 
 def tumbling(size: Duration, *, offset: Duration = datetime.timedelta(0)) -> Window:
-    """Return windows that follow each other, so that each row is in one.
+    """Return windows that follow each other without overlap, so each row is in exactly one.
 
     Args:
         size: The length of a window, such as ``"5 minutes"``.
-        offset: What their beginnings are moved by, e.g. ``"22 hours"`` for days that begin at
-            midnight in a zone two hours ahead of UTC. There is no daylight saving time.
+        offset: How far the starts are shifted, e.g. ``"22 hours"`` for days that begin at midnight
+            in a zone two hours ahead of UTC. Daylight saving time is not taken into account.
 
     Raises:
-        TopologyError: An argument is no duration.
+        TopologyError: An argument is not a duration.
     """
     length = duration("the size of tumbling windows", size)
     return Window(length, length, _offset(offset, length))
 
 
 def sliding(size: Duration, *, every: Duration, offset: Duration = datetime.timedelta(0)) -> Window:
-    """Return windows that overlap: one of *size* begins *every* so often (Flink's HOP).
+    """Return windows that overlap: a window of *size* starts at each *every* (Flink's HOP).
 
     Args:
         size: The length of a window, such as ``"10 minutes"``.
-        every: The distance between two beginnings; a row is in ``size / every`` windows.
+        every: The time between two starts; a row is in ``size / every`` windows.
         offset: See :func:`tumbling`.
 
     Raises:
-        TopologyError: An argument is no duration, or the windows leave gaps.
+        TopologyError: An argument is not a duration, or the windows leave gaps.
     """
     length = duration("the size of sliding windows", size)
     step = duration("every, of sliding windows", every)
@@ -131,19 +134,19 @@ def sliding(size: Duration, *, every: Duration, offset: Duration = datetime.time
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Windows that last as long as rows follow each other; :func:`session` makes it.
+    """Windows that last as long as rows keep arriving; created by :func:`session`.
 
     Attributes:
-        gap: The longest distance between two rows of one window.
+        gap: The longest time between two consecutive rows of one window.
     """
 
     gap: datetime.timedelta
 
     @property
     def ranged(self) -> tuple[str, datetime.timedelta]:
-        """The column by which its windows are read, and how long after it they end.
+        """The column by which windows are read, and how long after its value they close.
 
-        A session ends just after its end, since a row of that time is still in it.
+        A session closes just after its end, since a row of exactly that time still belongs to it.
         """
         return END, MICROSECOND
 
@@ -152,7 +155,7 @@ class Session:
 
     @property
     def meaning(self) -> str:
-        """What a topology that has run is known by."""
+        """How the fingerprint of a topology describes these windows."""
         return str(self)
 
 
@@ -160,10 +163,10 @@ def session(gap: Duration) -> Session:
     """Return windows that end when a group has had no row for some time.
 
     Args:
-        gap: How long a group has no row until its session is over, such as ``"30 minutes"``.
+        gap: How long a group must have no row for its session to end, such as ``"30 minutes"``.
 
     Raises:
-        TopologyError: The gap is no duration.
+        TopologyError: The gap is not a duration.
     """
     return Session(duration("the gap of sessions", gap))
 
@@ -175,7 +178,7 @@ def _offset(given: Duration, step: datetime.timedelta) -> datetime.timedelta:
 
 @dataclass(frozen=True)
 class AssignWindows(Operator):
-    """A row for each window that a row is in, with the bounds of the window in front.
+    """Emits a row once for each window that contains it, preceded by the bounds of the window.
 
     Attributes:
         time: The event time of the rows.
@@ -187,7 +190,7 @@ class AssignWindows(Operator):
     word = "window"
 
     def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
-        """Add the bounds, in slices, so that few of many windows are in memory at a time."""
+        """Add the bounds, slice by slice, so that a row's many copies do not fill the memory."""
         count = -(-self.window.size // self.window.every)
         portion = max(1, SLICE_ROWS // count)
         for start in range(0, batch.num_rows, portion):
@@ -216,14 +219,14 @@ class AssignWindows(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """When the windows of a table close, and what becomes of late rows.
+    """When the windows of a table close, and what happens to late rows.
 
     Attributes:
-        watermark: The stream that has the watermark.
+        watermark: The stream that carries the watermark.
         window: The windows.
         late: Name of the state of late rows; None if they are dropped.
-        keep: How long after its end a window is kept; None for ever.
-        final: Whether closed windows are read.
+        keep: How long after its end a window is kept; None for forever.
+        final: Whether anything reads the closed windows.
     """
 
     watermark: Output
@@ -234,13 +237,13 @@ class Closing:
 
 
 class WindowCommitter(TableCommitter):
-    """Keeps a table of windows, and emits those that close.
+    """Keeps a table of windows, and emits the windows that close.
 
-    Delivery: each row counts exactly once, in the table or in that of late rows.
+    Delivery: each row counts exactly once, in this table or in the table of late rows.
 
     Args:
         closing: When windows close.
-        arguments: Those of a ``TableCommitter``.
+        arguments: The arguments of ``TableCommitter``.
     """
 
     def __init__(self, closing: Closing, *arguments: Any) -> None:
@@ -248,8 +251,8 @@ class WindowCommitter(TableCommitter):
         self._closing = closing
         self.meaning = Meaning(
             closing.window.meaning,
-            "other windows have other ends, so what has closed would close again; declare them as "
-            "before, or give the state another table",
+            "other windows have other ends, so closed ones would close again; declare the windows "
+            "as before, or give the state another table",
         )
         if closing.final:
             closed = Fields.of([*self._table.key, *self._shown_fields])
@@ -257,7 +260,7 @@ class WindowCommitter(TableCommitter):
 
     @property
     def traits(self) -> Traits:
-        """Those of a table, and what is done with windows and late rows."""
+        """The traits of a table, its windows, and what happens to late rows."""
         late, keep = self._closing.late, self._closing.keep
         apart = "dropped" if late is None else f"in state {late}"
         kept = () if keep is None else (f"kept {shown(keep)} after its end",)
@@ -279,7 +282,7 @@ class WindowCommitter(TableCommitter):
         self._takers[self._closing.watermark] = [self._watermark]
 
     def finish_batch(self) -> None:
-        """Apply the rows that are on time, emit what closes, and keep late rows apart."""
+        """Apply the rows that are on time, emit the windows that close, and store late rows."""
         ((before, after),) = (row.values for row in self._watermark)
         expired = self._expired = self._expired_by(before)
         late = [row for row in self._rows if before is not None and row[END] <= before]
@@ -308,7 +311,7 @@ class WindowCommitter(TableCommitter):
                 )
 
     def _expired_by(self, before: Any) -> Any:
-        """Return up to which end windows may be deleted already; None for none."""
+        """Return the latest end of windows that may be deleted already; None if there are none."""
         keep = self._closing.keep
         if keep is None or before is None:
             return None
@@ -329,5 +332,5 @@ class WindowCommitter(TableCommitter):
 
 
 def key_parts(key: Any) -> tuple[Any, ...]:
-    """Return the parts of a key as a transaction has it."""
+    """Return the parts of a key that a transaction returned, as a tuple."""
     return key if isinstance(key, tuple) else (key,)

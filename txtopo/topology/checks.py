@@ -28,7 +28,7 @@ def check_components(components: Sequence[Component]) -> Component:
         check_id("component", component.id)
         if component.id in seen:
             raise TopologyError(
-                f"component id {component.id!r} stands twice; expected distinct ids; "
+                f"component id {component.id!r} is used twice; expected distinct ids; "
                 "rename one of the two",
                 component=component.id,
             )
@@ -250,7 +250,7 @@ def _check_grouping(component: Component, subscription: Subscription, source: Co
         return
     if not grouping.fields:
         raise TopologyError(
-            f"{type(grouping).__name__} of {where} names no field; expected one at the least; "
+            f"{type(grouping).__name__} of {where} names no field; expected at least one; "
             "use global_grouping to bring all tuples to one task",
             **facts,
         )

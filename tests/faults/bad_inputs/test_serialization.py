@@ -35,7 +35,7 @@ def test_another_python_on_the_workers_is_named_with_both_versions() -> None:
     error = failure_of_job(RuntimeError(JOB + OTHER_PYTHON), "tag")
 
     assert isinstance(error, ConfigError)
-    assert "got 3.12 there; expected 3.11, as in the driver; set PYSPARK_PYTHON" in str(error)
+    assert "got 3.12; expected 3.11, as in the driver; set PYSPARK_PYTHON" in str(error)
     assert error.facts == {"there": "3.12", "here": "3.11"}
 
 

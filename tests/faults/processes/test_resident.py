@@ -53,7 +53,7 @@ def test_nothing_is_lost_when_the_driver_is_killed_and_no_task_stays_behind(
     last = run_child(PROCESS, *arguments)
 
     assert last.said[-1]["event"] == "done"
-    assert "the Spark session was stopped while the topology ran" in last.said[-1]["error"]
+    assert "the Spark session was stopped while the topology was running" in last.said[-1]["error"]
     print(f"{judge(tmp_path, count)} of {count} numbers came twice")
 
 

@@ -355,7 +355,7 @@ class SlotCluster:
         if again:
             self.timeline.after(delay_s, partial(self._repeat, task.job))
             return
-        what = "a python worker of the job died" if counted else "the executor was lost"
+        what = "a Python worker of the job died" if counted else "the executor was lost"
         error = RunLostError(what, counted=counted, cancelled=False)
         self.timeline.after(delay_s, partial(self._end, task.job, error))
 

@@ -110,7 +110,7 @@ def test_a_worker_that_dies_is_counted_and_its_batches_are_run_again(
     [(kind, said)] = client.call(programs.crash_once, url, store, str(tmp_path / "crashed"))
 
     assert kind == "counted"
-    assert "a python worker of the job" in said
+    assert "a Python worker of the job" in said
     assert read(store) == COUNTS
 
 

@@ -64,7 +64,7 @@ def test_a_streaming_query_is_refused_with_our_reason_behind_that_of_pyspark(
     said = client.call(programs.stream_words, url, store, str(tmp_path))
 
     assert "foreach_batch needs classic Spark; got a Spark Connect session" in said
-    assert "give the topology a spout that reads by itself" in said
+    assert "give the topology a spout that reads its source itself" in said
 
 
 def test_foreach_batch_by_hand_is_refused(client: ConnectClient, url: str, store: str) -> None:

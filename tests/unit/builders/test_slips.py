@@ -47,8 +47,11 @@ def aggregate(*arguments: Any) -> object:
 MEMORY = open_state("memory:")
 WRONG_FIELDS: Any = "word string"
 SLIPS: dict[str, tuple[Callable[[], object], str]] = {
-    "a config as the session": (lambda: started(spark=LOCAL), r"settings are start\(config="),
-    "what open_session returns": (lambda: started(spark=(None, True)), "got tuple; .* whether it"),
+    "a config as the session": (lambda: started(spark=LOCAL), r"pass settings as start\(config="),
+    "what open_session returns": (
+        lambda: started(spark=(None, True)),
+        "got tuple; .* whether txtopo built it",
+    ),
     "one listener": (
         lambda: started(listeners=TopologyListener()),
         r"got TopologyListener; .*write listeners=\[listener\]",

@@ -98,7 +98,7 @@ def test_a_run_whose_session_is_stopped_ends_and_says_so(tmp_path: Path) -> None
     child = run_child("tests.unit.runtime.stopped_session", str(tmp_path))
 
     (ended,) = child.events("ended")
-    assert "the Spark session was stopped while the topology ran on it" in ended["error"]
+    assert "the Spark session was stopped while the topology was running on it" in ended["error"]
     assert ended["failures"] <= 1
     (restarted,) = child.events("restarted")
     assert restarted["restarts"] == 1

@@ -48,7 +48,7 @@ def test_what_is_missing_is_told_with_what_to_ship() -> None:
         check_findings(findings, remote=True)
     text = str(told.value)
     assert "the workers cannot import confluent_kafka, pyarrow; got, on a with python3" in text
-    assert "and the like on 1 more" in text
+    assert "and similarly on 1 more" in text
     assert "spark.archives=environment.tar.gz#environment" in text
     assert told.value.executors == ("a", "b")
 
@@ -227,7 +227,7 @@ def test_a_local_session_of_an_environment_that_is_not_activated_runs(
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["python3", sys.executable, "pyarrow"]
     assert "\tat org.apache" not in done.stderr
-    assert f"the workers of this session run {sys.executable} from now on" in done.stderr
+    assert f"the workers of this session use {sys.executable} from now on" in done.stderr
 
 
 NOT_ACTIVATED = """

@@ -125,7 +125,7 @@ def test_dataframes_take_the_carrier_dataframe_with_one_txid_a_job() -> None:
     assert told.carrier.carrier == "dataframe"
     assert told.run_txids == 1
     assert "each txid has one Spark job" in told.work
-    assert runs["double"].startswith("as a plan of Spark")
+    assert runs["double"].startswith("as a Spark plan")
     assert "its rows become tuples" in runs["double"]
 
 
@@ -164,10 +164,10 @@ def test_how_many_txids_share_a_job_follows_from_the_window() -> None:
 @pytest.mark.parametrize(
     ("opaque", "config", "said"),
     [
-        (False, Config(), "later batches that are processed are kept"),
-        (True, Config(), "are cut anew"),
+        (False, Config(), "later batches that are already"),
+        (True, Config(), "are planned again"),
         (False, Config(attempts_max=3), "at the 3rd counted failure"),
-        (False, Config(attempts_max=None), "without a limit"),
+        (False, Config(attempts_max=None), "without limit"),
     ],
 )
 def test_what_is_replayed_and_kept_is_said(opaque: bool, config: Config, said: str) -> None:
@@ -179,7 +179,7 @@ def test_a_commit_with_one_task_each_runs_in_the_driver() -> None:
 
     assert told.commit is not None
     assert told.commit.startswith("in the driver")
-    assert not any("job of its own" in each for each in told.advice)
+    assert not any("a separate Spark job" in each for each in told.advice)
 
 
 def test_a_committer_with_many_tasks_costs_a_job_for_each_txid() -> None:
@@ -187,7 +187,7 @@ def test_a_committer_with_many_tasks_costs_a_job_for_each_txid() -> None:
 
     assert told.commit is not None
     assert told.commit.startswith("in a Spark job for each txid, since 'longest' has 3 tasks")
-    assert any("job of its own" in each for each in told.advice)
+    assert any("a separate Spark job" in each for each in told.advice)
 
 
 CHAIN = topologies.chain(["lines", "pass"])
@@ -303,7 +303,7 @@ def test_a_state_in_memory_under_a_lasting_position_is_warned_of() -> None:
     builder.set_bolt("count", topologies.counting("memory:")).fields_grouping("spout", "word")
     topology = builder.build_topology()
 
-    assert any("is gone when this process ends" in each for each in topology.explain().advice)
+    assert any("is lost when this process ends" in each for each in topology.explain().advice)
     assert not topology.explain(Config(zookeeper="memory")).advice
 
 
@@ -313,7 +313,7 @@ def test_a_stream_that_nobody_reads_is_warned_of() -> None:
     builder.set_bolt("count", topologies.counting()).fields_grouping("split", "word")
 
     assert builder.build_topology().explain().advice == (
-        "no bolt subscribes to stream 'long' of 'split'; what is emitted there is dropped",
+        "no bolt subscribes to stream 'long' of 'split'; tuples emitted there are dropped",
     )
 
 

@@ -545,7 +545,7 @@ def test_a_topology_without_an_id_of_its_own_is_refused() -> None:
     builder = TopologyBuilder()
     builder.set_spout("words", MemorySpout([["a"]], WORD))
 
-    with pytest.raises(TopologyError, match=r"no id of its own; got 'topology', as every Topology"):
+    with pytest.raises(TopologyError, match=r"needs its own id; got 'topology', the default"):
         builder.build_topology().start(config=MEMORY)
 
 

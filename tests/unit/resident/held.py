@@ -38,7 +38,7 @@ from txtopo.testing import Shared
 from txtopo.topology.component import BoltKind, Component
 from txtopo.tuples import Fields, Tuple
 
-DIED = RunLostError("a python worker of the job died", counted=True, cancelled=False)
+DIED = RunLostError("a Python worker of the job died", counted=True, cancelled=False)
 CONFIG = Config(backoff_s=0.01)
 AWAY = RunLostError("the executor was lost", counted=False, cancelled=False)
 

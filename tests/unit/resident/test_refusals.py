@@ -92,7 +92,7 @@ def test_frames_are_refused_since_they_would_never_get_a_core() -> None:
     counts = PersistentAggregate(open_state("memory:", table="counts"), "word", Count())
     builder.set_bolt("counts", counts).fields_grouping("spout", "word")
 
-    with pytest.raises(ConfigError, match="its slots keep the cores that Spark would need"):
+    with pytest.raises(ConfigError, match="its slots occupy the cores that Spark would need"):
         builder.build_topology().start(None, CONFIG)
 
 

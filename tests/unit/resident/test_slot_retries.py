@@ -16,7 +16,7 @@ from txtopo.testing import FeederSpout
 from txtopo.tuples import Fields
 
 pytestmark = pytest.mark.integration
-DIED = RunLostError("a python worker of the job died", counted=True, cancelled=False)
+DIED = RunLostError("a Python worker of the job died", counted=True, cancelled=False)
 CONFIG = AtLeastOnceConfig(backoff_s=0.01, max_spout_pending=4)
 
 
@@ -52,4 +52,4 @@ def test_a_slot_that_dies_before_it_has_done_anything_comes_back_later_each_time
     assert [each["pause_s"] for each in warned] == [0.0, 0.01, 0.02, 0.04]
     assert {each["topology"] for each in warned} == {"lives"}
     assert "tried again at once" in warned[0]["message"]
-    assert warned[0]["cause"] == "RunLostError: a python worker of the job died"
+    assert warned[0]["cause"] == "RunLostError: a Python worker of the job died"

@@ -24,7 +24,9 @@ def test_a_session_that_was_stopped_fails_every_run_with_the_reason(one: Slots) 
     one.jobs.stopped = True
     one.jobs.kill(0, 1, AWAY)
     for each in (lost, one.process(replace(run_of(1), tag="again"))):
-        with pytest.raises(InfrastructureError, match="session was stopped while the topology ran"):
+        with pytest.raises(
+            InfrastructureError, match="session was stopped while the topology was running"
+        ):
             each.result(LIMIT_S)
     gate.opened.set()
 

@@ -207,9 +207,9 @@ def test_stores_and_checkpoint_must_fit_together(spark: SparkSession, tmp_path: 
     for at, batch in enumerate(batches):
         write_batch(batch, at)
 
-    with pytest.raises(StoreAheadOfCoordinator, match="holds txid 3, but the query comes with its"):
+    with pytest.raises(StoreAheadOfCoordinator, match="holds txid 3, but the query passes its"):
         words(tmp_path).foreach_batch(carrier="local", slots=2)(batches[0], 1)
-    with pytest.raises(StoreBehindCoordinator, match="holds txid 3, but the query comes with its"):
+    with pytest.raises(StoreBehindCoordinator, match="holds txid 3, but the query passes its"):
         words(tmp_path).foreach_batch(carrier="local", slots=2)(batches[0], 4)
     assert ledger(tmp_path).epoch == 1, "nobody claimed what does not fit"
 
@@ -223,7 +223,7 @@ def test_a_new_store_under_a_known_checkpoint_is_told_with_its_url(
 
     with pytest.raises(StoreBehindCoordinator, match="holds txid 0, but the query") as told:
         words(tmp_path / "new").foreach_batch(carrier="local", slots=2)(frame(spark, a=1), 1)
-    assert f"was its URL changed, which is sqlite:///{tmp_path}/new/count.db" in str(told.value)
+    assert f"was its URL changed (now sqlite:///{tmp_path}/new/count.db)" in str(told.value)
 
 
 def test_a_stream_must_have_the_columns_of_the_spout(spark: SparkSession, tmp_path: Path) -> None:

@@ -98,11 +98,14 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda s: s.map(lambda: [1], "n long"),
         r"the function of map does not fit its call; got <lambda>\(\); expected \(row\)",
     ),
-    "async": (lambda s: s.map(waiting, "n long"), "function of map returns no value; got waiting"),
+    "async": (
+        lambda s: s.map(waiting, "n long"),
+        "function of map does not return a value; got waiting",
+    ),
     "yield": (lambda s: s.filter(yielding), "got yielding, which is a generator, since it has a y"),
     "async call": (
         lambda s: s.filter(Waiting()),
-        "returns no value; got a function, which is async",
+        "does not return a value; got a function, which is async",
     ),
     "one of several": (
         lambda s: s.select("id", other=["shop", "amount"]),
@@ -196,13 +199,13 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda s: s.query(latest(s), on="shop"),
         r"query would make column 'amount' twice.*select\(…, other='amount'\)",
     ),
-    "cycle": (asking_itself, "query asks table 'latest' with a stream that depends on it"),
+    "cycle": (asking_itself, "cannot query table 'latest', since it depends on that"),
     "no table to query": (lambda s: s.query(s, on="id"), "query takes no DataStream"),
     "merge": (lambda s: StreamBuilder("x").merge(s), "merge got 'sales' of another StreamBuilder"),
     "no bolt": (lambda s: s.bolt("b", object()), "bolt 'b' is no bolt"),
     "no output": (
         lambda s: s.bolt("b", Silent()),
-        r"bolt 'b' has no stream 'default' to go on with; got no streams; .*use to\(\)",
+        r"bolt 'b' has no stream 'default' to continue with; got no streams; .*use to\(\)",
     ),
     "bolt's fields": (lambda s: s.bolt("b", Silent(), by="x"), "bolt 'b' names unknown column 'x'"),
     "bolt's text": (
@@ -288,17 +291,19 @@ def test_an_output_that_is_not_there_is_refused() -> None:
 
 def test_a_function_that_returns_no_row_is_told_with_its_operator() -> None:
     returned: dict[str, Callable[[Any], DataStream]] = {
-        "returned no row; got 5": lambda s: s.map(lambda row: 5, "n long"),
-        "returned no row; got [1, 2]": lambda s: s.map(lambda row: [1, 2], "n long"),
-        "returned no rows; got 'ab'": lambda s: s.flat_map(lambda row: "ab", "n long"),
-        "returned no truth value; got a generator": lambda s: s.filter(lambda row: yielding(row)),
-        "returned no record batch": lambda s: s.map_batches(lambda batch: 5, "n long"),
-        "returned no mask": lambda s: s.filter_batches(lambda batch: batch),
+        "did not return a row; got 5": lambda s: s.map(lambda row: 5, "n long"),
+        "did not return a row; got [1, 2]": lambda s: s.map(lambda row: [1, 2], "n long"),
+        "did not return rows; got 'ab'": lambda s: s.flat_map(lambda row: "ab", "n long"),
+        "did not return a truth value; got a generator": lambda s: s.filter(
+            lambda row: yielding(row)
+        ),
+        "did not return a record batch": lambda s: s.map_batches(lambda batch: 5, "n long"),
+        "did not return a mask": lambda s: s.filter_batches(lambda batch: batch),
         "does not fit column 'n'": lambda s: s.map(lambda row: ["x"], "n long"),
-        "another number of rows": lambda s: s.map_batches(
+        "changed the number of rows": lambda s: s.map_batches(
             lambda batch: batch.slice(1).select(["id"]), "id string"
         ),
-        "returned no value and row": lambda s: s.group_by("shop").update(
+        "did not return a value and a row": lambda s: s.group_by("shop").update(
             lambda value, row: 3,
             "n long",
             state=open_state("memory:", table="v"),

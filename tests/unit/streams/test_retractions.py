@@ -179,7 +179,7 @@ def test_what_counts_a_row_again_each_time_that_it_changes_is_refused() -> None:
     builder, sales = builder_and_sales()
     changes = changes_below(sales)
     told = (
-        r"persistent_aggregate would count a row of table 'latest' again each time that it "
+        r"persistent_aggregate would count a row of table 'latest' again each time it "
         r"changes; got the stream '(latest.changes|merge)' as it is; expected "
         r"changes\(retracted=True\).*"
         r"select\('shop', 'amount'\) or another operator in between"
@@ -214,7 +214,7 @@ def test_an_aggregate_of_a_batch_takes_no_rows_back() -> None:
     _, sales = builder_and_sales()
     rows = changes_below(sales, retracted=True)
 
-    with pytest.raises(TopologyError, match=r"aggregate takes no rows back.*column 'retracted'"):
+    with pytest.raises(TopologyError, match=r"aggregate cannot take rows back.*column 'retracted'"):
         rows.group_by("shop").aggregate(n=Count())
     rows.group_by("shop", "retracted").aggregate(n=Count())
 
@@ -227,7 +227,7 @@ def test_what_gives_a_row_other_values_when_it_is_taken_back_is_refused(operator
     lookup = builder.lookup("rates", "delta://rates", key="shop", value="rate long")
     given: dict[str, tuple[Any, ...]] = {"query": (prices, "shop"), "join": (lookup, "shop")}
 
-    told = f"{operator} may give a row that is taken back other values.*changes"
+    told = f"{operator} may give a row other values when it is taken back.*changes"
     with pytest.raises(TopologyError, match=told):
         getattr(rows, operator)(*given.get(operator, ()))
 
@@ -244,7 +244,7 @@ LEAVES_OUT = {
 
 @pytest.mark.parametrize("operator", LEAVES_OUT)
 def test_the_column_that_says_what_is_taken_back_is_not_left_out(operator: str) -> None:
-    """Else the rows of before would count as new ones."""
+    """Otherwise old rows would count as new ones."""
     _, sales = builder_and_sales()
     rows = changes_below(sales, retracted=True)
 
@@ -281,7 +281,7 @@ def test_changes_that_are_merged_with_rows_taken_back_would_count_again() -> Non
 def test_the_row_of_before_is_told_in_one_way() -> None:
     _, sales = builder_and_sales()
 
-    with pytest.raises(TopologyError, match="changes of 'latest' have the values of before twice"):
+    with pytest.raises(TopologyError, match="changes of 'latest' would have the old values twice"):
         changes_below(sales, before=True, retracted=True)
 
 
@@ -364,7 +364,9 @@ def test_a_row_is_taken_back_by_no_other_program_than_it_counted_in(after: Any, 
     world = Changing("memory:")
     world.run(summed(read=read), s=KEYED[:2])
 
-    with pytest.raises(TopologyChanged, match="a row would be taken back otherwise than it count"):
+    with pytest.raises(
+        TopologyChanged, match="a row would be taken back in another way than it count"
+    ):
         world.run(summed(read=read, **after), s=KEYED)
 
 

@@ -180,7 +180,7 @@ def test_each_row_is_in_the_stream_or_kept_apart_whatever_crashes(config: Any) -
     [
         ("ts timestamp", {"unusable": "sqlite:///x.db"}, "is of the wrong type; got 'sqlite:///x"),
         ("ts timestamp, number long", {}, "rows of source 'events' without a usable time would"),
-        ("ts timestamp", {"event_time": None}, "has unusable, and no event_time"),
+        ("ts timestamp", {"event_time": None}, "has unusable, but no event_time"),
     ],
 )
 def test_a_mistake_is_told(fields: str, more: Any, told: str) -> None:

@@ -278,12 +278,16 @@ def kept_in(table: str, **more: Any) -> Any:
 
 def test_a_window_needs_event_time_and_says_where_it_went() -> None:
     _, without = source()
-    with pytest.raises(TopologyError, match="window needs event time; got stream 'events' without"):
+    with pytest.raises(
+        TopologyError, match="window needs event time; got stream 'events', which has none"
+    ):
         without.group_by("key").window(tumbling("5 minutes"))
 
     _, rows = source(event_time="ts")
     lost = rows.map(lambda row: [row["key"]], "key string")
-    with pytest.raises(TopologyError, match=r"got stream 'events.map' without.*columns here are"):
+    with pytest.raises(
+        TopologyError, match=r"got stream 'events.map', which has none.*columns here"
+    ):
         lost.group_by("key").window(tumbling("5 minutes"))
 
 
@@ -327,7 +331,7 @@ def test_event_time_goes_with_its_column() -> None:
         ),
         (
             lambda rows: rows.group_by("key").persistent_aggregate(kept_in("t"), n=Count()).final(),
-            "final is of tables of windows",
+            "final needs a table of windows",
         ),
     ],
 )  # fmt: skip

@@ -43,7 +43,9 @@ def test_a_plan_cannot_stand_below_tuples() -> None:
     declared = builder(rows)
     declared.set_bolt("double", Doubled()).shuffle_grouping("spout")
 
-    with pytest.raises(TopologyError, match=r"'double' cannot stand below 'spout'.*ArrowBolt here"):
+    with pytest.raises(
+        TopologyError, match=r"'double' cannot subscribe to 'spout'.*ArrowBolt here"
+    ):
         declared.build_topology()
 
 
@@ -53,7 +55,7 @@ def test_a_plan_below_a_bolt_of_tuples_is_refused_too() -> None:
     declared.set_bolt("double", Doubled()).shuffle_grouping("upper")
 
     with pytest.raises(
-        TopologyError, match="'double' cannot stand below 'upper', which is a batch"
+        TopologyError, match="'double' cannot subscribe to 'upper', which is a batch"
     ):
         declared.build_topology()
 
@@ -88,8 +90,8 @@ def test_rows_of_a_plan_are_not_shared_by_a_key() -> None:
 @pytest.mark.parametrize(
     ("bolt", "text"),
     [
-        (Unmade(), "lacks transform"),
-        (Uncommitted(), "lacks commit"),
+        (Unmade(), "it has no transform"),
+        (Uncommitted(), "a committer without commit"),
         (Talkative(), "declares output_fields"),
         (Curious(), r"expected commit\(frame, attempt\)"),
     ],
@@ -118,7 +120,7 @@ def test_only_one_carrier_takes_plans(carrier: Any) -> None:
     with pytest.warns(UserWarning, match="no committer"):
         topology = declared.build_topology()
 
-    with pytest.raises(ConfigError, match=f"carrier '{carrier}' cannot take: it .*'dataframe'"):
+    with pytest.raises(ConfigError, match=f"carrier '{carrier}' cannot process: it .*'dataframe'"):
         topology.start(config=Config(carrier=carrier, zookeeper="memory"))
 
 

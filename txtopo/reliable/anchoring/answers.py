@@ -1,12 +1,13 @@
-"""Answers: what slots tell each other of trees, between the bolts, the ackers and the spouts.
+"""Answers: what slots report to each other about trees, between bolts, ackers and spouts.
 
-* :class:`BegunTrees` go from the slot of a spout to that of an acker in another slot.
-* :class:`TreeAnswers` go from the slot of a bolt to that of an acker: acks, fails, new timeouts.
-* :class:`TreeEnds` go from the slot of an acker to that of a spout, if they are two.
+* :class:`BegunTrees` go from the slot of a spout to the slot of an acker, if it is another one.
+* :class:`TreeAnswers` go from the slot of a bolt to the slot of an acker: acks, fails and new
+  timeouts.
+* :class:`TreeEnds` go from the slot of an acker to the slot of a spout, if it is another one.
 
-All that is told at once to one slot is one record, which travels like an envelope: a header of 16
-bytes, then 16 bytes (root, XOR) for each root that began or of which tuples were acked, and 8 bytes
-for each other root. An edge is acked once, so it costs 16 bytes at most, and less where several
+Everything that is reported to one slot at one time is one record. It travels like an envelope: a
+header of 16 bytes, then 16 bytes (root, XOR) for each root that began or has acked tuples, and 8
+bytes for each other root. An edge is acked once, so it costs at most 16 bytes, and less if several
 edges of a tree are acked in one part.
 """
 
@@ -23,7 +24,7 @@ from txtopo.reliable.anchoring.sending import Sealed
 
 BEGUN, ANSWERS, ENDS = 0x53, 0x54, 0x55
 
-# kind, and the lengths of three columns; the first one of BEGUN and ANSWERS has its XORs after it
+# kind, and the lengths of three columns; in BEGUN and ANSWERS the XORs follow the first column
 _HEADER = struct.Struct("<Iiii")
 _KIND = struct.Struct("<I")
 
@@ -38,15 +39,15 @@ class BegunTrees(NamedTuple):
     begun: RootXors = RootXors()
 
     def seal(self, ackers: Ackers) -> Iterator[Sealed]:
-        """Yield a record for each slot that has an acker of these."""
+        """Yield a record for each slot with an acker of these trees."""
         yield from _sealed(BEGUN, self.begun, (), (ackers.slots_of(self.begun.roots),))
 
 
 class TreeAnswers(NamedTuple):
-    """What bolts have said of the trees of their inputs.
+    """What bolts report about the trees of their inputs.
 
     Attributes:
-        acked: One XOR for each root of which a tuple was acked.
+        acked: One XOR for each root with acked tuples.
         failed: Roots that were failed. A root may occur twice.
         renewed: Roots that were given a new timeout. A root may occur twice.
     """
@@ -56,7 +57,7 @@ class TreeAnswers(NamedTuple):
     renewed: Column = NONE
 
     def seal(self, ackers: Ackers) -> Iterator[Sealed]:
-        """Yield a record for each slot that has an acker of these."""
+        """Yield a record for each slot with an acker of these trees."""
         columns = (self.failed, self.renewed)
         if ackers.slots == 1:
             if any(map(len, (self.acked.roots, *columns))):
@@ -67,7 +68,7 @@ class TreeAnswers(NamedTuple):
 
 
 class TreeEnds(NamedTuple):
-    """What an acker tells the spouts of its trees.
+    """What an acker reports to the spouts of its trees.
 
     Attributes:
         completed: Roots of trees that were completed.
@@ -80,18 +81,18 @@ class TreeEnds(NamedTuple):
     renewed: Column = NONE
 
     def seal(self, ackers: Ackers) -> Iterator[Sealed]:
-        """Yield a record for each slot that has a spout of these."""
+        """Yield a record for each slot with a spout of these trees."""
         yield from _sealed(ENDS, None, self, tuple(map(ackers.spouts_of, self)))
 
 
 def is_of_trees(record: bytes) -> bool:
-    """Return whether a record tells of trees, and is not an envelope."""
+    """Return whether a record is about trees, and is not an envelope."""
     kind: int = _KIND.unpack_from(record)[0]
     return kind in (BEGUN, ANSWERS, ENDS)
 
 
 def open_told(record: bytes) -> BegunTrees | TreeAnswers | TreeEnds:
-    """Read a record that tells of trees."""
+    """Read a record about trees."""
     kind, first, second, _ = _HEADER.unpack_from(record)
     column = np.frombuffer(record, np.uint64, offset=_HEADER.size)
     if kind == ENDS:
@@ -106,7 +107,7 @@ def open_told(record: bytes) -> BegunTrees | TreeAnswers | TreeEnds:
 def _sealed(
     kind: int, xors: RootXors | None, columns: tuple[Column, ...], to: tuple[Column, ...]
 ) -> Iterator[Sealed]:
-    """Yield a record for each slot; *to* has the slots of each root of the XORs and the columns."""
+    """Yield a record for each slot; *to* has the slot of each root, of *xors* first, by column."""
     for slot in np.unique(np.concatenate(to)).tolist():
         picked = [slots == slot for slots in to]
         mine = None

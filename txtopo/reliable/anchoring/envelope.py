@@ -1,8 +1,8 @@
 """Envelopes, grants and reports of at-least-once topologies.
 
 An envelope has segments and an Arrow message without its schema, as in
-:mod:`txtopo.stages.envelopes`. Between them are the links: 16 bytes for each tuple if each is in
-one tree, and nothing if none is in a tree.
+:mod:`txtopo.stages.envelopes`. Between them are the links: 16 bytes per tuple if each tuple is in
+one tree, and nothing if no tuple is in a tree.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def open_envelope(record: bytes) -> AnchoredEnvelope:
 
 
 def tuples_in(record: bytes) -> int:
-    """Return the number of tuples in an envelope, and read nothing else of it."""
+    """Return the number of tuples in an envelope, without reading anything else."""
     tuples: int = _HEADER.unpack_from(record)[4]
     return tuples
 
@@ -136,20 +136,20 @@ class Links(NamedTuple):
 
 
 class TreeInputs:
-    """The links of tuples that a task was given together (``txtopo.reliable_collector.Inputs``).
+    """The links of tuples that a task got together (``txtopo.reliable_collector.Inputs``).
 
     It lives as long as the bolt keeps one of the tuples.
 
     Attributes:
         done: For each tuple, whether it was acked or failed.
-        acked: Indices of tuples that were acked, and whose ack was not sent yet.
-        links: Their links. The ids are XORed with those of all tuples that were anchored to them.
+        acked: Indices of tuples that were acked, and whose ack has not been sent yet.
+        links: Their links. Each id is XORed with the ids of all tuples anchored to it.
     """
 
     __slots__ = ("acked", "done", "links")
 
     def __init__(self, links: Links, tuples: int) -> None:
-        # The ids are copied, because they change and the envelope is freed.
+        # Copy the ids: they change, and the envelope is freed.
         self.links = links._replace(ids=links.ids.copy())
         self.done = bytearray(tuples)
         self.acked: list[int] = []
@@ -165,7 +165,7 @@ class TreeInputs:
         return rows
 
     def rest(self, tuples: int) -> Rows:
-        """Return which of the first *tuples* were neither acked nor failed; mark them done."""
+        """Return the indices among the first *tuples* that are not done, and mark them done."""
         done = np.frombuffer(self.done, dtype=np.uint8)[:tuples]
         rows = np.flatnonzero(done == 0)
         done[:] = 1
@@ -195,10 +195,10 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True)
 class SpoutGrant:
-    """What the driver lets the spouts of a slot do. The last one holds, and replaces earlier ones.
+    """What the driver allows the spouts of a slot. A grant is valid until the next one arrives.
 
     Attributes:
-        number: Its number; they grow, over all slots.
+        number: Its number; numbers increase over all slots.
         tuples: How many tuples each spout task may emit, in one turn.
         active: Whether the topology is activated.
     """
@@ -215,7 +215,7 @@ class FailedTrees(NamedTuple):
         component: Id of the spout.
         task: Index of its task.
         messages: Their message ids.
-        timed_out: Whether their time was up; otherwise a bolt failed them.
+        timed_out: Whether they timed out; otherwise a bolt failed them.
     """
 
     component: str
@@ -229,22 +229,22 @@ _NO_SECONDS: npt.NDArray[np.float32] = np.empty(0, np.float32)
 
 @dataclass(slots=True)
 class SpoutReport:
-    """What the spouts of a slot have done since their last report, and how they stand now.
+    """What the spouts of a slot have done since their last report, and their present state.
 
     Attributes:
-        granted: Number of the last grant that has come.
+        granted: Number of the last grant that arrived.
         used: Number of the last grant under which a task has emitted.
-        dry: The lowest number of a grant since which a task has had nothing to emit; 0 if one of
-            them may have something.
-        pending: Number of trees whose end their spout was not told yet.
+        dry: The lowest number of a grant since which a task has had nothing to emit; 0 if a task
+            may have something.
+        pending: Number of trees for which ``ack`` or ``fail`` was not called yet.
         active: Whether a task is activated.
-        emitted: Number of tuples that were emitted.
-        sent: Number of those that go to each slot.
-        latencies_s: How long each tree took that was completed.
+        emitted: Number of emitted tuples.
+        sent: Number of these tuples that go to each slot.
+        latencies_s: How long each completed tree took.
         failed: The trees that failed.
-        replays: Number of trees that have begun and whose message id had failed.
+        replays: Number of new trees whose message id had failed before.
         pending_by: Number of trees that each acker follows, by its number.
-        ends: Number of trees that ended, by how and the number of their acker; how is completed,
+        ends: Number of ended trees, by outcome and number of their acker; the outcome is completed,
             failed or timed out.
     """
 
@@ -264,7 +264,7 @@ class SpoutReport:
 
 @dataclass(slots=True)
 class SlotReport:
-    """What a slot reports to the driver: with each part of its work, and of its spouts. Picklable.
+    """What a slot reports to the driver about a part of its work, and about its spouts. Picklable.
 
     Attributes:
         consumed: Number of tuples from spouts or other slots that are done.
@@ -272,7 +272,7 @@ class SlotReport:
         counts: Number of tuples that each component emitted, executed, acked and failed.
         complaints: Errors that spouts and bolts reported.
         crash: An exception that a spout or bolt raised. It ends the topology.
-        spouts: What its spouts have done; None if there is nothing new.
+        spouts: What its spouts have done; None if nothing has changed.
     """
 
     consumed: int = 0

@@ -22,12 +22,12 @@ from txtopo.stages.program import PlannedComponent, PlannedEdge, Program
 from txtopo.stages.routing import EveryTask, OneTask, Route, Router, make_router
 from txtopo.tuples import Tuple
 
-# Routers need a txid to decide with which task a sequence begins. There are no txids here.
+# A router needs a txid to choose the task with which a sequence begins. There are no txids here.
 _NO_TXID = 0
 
 
 class Sealed(NamedTuple):
-    """A record for a slot: an envelope with its number of tuples, or answers, which have none."""
+    """A record for a slot: an envelope with its number of tuples, or answers, with 0 tuples."""
 
     to_slot: int
     record: bytes
@@ -99,9 +99,9 @@ class Sending:
         except pa.ArrowInvalid as error:
             copies = sum(share.tuples for share in shares)
             raise EmitError(
-                f"{edge.source!r} emitted tuples to stream {edge.stream!r} that are too large for "
-                f"so many tasks of {edge.target!r}; got {batch.nbytes} bytes for {copies} "
-                "deliveries; expected less than 2 GiB in all; emit where the value lies",
+                f"{edge.source!r} emitted tuples to stream {edge.stream!r} that are too large to "
+                f"copy to all tasks of {edge.target!r}; got {batch.nbytes} bytes for {copies} "
+                "deliveries; expected less than 2 GiB in all; emit a reference to the value",
                 component=edge.source,
                 stream=edge.stream,
             ) from error
@@ -119,13 +119,13 @@ class Sending:
     def _shares(
         self, edge: PlannedEdge, batch: pa.RecordBatch, route: Route
     ) -> tuple[Rows | None, list[Share]]:
-        """Return the order of delivery (None for that of the rows), and the shares."""
+        """Return the order of delivery (None if it is the order of the rows), and the shares."""
         rows, slots = batch.num_rows, self._program.slots
         if isinstance(route, OneTask):
             segments = [Segment(self._task, route.task, rows)]
             return None, [Share(route.task % slots, 0, rows, segments)]
         if isinstance(route, EveryTask):
-            # Each copy is an edge of its own in the tree.
+            # Each copy is a separate edge in the tree.
             tasks = np.tile(np.arange(edge.tasks), rows)
             which: Rows | None = np.repeat(np.arange(rows), edge.tasks)
         else:
@@ -173,7 +173,7 @@ _row = attrgetter("row")
 
 
 class _Part(NamedTuple):
-    """Anchors from the same inputs: their links, and where these start among all links."""
+    """Anchors from the same inputs: their links, and the position of the first among all links."""
 
     inputs: TreeInputs
     link: Rows
@@ -187,7 +187,7 @@ class AnchoredRows:
     enough to keep the tree open, and otherwise the number of links would double from bolt to bolt.
 
     Raises:
-        EmitError: An anchor is no tuple; repair the bolt.
+        EmitError: An anchor is not a tuple; repair the bolt.
     """
 
     def __init__(self, component: str, marks: Sequence[Any]) -> None:
@@ -246,8 +246,8 @@ def _flat(component: str, marks: Sequence[Any]) -> tuple[list[InputTuple], Rows]
         for anchor in several if isinstance(several, tuple) else (mark,):
             if not isinstance(anchor, Tuple):
                 raise EmitError(
-                    f"{component!r} emitted with an anchor that is no tuple; got {mark!r:.100}; "
-                    "expected an input, or a list of inputs; a stream is given as stream=…",
+                    f"{component!r} emitted with an anchor that is not a tuple; got {mark!r:.100}; "
+                    "expected an input, or a list of inputs; pass a stream as stream=…",
                     component=component,
                 )
             if isinstance(anchor, InputTuple):

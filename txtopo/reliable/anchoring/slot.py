@@ -1,22 +1,22 @@
 """Slot: hosts bolt tasks of an at-least-once topology, until it is lost or stopped.
 
 A *work* is a call of :meth:`Slot.work` with all envelopes that have arrived. Bolts may be slow, so
-it may take long. Its results leave in *parts*: at the end, and before whenever the flush timer says
-that a part is due, between two tuples or in a call of the collector. Each part is an
-:class:`Outcome`, made on the thread of the bolts.
+it may take long. Its results leave in *parts*: the last one at the end, and others earlier,
+whenever the flush timer is due, between two tuples or in a call of the collector. Each part is an
+:class:`Outcome`, created on the thread of the bolts.
 
 Rules
 -----
-1. In each part the emitted tuples are sealed before acks are computed. So the acks contain the ids
-   of all tuples that were anchored to the inputs by then.
+1. Each part seals the emitted tuples before it computes the acks. So the acks contain the ids of
+   all tuples that were anchored to the inputs by then.
 2. Each tuple, ack, fail and count is in exactly one part.
-3. Only the last part of a work says that all tuples from spouts or other slots are done; those
-   before say one less. For tuples that the bolts sent to their own slot may still wait, and a slot
-   that works must not seem idle.
+3. Only the last part of a work reports that all tuples from spouts or other slots are done; earlier
+   parts report at least one less. Tuples that the bolts sent to their own slot may still wait, and
+   a slot that works must not seem idle.
 
-Parts leave in order. Acks and envelopes may overtake each other on their way, because an edge keeps
-its tree open until it is acked itself. A carrier hands on all parts of a life up to some point, and
-no part after it. If a part with an ack is lost, the tree times out.
+Parts leave in order. Acks and envelopes may overtake each other on their way: an edge keeps its
+tree open until the edge itself is acked. A carrier delivers all parts of a life up to some point,
+and no part after it. If a part with an ack is lost, the tree times out.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ from txtopo.tuples import TICK, Origin
 
 
 class Outcome(NamedTuple):
-    """A part of a work: records for slots, also for this one, and a report. Send the report last.
+    """A part of a work: records for slots, including this one, and a report. Send the report last.
 
-    The records are envelopes for other slots, then the answers for each slot with ackers.
+    The records are envelopes for other slots, then answers for each slot with ackers.
     """
 
     sealed: list[Sealed]
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
 
 class Flushed(NamedTuple):
-    """What a task has done since it was flushed last."""
+    """What a task has done since its last flush."""
 
     sealed: list[Sealed]
     answers: TreeAnswers
@@ -79,16 +79,16 @@ class Flushed(NamedTuple):
 class Slot:
     """Runs the bolts of one slot. A carrier calls it, always on one thread.
 
-    Exceptions of user code are not raised. They are the *crash* of a report.
+    Exceptions of user code are not raised. They become the *crash* of a report.
 
     Args:
         program: The topology.
         slot: Number of the slot.
         seed: Seed of the ids of tuples. Each life of each slot needs its own.
-        flush_timer: Says when a part of a work is due to leave. The carrier beats it.
+        flush_timer: Determines when a part of a work is due to leave. The carrier beats it.
         leave: Called with each part except the last, on the thread of the work.
-        thread: Returns the current thread. A bolt that uses the collector on a thread of its own
-            breaks the rules; no part leaves from there.
+        thread: Returns the current thread. A bolt must not use the collector on another thread; no
+            part leaves from there.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class Slot:
         self._outcome = Outcome([], SlotReport())
         self._answers = TreeAnswers()
         self._waiting: deque[bytes] = deque()
-        # Of the tuples from spouts or other slots: the task that executes some of them, the number
-        # of those that are done, and the number that was reported as done.
+        # For tuples from spouts or other slots: the task that is executing some of them, the number
+        # of tuples that are done, and the number that was reported as done.
         self._executing: BoltTask | None = None
         self._done = self._told = 0
         self._origins = [Origin(None, edge.source, edge.stream, edge.fields) for edge in edges]
@@ -150,10 +150,10 @@ class Slot:
 
         Args:
             records: The envelopes.
-            ticks: Ids of bolts that are given a tick first.
+            ticks: Ids of bolts that get a tick first.
 
         Returns:
-            The last part. *leave* was called with the others.
+            The last part. *leave* has been called with the others.
         """
         self._waiting.extend(records)
         self._done = self._told = 0
@@ -198,7 +198,7 @@ class Slot:
         self._leave(self._part(max(self._told, self._done + executing - 1)))
 
     def _part(self, done: int) -> Outcome:
-        """Return the results so far as a part, and begin the next part."""
+        """Return the results so far as a part, and start the next part."""
         self._flush_timer.left()
         outcome, self._outcome = self._outcome, Outcome([], SlotReport())
         outcome.report.sent = sent(outcome.sealed)
@@ -218,7 +218,7 @@ class Slot:
 
     @property
     def emitted(self) -> bool:
-        """Whether ``prepare`` of a bolt has emitted tuples. If so, ``work`` has to be called."""
+        """Whether ``prepare`` of a bolt has emitted tuples. If so, ``work`` must be called."""
         return any(task.emitted for task in self._tasks.values())
 
     def _receive(self, record: bytes, from_elsewhere: bool) -> int:
@@ -284,8 +284,8 @@ def _try(task: BoltTask, report: SlotReport, call: Callable[[], None]) -> bool:
     return True
 
 
-# A tuple that a bolt keeps also keeps the ids of all tuples of its portion alive, 16 bytes for each
-# of them. Smaller portions would need more time.
+# A tuple that a bolt keeps also keeps the ids of all tuples of its portion in memory, 16 bytes per
+# tuple. Smaller portions would take more time.
 PORTION_TUPLES = 2_000
 
 
@@ -298,8 +298,8 @@ class BoltTask:
         task: Index of the task.
         slot: The slot that it lives in.
         ids: Draws the ids of tuples.
-        flush_timer: Says when a part is due to leave in the middle of a work.
-        leave: Called when one is due. It calls ``flush`` of all tasks of the slot.
+        flush_timer: Determines when a part is due to leave in the middle of a work.
+        leave: Called when a part is due. It calls ``flush`` of all tasks of the slot.
     """
 
     def __init__(
@@ -324,22 +324,22 @@ class BoltTask:
         self._basic: BasicOutputCollector | None = None
         self._sealed: list[Sealed] = []
         self._executed: list[TreeInputs] = []
-        # The inputs that a basic bolt executes, and how many of them are done between two tuples.
+        # The inputs that a basic bolt is executing, and how many of them are done between tuples.
         self._current: TreeInputs | None = None
         self._rows = 0
         self.executed = 0
-        """Number of tuples of this call of ``execute`` that are done."""
+        """Number of tuples that are done in this call of ``execute``."""
         self._report = SlotReport()
         self._bolt: Bolt | BasicBolt = component.prototype.copy()
 
     @property
     def tick_interval_s(self) -> float | None:
-        """The tick interval of the bolt; None without ticks."""
+        """The tick interval of the bolt; None if it has no ticks."""
         return self._bolt.tick_interval_s
 
     @property
     def emitted(self) -> bool:
-        """Whether there are emitted tuples that have not left."""
+        """Whether some emitted tuples have not left yet."""
         waiting = any(emitted.rows for emitted in self._collector.emitted.values())
         return waiting or bool(self._sealed)
 
@@ -367,15 +367,15 @@ class BoltTask:
     def tick(self) -> None:
         """Give the bolt a tick."""
         inputs = TreeInputs(Links(), 1)
-        inputs.done[0] = 1  # it is no input that is acked or failed
+        inputs.done[0] = 1  # a tick is neither acked nor failed
         self._run(input_tuples([(self.tick_interval_s,)], TICK, 0, inputs), inputs, None)
 
     def flush(self) -> Flushed:
         """Seal the emitted tuples, then compute the acks.
 
-        The order matters, because an ack contains the ids of all tuples that were anchored to its
-        input. The collector may call this in the middle of ``execute``. The current input is then
-        not done, unless the bolt has acked it.
+        The order matters: an ack contains the ids of all tuples that were anchored to its input.
+        The collector may call this in the middle of ``execute``. Then the current input is not
+        done, unless the bolt has acked it.
         """
         for stream in self._component.streams:
             self._send(stream)
@@ -401,7 +401,7 @@ class BoltTask:
         self._bolt.cleanup()
 
     def _run(self, tuples: Iterable[InputTuple], inputs: TreeInputs, executed: int | None) -> None:
-        """Execute tuples; *executed* are done before them, None if they are not counted."""
+        """Execute tuples; *executed* tuples were done before them; None if these do not count."""
         if self._basic is not None:
             self._current = inputs
             self._run_basic(self._basic, tuples, executed)
@@ -448,7 +448,7 @@ class BoltTask:
         self.executed = executed
 
     def _full(self, stream: str) -> None:
-        """Seal the tuples of a stream, because there are enough, or because a part is due."""
+        """Seal the tuples of a stream, because there are enough of them or a part is due."""
         self._send(stream)
         if self._flush_timer.due:
             self._leave()
@@ -477,7 +477,7 @@ class BoltTask:
             told.append((self._current, self._current.rest(rows)))
         report.counts["acked", self._component.id] += sum(len(rows) for _, rows in told)
         parts = [inputs.answer(rows) for inputs, rows in told]
-        # They are merged together, because the acks of one root are usually in different parts.
+        # Merge them, because the acks of one root are usually in different parts.
         parts = [part for part in parts if len(part.roots)]
         if not parts:
             return RootXors()

@@ -1,4 +1,4 @@
-"""Spout tasks of at-least-once topologies: calls ``ack``, ``fail`` and ``next_tuple`` in turns."""
+"""Spout tasks of at-least-once topologies: call ``ack``, ``fail`` and ``next_tuple`` in turns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.spouts.spout import Spout
 from txtopo.stages.program import PlannedComponent, Program
 
-# Limits of a turn. Larger envelopes are cheaper, but the first tuple of a turn waits for the last.
+# Limits of a turn. Larger envelopes cost less, but the first tuple of a turn waits for the last.
 TURN_TUPLES_MAX = 2_000
 TURN_S = 0.005
 
@@ -37,7 +37,7 @@ def ackers_of(program: Program) -> Ackers:
 
 @dataclass(slots=True)
 class EndedMessages:
-    """Message ids of ended trees, which a spout task is told."""
+    """Message ids of ended trees, for ``ack`` and ``fail`` of a spout task."""
 
     acked: list[Any] = field(default_factory=list)
     failed: list[Any] = field(default_factory=list)
@@ -48,12 +48,12 @@ class EndedMessages:
 
 @dataclass(frozen=True, slots=True)
 class TurnLimits:
-    """How much a spout task may emit in a turn. No ``next_tuple`` is called beyond it.
+    """How much a spout task may emit in a turn. Beyond it ``next_tuple`` is not called.
 
     Attributes:
         trees: How many more trees may be pending; None for any number.
         tuples: How many tuples may be emitted.
-        settles: Whether a spout that emits nothing is asked if its source may have more.
+        settles: Whether to ask a spout that emits nothing if its source may have more.
     """
 
     trees: int | None = None
@@ -74,7 +74,7 @@ class Turn:
         messages: The message id of each root.
         emitted: Number of emitted tuples.
         idle: Whether the last ``next_tuple`` emitted nothing.
-        dry: Whether it did, and the source has no more.
+        dry: Whether the last ``next_tuple`` emitted nothing, and the source has no more.
         counts: As in the report of a slot.
         complaints: As in the report of a slot.
     """
@@ -135,12 +135,12 @@ class ReliableSpoutTask:
 
     @property
     def pending(self) -> int:
-        """Number of its trees whose end it was not told yet."""
+        """Number of its trees for which ``ack`` or ``fail`` was not called yet."""
         return self._collector.pending
 
     @property
     def tends(self) -> bool:
-        """Whether its spout is to be called while it may not emit."""
+        """Whether its spout wants to be called while it may not emit."""
         return type(self._spout).tend is not Spout.tend
 
     def open(self) -> None:
@@ -150,7 +150,7 @@ class ReliableSpoutTask:
         self._opened = True
 
     def turn(self, ends: EndedMessages, *, active: bool, limits: TurnLimits) -> Turn:
-        """Activate or deactivate the spout, tell it which trees have ended, and let it emit.
+        """Activate or deactivate the spout, call its ``ack`` and ``fail``, and let it emit.
 
         Args:
             ends: The ended trees.
