@@ -310,6 +310,6 @@ class TransactionalTopologyBuilder:
     def _check_free(self, id: str) -> None:
         if id in self._spouts or id in self._declarers:
             raise TopologyError(
-                f"component id {id!r} stands twice; expected distinct ids; rename one of the two",
+                f"component id {id!r} is used twice; expected distinct ids; rename one of the two",
                 component=id,
             )

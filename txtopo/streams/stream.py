@@ -232,7 +232,7 @@ class DataStream:
             renamed: Columns by their new names: ``select("shop", pieces="amount")``.
 
         Raises:
-            TopologyError: There is no such column, or a name stands twice.
+            TopologyError: There is no such column, or a name is used twice.
         """
         kept = column_names("select", names, self.fields)
         others = [column_name("select", name, self.fields) for name in renamed.values()]
@@ -329,7 +329,7 @@ class DataStream:
         """Group the rows by some columns; without names all rows are one group.
 
         Raises:
-            TopologyError: There is no such column, or it stands twice.
+            TopologyError: There is no such column, or it is used twice.
         """
         return Grouped(self, column_names("group_by", names, self.fields))
 
@@ -910,7 +910,7 @@ class Grouped:
         stream, draft = self.stream, self.stream.draft
         if stream.retracted is not None and stream.retracted not in self.key:
             raise TopologyError(
-                f"aggregate takes no rows back; got {stream.name!r}, whose column "
+                f"aggregate cannot take rows back; got {stream.name!r}, whose column "
                 f"{stream.retracted!r} says which are taken back; expected persistent_aggregate, "
                 "or changes() above, for new rows alone"
             )

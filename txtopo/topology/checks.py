@@ -28,7 +28,7 @@ def check_components(components: Sequence[Component]) -> Component:
         check_id("component", component.id)
         if component.id in seen:
             raise TopologyError(
-                f"component id {component.id!r} stands twice; expected distinct ids; "
+                f"component id {component.id!r} is used twice; expected distinct ids; "
                 "rename one of the two",
                 component=component.id,
             )

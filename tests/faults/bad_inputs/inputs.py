@@ -8,7 +8,7 @@ _NOTHING_YET = "—"
 INPUTS: dict[int, tuple[str, str]] = {
     1: ("no spout", "`TopologyError`: the kinds of spout there are"),
     2: ("a spout without bolts", "`TopologyWarning`"),
-    3: ("a component id that stands twice", "`TopologyError`: the id"),
+    3: ("a component id that is used twice", "`TopologyError`: the id"),
     4: ("an unknown source in a grouping", "`TopologyError`: the nearest id"),
     5: ("an unknown stream", "`TopologyError`: the nearest stream"),
     6: ("a grouping on an undeclared field", "`TopologyError`: the nearest field"),

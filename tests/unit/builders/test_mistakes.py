@@ -57,7 +57,7 @@ def test_3_duplicate_id(id: str) -> None:
         made.set_bolt("a", Words()).shuffle_grouping("spout")
         made.set_bolt(id, Words())
 
-    refused(define, f"component id '{id}' stands twice")
+    refused(define, f"component id '{id}' is used twice")
 
 
 def test_4_unknown_source_suggests_the_nearest() -> None:

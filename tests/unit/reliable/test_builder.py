@@ -58,9 +58,9 @@ def test_an_id_that_stands_twice_is_refused(again: str) -> None:
     builder.set_spout("words", words())
     builder.set_bolt("a", Forward())
 
-    with pytest.raises(TopologyError, match="stands twice"):
+    with pytest.raises(TopologyError, match="is used twice"):
         builder.set_bolt(again, Forward())
-    with pytest.raises(TopologyError, match="stands twice"):
+    with pytest.raises(TopologyError, match="is used twice"):
         builder.set_spout(again, words())
 
 

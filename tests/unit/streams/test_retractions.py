@@ -214,7 +214,7 @@ def test_an_aggregate_of_a_batch_takes_no_rows_back() -> None:
     _, sales = builder_and_sales()
     rows = changes_below(sales, retracted=True)
 
-    with pytest.raises(TopologyError, match=r"aggregate takes no rows back.*column 'retracted'"):
+    with pytest.raises(TopologyError, match=r"aggregate cannot take rows back.*column 'retracted'"):
         rows.group_by("shop").aggregate(n=Count())
     rows.group_by("shop", "retracted").aggregate(n=Count())
 

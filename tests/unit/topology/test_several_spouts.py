@@ -66,7 +66,7 @@ def test_a_kafka_sink_hangs_on_transactional_spouts_only() -> None:
 
 @pytest.mark.parametrize("id", ["sure", "of sure"])
 def test_a_spout_needs_an_id_of_its_own(id: str) -> None:
-    with pytest.raises(TopologyError, match="stands twice"):
+    with pytest.raises(TopologyError, match="is used twice"):
         two().set_spout(id, Opaque(Source("again")))
 
 
