@@ -43,7 +43,7 @@ class Parse(BasicBolt):
     output_fields = PAYMENT
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
-        # A text without a space, and an amount that is no number, are ValueErrors.
+        # A text without a space, and an amount that is not a number, are ValueErrors.
         customer, amount = tuple["text"].split()
         if int(amount) < 0:
             raise RecordFailed(f"{customer} paid {amount}, which is negative")

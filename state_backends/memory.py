@@ -1,9 +1,9 @@
 """A state in this process's memory: the reference for every other backend, and for tests.
 
-Delivery: exactly once, as long as the process lives. ``open_state("memory:")`` makes a store of its
-own, and the :class:`~txtopo.state.State` holds it: topologies share it by sharing that object, and
-it is gone with it. ``memory://name`` is one store for all states that name it at the same time.
-Nothing here is shared with other processes.
+Delivery: exactly once, as long as the process lives. ``open_state("memory:")`` creates a new store,
+and the :class:`~txtopo.state.State` holds it: topologies share the store by sharing that object,
+and it vanishes with the object. ``memory://name`` is one store for all states that name it at the
+same time. Nothing here is shared with other processes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class MemoryFactory:
         self._lock = threading.Lock()
 
     def anchor(self, url: str) -> tuple[str, object]:
-        """Return the URL of one store, and the store; whoever holds it keeps it alive."""
+        """Return the URL of one store, and the store, which lives as long as a reference to it."""
         name = url.partition(":")[2].strip("/")
         url = f"memory://{name or uuid.uuid4().hex}"
         with self._lock:

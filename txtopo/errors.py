@@ -359,7 +359,7 @@ class LedgerGapError(PromiseError):
 
 
 class GroupBoundsError(PromiseError):
-    """A group of txids meets a state that holds a part of it, or its last txid in another group.
+    """A state holds only a part of a group of txids, or its last txid in another group.
 
     Run ``verify``: the state and ZooKeeper do not belong together.
 

@@ -6,9 +6,9 @@ its txid.
 
 A fold replaces the rows of txids up to *f* by their combination, which gets the txid *f*, in one
 version. *f* is below the ledger's txid, so an undo never needs folded rows. A fold needs no fence:
-it changes no result, and Delta refuses it if a file that it read is gone by then.
-:mod:`txtopo.state.log_mode` says which txids are folded, and how sums are bounded; the first bounds
-are the largest values of each file, which Delta keeps.
+it does not change results, and Delta refuses it if a file that it read is gone.
+:mod:`txtopo.state.log_mode` decides which txids are folded, and how sums are bounded; the first
+bounds are the largest values of each file, which Delta records.
 
 Why not files that the tasks write
 ----------------------------------
@@ -22,18 +22,18 @@ for one batch, and of files committed instead (0.1 s in a task for 500,000 rows)
         500,000       36 MB   1.5 s, +190 MB    the same
       2,000,000      147 MB   7.4 s, +550 MB    the same
 
-* Up to a million keys a batch there is little to gain. Before a single batch is too large for the
-  driver, the batches that wait for their commit are: thirty of 36 MB are
+* Up to a million keys per batch there is little to gain. Before a single batch is too large for the
+  driver, the batches waiting for their commit are: thirty of 36 MB reach
   ``Config.driver_bytes_max``. A smaller ``max_spout_pending`` helps.
-* The driver would still read all rows: a fold combines sixteen such batches in its memory, a sum
-  near its limit combines all of them, and so does a user's reader. And each key would have a row
-  for each slot, which each reader and each fold would have to combine.
+* The driver would still read all rows: a fold combines sixteen such batches in memory, and a sum
+  near its limit combines all of them, as does a user's reader. And each key would have a row for
+  each slot, which each reader and each fold would have to combine.
 * Sums of floats would depend on the number of slots.
 * The picklable writer would pass through seven files of ``txtopo``: what a backend offers and what
   a commit takes, the compiled topology, the partials of a slot, envelopes, what the driver learns
   of a job, and the commit phase. And every executor would need the file system of the table.
 
-For batches that should not pass through the driver use DataFrames, merged by Spark:
+For batches that should not pass through the driver, use DataFrames, which Spark merges:
 ``?writer=spark``.
 """
 
@@ -113,7 +113,7 @@ class Appender:
 
 def fold(table: DeltaTable, reader: Reader, layout: Layout, first: int, last: int) -> None:
     """Replace the rows of the txids *first* to *last* by their combination, in one version."""
-    # Rows, not files: one that others made (OPTIMIZE) may reach beyond the span.
+    # Rows, not files: a file written by others (OPTIMIZE) may reach beyond the span.
     between = (pc.field("txid") >= first) & (pc.field("txid") <= last)
     rows = reader.read(
         table, between, lambda file: file.first_txid <= last and first <= file.last_txid
@@ -139,5 +139,6 @@ def _largest_in_files(table: DeltaTable, name: str) -> float:
 def _largest_in_file(low: Any, high: Any, nulls: int | None, rows: int | None) -> float:
     if low is not None and high is not None:
         return max(abs(float(low)), abs(float(high)))
-    # A file of NULLs alone has no ends; of one without statistics nothing is known.
+    # A file with only NULLs has no minimum and maximum; of a file without statistics nothing is
+    # known.
     return 0.0 if rows is not None and rows == nulls else math.inf

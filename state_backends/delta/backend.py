@@ -4,21 +4,22 @@ Rules
 -----
 1. A commit reads the ledger from a snapshot and is prepared on that snapshot. If another
    transaction of the state came in between, Delta refuses the commit, and the ledger is read again.
-   That gives the fence and the order. So the first try may use the snapshot of the commit before,
-   which saves a look into the log (2 to 9 ms); a refusal by its ledger is checked again with the
-   newest snapshot.
+   That enforces the fence and the order. So the first try may use the snapshot of the previous
+   commit, which saves reading the log (2 to 9 ms); if the ledger of that snapshot refuses, it is
+   checked again with the newest snapshot.
 2. The undo of an earlier attempt is part of the same merge, hence of the same version.
 3. A claim is an empty append with its transaction. It repeats the txid, attempt and writer of the
    table, so it never moves a state.
-4. An error of delta-rs during a commit leaves the outcome open, unless it says that nothing was
-   written. The caller reads the ledger.
-5. Rows that have expired are deleted in a version of their own, which repeats the transaction, as
-   a claim does. So it is refused if another transaction came in between. It rewrites the files
-   that had such rows. So that happens seldom.
+4. An error of delta-rs during a commit leaves the outcome unknown, unless it states that nothing
+   was written. The caller reads the ledger.
+5. Expired rows are deleted in a separate version, which repeats the transaction, as a claim does.
+   So it is refused if another transaction came in between. It rewrites the files that contain such
+   rows, so it is done rarely.
 6. A reader gets one version of the table. Each version is the result of the batches 1 to the txid
    of its ledger.
-7. If others have written since the last commit of this backend, it is checked that they changed no
-   rows (``lineage.py``), before the next commit and after it. A claim checks it as well.
+7. If others have written since the last commit of this backend, the backend checks that they
+   changed no rows (``lineage.py``), before the next commit and after it. A claim checks this as
+   well.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ Result = TypeVar("Result")
 _TRIES_MAX, _CLAIMS_MAX = 3, 100
 
 EXPIRY_TXIDS = 100
-"""After so many txids it is looked again for rows that have expired."""
+"""The number of txids between two searches for expired rows."""
 
 
 class DeltaBackend(StateBackend):
@@ -107,14 +108,14 @@ class DeltaBackend(StateBackend):
         self._upkeep = Upkeep(
             self._open, self._reader, self._layout, location.history_txids, self._renewed
         )
-        # Open tables that are not in use. Each call takes one of its own, since calls may overlap.
+        # Open tables that are not in use. Each call takes a separate one, since calls may overlap.
         self._idle: list[DeltaTable] = []
         self._known: tuple[int, Ledger | None] = (-1, None)
         self._expires_next = 0
         self._log = DurableLog(self._uri, self._label, local=location.local)
 
     def create(self) -> None:
-        """Make the table, or check the existing one."""
+        """Create the table, or check the existing one."""
         self._log.check()
         with self._named_errors():
             create_table(self._location, self._layout, self._label)
@@ -138,11 +139,11 @@ class DeltaBackend(StateBackend):
         return self._tried(lambda number: self._commit_once(attempt, writes, newest=number > 0))
 
     def apply_frame(self, attempt: TransactionAttempt, writes: FrameWrites) -> Ledger:
-        """Let Spark merge the rows of an attempt, as ``FrameBackend.apply_frame`` says."""
+        """Make Spark merge the rows of an attempt, as ``FrameBackend.apply_frame`` says."""
         return self._tried(lambda _: self._apply_once(attempt, writes))
 
     def expire(self, up_to: Any, before_txid: int) -> int:
-        """Delete rows that no later txid needs, all at once and seldom."""
+        """Delete rows that no later txid needs, all at once and rarely."""
         if before_txid < self._expires_next:
             return 0
         count = self._tried(lambda _: self._expire_once(up_to, before_txid))
@@ -171,14 +172,14 @@ class DeltaBackend(StateBackend):
             return stored_states(self._location, self._state.name)
 
     def size(self) -> StateSize:
-        """Return what the log says of the newest version: its rows, and the bytes of its files."""
+        """Return the rows of the newest version and the bytes of its files, from the log."""
         with self._table(newest=True) as table, self._named_errors():
             rows, sizes = statistics(table, "num_records", "size_bytes")
         known = None not in rows
         return StateSize(sum(rows) if known else None, sum(sizes))
 
     def close(self) -> None:
-        """Drop the open tables, and wait for a fold that is running."""
+        """Drop the open tables, and wait for a running fold."""
         self._upkeep.close()
         self._idle.clear()
 
@@ -309,12 +310,12 @@ class DeltaBackend(StateBackend):
 
     def _flaw(self, table: DeltaTable) -> str | None:
         if self._state.prunable:
-            return None  # what a user deletes is a version of its own
+            return None  # what a user deletes is a separate version
         with self._named_errors():
             return foreign_change(table, self._open_at)
 
     def _check_lineage(self, table: DeltaTable) -> None:
-        """Check that those who wrote since the last look have changed no rows."""
+        """Check that the writers since the last check have changed no rows."""
         if self.claimant is not None and (flaw := self._flaw(table)) is not None:
             raise StoreDamagedError(
                 f"the rows of {self._label} are not those of its ledger: {flaw}"
@@ -338,7 +339,7 @@ class DeltaBackend(StateBackend):
 
     @contextmanager
     def _table(self, *, newest: bool) -> Iterator[DeltaTable]:
-        """Give this call a table of its own, at the newest version or at one read before."""
+        """Give this call a separate table, at the newest version or at one read earlier."""
         with self._named_errors():
             self._log.sync()
             if self._idle:

@@ -4,35 +4,35 @@ delta-rs leaves flushing to the operating system.
 
 Rules
 -----
-1. A version is durable only if all before it are: a reader begins with the last checkpoint and
-   reads each entry of the log after it. So the first call makes everything durable that exists,
-   whoever wrote it. Each later call makes durable what has come since, also folds and changes of
-   the table's properties, which do not wait for the disk themselves.
-2. Data files come first, then the log, then the folders that name them, up to the folder that holds
-   the table.
+1. A version is durable only if all earlier ones are: a reader begins with the last checkpoint and
+   reads each later entry of the log. So the first call makes everything that exists durable,
+   whoever wrote it. Each later call makes everything durable that was added since, including folds
+   and changes of the table's properties, which do not wait for the disk themselves.
+2. Data files come first, then the log, then the folders that contain them, up to the folder that
+   holds the table.
 3. Checkpoints are made durable as well, since delta-rs removes old entries of the log after it has
-   written one. It removes them before anybody could flush the checkpoint: after a power cut in
-   these milliseconds, the checkpoint may have to be restored from a copy of the log.
-4. A writer relies on nothing that it has read before it is durable, whether a predecessor or a
-   failed call has left it.
+   written one. It removes them before anybody can flush the checkpoint: after a power cut in these
+   milliseconds, the checkpoint may have to be restored from a copy of the log.
+4. A writer does not rely on anything it has read until that is durable, whether a predecessor or a
+   failed call left it.
 
 Checksums
 ---------
-Nothing in a Delta log reveals a changed bit. If it is in the name of a removed file, the old rows
-come back beside those that replaced them; if it is in a transaction, the ledger is another one.
-Both are valid JSON, so delta-rs accepts them. So a writer notes a CRC-32 of each entry of the log,
-and of each checkpoint, in a file beside them:
+Nothing in a Delta log reveals a changed bit. If the bit is in the name of a removed file, the old
+rows reappear next to those that replaced them; if it is in a transaction, the ledger is a different
+one. Both are valid JSON, so delta-rs accepts them. So a writer notes a CRC-32 of each entry of the
+log, and of each checkpoint, in a file in the same folder:
 
     <entry>@<time of its last change, ns> <its CRC-32> <CRC-32 of all that>
 
-* A failing disk does not change the time. A file with another time was written by a program or a
-  person: as a copy, in a new table or by hand. It is accepted, like a file without a note.
-* Notes are kept only on a local disk: object stores have checksums of their own, and a note would
-  cost a request.
+* A failing disk does not change the time. If the time of a file differs, a program or a person
+  wrote the file: as a copy, in a new table or by hand. It is accepted, like a file without a note.
+* Notes are kept only on a local disk: object stores have their own checksums, and a note would cost
+  a request.
 * A note is written after the entry is durable, and is not synced. A line that is cut off or changed
   is ignored. An entry of another program has no note until our next commit.
 * A file that cannot be read is left to delta-rs, which raises an error itself.
-* The newest :data:`KEPT` versions have notes, more than lie between two checkpoints.
+* The newest :data:`KEPT` versions have notes, which are more than lie between two checkpoints.
 * Other readers ignore the file, as they ignore all names that begin with ``_``.
 """
 
@@ -65,7 +65,7 @@ class DurableLog:
     def __init__(self, table: str, label: str, *, local: bool) -> None:
         self._table = table
         self._checksums = LogChecksums(table, label) if local else None
-        # Versions, of which -1 is none: up to which all is durable, and up to which it must be.
+        # Versions (-1 for none) up to which everything is durable, and up to which it must be.
         self._durable = self._wanted = -1
         self._lock = threading.RLock()
 
@@ -93,13 +93,13 @@ class DurableLog:
             self.sync()
 
     def believed(self, version: int) -> None:
-        """Make durable what was read up to *version*. Does nothing for one that never writes."""
+        """Make durable what was read up to *version*. Does nothing if the caller never writes."""
         with self._lock:
             if 0 <= self._durable < version:
                 self.written(version)
 
     def sync(self) -> None:
-        """Make durable what is not yet. Before that, nobody may rely on it."""
+        """Make durable what is not durable yet. Until then, nobody may rely on it."""
         with self._lock:
             if self._durable < self._wanted:
                 if self._checksums is not None:
@@ -119,12 +119,12 @@ def sync_versions(table: str, first: int, last: int) -> None:
     names = [name for name in os.listdir(log) if first <= _version(name) <= last]
     entries = [log / name for name in names if name.endswith(".json")]
     for entry in entries:
-        # Text may have U+2028 and others that Python takes for line ends, and JSON does not.
+        # Text may contain U+2028 and other characters that end a line in Python, but not in JSON.
         for line in filter(bytes.strip, entry.read_bytes().split(b"\n")):
             added = json.loads(line).get("add")
             if added is not None:
                 _sync(folder / unquote(added["path"]))
-    # Each costs a question to the disk, and these seldom change.
+    # Looking up each one costs disk access, and they rarely change.
     hint = [log / "_last_checkpoint"] if len(entries) < len(names) else []
     above = [folder.parent] if first == 0 else []
     for path in (*map(log.joinpath, names), *hint, log, folder, *above):
@@ -147,7 +147,7 @@ def _sync(path: Path) -> None:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        return  # removed since, as no version within reach needs it
+        return  # removed since, because no version within reach needs it
     try:
         os.fsync(descriptor)
     finally:
@@ -221,7 +221,7 @@ class LogChecksums:
     def _compare(self, name: str, noted: int) -> None:
         path = self._log / name.partition("@")[0]
         with contextlib.suppress(OSError):
-            # The name is compared again at the end: a checkpoint may be replaced meanwhile.
+            # The name is compared again at the end, since a checkpoint may be replaced meanwhile.
             if (
                 _named(path) == name
                 and zlib.crc32(path.read_bytes()) != noted

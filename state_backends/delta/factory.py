@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _FOLDER_BYTES_MAX = 255
-"""What file systems take."""
+"""The longest name that file systems accept."""
 
 
 class DeltaFactory:
@@ -41,7 +41,7 @@ class DeltaFactory:
         return DeltaBackend(location_of(url), table)
 
     def frames_refused(self, url: str, table: StateTable) -> str | None:
-        """Return why a state takes no frames, or None if it does."""
+        """Return why a state does not accept frames, or None if it does."""
         location = location_of(url)
         if not location.frames:
             return (

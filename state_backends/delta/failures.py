@@ -27,7 +27,7 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 
-# Messages of readers of JSON and Parquet about files that were cut off or changed.
+# Messages of JSON and Parquet readers about files that were truncated or changed.
 _DAMAGED = (
     "Json error",
     "whilst parsing",
@@ -42,7 +42,7 @@ _DAMAGED = (
 )
 FAILURES = (DeltaError, OSError, UnicodeError, OverflowError, ValueError)
 """The exceptions of delta-rs and pyarrow."""
-# What our own reading of a log raises. Arrow's errors are of other classes, which are derived.
+# What our own code raises when it reads a log. Arrow's errors are other, derived classes.
 _UNREADABLE = (ValueError, UnicodeDecodeError, json.JSONDecodeError)
 # Another commit came after the snapshot, so delta-rs has written nothing visible.
 _CONTENDED = (
@@ -53,7 +53,7 @@ _CONTENDED = (
     "already exists",
     "commit attempts",
 )
-# Follows a message of delta-rs if RUST_BACKTRACE is set.
+# What follows a message of delta-rs if RUST_BACKTRACE is set.
 _BACKTRACE = re.compile(r"\s*\n\s*0: ")
 _VALUES = ("Cast error", "overflow", "Invalid argument error", "too large to store", "Arithmetic")
 
@@ -67,12 +67,12 @@ def translated(
         error: The exception of delta-rs.
         label: The state and its store, for the message.
         uri: The URI of the table.
-        writing: Whether a commit was running, so that it may have been done.
+        writing: Whether a commit was running, so that it may have taken effect.
     """
     if isinstance(error, TxtopoError):
         return error
     text = _BACKTRACE.split(str(error).strip())[0].replace("\n", "; ")
-    # A path may contain any word, and a failure of the disk is not about a value.
+    # A path may contain any word, and a disk failure says nothing about a value.
     said = "" if isinstance(error, OSError) else text.replace(uri, "")
     if "ffset overflow" in said:
         return ValueRefusedError(
@@ -92,8 +92,8 @@ def translated(
         return lasting
     if unreadable or any(part in text for part in _DAMAGED):
         return StoreDamagedError(
-            f"{label} is damaged: {text}; expected the files that were written there once; did its "
-            "disk fail? bring back a copy that is whole"
+            f"{label} is damaged: {text}; expected the files that were written there; did its "
+            "disk fail? restore an undamaged copy"
         )
     if writing and any(part in said for part in _CONTENDED):
         return StoreContended(f"{label} was changed by another writer: {text}; try again")
@@ -101,7 +101,7 @@ def translated(
         return LedgerGapError(f"{label} is gone: {text}; was its folder removed during the run?")
     if writing:
         return UnknownOutcomeError(
-            f"it is not known whether {label} was written: {text}; the ledger tells the rest"
+            f"it is unknown whether {label} was written: {text}; the ledger will show it"
         )
     return StoreUnavailable(f"cannot use {label}: {text}; nothing was written")
 
@@ -109,7 +109,7 @@ def translated(
 def _lasting(
     error: Exception, text: str, label: str, uri: str, *, writing: bool
 ) -> PromiseError | None:
-    """Return the error for a failure that would come each time, or None."""
+    """Return the error for a failure that would recur each time, or None."""
     if isinstance(error, SchemaMismatchError):
         return SchemaDrift(
             f"{label} has other columns than the state declares: {text}; nothing was written; was "

@@ -1,8 +1,8 @@
 """The layout of a state in Delta: columns and properties of its table, its folder, its names.
 
-Each state has a folder of its own with nothing else in it: a VACUUM of a table removes all files
-that the table does not know, also those of another table. So no state lies within the table of
-another, whichever was made first, and none is named like a log.
+Each state has its own folder with nothing else in it: a VACUUM of a table removes all files that
+the table does not refer to, including files of another table. So no state lies within the table of
+another, whichever was created first, and none is named like a log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RETENTION = "delta.logRetentionDuration"
 
 STATISTICS = "delta.dataSkippingStatsColumns"
 
-# Written by a transaction of ours and read back: who wrote last, which does not fit into a version.
+# Written by our transactions and read back: the last writer, which does not fit into a version.
 WRITER_EPOCH = "txtopo.writer_epoch"
 
 WRITER_TERM = "txtopo.writer_term"
@@ -59,7 +59,7 @@ class Layout:
 
     @property
     def opaque(self) -> bool:
-        """Whether rows keep what was there before their txid."""
+        """Whether rows keep their values from before their txid."""
         return self.state.kind == "opaque" and self.state.mode == "table"
 
     @property
@@ -89,9 +89,9 @@ class Layout:
             DECLARATION: declaration(self.state),
             "delta.enableDeletionVectors": "false",  # delta-rs cannot read such a table into Arrow
             "delta.checkpointInterval": "100",
-            # Statistics in the log are JSON, whose numbers lose digits: a merge would pass over the
-            # file of a key with 38 digits and insert the key again.
-            RETENTION: "interval 86400 seconds",  # upkeep.py fits it to the history that is kept
+            # Statistics in the log are JSON, whose numbers lose digits: a merge would skip the file
+            # of a key with 38 digits and insert the key again.
+            RETENTION: "interval 86400 seconds",  # upkeep.py adjusts it to the history that is kept
             STATISTICS: ",".join(self._with_statistics()),
         }
 
@@ -128,7 +128,7 @@ def check_sizes(state: StateTable, rows: pa.Table) -> None:
 
 
 def without_negative_zero(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
-    """Return rows with 0.0 for -0.0 in key columns: for users they are equal, for delta-rs not."""
+    """Return rows with 0.0 for -0.0 in key columns: they are equal to users but not to delta-rs."""
     for name in names:
         column = rows.column(name)
         if pa.types.is_floating(column.type):
@@ -258,9 +258,9 @@ def names_of(table: str) -> DeltaNames:
 
 
 def folder_name(table: str) -> str:
-    """Return the folder name for a table: only letters and digits, others as ``-`` and hex.
+    """Return the folder name for a table: letters and digits, others as ``-`` and hex.
 
-    delta-rs decodes percent signs in a path, and object stores keep few characters as they are.
+    delta-rs decodes percent signs in a path, and object stores keep few characters unchanged.
     """
     return "".join(chr(byte) if chr(byte) in _PLAIN else f"-{byte:02x}" for byte in table.encode())
 

@@ -1,19 +1,20 @@
-"""Lineage: whether the newest version of a table follows from what the last commits of ours left.
+"""Lineage: whether the newest version of a table follows from what our last commits left.
 
-``RESTORE``, and whoever else changes the rows of a state, makes a new version and leaves the
-transaction as it is. So the ledger still says what the rows do not hold any more.
+``RESTORE``, like any other change of a state's rows by others, creates a new version and leaves the
+transaction unchanged. Then the ledger no longer matches the rows.
 
 Rules
 -----
-1. Versions of ours have the ledger in the metadata of their commit, or say that they are a fold.
-   Those that change no rows (``OPTIMIZE``, ``VACUUM``, properties) do no harm. Any other version
-   must have the files of one that was right since the last one of ours: then somebody has undone
-   what was wrong, or an ``OPTIMIZE``.
-2. A batch that is written upon wrong rows is wrong as well, and stays so. A claim changes no rows.
-3. It is looked back as far as the last two commits of different txids or attempts, so that a
-   commit that came in after a wrong version, without a conflict, does not hide that one.
+1. Our versions have the ledger in the metadata of their commit, or are marked as a fold. Versions
+   that do not change rows (``OPTIMIZE``, ``VACUUM``, properties) do no harm. Any other version must
+   have the same files as a correct version since our last one: then somebody has undone a wrong
+   change, or an ``OPTIMIZE``.
+2. A batch that is written on top of wrong rows is wrong as well, and stays wrong. A claim does not
+   change rows.
+3. The search goes back to the last two commits of different txids or attempts, so that a wrong
+   version is not hidden by a commit that followed it without a conflict.
 
-The log may not go back so far. Then nothing is found.
+The log may not go back that far. Then nothing is found.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from state_backends.delta.tables import LEDGER, notes_of, unpacked
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-# What others do that changes files, and no rows; and what we and others do that changes no files.
+# Operations of others that change files but not rows; and operations, ours or others', that do not
+# change files.
 _HARMLESS = frozenset(
     ("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE")
 )
@@ -37,14 +39,14 @@ _FEW, _MOST = 8, 100
 
 
 def foreign_change(table: DeltaTable, open_at: Callable[[int], DeltaTable]) -> str | None:
-    """Return by what the rows are not those of the ledger; None if they are, or nobody knows.
+    """Return what made the rows differ from the ledger; None if nothing did, or it is unknown.
 
     Args:
         table: The table, at some version.
         open_at: Opens another version of it.
     """
     files = _Files(table, open_at)
-    good: list[int] = []  # the versions with the right rows, since the last one of ours
+    good: list[int] = []  # the versions with the right rows, since our last one
     bad: str | None = None
     for commit in reversed(_last_commits(table)):
         version, ours = commit["version"], _is_ours(commit)
@@ -54,7 +56,7 @@ def foreign_change(table: DeltaTable, open_at: Callable[[int], DeltaTable]) -> s
             if bad is None and (ours or good):
                 good = [version] if ours else [*good, version]
         elif not good:
-            continue  # it was before the first one of ours
+            continue  # it was before our first one
         elif any(files.same(version, each) for each in reversed(good)):
             good, bad = [*good, version], None
         elif bad is None:
@@ -78,7 +80,7 @@ class _Files:
         try:
             return self._of(version) == self._of(other)
         except FAILURES:
-            return False  # one of them is gone
+            return False  # one of the two is gone
 
     def _of(self, version: int) -> set[str]:
         at = self._table if version == self._table.version() else self._open_at(version)
@@ -86,7 +88,7 @@ class _Files:
 
 
 def _last_commits(table: DeltaTable) -> list[dict[str, Any]]:
-    """Return the commits since the last but one of ours that wrote rows, the newest first."""
+    """Return the commits since our last but one that wrote rows, newest first."""
     found: list[dict[str, Any]] = []
     for limit in (_FEW, _MOST):
         commits = [each for each in table.history(limit) if each["version"] <= table.version()]
@@ -106,7 +108,7 @@ def _is_ours(commit: Mapping[str, Any]) -> bool:
 
 
 def _written(commit: Mapping[str, Any]) -> str | None:
-    """Return the ledger of a commit of ours that is not a claim, which has the number 0."""
+    """Return the ledger of one of our commits, unless it is a claim, which has the number 0."""
     ledger = notes_of(commit).get(LEDGER)
     return ledger if ledger is not None and unpacked(int(ledger))[2] else None
 

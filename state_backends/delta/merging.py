@@ -1,7 +1,7 @@
-"""Mode ``table`` in Delta: one merge a txid, which includes the undo of an earlier attempt.
+"""Mode ``table`` in Delta: one merge per txid, which includes the undo of an earlier attempt.
 
 The expressions of a merge are in delta-rs' SQL. ``t`` is the stored row, ``s`` the row of the
-batch. The same expressions serve every attempt of a txid: a row that has the txid already starts
+batch. The same expressions serve every attempt of a txid: a row that already has the txid starts
 from its previous values.
 """
 
@@ -25,7 +25,7 @@ class Merger:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        # Whether there may be tombstones of earlier txids. Only then the whole table is searched.
+        # Whether there may be tombstones of earlier txids. The whole table is searched only then.
         self.tombstones = layout.opaque
 
     def write(
@@ -111,7 +111,7 @@ def delete_rows(
     before_txid: int,
     properties: CommitProperties,
 ) -> None:
-    """Delete the rows of some keys that an earlier txid has written."""
+    """Delete the rows of some keys, if an earlier txid wrote them."""
     schema = layout.state.key.arrow_schema()
     columns = zip(zip(*keys, strict=True), schema.types, strict=True)
     rows = pa.table([pa.array(part, kind) for part, kind in columns], schema=schema)
@@ -137,7 +137,7 @@ _SQL_TYPES = {"byte": "TINYINT", "short": "SMALLINT", "int": "INT", "long": "BIG
 
 
 def same_key(layout: Layout) -> str:
-    """Return the condition under which a stored row and a row of the batch have one key."""
+    """Return the condition under which a stored row and a row of the batch have the same key."""
     return " AND ".join(f"{stored(name)} = {given(name)}" for name in layout.keys)
 
 
@@ -222,7 +222,7 @@ def _new_value(layout: Layout, position: int, txid: int, combine: Combine | None
     before, new = f"({_before(field.name, layout, txid)})", given(field.name)
     if combine is not None:
         return combine(position, before, new)
-    # What a deleted row held is kept, though nobody sees it, as in every other store.
+    # The values of a deleted row are kept, though nobody sees them, as in every other store.
     return f"CASE WHEN s.{DELETED} THEN {before} ELSE {new} END"
 
 
@@ -232,11 +232,11 @@ def combined(aggregate: Aggregate, kind: str, old: str, new: str) -> str:
         sign = "<=" if aggregate.operator == "min" else ">="
         both = f"CASE WHEN {old} {sign} {new} THEN {old} ELSE {new} END"
     elif kind in _WHOLE:
-        # 64-bit addition wraps without a word; this raises.
+        # 64-bit addition wraps silently; this raises.
         wide = f"CAST({old} AS DECIMAL(38,0)) + CAST({new} AS DECIMAL(38,0))"
         both = f"CAST({wide} AS {_SQL_TYPES[kind]})"
     elif kind.startswith("decimal"):
-        # A sum of 39 digits may still fit into 128 bits; in 256 there is room, and the cast raises.
+        # A sum of 39 digits may still fit into 128 bits; 256 bits have room, and the cast raises.
         wide = f"'Decimal256(40, {kind[8:-1].split(',')[1].strip()})'"
         both = f"arrow_cast({old}, {wide}) + arrow_cast({new}, {wide})"
         both = f"CAST({both} AS {kind.upper()})"

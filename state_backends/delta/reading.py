@@ -2,8 +2,7 @@
 
 Filters are applied to rows only, not to statistics: delta-rs writes the statistics of text as
 views, which pyarrow cannot compare, and 0.0 is not found in a file whose smallest value is -0.0.
-Ranges of timestamps and whole numbers are the exception: by their statistics most files are passed
-over.
+Ranges of timestamps and whole numbers are the exception: their statistics exclude most files.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Reader:
         return self._dataset(paths).to_table(filter=condition)
 
     def batches(self, table: DeltaTable) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a version, of which only some files are held at a time."""
+        """Yield the rows of a version; only some of its files are held at a time."""
         paths = [file.path for file in files_of(table)]
         if paths:
             yield from self._dataset(paths).to_batches(batch_size=_ROWS_AT_A_TIME)
@@ -87,7 +86,7 @@ class Reader:
             paths = [os.path.join(self.uri, path) for path in paths]
         else:
             files = PyFileSystem(DeltaStorageHandler(self.uri, self._options))
-        # Another program's OPTIMIZE may have written INT96. Read as ns, years from 2262 on wrap.
+        # Another program's OPTIMIZE may have written INT96. If read as ns, years from 2262 on wrap.
         form = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
         return ds.dataset(paths, schema=self._schema, format=form, filesystem=files)
 
@@ -139,7 +138,7 @@ def statistics(table: DeltaTable, *names: str) -> list[list[Any]]:
 _SKIPPING = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
 
 _DIGITS = 76
-"""Room for a sum of as many rows as anybody has: Arrow's own sums wrap without a word."""
+"""Room for the sum of any number of rows: Arrow's own sums wrap silently."""
 
 
 def combined_rows(state: StateTable, rows: pa.Table) -> pa.Table:
@@ -148,7 +147,7 @@ def combined_rows(state: StateTable, rows: pa.Table) -> pa.Table:
     Raises:
         ValueRefusedError: A sum does not fit its column.
     """
-    # Names of our own: the user's might be those that pyarrow makes.
+    # Our own names: the user's might equal those that pyarrow generates.
     keys = [f"k{at}" for at in range(len(state.key))]
     values = [f"v{at}" for at in range(len(state.value))]
     wide = rows.select([*state.key.names, *state.value.names, "txid"])
@@ -213,8 +212,8 @@ class DeltaSnapshot(Snapshot):
         layout: Its columns.
         ledger: The ledger of that version.
         label: The state, for messages.
-        by_spark: Whether the user says that Spark reads the table itself.
-        flaw: Returns what ``flaw`` says.
+        by_spark: Whether the URL asks for Spark to read the table itself.
+        flaw: Returns the answer of ``flaw``.
     """
 
     def __init__(
@@ -278,7 +277,7 @@ class DeltaSnapshot(Snapshot):
         """Yield the rows whose key begins with a prefix, as ``Snapshot.starting`` says."""
         if not prefixes:
             return
-        # Each column alone narrows the rows; the prefixes themselves decide below.
+        # Filtering on each column separately narrows the rows; the prefixes are compared below.
         schema = self._layout.state.key.arrow_schema()
         columns = zip(schema, zip(*prefixes, strict=True), strict=False)
         among = [pc.field(f.name).isin(pa.array(set(part), f.type)) for f, part in columns]
@@ -356,7 +355,7 @@ def version_of(
 
     Its ledger holds another txid if *txid* is within a group.
 
-    The txids of versions never decrease, so it is a binary search. ``history()`` cannot be used: it
+    The txids of versions never decrease, so a binary search works. ``history()`` cannot be used: it
     counts back from the version that is newest when it is called.
 
     Args:
@@ -375,7 +374,7 @@ def version_of(
         try:
             table = open_at(middle)
         except FAILURES:
-            low = middle + 1  # the log does not go back so far
+            low = middle + 1  # the log does not go back that far
             continue
         if txid_of(table, topology, state) <= txid:
             found, low = table, middle + 1
@@ -393,7 +392,7 @@ def txid_of(table: DeltaTable, topology: str, state: str) -> int:
 def seconds_since(table: DeltaTable, txid: int) -> int | None:
     """Return the age of *txid* at the newest commit, in seconds, rounded up.
 
-    None if the log does not go back so far.
+    None if the log does not go back that far.
     """
     newest: int | None = None
     for commit in _commits(table):
@@ -411,7 +410,7 @@ def _txid(commit: dict[str, Any]) -> int | None:
 
 
 def _commits(table: DeltaTable) -> Iterator[dict[str, Any]]:
-    """Yield the commits from the newest back, few at first, since each is a file to read."""
+    """Yield the commits from the newest back, in growing steps, since each is a file to read."""
     limit, seen = _FIRST_LOOK, 0
     while True:
         commits = table.history(limit)

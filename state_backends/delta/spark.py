@@ -7,13 +7,13 @@ Rules
    a later one, and refuses it if another transaction of the app id came in between. So the claim of
    a later epoch fences it, and the caller reads the ledger afterwards.
 2. Spark may merge into a newer snapshot than the one whose ledger was checked: an earlier attempt
-   of the same txid may have come in between, since its version is smaller. So each merge includes
-   the undo, not only a redo. The merge itself reads the rows that *txid* wrote, from its own
-   snapshot: Delta pins what a transaction reads of the table that it writes.
-3. The merge runs in a session of its own, so that no setting of the user's applies.
+   of the same txid may have come in between, since its version is smaller. So every merge includes
+   the undo, not only the merge of a redo. The merge itself reads the rows that *txid* wrote, from
+   its own snapshot: Delta pins the snapshot of the table that a transaction writes.
+3. The merge runs in a separate session, so that none of the user's settings apply.
 
-The undo comes as rows of the source. Clauses for rows that are not in the source would make Spark
-rewrite the whole table each time.
+The rows to undo are part of the source. Clauses for rows that are not in the source would make
+Spark rewrite the whole table each time.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SparkMerger:
             tombstones: Whether there may be tombstones of earlier txids.
         """
         session = self._session(writes.frame.sparkSession, ledger)
-        # They are read twice, and must be the same.
+        # The rows are read twice, and must be the same.
         rows = checked_rows(self._layout, writes).persist()
         try:
             source = self._with_undo(session, rows, txid, tombstones=tombstones)
@@ -92,7 +92,7 @@ class SparkMerger:
             merge = merge.whenMatchedDelete(away)
             merge = merge.whenMatchedUpdate(f"s.{UNDONE}", _columns(restored(layout)))
         else:
-            # A row of the txid has its effect already: the same txid brings the same batch.
+            # A row of the txid already has its effect: the same txid brings the same batch.
             changed = f"t.txid <> {txid}"
             merge = merge.whenMatchedDelete(f"{changed} AND s.{DELETED}")
         merging = writes.operators is not None
@@ -117,7 +117,7 @@ class SparkMerger:
     def _with_undo(
         self, session: SparkSession, rows: DataFrame, txid: int, *, tombstones: bool
     ) -> DataFrame:
-        """Return the rows, and one for each other key that the merge has to undo."""
+        """Return the rows, and a row for each further key that the merge has to undo."""
         layout = self._layout
         if not layout.opaque:
             return rows
@@ -159,10 +159,10 @@ def _spark(expression: str) -> str:
 
 
 UNDONE = "txtopo_undone"
-"""A column of the source: whether the row takes back what its txid did to its key."""
+"""A column of the source: whether the row undoes what its txid did to its key."""
 
 REFUSED = "txtopo refuses: "
-"""What an error begins with that these rows raise when Spark computes them."""
+"""The prefix of errors that these rows raise when Spark computes them."""
 
 _ANSI = "spark.sql.ansi.enabled"
 
@@ -228,7 +228,7 @@ def _distinct(
         guards = names
     else:
         parts = [f"any_value(`{name}`) AS `{name}`" for name in (*values, DELETED)]
-        twice = _raising(f"a key of state {state} stands twice")
+        twice = _raising(f"a key of state {state} is used twice")
         guards = [f"CASE WHEN {_ROWS} > 1 THEN {twice} ELSE {name} END AS {name}" for name in names]
     parts.append(f"count(1) AS {_ROWS}")
     grouped = rows.groupBy(*names).agg(*map(functions.expr, parts))
@@ -250,7 +250,7 @@ def _raising(text: str) -> str:
     return f"raise_error('{quoted}')"
 
 
-# Names of Delta's exceptions: the words alone also stand in the stack traces of Java.
+# Names of Delta's exceptions: the words alone also occur in Java stack traces.
 _CONTENDED = re.compile(
     r"DELTA_(?:CONCURRENT\w*|METADATA_CHANGED|PROTOCOL_CHANGED)"
     r"|io\.delta\.exceptions\.\w+|\b(?:Concurrent(?:Append|Delete\w*|Transaction|Write)"
@@ -263,7 +263,7 @@ _REFUSED = re.compile(re.escape(REFUSED) + r"([^\n\"]*)")
 _DATA = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]*?) ?SQLSTATE: 22\w{3}")
 
 # Failed functions of the user, and raise_error. A frame that commit derived from its input is
-# computed during the merge. It would fail each time, so it does not count as a lost machine.
+# computed during the merge. It would fail each time, so it is not treated like a lost machine.
 _USERS = re.compile(
     r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]*?) ?SQLSTATE: (?:38|39|P0)\w{3}"
     r"|api\.python\.PythonException: ([^\n]*)"
@@ -272,13 +272,13 @@ _USERS = re.compile(
 # SQLSTATE class 42: no such table or column, no right to it; 0A: a feature that Spark lacks.
 _STATEMENT = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]*?) ?SQLSTATE: (42501|(?:42|0A)\w{3})")
 
-# The names of Java's exceptions for files, with what they say.
+# The names of Java's exceptions for files, with their messages.
 _FILE = re.compile(
     r"(?:java\.nio\.file\.\w*Exception|java\.io\.\w*Exception|"
     r"org\.apache\.hadoop\.\S*AccessControlException|AmazonS3Exception|\w*S3Exception): [^\n]*"
 )
 
-# What Python raised stands in the last lines of its traceback.
+# The last lines of a traceback name Python's exception.
 _RAISED = re.compile(r"^(\w[\w.]*(?:Error|Exception): [^\n]*)$", re.M)
 
 
@@ -315,12 +315,12 @@ def translated_of_spark(error: Exception, label: str) -> TxtopoError:
     if lasting is not None:
         return lasting
     return UnknownOutcomeError(
-        f"it is not known whether {label} was written by Spark: {first}; the ledger tells the rest"
+        f"it is unknown whether {label} was written by Spark: {first}; the ledger will show it"
     )
 
 
 def _lasting(text: str, label: str) -> PromiseError | None:
-    """Return the error for a failure that would come each time, or None."""
+    """Return the error for a failure that would recur each time, or None."""
     statement = _STATEMENT.search(text)
     if statement is not None:
         name, said, state = statement.groups()
@@ -348,7 +348,7 @@ def _lasting(text: str, label: str) -> PromiseError | None:
 
 
 def _first_lines(text: str) -> str:
-    """Return the lines that name the failure: the first line of a Java error names the call."""
+    """Return the lines that name the failure; the first line of a Java error names the call."""
     lines = text.strip().split("\n")
     of_call = lines[0].startswith("An error occurred while calling")
     return " ".join(lines[: 2 if of_call else 1])[:300]

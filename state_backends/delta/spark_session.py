@@ -47,7 +47,7 @@ def check_session(spark: SparkSession) -> None:
     """Check that a session can read and write Delta tables.
 
     Raises:
-        ConfigError: It cannot; the message says what is missing.
+        ConfigError: It cannot; the message names what is missing.
     """
     if "connect" in type(spark).__module__:
         raise ConfigError(

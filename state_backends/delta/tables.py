@@ -1,4 +1,4 @@
-"""The tables of states in Delta: made, checked, listed; their ledgers, packed into one integer.
+"""Creates, checks and lists the tables of states in Delta, and packs a ledger into one integer.
 
 The ledger is the last transaction of an application id, ``<topology>/<state>``. Delta keeps the
 version of the last transaction for each application id, and refuses a commit that was prepared
@@ -8,15 +8,16 @@ claim is 0; the number of an attempt in the claim's epoch is its own plus one. D
 a merge silently if the table has its version or a later one, so the first attempt after a claim
 must have a larger version.
 
-The attempt and epoch that wrote the txid are in the custom metadata of the same commit. If the log
-that has it is gone, the writer is unknown and taken as epoch 0: then a restart does not adopt the
-txid but redoes it, which is always right. Owner and ensemble are in the metadata too, and in
+The attempt and epoch that wrote the txid are in the custom metadata of the same commit. If that
+part of the log is gone, the writer is unknown and taken as epoch 0: then a restart does not adopt
+the txid but redoes it, which is always right. Owner and ensemble are in the metadata too, and in
 properties of the table, for when the log is gone. While the log is there, it decides: the ensemble
 in it identifies a write that was prepared under an earlier claim and that Delta admitted.
 
-The first txid of a group is there as well. A group that ZooKeeper does not know as committed can
-only be redone with its bounds, so without them a restart ends with ``StoreAheadOfCoordinator``. For
-that the topology must have died at that very point, and been down until the log was gone.
+The first txid of a group is in the metadata as well. A group that ZooKeeper does not record as
+committed can only be redone with its bounds, so without them a restart ends with
+``StoreAheadOfCoordinator``. That happens only if the topology died at exactly that point, and was
+down until the log was gone.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ from txtopo.plugins.stores import (
 _RETENTION = "delta.setTransactionRetentionDuration"
 
 _RETENTION_DAYS_MIN = 30
-"""A topology that was stopped for so long may still be started again and find its ledger."""
+"""A topology that was stopped for this long still finds its ledger when it is restarted."""
 
 _DAYS = re.compile(r"interval (\d+) (day|week|month|year)s?", re.I)
 
@@ -69,7 +70,7 @@ _DAYS_OF = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 
 def create_table(location: Location, layout: Layout, name: str) -> None:
-    """Make the table if it is missing.
+    """Create the table if it is missing.
 
     Args:
         location: The folder of all states.
@@ -101,19 +102,19 @@ def create_table(location: Location, layout: Layout, name: str) -> None:
             )
             return
         except DeltaError:
-            # Another process may have made it meanwhile.
+            # Another process may have created it meanwhile.
             if not DeltaTable.is_deltatable(uri, options):
                 raise
     _check(DeltaTable(uri, storage_options=options), layout, name)
 
 
 def _check_folder(uri: str, name: str) -> None:
-    """Refuse a path at which other files are, which would be mixed with the table."""
+    """Refuse a path that contains other files, which would be mixed with the table."""
     folder = Path(uri)
     _check_folded(folder, name)
     strangers = [folder.name] if folder.exists() and not folder.is_dir() else []
     if folder.is_dir():
-        # The log may be there without a version: somebody died, or is at it now.
+        # The log may exist without a version: its creator died, or is still creating the table.
         strangers = sorted(path.name for path in folder.iterdir() if path.name != LOG)
     if strangers and not (folder.is_dir() and DeltaTable.is_deltatable(uri)):
         raise SchemaDrift(
@@ -124,7 +125,7 @@ def _check_folder(uri: str, name: str) -> None:
 
 
 def _check_folded(folder: Path, name: str) -> None:
-    """Refuse a folder of another state: by a link, or because the disk ignores case."""
+    """Refuse a folder of another state, which a link or a disk that ignores case may lead to."""
     alike = [path for path in folder.parent.glob("*") if path.name.lower() == folder.name.lower()]
     if folder in alike and not folder.is_symlink():
         return
@@ -158,8 +159,8 @@ def _check_around(location: Location, name: str) -> None:
 def stored_states(location: Location, own: str) -> tuple[StateTable, ...] | None:
     """Return the states in a folder; in an object store, whose folders are not listed, only *own*.
 
-    A table that cannot be read is returned by name only, unless it is *own*. The answer is None if
-    it is not known whether there are states.
+    A table that cannot be read is returned by name only, unless it is *own*. The result is None if
+    it is unknown whether there are states.
     """
     if not location.local:
         uri, options = location.table(own), location.options or None
@@ -234,7 +235,7 @@ def _shown(columns: dict[str, pa.DataType]) -> str:
 
 
 LEDGER = "txtopo.ledger"
-"""In the metadata of a commit: the version of its transaction, so that both are known to match."""
+"""In the metadata of a commit: the version of its transaction, to check that both match."""
 
 ATTEMPT = "txtopo.attempt"
 
@@ -246,7 +247,7 @@ TERM = "txtopo.term"
 
 SCHEMA = "txtopo.ledger_schema"
 
-# Foreign commits (OPTIMIZE, VACUUM) and folds stand between two transactions of ours.
+# Foreign commits (OPTIMIZE, VACUUM) and folds may lie between two transactions of ours.
 _LOOKED_BACK_MAX = 100
 
 
@@ -312,12 +313,12 @@ def properties_of(ledger: Ledger) -> dict[str, str]:
 
 
 def transaction(ledger: Ledger, state: str, before: Ledger | None = None) -> CommitProperties:
-    """Return the properties of a commit that sets the ledger, or is refused.
+    """Return the properties of a commit that either sets the ledger or is refused.
 
     Args:
         ledger: The ledger.
         state: Name of the state.
-        before: The ledger before a claim. The transaction of its owner is set too: if that owner
+        before: The ledger before a claim. The transaction of its owner is also set: if that owner
             writes in between, either its write or the claim is refused.
     """
     owners = {ledger.topology} | ({before.topology} if before is not None else set())
@@ -349,7 +350,7 @@ def noted(ledger: Ledger) -> dict[str, str]:
 
 
 def notes_of(commit: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata of a commit: delta-rs has it beside the rest, Spark as a text."""
+    """Return the metadata of a commit: delta-rs keeps it among the rest, Spark as one text."""
     text = commit.get("userMetadata")
     if LEDGER in commit or not isinstance(text, str):
         return commit

@@ -1,14 +1,14 @@
-"""Folds, removal of old files and reopening: so that commits stay as fast as at the beginning.
+"""Folds, removes old files and reopens tables, so that commits stay as fast as at the beginning.
 
 * A log is folded.
 * Data files and entries of the log are removed if no version within reach needs them. delta-rs
   makes a checkpoint every hundred versions, and then removes entries of the log that are older than
-  ``delta.logRetentionDuration``. That setting is fitted here to the age of the oldest txid within
+  ``delta.logRetentionDuration``. That setting is adjusted here to the age of the oldest txid within
   reach. Each commit lists the log, which takes 1 to 3 ms for a hundred entries.
-* The table is opened again, since one that has made a thousand commits takes ten times as long for
-  the next.
+* The table is opened again, since after a thousand commits an open table takes ten times as long
+  for the next.
 
-All of it runs in a thread of its own beside the commits. delta-rs releases Python's lock.
+All of this runs in a separate thread while commits continue. delta-rs releases Python's lock.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 RENEW_COMMITS = 48
 """The number of commits after which the table is opened again."""
 VACUUM_COMMITS = 240
-"""The number of commits between vacuums. They leave at least as many files behind that no version
+"""The number of commits between vacuums. They leave at least this many files behind that no version
 within reach needs."""
-# A commit that began on an older version than the log goes back to fails and is tried again.
+# If a commit began on a version that the log no longer has, it fails and is tried again.
 _LOG_S_MIN = 20
 
 
@@ -71,7 +71,7 @@ class Upkeep:
         self._background.submit(lambda: self._work(txid, folds=folds, vacuums=vacuums))
 
     def close(self) -> None:
-        """Wait for work that is running."""
+        """Wait for running work."""
         self._background.close()
 
     def _work(self, txid: int, *, folds: bool, vacuums: bool) -> None:
@@ -98,7 +98,8 @@ class Upkeep:
 def fit_log(table: DeltaTable, age_s: int) -> None:
     """Let delta-rs remove entries of the log older than twice *age_s*, at its next checkpoint.
 
-    Each change of that setting is a commit, which other writers meet, so small ones are left out.
+    Each change of that setting is a commit, which may conflict with other writers, so small changes
+    are skipped.
     """
     wanted = max(2 * age_s, _LOG_S_MIN)
     text = table.metadata().configuration.get(RETENTION, "")
@@ -111,7 +112,7 @@ def fit_log(table: DeltaTable, age_s: int) -> None:
 def remove_old_files(table: DeltaTable, age_s: int) -> None:
     """Remove files that no version younger than *age_s* needs, but none younger than an hour.
 
-    So the files of a commit that is running stay.
+    So the files of a running commit stay.
     """
     hours = -(-age_s // 3600)
     table.vacuum(max(hours, 1), dry_run=False, enforce_retention_duration=False)

@@ -3,31 +3,32 @@
 Rules
 -----
 1. A writer watches the head, reads what it needs, computes in Python, and sends one ``MULTI``. All
-   writers write the head, so ``EXEC`` is refused if another one came in between, and the writer
+   writers write the head, so ``EXEC`` is refused if another writer came in between, and the writer
    starts again.
 2. If a command fails inside ``EXEC``, Redis does not undo the commands before it. Our commands fail
-   there only for a key of another type, so every key that is written is read before.
-3. If the connection is lost at ``EXEC``, the outcome is open: the backend raises
+   there only for a key of another type, so every key that is written is read first.
+3. If the connection is lost at ``EXEC``, the outcome is unknown: the backend raises
    ``UnknownOutcomeError``, and its caller reads the ledger. A late ``EXEC`` does nothing, since the
    next write has ended its watch.
-4. A commit reads the rows that it writes, in a redo also those of the last attempt, and the
+4. A commit reads the rows that it writes, in a redo also the rows of the last attempt, and the
    tombstones of the last txid. It never reads the whole hash.
-5. Redis has no index of a column. A range, a prefix, and a look for rows that have expired read the
-   whole hash; the last is done seldom, and not while the head is watched. What it finds is read
-   again, and deleted, as a commit writes: with the head, so that one of two writers starts again.
+5. Redis has no index on a column. A range, a prefix, and a search for expired rows read the whole
+   hash. The search is rare, and the head is not watched meanwhile. The rows that it finds are read
+   again and deleted in the same way as a commit writes: together with the head, so that one of two
+   writers starts again.
 6. A claim that adds columns reads all rows and writes them again, in the ``MULTI`` that writes the
-   head with ledger and columns. Redis serves nobody else while it executes that.
+   head with ledger and columns. Redis serves no other client while it executes that.
 
 Keys
 ----
 * ``txtopo:{counts}:rows``: a hash, texts of rows by texts of keys.
 * ``txtopo:{counts}:head``: a string, the ledger and the columns. Writers watch it.
 * ``txtopo:{counts}:touched``: a list, the keys that the last txid wrote, for its undo.
-* ``txtopo:{counts}:deleted``: a set, the keys of the tombstones that the last txid left.
+* ``txtopo:{counts}:deleted``: a set, the keys of the tombstones of the last txid.
 * ``txtopo:states``: a set, the names of all states.
 
-These names are reserved. If a key is of another type, or exists before the head, somebody else made
-it, and creating the state is refused: a commit would use it as its own.
+These names are reserved. If a key has another type, or exists before the head, somebody else
+created it, and creating the state is refused: otherwise a commit would use the key as its own.
 """
 
 from __future__ import annotations
@@ -86,11 +87,11 @@ if TYPE_CHECKING:
 # Only one coordinator writes, so another writer in between is rare. The runtime tries again too.
 _TRIES_MAX = 5
 
-# Redis takes a million words in a command; so many make a request of some hundred kB.
+# Redis accepts a million words in a command; this many make a request of several hundred kB.
 _KEYS_PER_COMMAND = 5_000
 
 EXPIRY_TXIDS = 100
-"""After so many txids it is looked again for rows that have expired."""
+"""The number of txids between two searches for expired rows."""
 
 
 class RedisBackend(StateBackend):
@@ -109,7 +110,7 @@ class RedisBackend(StateBackend):
         self._expires_next = 0
 
     def create(self) -> None:
-        """Check the server, the keys and the columns. The first claim makes the keys."""
+        """Check the server, the keys and the columns. The first claim creates the keys."""
         with self._translating():
             check_promises(self._client, self._label)
             self._check_keys()
@@ -160,7 +161,7 @@ class RedisBackend(StateBackend):
         return self._write(body)
 
     def expire(self, up_to: Any, before_txid: int) -> int:
-        """Delete rows that no later txid needs, all that are found in one look, and seldom."""
+        """Delete rows that no later txid needs: all that one search finds. Searches are rare."""
         if before_txid < self._expires_next:
             return 0
         with self._translating():
@@ -194,7 +195,7 @@ class RedisBackend(StateBackend):
         )
 
     def size(self) -> StateSize:
-        """Return the number of rows, and about how much memory their hash takes."""
+        """Return the number of rows, and roughly how much memory their hash takes."""
         with self._translating():
             rows: Any = self._client.hlen(self._names.rows)
             memory: Any = self._client.memory_usage(self._names.rows)
@@ -287,7 +288,7 @@ class RedisBackend(StateBackend):
         writes: Writes,
         found: Standing,
     ) -> None:
-        """Read the rows of some keys, and add what the commit makes of them, as texts."""
+        """Read the rows of some keys, and add what the commit turns them into, as texts."""
         texts: Any = pipe.hmget(self._names.rows, list(names)) if names else []
         stored = {key: row for key, row in zip(keys, texts, strict=True) if row is not None}
         rows = self._text.rows_of(list(stored.values()))
@@ -303,7 +304,7 @@ class RedisBackend(StateBackend):
         changes.gone += sum(key in before for key in gone)
 
     def _expired(self, up_to: Any, txid: int) -> Iterator[str]:
-        """Yield the keys of rows that may have expired, from a look at every row."""
+        """Yield the keys of rows that may have expired, after looking at every row."""
         rows: Any = self._client.hscan_iter(self._names.rows, count=_KEYS_PER_COMMAND)
         for name, text in rows:
             key, row = self._text.key_of(name), self._text.row_of(text)
@@ -311,7 +312,7 @@ class RedisBackend(StateBackend):
                 yield name
 
     def _delete(self, names: Sequence[str], up_to: Any, before_txid: int) -> int:
-        """Delete those of some rows that have expired, in one transaction."""
+        """Delete the expired ones among some rows, in one transaction."""
         count = 0
 
         def body(pipe: Pipeline, head: RedisHead | None) -> Ledger:
@@ -340,7 +341,7 @@ class RedisBackend(StateBackend):
         return count
 
     def _check_keys(self) -> None:
-        """Refuse foreign keys with a name of this state."""
+        """Refuse keys of others that have a name of this state."""
         wanted = self._names.types()
         with self._client.pipeline(transaction=True) as pipe:
             for name in wanted:
@@ -352,7 +353,7 @@ class RedisBackend(StateBackend):
             alone = found[self._names.head] == "none" and name != STATES and found[name] != "none"
             if theirs or alone:
                 raise SchemaDrift(
-                    f"{self._label} cannot be made: the key {name!r} is there already, a "
+                    f"{self._label} cannot be created: the key {name!r} already exists, a "
                     f"{found[name]}{' without a ledger' if alone and not theirs else ''}; expected "
                     f"a {kind} of the state, or nothing; nothing was written; rename that key, or "
                     "give the state another table",
@@ -376,7 +377,7 @@ class RedisBackend(StateBackend):
         return change
 
     def _rows_changed(self, pipe: Pipeline, change: TableChange) -> dict[str, str]:
-        """Return every row as the new columns have it; the head is watched."""
+        """Return every row with the new columns; the head is watched."""
         stored: Any = pipe.hgetall(self._names.rows)
         rows = RowText(change.stored).rows_of(list(stored.values()))
         texts = self._text.rows([change.row(row) for row in rows])
@@ -412,9 +413,9 @@ class _Changes:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Pause the collector of cycles, of which rows make none.
+    """Pause the cyclic garbage collector, since rows form no cycles.
 
-    New objects make it look at all others of the process again and again: it took 1.2 of the 1.8 s
+    New objects make it examine all others of the process again and again: it took 1.2 of the 1.8 s
     of processor time for 100,000 keys.
     """
     enabled = gc.isenabled()
@@ -427,7 +428,7 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _parts_of(table: StateTable, writes: Writes) -> Iterator[Writes]:
-    """Split writes, so that few rows at a time are objects; the others are texts."""
+    """Split writes, so that only a few rows at a time are objects; the others are texts."""
     if isinstance(writes, Puts):
         for keys in _parts(list(writes.rows)):
             yield Puts({key: writes.rows[key] for key in keys})
@@ -442,18 +443,18 @@ def _parts(names: Sequence[Any]) -> Iterator[list[Any]]:
         yield list(names[start : start + _KEYS_PER_COMMAND])
 
 
-# So many rows are fetched at once when the reading is opened (about 20 ms), so that it stays what
-# it is. Of a larger state only what is asked for is fetched, as long as nobody writes: committers
-# read few keys of many.
+# Up to this many rows are fetched at once when a snapshot is opened (about 20 ms), so that it stays
+# consistent. From a larger state only the requested rows are fetched, as long as nobody writes:
+# committers read few keys of many.
 ROWS_AT_ONCE = 10_000
 
 
 class RedisSnapshot(Snapshot):
     """A snapshot of a state in Redis, which keeps no old versions.
 
-    A small state is fetched whole with one ``HGETALL``. Of a large one only the wanted keys are
-    fetched; if it is written meanwhile, the next call raises, and a new snapshot is needed. A call
-    of ``items()`` at the beginning fetches everything at once.
+    A small state is fetched whole with one ``HGETALL``. From a large state only the requested keys
+    are fetched; if it is written meanwhile, the next call raises, and a new snapshot is needed. A
+    call of ``items()`` at the beginning fetches everything at once.
     """
 
     def __init__(self, client: Redis, names: RedisNames, text: RowText, label: str) -> None:
@@ -508,7 +509,7 @@ class RedisSnapshot(Snapshot):
         return answer
 
     def _asked(self, ask: Callable[[Pipeline], object]) -> tuple[str | None, Any]:
-        """Read the head and the answer to *ask*, of one instant."""
+        """Read the head and the answer to *ask* at one moment."""
         with self._client.pipeline(transaction=True) as pipe:
             pipe.get(self._names.head)
             ask(pipe)
@@ -517,7 +518,7 @@ class RedisSnapshot(Snapshot):
 
 
 VERSION = 1
-"""The number of the form of a state: its head, its rows and its lists of keys."""
+"""The version of the stored form of a state: its head, its rows and its lists of keys."""
 
 STATES = "txtopo:states"
 
@@ -572,7 +573,7 @@ class RedisHead:
         )
 
     def check_rows(self, count: int, label: str) -> None:
-        """Check that the hash exists, if the head says so.
+        """Check that the hash exists, if according to the head it should.
 
         Raises:
             SchemaDrift: The hash is gone.

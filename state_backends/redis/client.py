@@ -1,4 +1,4 @@
-"""The client of a Redis server, and the checks of what the server must promise."""
+"""The client of a Redis server, and the checks that the server guarantees enough."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from txtopo.plugins.stores import redacted_url
 if TYPE_CHECKING:
     from redis import Redis
 
-# A server that hangs is noticed; a batch of 100,000 keys takes below a second.
+# So that a hanging server is noticed; a batch of 100,000 keys takes less than a second.
 _TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 5.0
-# The required answers of CONFIG GET, and the harm of any other.
+# The required answers to CONFIG GET, and the harm that any other answer means.
 _REQUIRED: Mapping[str, tuple[tuple[str, ...], str]] = {
     "appendonly": (("yes",), "a restart would lose commits"),
     "appendfsync": (("always",), "a crash of its machine would lose the last commits"),
@@ -51,10 +51,11 @@ def client_of(url: str) -> Redis:
             decode_responses=True,
             socket_timeout=_TIMEOUT_S,
             socket_connect_timeout=_CONNECT_TIMEOUT_S,
-            # The runtime tries again, not the client: a command sent twice could come twice.
+            # The runtime tries again, not the client: a command sent twice could be executed twice.
             retry=Retry(NoBackoff(), 0),
         )
-        # It connects to nothing, but takes the options, which are else looked at with each command.
+        # This does not connect, but checks the options, which would otherwise fail with each
+        # command.
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError) as error:
@@ -81,7 +82,7 @@ def check_promises(client: Redis, label: str) -> None:
                 f"{label} cannot keep exactly once: {otherwise}; got {name} {found.get(name)!r}; "
                 f"expected {' or '.join(right)}; nothing was written; change redis.conf"
             )
-    # One that takes no writes says so itself, and a failover may leave one for a while.
+    # A replica that refuses writes reports that itself, and a failover may leave one for a while.
     replication: Any = client.info("replication")
     writable: Any = client.config_get("replica-read-only")
     if replication.get("role") != "master" and writable.get("replica-read-only") == "no":
@@ -93,7 +94,7 @@ def check_promises(client: Redis, label: str) -> None:
 
 
 def check_lengths(client: Redis, texts: Iterable[str], label: str) -> None:
-    """Check that the server accepts texts of this length; else it would close the connection.
+    """Check that the server accepts texts of this length; if not, it would close the connection.
 
     Raises:
         ValueRefusedError: A text is too long.

@@ -22,7 +22,7 @@ def open_backend(url: str, table: StateTable) -> StateBackend:
         ConfigError: redis-py is not installed.
         TopologyError: It cannot read the URL.
     """
-    client_of(url).close()  # says what is missing before anything imports redis-py
+    client_of(url).close()  # reports what is missing before anything imports redis-py
     from state_backends.redis.backend import RedisBackend
 
     return RedisBackend(url, table)

@@ -1,7 +1,7 @@
 """What an error of Redis means for a topology: try again, ask the ledger, or stop.
 
-This file lists the errors that pass and those that mean missing rights. Any other answer of Redis
-lasts, since the same command would get it again.
+This file lists the transient errors and those that mean missing rights. Any other error of Redis is
+permanent, since the same command would get it again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _REFUSED_TEXTS = (
     *("WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "invalid username-password", "ERR AUTH"),
     "certificate verify failed",
 )
-# These pass: memory is short, a disk is full (or fails: Redis only says MISCONF), the server is a
-# replica, a script runs, data is being loaded, a master is being elected.
+# These are transient: memory is short, a disk is full (or fails: Redis only says MISCONF), the
+# server is a replica, a script runs, data is being loaded, a master is being elected.
 _PASSING_TEXTS = (
     *("OOM", "MISCONF", "READONLY", "BUSY", "LOADING", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN"),
     *("CLUSTERDOWN", "NOGOODSLAVE", "ERR max number of clients"),
@@ -65,7 +65,7 @@ def translated(
     passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_TEXTS)
     if isinstance(error, _LOST) and not passing and during_write:
         return UnknownOutcomeError(
-            f"the connection was lost while {label} was written: {text}; the ledger tells the rest"
+            f"the connection was lost while {label} was written: {text}; the ledger will show it"
         )
     if isinstance(error, _LOST) or passing:
         return StoreUnavailable(f"cannot use {label}: {text}; nothing was written; try again")

@@ -2,16 +2,17 @@
 
 Rules
 -----
-1. Every write locks the row of the ledger first (``BEGIN IMMEDIATE`` in SQLite), so that writers of
-   one state follow each other and each sees the one before. A backend that knows what it wrote
-   last replaces that ledger, if the row is still the same in all columns: one statement locks,
-   checks and writes. If it is not, and in all other cases, the row is read ``FOR UPDATE``.
+1. Every write first locks the row of the ledger (``BEGIN IMMEDIATE`` in SQLite), so that writers of
+   one state run one after the other, and each sees the previous one's writes. A backend that knows
+   what it wrote last replaces that ledger, if the row is still the same in all columns: one
+   statement locks, checks and writes. If the row differs, and in all other cases, it is read ``FOR
+   UPDATE``.
 2. An error before COMMIT was sent means that nothing was written. If the connection is lost during
-   COMMIT, the outcome is open: the backend raises ``UnknownOutcomeError``, and its caller reads the
-   ledger.
+   COMMIT, the outcome is unknown: the backend raises ``UnknownOutcomeError``, and its caller reads
+   the ledger.
 3. After a deadlock, a serialization failure or a lock timeout the whole transaction is tried again
-   here, a few times. If that does not help, it is ``StoreUnavailable``; a row that exists each time
-   ends the run.
+   here, a few times. If that does not help, the backend raises ``StoreUnavailable``; but if a row
+   already exists each time, the run ends.
 4. Only :meth:`SqlBackend.create` makes tables, and only :meth:`SqlBackend.claim` changes one, see
    ``evolution.py``.
 """
@@ -62,10 +63,10 @@ from txtopo.plugins.stores import (
 
 Result = TypeVar("Result")
 
-# Contention is rare, since one coordinator writes; a lock that stays is waited for by the runtime.
+# Contention is rare, since one coordinator writes; for a longer lock the runtime waits.
 _TRIES_MAX = 3
 
-# A commit waits for them, some milliseconds.
+# A commit waits for this many, a few milliseconds.
 _EXPIRED_AT_ONCE = 1_000
 
 
@@ -90,7 +91,7 @@ class SqlBackend(StateBackend):
         self._label = f"state {dialect.state.name!r} in {self._url}"
 
     def connect(self) -> None:
-        """Open the connection for writes, if that makes no file."""
+        """Open the connection for writes, unless that would create a file."""
         if not self._dialect.connects_ahead:
             return
         with self._connected() as connection:
@@ -101,7 +102,7 @@ class SqlBackend(StateBackend):
                 raise translated(error, self._label) from error
 
     def create(self) -> None:
-        """Make the tables and the view, or check those that are there."""
+        """Create the tables and the view, or check the existing ones."""
 
         def is_to_change(connection: sa.Connection, text: str) -> bool:
             return change_of(connection, self._dialect, text, self._label) is not None
@@ -156,7 +157,7 @@ class SqlBackend(StateBackend):
         def body(connection: sa.Connection) -> int:
             columns = self._dialect.columns
             txid = expiring(self._locked_ledger(connection), self.claimant, before_txid)
-            # A row of a user's own table from before the first txid has none, and stays.
+            # A row of a user's own table from before the first txid has no txid, and stays.
             wanted = [self._dialect.in_range(None, up_to), columns.txid < txid]
             if columns.opaque:
                 wanted.append(sa.not_(columns.deleted))
@@ -186,7 +187,7 @@ class SqlBackend(StateBackend):
                 raise translated(error, self._label) from error
 
     def size(self) -> StateSize:
-        """Return what the database knows of the size of the state's table."""
+        """Return the size of the state's table as far as the database has it."""
         with self._connected() as connection:
             try:
                 return self._dialect.size(connection)
@@ -214,7 +215,7 @@ class SqlBackend(StateBackend):
     def _begun(
         self, connection: sa.Connection, attempt: TransactionAttempt, writes: Writes
     ) -> _Begun:
-        """Lock the ledger, and let it name *attempt*, if that may write."""
+        """Lock the ledger, and set it to *attempt*, if the attempt may write."""
         left, state = self._left, self._dialect.state
         if left is not None and left.is_before(attempt):
             found = standing(left.ledger, attempt, self.claimant)
@@ -242,13 +243,13 @@ class SqlBackend(StateBackend):
         if found is Standing.REDO:
             self._dialect.undo(connection, txid)
             self._check_undone(connection, begun.held)
-        # The rows tagged txid are undone, so what is left is of earlier txids, which stay.
+        # The rows tagged txid are undone, so the remaining rows are of earlier txids, which stay.
         if begun.tombstones:
             self._dialect.purge(connection)
         self._dialect.apply(connection, txid, self._combined(connection, txid, writes))
 
     def _check_undone(self, connection: sa.Connection, held: Ledger) -> None:
-        """Check that the undo of the txid that is held has found its rows."""
+        """Check that the undo of the held txid has found its rows."""
         witness = Witness.of(held.witness) if held.witness else None
         if witness is None or not witness.key or witness.txid != held.txid:
             return
@@ -265,10 +266,10 @@ class SqlBackend(StateBackend):
         return final_values(state, txid, writes, read)
 
     def _check_claimed(self, connection: sa.Connection, ledger: Ledger, claim: Claim) -> None:
-        """Lock the ledger again, which a change of the table may have let go, and compare it."""
+        """Lock and compare the ledger again, since a change of the table may have released it."""
         held, _ = self._locked_row(connection)
         if held != ledger:
-            claimed(held, claim)  # raises, unless it is the same coordinator that was quicker
+            claimed(held, claim)  # raises, unless the same coordinator was quicker
             raise StoreUnavailable(
                 f"{self._label} was claimed again while its table was changed; try again"
             )
@@ -339,7 +340,7 @@ class _Begun:
         found: What the attempt may do.
         held: The ledger before.
         ledger: The ledger now.
-        tombstones: Whether there may be tombstones of before.
+        tombstones: Whether there may be tombstones of earlier txids.
     """
 
     found: Standing
@@ -354,8 +355,8 @@ class _Left:
 
     Attributes:
         ledger: The ledger.
-        tombstones: Whether there are tombstones. If another one has written since, its ledger is
-            another.
+        tombstones: Whether there are tombstones. If another backend has written since, the ledger
+            differs.
     """
 
     ledger: Ledger
@@ -372,7 +373,7 @@ _ROWS_AT_A_TIME = 10_000
 
 
 class SqlSnapshot(Snapshot):
-    """Rows and ledger of the same instant, as long as its transaction is open."""
+    """Rows and ledger of the same moment, as long as its transaction is open."""
 
     def __init__(self, connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
         self._connection = connection
@@ -404,7 +405,7 @@ class SqlSnapshot(Snapshot):
         wanted = self._dialect.in_range(above, up_to)
         columns = self._dialect.columns
         if columns.opaque and self._ledger is not None and self._ledger.txid >= txid:
-            # Only in a redo, for which a look at every row will do.
+            # Only in a redo, so reading every row is good enough.
             wanted = sa.or_(wanted, columns.txid == txid)
         return self._rows(self._fetched(self._run(self._dialect.selected().where(wanted))))
 
@@ -437,7 +438,7 @@ class SqlSnapshot(Snapshot):
             found = list(self._fetched(self._run(pages.where(_after(keys, last)))))
 
     def _rows(self, rows: Iterable[sa.Row[Any]]) -> Iterator[tuple[Key, Row]]:
-        """Return keys and rows, made column by column."""
+        """Return keys and rows, converted column by column."""
         found = [tuple(row) for row in rows]
         if not found:
             return iter(())
@@ -446,7 +447,7 @@ class SqlSnapshot(Snapshot):
         width, values = len(key_types), len(value_types)
         keys = self._records(key_types, columns[:width])
         current = self._records(value_types, columns[width : width + values])
-        # A row of a user's own table has no txid: it was there before the first one.
+        # A row of a user's own table has no txid if it is from before the first one.
         txids = [txid or 0 for txid in columns[width + values]]
         if not self._dialect.columns.opaque:
             return zip(keys, map(Row, txids, current), strict=True)
@@ -465,7 +466,7 @@ class SqlSnapshot(Snapshot):
         return zip(*map(self._dialect.decoded, types, columns), strict=True)
 
     def _fetched(self, rows: sa.CursorResult[Any]) -> Iterator[sa.Row[Any]]:
-        """Yield rows; errors may come while they are read."""
+        """Yield rows; errors may occur while they are read."""
         try:
             yield from rows
         except sa.exc.SQLAlchemyError as error:

@@ -1,12 +1,12 @@
-"""Makes the tables of a state, and checks those that exist, also a user's own.
+"""Creates the tables of a state, and checks existing ones, including a user's own.
 
-In MariaDB each DDL statement ends the transaction. So the row of the ledger is made first, and the
-objects beside the table are made as long as no txid has been written.
+In MariaDB each DDL statement ends the transaction. So the row of the ledger is created first, and
+the other objects are created as long as no txid has been written.
 
 Rules for a user's own table
 ----------------------------
-1. Its rows have no txid, since they were there before the first one. A batch that changes such a
-   row stores 0 as the txid of its previous values, so an undo restores the row.
+1. Its rows have no txid, since they are older than the first one. A batch that changes such a row
+   stores 0 as the txid of its previous values, so an undo restores the row.
 2. The key columns are one unique key, under which different keys are different. No other unique key
    may reject a new row.
 3. Columns that are neither key, value nor bookkeeping are the user's. A new row leaves them to
@@ -46,10 +46,10 @@ def create_tables(
     label: str,
     is_to_change: Callable[[sa.Connection, str], bool],
 ) -> None:
-    """Make the missing tables and the view, and check the others.
+    """Create the missing tables and the view, and check the others.
 
     Args:
-        connection: In the transaction that makes the state.
+        connection: In the transaction that creates the state.
         dialect: The dialect of the state.
         label: The state and its store, for messages.
         is_to_change: Returns whether a table with this declaration has to be changed first, or
@@ -106,12 +106,12 @@ def _made(
     known: bool,
     txid: int,
 ) -> bool:
-    """Return whether the table exists, made by this module."""
+    """Return whether the table exists, created by this module."""
     there = sa.inspect(connection).has_table(dialect.state.name)
     if there and not known:
         raise SchemaDrift(
             f"{label}: a table of this name is there, but {LEDGER} does not know it; expected both "
-            "or none; give the state another table, or say create=False if it is your own"
+            "or none; give the state another table, or use create=False if it is your own"
         )
     if not there and txid:
         raise SchemaDrift(
@@ -134,7 +134,7 @@ def replace_view(connection: sa.Connection, dialect: SqlDialect) -> None:
 
 
 def _complete(connection: sa.Connection, dialect: SqlDialect, label: str, txid: int) -> None:
-    """Make the other objects of the state, beside its table."""
+    """Create the objects of the state other than its table."""
     _index_range(connection, dialect)
     listing = dialect.listing()
     if txid:
@@ -150,9 +150,10 @@ def _complete(connection: sa.Connection, dialect: SqlDialect, label: str, txid: 
 
 
 def _index_range(connection: sa.Connection, dialect: SqlDialect) -> None:
-    """Make the index of ranges, also for a table from before, unless there is one that serves.
+    """Create the index of ranges, even for an older table, unless an existing one is usable.
 
-    A state is read without it, too, only slowly: it may have been declared since, or dropped.
+    The state can be read without it, but slowly: the range may be declared later than the table, or
+    the index may have been dropped.
     """
     table, column = dialect.columns.table, dialect.state.range_by
     if column is None or column == dialect.state.key[0].name:
@@ -182,17 +183,18 @@ def _check_flaw(connection: sa.Connection, dialect: SqlDialect, label: str) -> N
     if flaw is not None:
         raise SchemaDrift(
             f"{label} cannot be kept in what has its name: {flaw}; expected the table that was "
-            "made for it; nothing was written; was it changed by hand? give the state another table"
+            "created for it; nothing was written; was it changed by hand? give the state another "
+            "table"
         )
 
 
 def check_columns(
     connection: sa.Connection, dialect: SqlDialect, label: str, retired: Sequence[str]
 ) -> None:
-    """Check the columns of the table; *retired* are value columns that it may have besides.
+    """Check the columns of the table, which may also have the value columns *retired*.
 
     Raises:
-        SchemaDrift: It has others.
+        SchemaDrift: It has other columns.
     """
     table = dialect.columns.table
     inspector, type_name = sa.inspect(connection), dialect.type_name
@@ -258,7 +260,7 @@ def check_existing(
     if missing and (dialect.state.origin == "found" or txid):
         raise SchemaDrift(
             f"{label} lacks columns for bookkeeping: {', '.join(c.name for c in missing)}; nothing "
-            "was written; say add_columns=True, or add them before the first batch: "
+            "was written; use add_columns=True, or add them before the first batch: "
             + "; ".join(added_columns(connection, dialect.columns.table, missing)),
             missing=[column.name for column in missing],
         )
@@ -371,7 +373,7 @@ def _generated(column: ReflectedColumn) -> bool:
 def _taken(
     connection: sa.Connection, dialect: SqlDialect, missing: list[sa.Column[Any]]
 ) -> str | None:
-    """Describe bookkeeping that exists without a ledger: the ledger is lost, or it is foreign."""
+    """Describe bookkeeping that exists without a ledger: either is lost or somebody else's."""
     columns = dialect.columns
     marks: list[sa.ColumnElement[bool]] = []
     if columns.txid not in missing:

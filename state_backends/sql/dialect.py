@@ -1,4 +1,4 @@
-"""SqlDialect: what differs between databases; and the tables that all of them share.
+"""SqlDialect: what differs between databases; and the tables that they have in common.
 
 The protocol is in ``backend.py``. A state has a table of rows and a view; all states of a database
 share the table of the ledgers.
@@ -38,7 +38,7 @@ _COLLATED = re.compile(r" (COLLATE|CHARACTER SET|CHARSET) .*", re.IGNORECASE)
 
 
 class SqlDialect(ABC):
-    """One state in one kind of database: the parts in which databases differ.
+    """One state in one kind of database: the parts that differ between databases.
 
     Attributes:
         state: The state.
@@ -56,14 +56,14 @@ class SqlDialect(ABC):
     """The modes that it supports."""
 
     pages: bool = False
-    """Whether a long read has to be split into pages, since the driver cannot execute another
-    statement while a result is being read."""
+    """Whether a long read must be split into pages, since the driver cannot execute another
+    statement while it reads a result."""
 
     fetches: bool = False
-    """Whether a long read is fetched into memory at once, since a page would cost as much."""
+    """Whether a long read is fetched into memory at once, since a page would cost just as much."""
 
     keys_at_once: int = 200
-    """How many keys or prefixes a statement reads. SQLite takes 32,766 parameters in one, old ones
+    """How many keys or prefixes a statement reads. SQLite accepts 32,766 parameters, old versions
     999, and a state may have several key columns."""
 
     connects_ahead: bool = True
@@ -87,10 +87,10 @@ class SqlDialect(ABC):
 
     @staticmethod  # noqa: B027 - a hook
     def check_names(state: StateTable) -> None:
-        """Check that such a database takes the names of a state. The default does nothing.
+        """Check that such a database accepts the names of a state. The default does nothing.
 
         Raises:
-            TopologyError: It does not; rename what the message says.
+            TopologyError: It does not; rename what the message names.
         """
 
     @staticmethod
@@ -111,19 +111,19 @@ class SqlDialect(ABC):
         return name == other
 
     def missing(self) -> bool:
-        """Return whether there is no database yet, so that a read would make an empty one."""
+        """Return whether there is no database yet, so that a read would create an empty one."""
         return False
 
     @abstractmethod
     def engine(self) -> sa.Engine:
-        """Make the engine."""
+        """Create the engine."""
 
     @abstractmethod
     def prepare(self, connection: sa.Connection) -> None:
         """Prepare a connection for its first write, outside the transaction of a txid."""
 
     def check_place(self, connection: sa.Connection) -> None:  # noqa: B027 - a hook
-        """Check that what a connection writes is what others find at its URL.
+        """Check that what a connection writes to is what others find at its URL.
 
         The default does nothing: only a file can be removed or replaced while it is open.
 
@@ -133,7 +133,7 @@ class SqlDialect(ABC):
 
     @abstractmethod
     def create(self, connection: sa.Connection) -> None:
-        """Make the missing objects of the state beside its table."""
+        """Create the missing objects of the state other than its table."""
 
     @abstractmethod
     def creating(self, connection: sa.Connection) -> AbstractContextManager[None]:
@@ -153,10 +153,10 @@ class SqlDialect(ABC):
 
     @abstractmethod
     def flaw(self, connection: sa.Connection) -> str | None:
-        """Return why the existing table cannot be used, whatever its columns are, or None."""
+        """Return why the existing table cannot be used, apart from its columns, or None."""
 
     def shown(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        """Return what the view shows of a column, under the name of the column."""
+        """Return what the view shows for a column, under the name of the column."""
         return column
 
     @abstractmethod
@@ -178,12 +178,12 @@ class SqlDialect(ABC):
         """Return a context in which a user's statement changes nothing, and is stopped in time.
 
         Raises:
-            StateUsageError: The statement would change something that no transaction knows of.
+            StateUsageError: The statement would change something outside the transaction.
         """
 
     @abstractmethod
     def size(self, connection: sa.Connection) -> StateSize:
-        """Return what the database knows of the size of the state's table."""
+        """Return the size of the state's table as far as the database has it."""
 
     @abstractmethod
     def undo(self, connection: sa.Connection, txid: int) -> None:
@@ -191,7 +191,7 @@ class SqlDialect(ABC):
 
     @abstractmethod
     def apply(self, connection: sa.Connection, txid: int, writes: Writes) -> None:
-        """Write the rows of *txid*. Before that, none has this txid, and no tombstone is left."""
+        """Write the rows of *txid*. Beforehand no row has this txid, and no tombstone is left."""
 
     def purge(self, connection: sa.Connection) -> None:
         """Delete the tombstones of earlier txids."""
@@ -210,7 +210,7 @@ class SqlDialect(ABC):
         """Called after a commit of *txid*, to start a fold. The default does nothing."""
 
     def close(self) -> None:  # noqa: B027 - a hook
-        """Wait for work beside the commits. The default does nothing."""
+        """Wait for background work. The default does nothing."""
 
     def encoded(self, fields: Sequence[Field], rows: Sequence[Key]) -> Sequence[Key]:
         """Return rows of these fields, such as keys, as parameters of a query."""
@@ -220,7 +220,7 @@ class SqlDialect(ABC):
         """Return the query for rows whose key begins with one of some encoded prefixes."""
         columns = self.columns.keys[: len(prefixes[0])]
         if len(columns) == 1:
-            # A name of its own: SQLAlchemy would take that of the column, which may be an odd one.
+            # An explicit name: SQLAlchemy would use the name of the column, which may be unusual.
             values = sa.bindparam(
                 "prefixes", [prefix[0] for prefix in prefixes], columns[0].type, expanding=True
             )
@@ -234,7 +234,7 @@ class SqlDialect(ABC):
         return self.columns.table.c[self.state.range_by]
 
     def in_range(self, above: Any, up_to: Any) -> sa.ColumnElement[bool]:
-        """Return the condition that the range column is above the one end and up to the other."""
+        """Return the condition that the range column is above one end and up to the other."""
         fields, column = (*self.state.key, *self.state.value), self.range_column
         ends = [each for each in fields if each.name == self.state.range_by]
         found: list[sa.ColumnElement[bool]] = [column.is_not(None)]
@@ -245,9 +245,9 @@ class SqlDialect(ABC):
         return sa.and_(*found)
 
     def expire(self, connection: sa.Connection, wanted: sa.ColumnElement[bool], limit: int) -> int:
-        """Delete some of the rows that are wanted, and return how many."""
+        """Delete some of the matching rows, and return how many."""
         table, keys = self.columns.table, self.columns.keys
-        # In the order of its index, which is then used whatever is known of the table.
+        # In the order of its index, which is then used whatever the statistics of the table are.
         some = sa.select(*keys).where(wanted).order_by(self.range_column).limit(limit)
         one = keys[0] if len(keys) == 1 else sa.tuple_(*keys)
         return connection.execute(sa.delete(table).where(one.in_(some))).rowcount
@@ -264,7 +264,7 @@ class SqlDialect(ABC):
 def encoded_column(
     field: Field, column: list[Any], encode: Mapping[str, Callable[[Any], Any]]
 ) -> list[Any]:
-    """Return a column as the database has it, by what *encode* has for its type; NULL stays."""
+    """Return a column as the database stores it, by the function in *encode* for its type."""
     change = encode.get(field.type.partition("(")[0])
     if change is None:
         return column
@@ -285,7 +285,7 @@ def undo_statements(
     if touched is not None:
         tagged = sa.and_(tagged, touched)
     restored: dict[Any, Any] = dict(zip(columns.values, columns.previous, strict=True))
-    # 0 stands for a row that was there before the first txid.
+    # 0 stands for a row from before the first txid.
     origin = sa.func.nullif(columns.prev_txid, sa.literal_column("0"))
     restored |= {columns.txid: origin, columns.deleted: False}
     return [
@@ -315,7 +315,7 @@ class StateColumns:
 
     @property
     def opaque(self) -> bool:
-        """Whether rows keep what was there before their txid."""
+        """Whether rows keep their values from before their txid."""
         return bool(self.previous)
 
     @property
@@ -327,7 +327,7 @@ class StateColumns:
     def prev_txid(self) -> sa.Column[int]:
         """The txid that wrote the previous values; NULL if the row did not exist.
 
-        0 stands for the time before the first txid: a row that a user's own table brought along.
+        0 stands for the time before the first txid: the row was already in a user's own table.
         """
         return self.table.c.prev_txid
 
@@ -376,7 +376,7 @@ def state_columns(
     values = tuple(sa.Column(field.name, type_of(field.type)) for field in state.value)
     whole, flag = type_of("long"), type_of("boolean")
     previous: tuple[sa.Column[Any], ...] = ()
-    # In a user's own table the rows from before have no txid, and the user may add more of them.
+    # In a user's own table, earlier rows have no txid, and the user may add more of them.
     theirs = state.origin != "made"
     extra = [sa.Column("txid", whole, nullable=theirs)]
     if state.kind == "opaque":
@@ -430,7 +430,7 @@ def ledger_row(table: sa.Table, state: str) -> sa.Select[Any]:
 
 
 class LedgerRow:
-    """The row of one state in the table of the ledgers. Its statements are made once.
+    """The row of one state in the table of the ledgers. Its statements are built once.
 
     Args:
         dialect: The state.
@@ -518,7 +518,7 @@ def ledger_values(ledger: Ledger) -> dict[str, Any]:
 
 
 class CreateView(ExecutableDDLElement):
-    """The statement that makes the view, which has no bookkeeping."""
+    """The statement that creates the view, which has no bookkeeping."""
 
     inherit_cache = False
 

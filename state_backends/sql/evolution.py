@@ -3,19 +3,19 @@
 Order
 -----
 1. The claim locks the row of the ledger, and writes the ledger.
-2. Columns that are missing are added, without a default of the database: they hold NULL. The view
-   is made again.
-3. The row of the ledger is locked again. It must be that of the claim.
-4. The rows that are there get the defaults, and the row of the ledger the new declaration.
+2. Missing columns are added, without a default in the database: they hold NULL. The view is created
+   again.
+3. The row of the ledger is locked again. It must still be the row that the claim wrote.
+4. Existing rows get the defaults, and the row of the ledger gets the new declaration.
 
-In SQLite and PostgreSQL all of it is one transaction. In MariaDB each statement of step 2 ends the
-one before it, so a crash may leave the new ledger, and some or all of the columns, under the old
-declaration. The next claim does the steps again: what has no declaration yet has no value either.
-A coordinator that was deposed between 2 and 4 finds another ledger in step 3, and overwrites
-nothing that its successor has written into the columns.
+In SQLite and PostgreSQL all steps are one transaction. In MariaDB each statement of step 2 ends the
+previous transaction, so a crash may leave the new ledger, and some or all of the columns, under the
+old declaration. The next claim repeats the steps: columns that are not declared yet have no values
+either. A coordinator that was deposed between 2 and 4 finds another ledger in step 3, and does not
+overwrite what its successor has written into the columns.
 
-A column that is taken away is left in the table. PostgreSQL locks the table for reads, too, until
-the transaction ends; who reads a snapshot for long delays the start.
+A removed column stays in the table. PostgreSQL locks the table, even for reads, until the
+transaction ends; so a long read of a snapshot delays the start.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def change_table(
     for field in change.added:
         default = dialect.stored_value(field, values[field.name])
         if default is None and {field.name, f"prev_{field.name}"} & wanted <= made:
-            continue  # it holds NULL already
+            continue  # it already holds NULL
         connection.execute(sa.update(table).values({table.c[field.name]: default}))
         if columns.opaque:
             previous: dict[Any, Any] = {table.c[f"prev_{field.name}"]: default}

@@ -33,12 +33,12 @@ _DIALECTS: dict[str, _Kind] = {
     "postgresql": PostgresqlDialect,
     "postgresql+psycopg": PostgresqlDialect,
 }
-# SQLite has none, and says why not.
+# SQLite has no mode log, and its dialect says why.
 _LOG_DIALECTS: dict[_Kind, _Kind] = {
     MariadbDialect: MariadbLogDialect,
     PostgresqlDialect: PostgresqlLogDialect,
 }
-# For PostgreSQL as well; "prev_" is added.
+# Limited by PostgreSQL as well; "prev_" is added.
 _COLUMN_BYTES_MAX = 58
 
 
@@ -54,7 +54,7 @@ class SqlFactory:
         return parsed.render_as_string(hide_password=False), None
 
     def names_taken(self, url: str, table: StateTable) -> dict[str, str]:
-        """Return the names that a state takes in its database, and what each is of it."""
+        """Return the names that a state uses in its database, each with its use."""
         kind = _DIALECTS[_parsed(url).drivername]
         fold = in_small_letters if kind is SqliteDialect else str
         return {fold(name): use for name, use in kind.names_of(table).reserved().items()}
@@ -63,7 +63,7 @@ class SqlFactory:
         """Check, when a topology is built, that its database can keep a state.
 
         Raises:
-            TopologyError: It cannot; the message says what can.
+            TopologyError: It cannot; the message names a store that can.
         """
         _DIALECTS[_parsed(url).drivername].check(table)
 

@@ -25,14 +25,14 @@ from txtopo.errors import (
 # Too large for a page, an index or an array.
 _LIMITS_STATE = "54"
 
-# SQLite says so of a folder that is not there, and of a file that it must not open.
+# SQLite reports this for a missing folder, and for a file that it may not open.
 _NO_FILE = "unable to open database file"
 
 _LIMITS_REMEDY = "; let the spout cut smaller batches, or write shorter keys and values"
 
 
 class Duplicate(StoreContended):
-    """A row with this key exists: made by another writer just now, or by mistake."""
+    """A row with this key exists: another writer has just created it, or it is there by mistake."""
 
 
 def translated(error: Exception, label: str, *, during_commit: bool = False) -> TxtopoError:
@@ -45,8 +45,8 @@ def translated(error: Exception, label: str, *, during_commit: bool = False) -> 
     """
     cause = error.orig if isinstance(error, sa_exc.DBAPIError) else error
     if "_pgconn" in vars(cause):
-        # psycopg keeps all options of a connection that failed in the error, the password too,
-        # and reporters of errors show what is in one.
+        # psycopg keeps all options of a failed connection in the error, including the password, and
+        # reporters of errors show what is in one.
         vars(cause)["_pgconn"] = None
     text = str(cause).strip().replace("\n", "; ").replace("\t", " ")
     match meaning_of(cause, text):
@@ -60,12 +60,12 @@ def translated(error: Exception, label: str, *, during_commit: bool = False) -> 
         case ErrorMeaning.CONTENDED:
             return StoreContended(f"{label} is locked by another transaction: {text}; try again")
         case ErrorMeaning.DUPLICATE:
-            return Duplicate(f"{label} has a row of this key already: {text}; try again")
+            return Duplicate(f"{label} already has a row of this key: {text}; try again")
         case ErrorMeaning.DRIFT:
             return SchemaDrift(
-                f"{label} is not as it was made: {text}; nothing was written; expected the tables "
-                "and columns of the first start; was one dropped or changed by hand, or does the "
-                "URL lead to another database?"
+                f"{label} is not as it was created: {text}; nothing was written; expected the "
+                "tables and columns of the first start; was one dropped or changed by hand, or "
+                "does the URL lead to another database?"
             )
         case ErrorMeaning.REFUSED:
             return AuthError(
@@ -73,7 +73,7 @@ def translated(error: Exception, label: str, *, during_commit: bool = False) -> 
                 "password, database and rights"
             )
         case ErrorMeaning.READ_ONLY:
-            # A primary that lost its place is one again later, or its URL leads to the new one.
+            # A former primary may become the primary again, or its URL may lead to the new one.
             return StoreUnavailable(
                 f"{label} is read-only: {text}; nothing was written; expected a primary; is this a "
                 "replica, or default_transaction_read_only on? look at the host and options of the "
@@ -111,6 +111,6 @@ def stuck(last: StoreContended, tries: int) -> TxtopoError:
 def damaged(label: str, what: str) -> StoreDamagedError:
     """Return the error for damaged contents of a database."""
     return StoreDamagedError(
-        f"{label} is damaged: {what}; nothing was written; expected what was written there once; "
-        "did its disk fail? bring back a copy that is whole"
+        f"{label} is damaged: {what}; nothing was written; expected what was written there; "
+        "did its disk fail? restore an undamaged copy"
     )

@@ -6,10 +6,11 @@ transaction; an undo deletes them.
 
 Folds
 -----
-1. A fold is a transaction of its own, beside the commits. It replaces the rows of a span of txids
-   by their combination, which gets the last of these txids. The span ends before the ledger's txid,
-   so an undo never needs folded rows, and commits write other rows.
-2. Two folds of the same rows, even one of a zombie, wait for each other. The second finds nothing.
+1. A fold is a separate transaction, in parallel to the commits. It replaces the rows of a span of
+   txids by their combination, which gets the last of these txids. The span ends before the ledger's
+   txid, so an undo never needs folded rows, and commits write other rows.
+2. Two folds of the same rows, even a zombie's, wait for each other. The second finds nothing to
+   fold.
 3. The number of rows of each txid is remembered, since counting reads the whole log: in PostgreSQL
    a million rows took all cores 0.6 s, every sixteen commits. It is counted once, before the first
    fold. If other processes folded since, the number is wrong; then a fold is larger or smaller, but
@@ -23,7 +24,7 @@ A commit refuses a sum that does not fit its column. It uses the bounds of
 :class:`txtopo.state.log_mode.SumBounds`. The first bounds come from the largest values by txid,
 which is much cheaper than adding up by key. When a bound reaches its limit, the rows of each key
 are added up. Floats are added up without their signs, since folds and readers add them in any
-order, in which a part may be larger than the whole.
+order, and a partial sum may be larger than the total.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class LogFolder(ABC):
         self._columns = columns
         self.background = BackgroundTask(f"the log of state {state.name!r}")
         self._commits = 0
-        # The rows of commits since the last fold; only the background thread uses _rows.
+        # The row counts of commits since the last fold; only the background thread uses _rows.
         self._written: deque[tuple[int, int]] = deque()
         self._rows: dict[int, int] | None = None
 
@@ -138,7 +139,7 @@ class LogFolder(ABC):
         """Make a transaction yield to the commits. The default does nothing."""
 
     def wrote(self, txid: int, rows: int) -> None:
-        """Remember how many rows a txid has, even if its commit fails."""
+        """Remember how many rows a txid has, even if its commit fails later."""
         self._written.append((txid, rows))
 
     def after_commit(self, engine: sa.Engine, txid: int) -> None:
@@ -158,7 +159,7 @@ class LogFolder(ABC):
             return self.replace(connection, txids[0], txids[-1])
 
     def _fold(self, engine: sa.Engine, txid: int) -> None:
-        # A lost connection must not leave half of it known.
+        # After a lost connection, the counts must not be half updated.
         known, self._rows = self._rows, None
         with engine.connect() as connection:
             self.prepare(connection)
@@ -166,7 +167,7 @@ class LogFolder(ABC):
                 known = self._counted(connection)
             while self._written:
                 at, rows = self._written.popleft()
-                known[at] = rows  # also none, if a redo has none
+                known[at] = rows  # also zero, if a redo has no rows
             known = {at: rows for at, rows in known.items() if rows}
             while span := span_to_fold(_spans(known), txid):
                 first, last = span
@@ -284,7 +285,7 @@ class LogSums:
 
     def _check(self, name: str, low: Any, high: Any) -> None:
         limit = self._limits[name]
-        # A whole number may be one further below zero than above it.
+        # The range of whole numbers reaches one further below zero than above it.
         is_whole = self._columns.table.c[name].type.python_type is int
         if high >= limit or low < -limit or (low == -limit and not is_whole):
             raise self.refused(name, high if high >= limit else low, limit)

@@ -69,8 +69,8 @@ from txtopo.sql_sessions import mysql_statement
 
 _CONNECT_TIMEOUT_S = 10
 
-# Options of TCP. A server that is gone without a word is noticed after 15 s: by what it does not
-# acknowledge; or, if all was acknowledged and its answer is waited for, by probes. Without those
+# Options of TCP. A server that vanished is noticed after 15 s: by data that it does not
+# acknowledge; or, if everything was acknowledged and its answer is awaited, by probes. Without them
 # the system waits for two hours.
 _CONNECTION: Mapping[str, int] = {
     "TCP_USER_TIMEOUT": 15_000,
@@ -81,7 +81,7 @@ _CONNECTION: Mapping[str, int] = {
 
 _CREATION_TIMEOUT_S = 30
 
-# Options of a URL that would change what a transaction is, or how text travels.
+# Options of a URL that would change what a transaction is, or how text is sent.
 _REFUSED_OPTIONS = ("autocommit", "charset", "conv", "cursorclass", "init_command", "sql_mode")
 
 TABLE_OPTIONS: dict[str, Any] = {
@@ -109,7 +109,7 @@ _COLLATIONS = (
 )
 
 _WRITES_A_FILE = re.compile(r"\b(outfile|dumpfile)\b", re.IGNORECASE)
-"""A transaction that reads only lets ``SELECT … INTO OUTFILE`` pass."""
+"""A read-only transaction does not prevent ``SELECT … INTO OUTFILE``."""
 _SIZE = (
     "SELECT table_rows, data_length + index_length FROM information_schema.tables "
     "WHERE table_schema = DATABASE() AND table_name = :name"
@@ -148,7 +148,7 @@ class MariadbDialect(SqlDialect):
         """Return the objects with these names; tables, views and sequences share names."""
         fold = self.fold(connection)
         wanted = {fold(name) for name in names}
-        # The catalogue compares without case, whatever the server does with its tables.
+        # The catalogue ignores case, whatever the server does with its tables.
         asked = sa.text(_TAKEN).bindparams(sa.bindparam("names", expanding=True))
         rows = connection.execute(asked, {"names": list(names)})
         found = [TakenName(name, kind.replace("base table", "table")) for name, kind in rows]
@@ -164,13 +164,13 @@ class MariadbDialect(SqlDialect):
         return name.lower() == other.lower()
 
     def engine(self) -> sa.Engine:
-        """Make the engine, for one connection that writes and one that reads beside it."""
+        """Create the engine, for one connection that writes and one that reads at the same time."""
         engine = sa.create_engine(
             self._url,
             pool_size=2,
             connect_args={
                 "connect_timeout": _CONNECT_TIMEOUT_S,
-                # The login's; that of statements follows.
+                # The timeout of the login; that of statements is set later.
                 "read_timeout": _CONNECT_TIMEOUT_S,
                 "charset": "utf8mb4",
                 "autocommit": False,
@@ -183,7 +183,7 @@ class MariadbDialect(SqlDialect):
         return engine
 
     def _on_connect(self, driver: Any, _: object) -> None:
-        """Notice a server that is gone, but wait as long as one takes that is there."""
+        """Notice a server that has vanished, but wait as long as a live one needs."""
         given = self._url.query.get("read_timeout")
         driver._read_timeout = None if given is None else int(str(given))
         if driver._sock.family == socket.AF_UNIX:
@@ -206,12 +206,12 @@ class MariadbDialect(SqlDialect):
 
     @contextmanager
     def creating(self, connection: sa.Connection) -> Iterator[None]:
-        """Keep out other creators by a named lock, since making a table ends the transaction."""
+        """Keep out other creators by a named lock, since creating a table ends the transaction."""
         lock = sa.func.concat("txtopo.", sa.func.md5(sa.func.database()))
         got = connection.execute(sa.select(sa.func.get_lock(lock, _CREATION_TIMEOUT_S))).scalar()
         if got != 1:
             raise StoreUnavailable(
-                f"another process makes tables beside {self.state.name!r} and does not end; "
+                f"another process is creating tables and blocks {self.state.name!r}; "
                 "nothing was written; try again"
             )
         try:
@@ -237,7 +237,7 @@ class MariadbDialect(SqlDialect):
         return wanted == found or (wanted.startswith(binary) and found.startswith(binary))
 
     def create(self, connection: sa.Connection) -> None:
-        """Make the list of touched keys."""
+        """Create the list of touched keys."""
         if self._touched is not None:
             self._touched.create(connection, checkfirst=True)
 
@@ -268,7 +268,7 @@ class MariadbDialect(SqlDialect):
         return {}
 
     def begin_reading(self, connection: sa.Connection) -> None:
-        """Start a transaction with a consistent snapshot: ledger and rows of one instant."""
+        """Start a transaction with a consistent snapshot: ledger and rows from one moment."""
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
@@ -276,11 +276,11 @@ class MariadbDialect(SqlDialect):
     def read_only(
         self, connection: sa.Connection, statement: str, timeout_s: float
     ) -> Iterator[None]:
-        """Begin a transaction that reads only, and limit the time of its statements."""
+        """Begin a read-only transaction, and limit the time of its statements."""
         if _WRITES_A_FILE.search(statement):
             raise StateUsageError(
-                f"a query writes no file on the server; got {statement!r:.100}; expected neither "
-                "OUTFILE nor DUMPFILE in it; txtopo state export writes one here"
+                f"a query cannot write a file on the server; got {statement!r:.100}; expected "
+                "neither OUTFILE nor DUMPFILE in it; txtopo state export writes one here"
             )
         if is_mariadb(connection.dialect):
             connection.exec_driver_sql(f"SET SESSION max_statement_time = {timeout_s:f}")
@@ -291,7 +291,7 @@ class MariadbDialect(SqlDialect):
         yield
 
     def size(self, connection: sa.Connection) -> StateSize:
-        """Return what the catalogue says."""
+        """Return the catalogue's figures."""
         found = connection.execute(sa.text(_SIZE), {"name": self.state.name}).first()
         if found is None:
             return StateSize()
@@ -333,7 +333,7 @@ class MariadbDialect(SqlDialect):
         return [tuple(parameter(*pair) for pair in zip(fields, row, strict=True)) for row in rows]
 
     def expire(self, connection: sa.Connection, wanted: sa.ColumnElement[bool], limit: int) -> int:
-        """Delete some of the rows that are wanted; MariaDB knows no LIMIT of a subquery."""
+        """Delete some of the matching rows; MariaDB supports no LIMIT in a subquery."""
         deleted = (
             sa.delete(self.columns.table).where(wanted).with_dialect_options(mysql_limit=limit)
         )
@@ -399,13 +399,13 @@ _MODES = (
     "NO_ZERO_IN_DATE",
     "ERROR_FOR_DIVISION_BY_ZERO",
     "NO_ENGINE_SUBSTITUTION",
-    # Text has quotes to be doubled, and nothing else.
+    # In text only quotes have to be doubled.
     "NO_BACKSLASH_ESCAPES",
 )
 
-# A writer that hangs (SIGSTOP) keeps the row of the ledger locked: others give up waiting after the
-# first time and try again; MariaDB ends an idle transaction that writes after the second. MySQL
-# knows nothing of the kind.
+# A writer that hangs (SIGSTOP) keeps the row of the ledger locked. Others stop waiting after the
+# first time and try again; MariaDB ends an idle transaction that writes after the second. MySQL has
+# no such setting.
 _LOCK_TIMEOUT_S = 5
 
 _IDLE_TIMEOUT_S = 10
@@ -415,7 +415,8 @@ _DURABLE = (
     ("innodb_doublewrite", "ON", "a crash of the machine may leave half a page"),
 )
 
-# These leave to the operating system what the settings above say is on disk; made for measuring.
+# With these, data that the settings above put on disk is left to the operating system; they are
+# meant for benchmarks.
 _CARELESS_METHODS = ("nosync", "littlesync")
 
 
@@ -456,7 +457,7 @@ def check_server(connection: sa.Connection) -> int:
         if found.get(variable, wanted) not in (wanted, "1")
     ]
     if found.get("log_bin") == "ON" and found.get("sync_binlog") != "1":
-        # A restart takes back what its binary log does not have.
+        # A restart undoes what the binary log does not contain.
         faults.append(
             "log_bin is on, but sync_binlog is not 1, so a crash may lose the last commits"
         )
@@ -489,10 +490,10 @@ def _connect(dialect: sa.Dialect, record: object, arguments: Any, settings: Any)
 
 @cache
 def _connection_class() -> type:
-    """Return PyMySQL's connection, whose context of TLS is made once where none is asked for.
+    """Return PyMySQL's connection class; its default TLS context is created once.
 
-    Such a connection is encrypted if the server can, and verifies nothing. PyMySQL still reads the
-    certificates of all authorities for each, which takes tens of milliseconds of a processor.
+    Such a connection is encrypted if the server supports it, and verifies nothing. PyMySQL would
+    still read all CA certificates for each connection, which takes tens of milliseconds.
     """
     from pymysql.connections import Connection  # type: ignore[import-untyped]
 

@@ -1,8 +1,8 @@
 """A state in MariaDB or MySQL in mode ``log``: partials are appended and folded later.
 
 The primary key is (txid, key). Rows are stored in its order, so a commit writes at the end of the
-table, a redo deletes there, and the rows of a span lie together. Key columns hold 8 bytes less than
-in mode ``table``, because of the txid. Rows travel as JSON, as in mode ``table``; no list of keys
+table, a redo deletes there, and the rows of a span are adjacent. Key columns hold 8 bytes less than
+in mode ``table``, because of the txid. Rows are sent as JSON, as in mode ``table``; no list of keys
 is kept. There is no index by key, so each read, even of one key, scans the whole log.
 
 A reader gets its rows by one GROUP BY. It cannot read page by page, since each page would add up
@@ -10,27 +10,27 @@ the whole log; so it fetches everything into memory first, some 250 bytes a key.
 
 Folds
 -----
-These hold beside the rules of ``log.py``:
+In addition to the rules of ``log.py``:
 
-1. A fold adds rows of its span to the rows of their keys with the last txid, and makes those that
-   are missing. Then it deletes the rows that it has added: two statements in one transaction. If
+1. A fold adds the rows of its span to the rows of the same keys with the last txid, and creates
+   missing ones. Then it deletes the rows that it has added: two statements in one transaction. If
    the sum of a part does not fit its column, strict mode makes it an error, and nothing is folded.
-2. Before that it locks the first row of the log until it ends. So folds follow each other, and each
-   reads what the one before it has left. No row is inserted before the first one, since rows are
-   added to those of a later txid. A fold that waits for a first row that is then deleted gets the
-   row that is the first then. Without the lock two folds would both read a row and add it twice, or
-   one would delete what the other had just added.
-3. It is READ COMMITTED, where a lock is on rows and not on the gaps between them. Its rows have
-   txids before the ledger's, so no commit waits for it, and it waits for none.
-4. A fold goes piece by piece. A piece is a transaction with the first rows of one txid, by the
-   primary key, beginning with the newest txid; it is a fold by these same rules, so each piece
-   leaves the sums as they were, and what is lost after some of them is only folded later. Between
-   two pieces it pauses for three times as long as the piece took. A fold that is late, or is waited
-   for at the end of a run, does the rest in one transaction.
+2. Before that, it locks the first row of the log until it ends. So folds run one after the other,
+   and each reads what the previous one left. No row is inserted before the first one, since rows
+   are added to rows of a later txid. If a fold waits for the first row and that row is deleted, it
+   gets the row that is then the first. Without the lock two folds would both read a row and add it
+   twice, or one would delete what the other had just added.
+3. It is READ COMMITTED, which locks rows and not the gaps between them. Its rows have txids before
+   the ledger's, so commits and folds never wait for each other.
+4. A fold proceeds piece by piece. A piece is a transaction with the first rows of one txid, by the
+   primary key, beginning with the newest txid. It is itself a fold by these rules, so each piece
+   leaves the sums unchanged, and if a fold is interrupted, the rest is folded later. Between two
+   pieces it pauses for three times as long as the piece took. A fold that is late, or that the end
+   of a run waits for, does the rest in one transaction.
 
 Why not by ``GROUP BY``: its temporary table has the whole width of the key in each row. For 160,000
-rows that takes as long as adding row by row, 0.8 to 1.2 s; for a million 8 to 12 s instead of 2 to
-4.
+rows that takes as long as adding row by row, 0.8 to 1.2 s; for a million rows it takes 8 to 12 s
+instead of 2 to 4.
 
 Why with pauses: no commit waits for a lock, only for a core and the disk, which a fold and the
 server's own threads behind it keep busy. Measured on two cores beside other work, twice 80 commits
@@ -56,7 +56,7 @@ from txtopo.clock import now
 from txtopo.plugins.stores import Fields, StateTable
 from txtopo.state.log_mode import SEGMENTS_OF_A_TIER
 
-_FLOAT_MAX = {"float": 1.79e308, "double": 1.79e308}  # both are kept in a DOUBLE
+_FLOAT_MAX = {"float": 1.79e308, "double": 1.79e308}  # both types are kept in a DOUBLE
 
 # A power of two, so that nothing is rounded; no key has so many rows that their sum is infinite.
 _SCALE = 2.0**-64
@@ -82,7 +82,7 @@ class MariadbLogDialect(LogDialect, MariadbDialect):
         return LogStatements(self.state, self.columns, dialect)
 
     def create(self, connection: sa.Connection) -> None:
-        """Do nothing: there are no other objects beside the table."""
+        """Do nothing: the table is the only object."""
 
     def append(self, connection: sa.Connection, txid: int, rows: pa.Table) -> None:
         """Insert rows, in the order of the primary key."""
@@ -142,7 +142,7 @@ class MariadbLogFolder(LogFolder):
         self._prepare(connection)
 
     def folded(self, connection: sa.Connection, txids: Sequence[int]) -> int:
-        """Fold these txids piece by piece, and what is left at once if there is a hurry."""
+        """Fold these txids piece by piece, and the rest at once if time is short."""
         *older, last = txids
         while older and not self._hurries(len(txids)):
             begun_s = now()
@@ -171,20 +171,20 @@ class MariadbLogFolder(LogFolder):
         return connection.exec_driver_sql(statements.remove_some, piece).rowcount
 
     def _hurries(self, txids: int) -> bool:
-        """Return whether the run ends, or so many commits wait to be folded that it gets late."""
+        """Return whether the run ends, or too many commits are waiting to be folded."""
         return self.background.hurries or txids + len(self._written) > _LEISURE_TXIDS
 
 
-# So many rows take about as long as a commit of as many.
+# This many rows take about as long as a commit of as many.
 PIECE_ROWS = 10_000
 
-# After each piece a fold pauses for so many times as long as that took.
+# After each piece a fold pauses for this many times its duration.
 _PAUSE = 3.0
 
 # Beyond this many txids, to be folded or written since, a fold does the rest at once.
 _LEISURE_TXIDS = 4 * SEGMENTS_OF_A_TIER
 
-# The alias of the rows that are folded; a state's table has no name so long.
+# The alias of the folded rows; the name of a state's table is never this long.
 _OLD = "txtopo_old".ljust(TABLE_BYTES_MAX + 1, "_")
 
 
@@ -197,7 +197,7 @@ class LogStatements(StatementParts):
         add: Combines the rows of a span before its last txid with those of its last.
         remove: Deletes the rows of a span before its last txid.
         add_some: Combines some of them, the first ones in the order of the primary key.
-        remove_some: Deletes as many, which are the same.
+        remove_some: Deletes as many rows; they are the same ones.
         left: Counts the rows of the last txid.
     """
 

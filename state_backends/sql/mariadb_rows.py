@@ -2,14 +2,15 @@
 
 Rows travel as one JSON text, which ``JSON_TABLE`` reads. MariaDB executes assignments from left to
 right, each with the results of those before it. So ``ON DUPLICATE KEY UPDATE`` sets the previous
-values first, then the values, then txid. Between tables there is no order, so changes of two tables
-take two statements.
+values first, then the values, then txid. There is no order between tables, so changing two tables
+takes two statements.
 
-* Text compares by its bytes and without padding: under ``utf8mb4_bin`` 'a' and 'a ' are equal.
+* Text is compared by its bytes and without padding: under ``utf8mb4_bin`` 'a' and 'a ' would be
+  equal.
 * A key fits an index entry, 3,072 bytes in InnoDB: text of 768 characters if it is the only key
   column. Columns of text and binary share the space that the others leave.
-* Nothing is clipped: values are checked before they travel, since ``JSON_TABLE`` cuts those that
-  are too long.
+* Nothing is truncated: values are checked before they are sent, since ``JSON_TABLE`` truncates
+  values that are too long.
 * Timestamps are in UTC. A ``float`` is kept in a DOUBLE, since the server writes a FLOAT with six
   digits. The server has no NaN and no infinity, and turns -0.0 into 0.0; all three are refused.
 """
@@ -35,7 +36,7 @@ from txtopo.errors import ValueRefusedError
 from txtopo.plugins.stores import Aggregate, Field, Fields, StateTable
 
 # A statement of this length is as fast as a longer one, and far below max_allowed_packet, unless
-# somebody has made that one small.
+# that was set to a small value.
 _CHUNK_CHARACTERS = 1_000_000
 
 _CHUNK_ROWS = 30_000
@@ -44,10 +45,10 @@ _PORTION_CHARACTERS = 4 * _CHUNK_CHARACTERS
 
 _CHARACTER_BYTES_MAX = 4
 
-# One encoder for all: json.dumps would make another for each call, at ten times the cost.
+# One shared encoder: json.dumps would create one for each call, at ten times the cost.
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
-# What a statement needs beside its rows; quotes are doubled.
+# The bytes that a statement needs in addition to its rows; quotes are doubled.
 _SPARE_BYTES = 100_000
 
 
@@ -117,7 +118,7 @@ class RowStatements(StatementParts):
         equal = " AND ".join(
             f"{self._at(column)} = {self._given(at)}" for at, column in enumerate(columns.keys)
         )
-        # The order is ours: the optimizer does not know how many rows there are in JSON.
+        # We fix the join order: the optimizer does not know how many rows the JSON has.
         joined = f"{keys} STRAIGHT_JOIN {self._table} ON {equal}"
         self.delete = self._tombstones(joined)
         self.undo = self._undo(joined) if columns.opaque else ()
@@ -190,8 +191,8 @@ def chunks(rows: Sequence[Sequence[Any]], bytes_max: int) -> Iterator[str]:
 def _portions(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
     """Yield long rows a few at a time.
 
-    Encoding gigabytes as one text, only to find it too long, takes longer than the server lets a
-    transaction be idle. It would end the transaction each time.
+    Encoding gigabytes as one text, only to find it too long, takes longer than the server's limit
+    on idle transactions. The server would end the transaction each time.
     """
     start = characters = 0
     for end, row in enumerate(rows, 1):
@@ -219,7 +220,7 @@ def _texts(rows: Sequence[Sequence[Any]], bytes_max: int) -> Iterator[str]:
 
 
 def _fits(text: str, bytes_max: int) -> bool:
-    # Most texts need not be encoded to be sure.
+    # Most texts are short enough for certain without being encoded.
     longest = len(text) * _CHARACTER_BYTES_MAX + _SPARE_BYTES
     return longest <= bytes_max or _needed(text) <= bytes_max
 
@@ -237,7 +238,7 @@ def _check_length(text: str, bytes_max: int) -> None:
         )
 
 
-# The alias of the rows that come in; a state's table has no name so long.
+# The alias of the incoming rows; the name of a state's table is never this long.
 GIVEN = "txtopo_given".ljust(TABLE_BYTES_MAX + 1, "_")
 
 _KEY_BYTES_MAX = 3072
@@ -370,9 +371,9 @@ def parameter(field: Field, value: Any) -> Any:
 
 
 def in_json(kind: TypeEngine[Any], dialect: sa.Dialect) -> str:
-    """Return the type with which ``JSON_TABLE`` reads what :func:`encode` made.
+    """Return the type with which ``JSON_TABLE`` reads the output of :func:`encode`.
 
-    It names a character set, since that of the database could replace characters by ``?``.
+    It names a character set, since the database's own could replace characters by ``?``.
     """
     if isinstance(kind, mysql.VARBINARY):
         return f"VARCHAR({2 * (kind.length or 0)}) CHARACTER SET ascii"

@@ -1,11 +1,11 @@
-"""Refuses names that are taken by another state of the database or by a user's own object.
+"""Refuses names that another state of the database or a user's own object already uses.
 
-A table in the place of a state's bookkeeping would be overwritten, or would end the run with some
-error of the database. So both names are reported here, before anything is made, whichever came
-first. Other states are found in the ledger, other objects in the database itself.
+A table in the place of a state's bookkeeping would be overwritten, or would end the run with an
+arbitrary error of the database. So both names are reported here, before anything is created,
+whichever came first. Other states are found in the ledger, other objects in the database itself.
 
-A state that the ledger lists continues without its view, and with whatever has been put in its
-place: nobody writes to a view.
+A state that the ledger lists continues without its view, and with whatever has replaced the view,
+since nobody writes to a view.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from state_backends.sql.names import LEDGER, VIEW, SqlNames, TakenName
 from txtopo.errors import SchemaDrift
 from txtopo.plugins.stores import parsed_declaration
 
-# What has a name among those of tables and is none.
+# Objects that share the namespace of tables but are not tables.
 _NO_TABLES = ("index", "sequence", "system table", "type")
 
 
@@ -30,8 +30,8 @@ def check_ledger_name(connection: sa.Connection, dialect: SqlDialect, label: str
     for taken in dialect.taken(connection, [LEDGER]):
         if taken.kind != "table":
             raise SchemaDrift(
-                f"{label} has no ledger: {LEDGER!r}, the table that all states share, is there as "
-                f"{taken}; nothing was written; rename that one",
+                f"{label} has no ledger: {LEDGER!r}, the table that all states share, already "
+                f"exists as {taken}; nothing was written; rename that one",
                 taken=taken.name,
             )
 
@@ -45,7 +45,7 @@ def check_other_states(connection: sa.Connection, dialect: SqlDialect, label: st
         label: The state and its store, for messages.
 
     Raises:
-        SchemaDrift: One does; the message names both states and each one's use of the name.
+        SchemaDrift: Another state does; the message names both states and how each uses the name.
     """
     ledger, own = dialect.ledger, dialect.state.name
     fold = dialect.fold(connection)
@@ -75,7 +75,7 @@ def check_objects(
         connection: In the transaction that makes the state.
         dialect: The dialect of the state.
         label: The state and its store, for messages.
-        known: Whether the ledger lists the state. If not, the state has made nothing yet, so any
+        known: Whether the ledger lists the state. If not, the state has created nothing yet, so any
             object with such a name is foreign.
 
     Raises:
@@ -86,16 +86,16 @@ def check_objects(
     for taken in dialect.taken(connection, list(names.reserved())):
         name, use = uses[fold(taken.name)]
         if name == names.table:
-            # What is wrong with a table or a view is said by those who look at its columns.
+            # The checks of columns report what is wrong with a table or a view.
             if taken.kind in _NO_TABLES:
                 raise SchemaDrift(
-                    f"{label} has no table: {name!r} is there already as {taken}; nothing was "
+                    f"{label} has no table: {name!r} already exists as {taken}; nothing was "
                     "written; rename that one, or give the state another table",
                     taken=taken.name,
                 )
         elif not known or not (use == VIEW or _is_own(connection, dialect, name, taken)):
             raise SchemaDrift(
-                f"{label}: {name!r}, which is to be made beside it, is there already as {taken}; "
+                f"{label}: {name!r}, which the state needs, already exists as {taken}; "
                 f"expected {use} of the state, or nothing; nothing was written; rename that one, "
                 "or give the state another table",
                 taken=taken.name,
@@ -103,7 +103,7 @@ def check_objects(
 
 
 def _is_own(connection: sa.Connection, dialect: SqlDialect, name: str, taken: TakenName) -> bool:
-    """Return whether an object with a name of a listed state was made by that state."""
+    """Return whether an object with a name of a listed state was created by that state."""
     names, fold = dialect.names, dialect.fold(connection)
     if taken.kind != names.kind(name):
         return False
@@ -120,5 +120,5 @@ def _names_of(dialect: SqlDialect, state: str, text: str) -> SqlNames:
     try:
         return dialect.names_of(parsed_declaration(state, text))
     except SchemaDrift:
-        # Of a newer version, or damaged: that is for those who use it.
+        # From a newer version, or damaged: the code that uses it reports that.
         return SqlNames(state, f"{state}_view")

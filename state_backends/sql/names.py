@@ -1,13 +1,13 @@
-"""The names of all that a state has in a database.
+"""The names of all objects that a state has in a database.
 
-Each database has one function that returns the names of a state. Code that makes, uses or looks for
-an object takes its name from there. The names follow from what the ledger keeps of a state, so the
-names of all other states in the database are known as well. The index of the range column is not in
-the ledger, and is found in the database itself.
+Each database has one function that returns the names of a state. Code that creates, uses or looks
+for an object takes its name from there. The names follow from what the ledger records about a
+state, so the names of all other states in the database can be computed as well. The index of the
+range column is not in the ledger, and is found in the database itself.
 
 Rules
 -----
-1. Everything that a state has in a database has a name of this file.
+1. Every object of a state in a database has a name from this file.
 2. The names are reserved. A clash is refused whichever came first: between two states of a topology
    when the topology is built, with anything else before a table is made; see ``name_clashes.py``. A
    name that clashes with nothing is allowed: a state may be called ``counts_view`` as long as none
@@ -24,16 +24,16 @@ from txtopo.plugins.stores import StateTable
 
 LEDGER = "txtopo_ledger"
 """The table that all states of a database share."""
-# PostgreSQL cuts names at 63 bytes without a word; "_touched" and other ends are added to them.
+# PostgreSQL silently truncates names at 63 bytes; "_touched" and other suffixes are added to them.
 TABLE_BYTES_MAX = 50
 STAGE = "txtopo_stage".ljust(TABLE_BYTES_MAX + 1, "_")
-"""The temporary table of a connection to PostgreSQL; a state's table has no name so long."""
+"""The temporary table of a connection to PostgreSQL; no state's table has such a long name."""
 VIEW = "the view"
-"""What a state can do without."""
+"""The objects that a state can do without."""
 RANGE_INDEX = "txtopo_range"
 """The index of ranges in MariaDB and MySQL, where names of indexes are per table."""
 SQLITE_RESERVED = "sqlite_"
-"""How no table of SQLite's users may begin, in any case."""
+"""The prefix, in any case, that SQLite forbids for users' tables."""
 _MARIADB_CHARACTER_MAX = 0xFFFF
 SQLITE_ENDS = ("-wal", "-shm", "-journal")
 _TO_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
@@ -63,7 +63,7 @@ class SqlNames:
     key: str | None = None
 
     def reserved(self) -> dict[str, str]:
-        """Return the reserved names with their use, such as "the view"; the table comes first."""
+        """Return the reserved names with their uses, such as "the view"; the table comes first."""
         uses = {
             self.table: "the table",
             self.touched: "the list of keys",
@@ -121,7 +121,7 @@ def postgresql_names(state: StateTable) -> SqlNames:
 
 
 def mariadb_names(state: StateTable) -> SqlNames:
-    """Return the names of a state in MariaDB and MySQL, where names of indexes are per table."""
+    """Return the names of a state in MariaDB and MySQL, where index names are local to a table."""
     name = state.name
     if state.kind != "opaque" or state.mode == "log":
         return SqlNames(name, f"{name}_view")
@@ -135,20 +135,20 @@ def _by_range(state: StateTable) -> str | None:
 
 
 def sqlite_files(database: str) -> list[str]:
-    """Return the paths of SQLite's side files, which SQLite makes and removes itself."""
+    """Return the paths of SQLite's side files, which SQLite creates and removes itself."""
     return [f"{database}{end}" for end in SQLITE_ENDS]
 
 
 def in_small_letters(name: str) -> str:
-    """Return a name as SQLite compares it: only ASCII letters are compared without case."""
+    """Return a name as SQLite compares it: only the case of ASCII letters is ignored."""
     return name.translate(_TO_LOWER)
 
 
 def check_mariadb_names(state: StateTable) -> None:
-    """Check that MariaDB and MySQL take the names of a state.
+    """Check that MariaDB and MySQL accept the names of a state.
 
     Raises:
-        TopologyError: They do not; rename what the message says.
+        TopologyError: They do not; rename what the message names.
     """
     for name in (state.name, *state.key.names, *state.value.names):
         if name != name.rstrip() or any(ord(each) > _MARIADB_CHARACTER_MAX for each in name):
@@ -159,7 +159,7 @@ def check_mariadb_names(state: StateTable) -> None:
 
 
 def check_sqlite_names(state: StateTable) -> None:
-    """Check that SQLite takes the name of a state's table.
+    """Check that SQLite accepts the name of a state's table.
 
     Raises:
         TopologyError: It does not; rename the table.

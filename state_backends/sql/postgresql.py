@@ -3,10 +3,10 @@
 How rows are written
 --------------------
 Few rows travel as arrays (``unnest``), many by ``COPY`` into a temporary table; then one ``MERGE``.
-There is no index on txid: every update would have to write it, and none could be a heap-only
-update. Instead ``<table>_touched`` has one row with the keys that the last txid writes, written by
-the statement that merges the rows; only an undo reads it. Pages are filled by half (fillfactor 50),
-so that new versions of rows stay on their page. Keys are sorted, and compared as bytes (collation
+There is no index on txid: every update would have to write to it, and no update could be heap-only.
+Instead ``<table>_touched`` has one row with the keys that the last txid writes, written by the
+statement that merges the rows; only an undo reads it. Pages are filled halfway (fillfactor 50), so
+that new versions of rows stay on their page. Keys are sorted, and compared as bytes (collation
 "C").
 
 Measured with bare statements, 20 batches of 24,400 keys out of 100,000, loopback, two cores shared
@@ -16,8 +16,8 @@ COPY and MERGE 2.2 to 4.1, with the list of keys 2.8 to 3.7, with an index on tx
 5.8. This backend, at a higher load: 6.7 to 6.8 where the bare upsert took 11.4 to 12.2.
 
 A commit of few rows takes four round trips: BEGIN, ledger, rows, COMMIT. psycopg's pipeline mode
-would save two, but on loopback it took more processor time of the client than it saved (0.5 to 0.57
-ms against 0.47 for one key), and the rows would be sent before it is known who holds the ledger.
+would save two, but on loopback it cost the client more processor time than it saved (0.5 to 0.57 ms
+against 0.47 for one key), and the rows would be sent before the ledger has been checked.
 
 What survives a power cut
 -------------------------
@@ -31,9 +31,9 @@ writes whole pages (ZFS). A client cannot see that, so it is a warning.
 Sizes
 -----
 A message to the server holds less than 1 GiB, and so does a field. So long rows are copied even if
-they are few, and in pieces: each piece becomes text while the server waits in ``COPY``, to which
-its limit on idle transactions does not apply. A single row that is too long is refused by name
-before it is sent. A value that the server finds too large is refused as well.
+they are few, in pieces: each piece becomes text while the server waits in ``COPY``, to which its
+limit on idle transactions does not apply. A single row that is too long is refused by name before
+it is sent. A value that the server finds too large is refused as well.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ _logger = logger_of("txtopo.state")
 
 _OLDEST = 15
 
-# Parameters of libpq, unless the URL has them. A server that is gone without a word is noticed
-# after 15 s: by what it does not acknowledge; or, if all was acknowledged and its answer is waited
-# for, by probes. Without those libpq waits for two hours.
+# Parameters of libpq, unless the URL sets them. A server that vanished is noticed after 15 s: by
+# data that it does not acknowledge; or, if everything was acknowledged and its answer is awaited,
+# by probes. Without them libpq waits for two hours.
 _CONNECTION: Mapping[str, str | int] = {
     "application_name": "txtopo",
     "connect_timeout": 10,
@@ -92,13 +92,13 @@ _CONNECTION: Mapping[str, str | int] = {
     "keepalives_count": 2,
 }
 
-# A writer that hangs (SIGSTOP) keeps the row of the ledger locked: others give up waiting after the
+# A writer that hangs (SIGSTOP) keeps the row of the ledger locked. Others stop waiting after the
 # first time and try again; the server ends an idle transaction that writes after the second.
 _LOCK_TIMEOUT = "5s"
 
 _IDLE_TIMEOUT = "10s"
 
-# What a state needs of its sessions, besides values and texts that stay as they are.
+# What a state needs from its sessions, besides exact values and texts.
 _SESSION = {
     "synchronous_commit": "on",
     "jit": "off",
@@ -106,7 +106,7 @@ _SESSION = {
     "idle_in_transaction_session_timeout": _IDLE_TIMEOUT,
 }
 
-# "txtopo" as a number; creators wait for each other, since IF NOT EXISTS does not.
+# "txtopo" as a number. Creators have to wait for each other, since IF NOT EXISTS does not wait.
 _CREATION_LOCK = 0x747874_6F706F
 
 _KINDS = {
@@ -123,7 +123,7 @@ _KINDS = {
     "T": "type",
 }
 
-# A table makes a type of its name; those of arrays make room by themselves.
+# A table creates a type of the same name; array types give way by themselves.
 _TAKEN = (
     "SELECT part.relname, CASE WHEN part.relnamespace = 'pg_catalog'::regnamespace THEN 's' "
     "ELSE part.relkind::text END, whole.relname FROM pg_class AS part "
@@ -161,7 +161,7 @@ _SIZE = (
 class PostgresqlDialect(SqlDialect):
     """One state in PostgreSQL."""
 
-    keys_at_once = 10_000  # a parameter for each column has them all
+    keys_at_once = 10_000  # one parameter for each column contains all keys
 
     def __init__(self, url: sa.URL, state: StateTable) -> None:
         self.state = state
@@ -182,7 +182,7 @@ class PostgresqlDialect(SqlDialect):
         return [TakenName(name, _KINDS.get(kind, kind), table) for name, kind, table in rows]
 
     def engine(self) -> sa.Engine:
-        """Make the engine, for one connection that writes and one that reads beside it."""
+        """Create the engine, for one connection that writes and one that reads at the same time."""
         given = self._url.query
         parameters = {name: value for name, value in _CONNECTION.items() if name not in given}
         engine = sa.create_engine(self._url, pool_size=2, connect_args=parameters)
@@ -191,9 +191,9 @@ class PostgresqlDialect(SqlDialect):
         return engine
 
     def prepare(self, connection: sa.Connection) -> None:
-        """Make the stage, a temporary table that lives as long as the connection.
+        """Create the stage, a temporary table that lives as long as the connection.
 
-        In a session that other clients get as well, it is made in each transaction that needs it.
+        In a session that is shared with other clients, each transaction that needs it creates it.
         """
         if connection.info.get("staged"):
             return
@@ -243,7 +243,7 @@ class PostgresqlDialect(SqlDialect):
 
     @contextmanager
     def creating(self, connection: sa.Connection) -> Iterator[None]:
-        """Keep other creators of states in this database out, until the transaction ends."""
+        """Keep out other creators of states in this database until the transaction ends."""
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
         yield
 
@@ -252,11 +252,11 @@ class PostgresqlDialect(SqlDialect):
         return self._rows.touched
 
     def same_type(self, wanted: str, found: str) -> bool:
-        """Return whether a user's column fits. Text may have a limit: a longer text is an error."""
+        """Return whether a user's column fits. Text may be limited: a longer text is an error."""
         return wanted == found or (wanted == "TEXT" and found.startswith("VARCHAR"))
 
     def create(self, connection: sa.Connection) -> None:
-        """Make the list of touched keys, and an index of tombstones.
+        """Create the list of touched keys, and an index of tombstones.
 
         The index is on ``deleted``, not on txid: an index on a column that every update changes
         would prevent heap-only updates.
@@ -295,24 +295,24 @@ class PostgresqlDialect(SqlDialect):
         return {"isolation_level": "READ COMMITTED"}
 
     def read_options(self) -> dict[str, Any]:
-        """Return REPEATABLE READ: ledger and rows of one instant."""
+        """Return REPEATABLE READ: ledger and rows are from one moment."""
         return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
     def begin_reading(self, connection: sa.Connection) -> None:
-        """Turn off the limit on idle transactions: a user may take long between two reads."""
+        """Turn off the limit on idle transactions: a user may pause for long between two reads."""
         connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
 
     @contextmanager
     def read_only(
         self, connection: sa.Connection, statement: str, timeout_s: float
     ) -> Iterator[None]:
-        """Limit the time. The statement goes through a cursor, which takes nothing but queries."""
+        """Limit the time. The statement runs through a cursor, which accepts only queries."""
         limit_ms = max(1, round(timeout_s * 1000))
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {limit_ms}")
         yield
 
     def size(self, connection: sa.Connection) -> StateSize:
-        """Return what the catalogue says; it has no rows of a table that was never analysed."""
+        """Return the catalogue's figures; a table that was never analysed has no row count."""
         name = {"name": connection.dialect.identifier_preparer.quote(self.state.name)}
         found = connection.execute(sa.text(_SIZE), name).first()
         if found is None:
@@ -330,13 +330,13 @@ class PostgresqlDialect(SqlDialect):
             connection.execute(statement)
 
     def starting(self, prefixes: Sequence[Key]) -> sa.Select[Any]:
-        """Return the query for rows whose key begins with a prefix: a look into the key for each.
+        """Return the query for rows whose key begins with a prefix: one index lookup for each.
 
-        The planner does not know that few rows begin so, as long as nobody has analysed the table,
-        and would read all of it. OFFSET keeps it from making another join of this one.
+        Until the table is analysed, the planner does not know that few rows match, and would read
+        all of it. OFFSET keeps it from choosing another join.
         """
         if self.state.mode == "log" or self.state.origin != "made":
-            return super().starting(prefixes)  # its key may be of another order, or none
+            return super().starting(prefixes)  # it may have another key order, or no key
         columns = self.columns.keys[: len(prefixes[0])]
         types = [plain_type(field.type) for field in self.state.key]
         # As text: psycopg dumps a list value by value.
@@ -371,7 +371,7 @@ COPIED_ROWS_MIN = 2_000
 
 COPIED_BYTES_MIN = 1 << 24
 
-# So much is turned into text at a time.
+# This much is converted to text at a time.
 PIECE_BYTES_MAX = 1 << 24
 
 ROW_BYTES_MAX = (1 << 30) - 1
@@ -379,7 +379,7 @@ ROW_BYTES_MAX = (1 << 30) - 1
 
 GONE = "in_gone"
 
-# Aliases; a state's table has no name so long.
+# Aliases; the name of a state's table is never this long.
 WANTED, FOUND = ("txtopo_wanted".ljust(len(STAGE), "_"), "txtopo_found".ljust(len(STAGE), "_"))
 
 
@@ -447,9 +447,9 @@ def _action(change: Change, compiler: SQLCompiler) -> str:
 
 
 class UncompressedColumns(ExecutableDDLElement):
-    """The statement that keeps long values of columns as they are.
+    """The statement that keeps long values of columns uncompressed.
 
-    A compressed list of 98,000 keys took the server 35 ms, a plain one takes it 14.
+    A compressed list of 98,000 keys took the server 35 ms, an uncompressed one takes 14 ms.
     """
 
     def __init__(self, table: sa.Table, names: Sequence[str]) -> None:
@@ -507,7 +507,7 @@ class RowWriter:
             self.stage.alias("s"),
         )
         merges = [_text(self._merge(source, put=put)) for source in sources]
-        # One statement for both tables: a round trip less, and the keys are sent once.
+        # One statement for both tables saves a round trip, and the keys are sent once.
         few, many = (
             f"WITH kept AS ({keep}) {merge}" if keep else merge
             for keep, merge in zip(self._keep, merges, strict=True)
@@ -576,7 +576,7 @@ def copy_rows(connection: sa.Connection, table: str, rows: pa.Table, *, state: s
     """Append rows to a table, by ``COPY``.
 
     Args:
-        connection: Its transaction is that of the commit.
+        connection: A connection in the transaction of the commit.
         table: The table.
         rows: The rows.
         state: Name of the state, for messages.
@@ -595,7 +595,7 @@ def copy_rows(connection: sa.Connection, table: str, rows: pa.Table, *, state: s
 def _half_fill(table: sa.Table, connection: sa.Connection, **options: Any) -> None:
     """Leave half of each page of a new table free.
 
-    An option of the table itself only SQLAlchemy 2.1 has, and ``sa.DDL`` doubles a percent sign in
+    Only SQLAlchemy 2.1 has this as an option of the table, and ``sa.DDL`` doubles a percent sign in
     the name once too often.
     """
     name = connection.dialect.identifier_preparer.format_table(table)
@@ -610,7 +610,7 @@ def _pieces(rows: pa.Table, state: str) -> Iterator[pa.Table]:
         yield from _pieces(rows.slice(0, half), state)
         yield from _pieces(rows.slice(half), state)
     else:
-        # Bytes travel as two digits each.
+        # Each byte is sent as two digits.
         needed = sum(
             column.nbytes * (2 if pa.types.is_binary(column.type) else 1) for column in rows.columns
         )
@@ -682,9 +682,9 @@ def _combined(
     if aggregate.operator == "add":
         return sa.func.coalesce(old + new, old, new)
     if isinstance(old.type, sa.String):
-        # Ordered by its bytes, as in Python, also in a user's own table.
+        # Ordered by its bytes, as in Python, even in a user's own table.
         old = sa.collate(old, "C")
-    # LEAST and GREATEST pass over NULL.
+    # LEAST and GREATEST ignore NULL.
     return (sa.func.least if aggregate.operator == "min" else sa.func.greatest)(old, new)
 
 
@@ -756,6 +756,6 @@ def _readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_decimal(column.type):
         return column.cast(pa.string())
     if pa.types.is_timestamp(column.type):
-        # Without its zone, which takes Arrow twenty times as long; the session is in UTC.
+        # Without the zone, which would take Arrow twenty times as long; the session is in UTC.
         return column.cast(pa.timestamp("us"))
     return column

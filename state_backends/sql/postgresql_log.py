@@ -5,18 +5,19 @@ There is no primary key, and one index, on txid, for the redo and the folds. A c
 
 Folds
 -----
-A fold is one statement that deletes the rows and inserts their combination. These hold beside the
+A fold is one statement that deletes the rows and inserts their combination. In addition to the
 rules of ``log.py``:
 
-1. Folds of a table follow each other, by an advisory lock of their own. A statement that begins
-   beside another one does not see the rows that it inserts: both would make rows of the same key
-   and txid, whereas the bounds of sums expect one. (A lock of the table would end autovacuum.)
+1. Folds of a table run one after the other, by a separate advisory lock. A statement that begins
+   while another one runs does not see the rows that the other inserts: both would create rows of
+   the same key and txid, whereas the bounds of sums expect one. (A lock of the table would end
+   autovacuum.)
 2. A fold does not wait for the disk. PostgreSQL's log is in order: once a later commit is durable,
    so is the fold, and if the fold is lost before, its rows are still there. The setting is LOCAL,
    so it ends with the fold: the connection goes back to the pool, and a commit may take it.
 
-Why not in slices: sixteen, by a hash of the keys, with or without pauses between them, made a fold
-of 160,000 rows take three times as long, and no commit beside it got shorter.
+Why not in slices: with sixteen slices by a hash of the keys, with or without pauses between them, a
+fold of 160,000 rows took three times as long, and concurrent commits did not get faster.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from state_backends.sql.log import LogDialect, LogFolder, LogSums, combined
 from state_backends.sql.postgresql import PostgresqlDialect, column_type, copy_rows
 from txtopo.plugins.stores import StateTable
 
-# PostgreSQL refuses a sum beyond the range of a float, where others have infinity: adding up the
-# rows has raised by then.
+# PostgreSQL refuses a sum beyond the range of a float, where others return infinity: adding up the
+# rows has already raised.
 _FLOAT_MAX = {"float": 3.4e38, "double": 1.79e308}
 
 
@@ -51,7 +52,7 @@ class PostgresqlLogDialect(LogDialect, PostgresqlDialect):
         self.check_server(connection)
 
     def create(self, connection: sa.Connection) -> None:
-        """Make the index on txid."""
+        """Create the index on txid."""
         index = sa.Index(self.names.by_txid, self.columns.txid)
         index.create(connection, checkfirst=True)
 
@@ -70,13 +71,13 @@ def _columns(state: StateTable) -> StateColumns:
     return StateColumns(table, keys, values, ())
 
 
-# Else counting takes every core, and commits wait for one.
+# Otherwise counting uses every core, and commits wait for one.
 _BESIDE = (
     "SET LOCAL synchronous_commit = off",
     "SET LOCAL max_parallel_workers_per_gather = 0",
 )
 
-# "fold" in the upper half of the number, the table in the lower one.
+# "fold" in the upper half of the number, the table in the lower half.
 _FOLLOW = sa.text(
     "SELECT pg_advisory_xact_lock(x'666f6c64'::bigint << 32 | oid::bigint) FROM pg_class "
     "WHERE relname = :name AND pg_table_is_visible(oid)"
@@ -103,7 +104,7 @@ class PostgresqlLogFolder(LogFolder):
         connection.execution_options(**self._options)
 
     def begin(self, connection: sa.Connection) -> None:
-        """Leave the other cores and the disk to the commits."""
+        """Leave the other cores and the disk to commits."""
         for setting in _BESIDE:
             connection.exec_driver_sql(setting)
 

@@ -1,10 +1,10 @@
-"""Queries of users: one SELECT in a transaction that reads only, with limits of rows and time.
+"""Queries of users: one SELECT in a read-only transaction, with limits on rows and time.
 
-A transaction that reads only is not enough. In PostgreSQL it may still run ``COPY … TO PROGRAM``,
-in MariaDB ``SET GLOBAL`` and ``SELECT … INTO OUTFILE``, and SQLite would attach, and so make,
+A read-only transaction is not enough. In PostgreSQL it may still run ``COPY … TO PROGRAM``,
+in MariaDB ``SET GLOBAL`` and ``SELECT … INTO OUTFILE``, and SQLite would attach, and so create,
 another file. So each database has a second guard, see ``SqlDialect.read_only``, and a statement has
-to begin as a query does. What a function does outside of the transaction (of an extension, say) is
-up to the rights of the user in the URL.
+to begin like a query. What a function does outside the transaction (one of an extension, for
+example) is limited only by the rights of the user in the URL.
 
 The connection of a query is not used again, since a statement may have changed its settings.
 """
@@ -34,7 +34,7 @@ _QUERIES = ("SELECT", "WITH", "VALUES")
 
 
 def check_statement(statement: str) -> None:
-    """Check that a statement begins as a query does.
+    """Check that a statement begins like a query.
 
     Raises:
         StateUsageError: It does not.
@@ -42,10 +42,10 @@ def check_statement(statement: str) -> None:
     start = _NO_WORD.match(statement)
     word = re.match(r"\w*", statement[start.end() if start else 0 :])
     if "\0" in statement:
-        raise StateUsageError("a query has no NUL; databases take it for the end")
+        raise StateUsageError("a query must not contain NUL, which databases take for its end")
     if word is None or word[0].upper() not in _QUERIES:
         raise StateUsageError(
-            f"a query only reads; got {statement.strip()!r:.100}; expected one statement that "
+            f"a query can only read; got {statement.strip()!r:.100}; expected one statement that "
             "begins with SELECT, WITH or VALUES"
         )
 
@@ -101,7 +101,7 @@ def too_long(timeout_s: float) -> StateUsageError:
 
 
 def _text(cause: BaseException | None) -> str:
-    """Return what the database says, without the statement that it repeats."""
+    """Return the database's message, without the statement that it repeats."""
     told = getattr(cause, "diag", None)
     if told is not None and told.message_primary:
         return "; ".join(each for each in (told.message_primary, told.message_hint) if each)

@@ -5,12 +5,12 @@ table is the index of the key. A sorted ``executemany`` of one upsert writes the
 The driver gets plain tuples, which is several times faster than dicts through SQLAlchemy, and keeps
 strings with a NUL, which ``json_each`` cuts. The rows of a txid are found by an index on it. A
 start reads the whole file once (``quick_check``). SQLite has checksums only in its log, so a
-failing disk is noticed if parts of the file do not fit together, but not if a bit of a value has
+failing disk is noticed if parts of the file are inconsistent, but not if a bit of a value has
 changed.
 
 ``synchronous=FULL`` makes a committed batch survive a power cut, on macOS with ``fullfsync``;
 nobody replays a txid that is reported as written. If WAL is not possible, SQLite stays in another
-mode, and only its answer to the pragma says so. There FULL leaves the deletion of the journal to
+mode, and only its answer to the pragma shows that. There FULL leaves the deletion of the journal to
 the operating system, so a power cut may undo a batch, and the locks that keep a second writer out
 may be missing (``?nolock=1``). So the answer is checked.
 
@@ -86,7 +86,7 @@ _OLDEST = (3, 37, 0)
 
 _WRITES = "txtopo_writes"
 
-# An alias; a state's table has no name so long.
+# An alias; the name of a state's table is never this long.
 _WANTED = "txtopo_wanted".ljust(TABLE_BYTES_MAX + 1, "_")
 
 _TAKEN = (
@@ -112,15 +112,15 @@ _READS = (
     sqlite3.SQLITE_RECURSIVE,
 )
 _STEPS_BETWEEN_LOOKS = 10_000
-"""Steps of SQLite's machine: some tenths of a millisecond."""
+"""Steps of SQLite's virtual machine: a few tenths of a millisecond."""
 _COUNTED_MAX = 1_000_000
-"""Counting so many rows takes some tens of milliseconds."""
+"""Counting this many rows takes some tens of milliseconds."""
 
 
 class SqliteDialect(SqlDialect):
     """One state in an SQLite file."""
 
-    connects_ahead = False  # it would make the file, and put it into WAL mode
+    connects_ahead = False  # that would create the file, and put it into WAL mode
 
     def __init__(self, url: sa.URL, state: StateTable) -> None:
         if sqlite3.sqlite_version_info < _OLDEST:
@@ -134,8 +134,9 @@ class SqliteDialect(SqlDialect):
             )
         if state.mode == "log":
             raise TopologyError(
-                "SQLite keeps no state in mode 'log': it has one writer, so each fold would keep "
-                f"the commits waiting; got that for state {state.name!r}; expected mode='table'"
+                "SQLite cannot keep a state in mode 'log': it has one writer, so each fold would "
+                f"keep the commits waiting; got that for state {state.name!r}; expected "
+                "mode='table'"
             )
         self.state = state
         self.names = self.names_of(state)
@@ -177,8 +178,8 @@ class SqliteDialect(SqlDialect):
     def _check_files(self, *_: object) -> None:
         """Refuse a foreign file with the name of one of SQLite's side files.
 
-        SQLite deletes such a file when it opens an empty database, whatever is in it. Beside a
-        database that is not empty the files are SQLite's own, and must not be opened: see
+        SQLite deletes such a file when it opens an empty database, whatever is in it. If the
+        database is not empty, the side files are SQLite's own, and must not be opened: see
         _is_database.
         """
         path = Path(self._url.database or "")
@@ -199,12 +200,12 @@ class SqliteDialect(SqlDialect):
         )
 
     def missing(self) -> bool:
-        """Return whether the file is missing; connecting would make it."""
+        """Return whether the file is missing; connecting would create it."""
         path = self._url.database or ""
         return not path.startswith("file:") and not Path(path).exists()
 
     def engine(self) -> sa.Engine:
-        """Make the engine; SQLAlchemy begins the transactions, not the driver."""
+        """Create the engine; SQLAlchemy begins the transactions, not the driver."""
         engine = sa.create_engine(
             self._url, connect_args={"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False}
         )
@@ -216,7 +217,7 @@ class SqliteDialect(SqlDialect):
         return engine
 
     def prepare(self, connection: sa.Connection) -> None:
-        """Put the file into WAL mode for good; that cannot be done in a transaction."""
+        """Put the file into WAL mode permanently, which is impossible in a transaction."""
         if not connection.info.get("wal"):
             driver = connection.connection.driver_connection
             assert driver is not None
@@ -233,7 +234,7 @@ class SqliteDialect(SqlDialect):
             self._file.write(connection)
 
     def _check(self, driver: sqlite3.Connection) -> None:
-        """Check once a start that the file is not damaged, as far as SQLite can tell."""
+        """Check once per start that the file is not damaged, as far as SQLite can tell."""
         if self._checked:
             return
         (found,) = driver.execute("PRAGMA quick_check(1)").fetchone()
@@ -247,15 +248,15 @@ class SqliteDialect(SqlDialect):
         yield
 
     def begin_reading(self, connection: sa.Connection) -> None:
-        """Note what is read; in WAL mode a reader keeps nobody out."""
+        """Note which file is read; in WAL mode a reader does not block anybody."""
         self._file.read(connection)
 
     def check_place(self, connection: sa.Connection) -> None:
-        """Check that the file that is written is the one that others find."""
+        """Check that the file being written is the one that others find at its path."""
         self._file.check(connection)
 
     def create(self, connection: sa.Connection) -> None:
-        """Make the index of txids, for undo, and the index of tombstones."""
+        """Create the index of txids, for undo, and the index of tombstones."""
         if self.columns.opaque:
             txid, deleted = self.columns.txid, self.columns.deleted
             sa.Index(self.names.by_txid, txid).create(connection, checkfirst=True)
@@ -289,25 +290,25 @@ class SqliteDialect(SqlDialect):
         return None
 
     def shown(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        """Return what the view shows of a column: a decimal as the number that it is."""
+        """Return what the view shows for a column: a decimal as the number itself."""
         kind = column.type
         if not isinstance(kind, ScaledDecimal):
             return column
         return shown_decimal(column, kind).label(column.key)
 
     def write_options(self) -> dict[str, Any]:
-        """Let a write take its lock when it begins, so that it never has to give up half-way."""
+        """Make a write take its lock when it begins, so that it never has to stop half-way."""
         return {_WRITES: True}
 
     def read_options(self) -> dict[str, Any]:
-        """Return a deferred transaction: it sees the instant of its first statement."""
+        """Return a deferred transaction: it sees the database as of its first statement."""
         return {}
 
     @contextmanager
     def read_only(
         self, connection: sa.Connection, statement: str, timeout_s: float
     ) -> Iterator[None]:
-        """Let SQLite refuse to compile anything but reads, and ask us now and then for the time."""
+        """Make SQLite refuse to compile anything but reads, and regularly check the time."""
         driver = connection.connection.driver_connection
         assert driver is not None
         connection.begin()
@@ -321,7 +322,7 @@ class SqliteDialect(SqlDialect):
             driver.set_authorizer(None)
 
     def size(self, connection: sa.Connection) -> StateSize:
-        """Count the rows, unless they are so many that it would take long."""
+        """Count the rows, unless there are so many that it would take long."""
         some = sa.select(sa.literal(1)).select_from(self.columns.table).limit(_COUNTED_MAX + 1)
         rows = connection.execute(sa.select(sa.func.count()).select_from(some.subquery())).scalar()
         return StateSize(rows=rows if rows is not None and rows <= _COUNTED_MAX else None)
@@ -344,7 +345,7 @@ class SqliteDialect(SqlDialect):
             self._run(connection, self._delete, list(zip(*gone, strict=True)), txid)
         else:
             partials = checked_partials(self.state, writes.partials)
-            # By column: making rows of them only to encode their columns took a third of a commit.
+            # By column: converting to rows only to encode their columns took a third of a commit.
             columns = [column.to_pylist() for column in partials.columns if partials.num_rows]
             self._run(connection, self._merge, columns, txid)
 
@@ -361,9 +362,9 @@ class SqliteDialect(SqlDialect):
         return encode(field, [value])[0]
 
     def starting(self, prefixes: Sequence[Key]) -> sa.Select[Any]:
-        """Return the query for rows whose key begins with a prefix: a join, which finds each.
+        """Return the query for rows whose key begins with a prefix: a join, which looks up each.
 
-        For several columns in VALUES SQLite reads the whole table.
+        With several columns in IN (VALUES …), SQLite would read the whole table.
         """
         columns = self.columns.keys[: len(prefixes[0])]
         if len(columns) == 1:
@@ -371,7 +372,7 @@ class SqliteDialect(SqlDialect):
         names = [[f"at_{row}_{at}" for at in range(len(columns))] for row in range(len(prefixes))]
         rows = ", ".join(f"({', '.join(f':{name}' for name in row)})" for row in names)
         flat = zip((name for row in names for name in row), chain(*prefixes), strict=True)
-        # So SQLite calls the columns of VALUES.
+        # SQLite's names for the columns of VALUES.
         given: list[sa.ColumnClause[Any]] = [
             sa.column(f"column{at + 1}") for at in range(len(columns))
         ]
@@ -390,8 +391,8 @@ class SqliteDialect(SqlDialect):
         columns: Sequence[Sequence[Any]],
         txid: int,
     ) -> None:
-        """Execute a statement for rows, which are given by column; none if there are no rows."""
-        # An executemany of no rows would insert one of defaults.
+        """Execute a statement for rows, which are given by column; do nothing without rows."""
+        # An executemany without rows would insert one row of defaults.
         if columns:
             assert statement is not None
             fields = [*self.state.key, *self.state.value]
@@ -410,8 +411,8 @@ def _has_bytes(path: Path) -> bool:
 def _is_database(path: Path) -> bool:
     """Return whether a file is a database. Only SQLite opens the file.
 
-    Closing a file releases all locks that the process has on it, also those of SQLite. Then another
-    process may truncate the index of the log that this process has mapped, which is a SIGBUS.
+    Closing a file releases all locks that the process has on it, including SQLite's. Then another
+    process may truncate the index of the log that this process has mapped, which causes a SIGBUS.
     SQLite knows which databases are open and keeps such files open.
     """
     if not _has_bytes(path):
@@ -427,10 +428,10 @@ def _is_database(path: Path) -> bool:
 
 
 def _on_connect(driver: sqlite3.Connection, _: object) -> None:
-    # None: the driver begins no transaction of its own accord.
+    # None: the driver does not begin transactions on its own.
     driver.isolation_level = None
     driver.execute("PRAGMA synchronous=FULL")
-    # On macOS alone: there fsync leaves a batch in the cache of the disk.
+    # Only on macOS, where fsync leaves a batch in the cache of the disk.
     driver.execute("PRAGMA fullfsync=ON")
 
 
@@ -521,12 +522,12 @@ def _combined(
 ) -> sa.ColumnElement[Any]:
     if aggregate.operator != "add":
         if kind == "string":
-            # Ordered by its bytes, as in Python, also in a user's own table.
+            # Ordered by its bytes, as in Python, even in a user's own table.
             old, new = sa.collate(old, "BINARY"), sa.collate(new, "BINARY")
         smaller_or_larger = sa.func.min if aggregate.operator == "min" else sa.func.max
         return sa.func.coalesce(smaller_or_larger(old, new), old, new)
-    # A sum beyond 64 bits becomes a float, which no INTEGER column of a STRICT table takes. One of
-    # decimals meets the CHECK of its column before that.
+    # A sum beyond 64 bits becomes a float, which an INTEGER column of a STRICT table refuses. One
+    # of decimals meets the CHECK of its column before that.
     if kind in ("float", "double"):
         # inf + -inf is NULL to SQLite, which would leave one of them out. It has no NaN, so the
         # text is refused, as a NaN that is written is.

@@ -3,15 +3,15 @@
 SQLite has no decimals. A ``decimal(10,2)`` is kept as a whole number of hundredths in an INTEGER
 column, so plain SQL compares, sorts and sums it exactly. 64 bits hold 18 digits. The view shows the
 number itself, as ``price / 1e2``: a float, exact to 15 digits, like any number with a fraction in
-SQLite. Text with all digits would sort wrongly, and text was what ``max()`` got wrong.
+SQLite. Text with all digits would sort wrongly, and ``max()`` of text would be wrong.
 
 Rules
 -----
 1. A column has at most 18 digits. A wider one is refused when the topology is built, and again when
    the state is opened to write.
-2. The type of a sum is ``decimal(38,…)`` whatever it adds. Its column takes 18 digits, and a batch
-   that brings it beyond them is refused whole, by a CHECK of the table. The names of the CHECKs
-   tell where the points are.
+2. The type of a sum is ``decimal(38,…)`` whatever it adds. Its column holds 18 digits, and a batch
+   that would exceed them is refused as a whole, by a CHECK of the table. The names of the CHECKs
+   record where the decimal points are.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ScaledDecimal(sa.types.TypeDecorator[int]):
 
     Args:
         digits: The most digits of a number.
-        scale: How many of them are behind the point.
+        scale: How many of them are after the point.
     """
 
     impl = sa.Integer
@@ -55,7 +55,7 @@ class ScaledDecimal(sa.types.TypeDecorator[int]):
         return f"{self.digits} digits, {self.scale} of them behind the point"
 
     def whole(self, value: decimal.Decimal | str) -> int:
-        """Return a number as it is kept.
+        """Return a number in the stored form.
 
         Raises:
             decimal.DecimalException, OverflowError, ValueError: It is not a number, or has more
@@ -68,7 +68,7 @@ class ScaledDecimal(sa.types.TypeDecorator[int]):
         return whole
 
     def number(self, kept: int) -> decimal.Decimal:
-        """Return the number that is kept."""
+        """Return the number from its stored form."""
         return _EXACT.scaleb(decimal.Decimal(kept), -self.scale)
 
 
@@ -80,7 +80,7 @@ def decimal_column(kind: str) -> ScaledDecimal:
 
 
 def encoded_decimals(field: Field, column: list[decimal.Decimal | None]) -> list[int | None]:
-    """Return a column of decimals as SQLite keeps it.
+    """Return a column of decimals as SQLite stores it.
 
     Raises:
         ValueRefusedError: A value has more digits than the column.
@@ -139,7 +139,7 @@ def add_checks(columns: StateColumns) -> None:
 
 
 def shown_decimal(column: sa.ColumnElement[Any], kind: ScaledDecimal) -> sa.ColumnElement[Any]:
-    """Return the number itself, for the view; one without a fraction stays a whole number."""
+    """Return the number itself, for the view; without a fraction it stays a whole number."""
     if not kind.scale:
         return column
     # A power of ten up to 1e22 is an exact float, so the quotient is rounded once.
@@ -147,7 +147,7 @@ def shown_decimal(column: sa.ColumnElement[Any], kind: ScaledDecimal) -> sa.Colu
 
 
 def text_decimal(connection: sa.Connection, dialect: SqlDialect) -> str | None:
-    """Return the name of a column that is text and should be a decimal; None if there is none."""
+    """Return the name of a column that is text but should be a decimal; None if there is none."""
     found = sa.inspect(connection).get_columns(dialect.state.name)
     texts = {each["name"] for each in found if isinstance(each["type"], sa.Text)}
     decimals = (c for c in dialect.columns.table.columns if isinstance(c.type, ScaledDecimal))

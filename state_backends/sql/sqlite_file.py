@@ -1,19 +1,19 @@
 """Which files a connection to SQLite has open, and whether they are still in their place.
 
-A program that has a file open continues to read and write it after it was removed, or after another
-one was moved to its place. SQLite does not look. So batches would be committed into a file that
-nobody can open any more, and a reader would see for ever what was there once. The log (``-wal``)
-and its index (``-shm``) are parts of the database: whoever opens it without them sees an older one.
+A program that has a file open continues to read and write it after the file was removed, or after
+another one was moved to its place. SQLite does not check. So batches would be committed into a file
+that nobody can open any more, and a reader would see old data forever. The log (``-wal``) and its
+index (``-shm``) are parts of the database: without them one would see an older database.
 
 Rules
 -----
-1. A batch is written only if the files that its connection has open are those in their place, and
-   is known as written only if they still are afterwards. Otherwise the run ends.
-2. A backend that has written opens no other file at that place than the one it wrote.
+1. A batch is written only if the files that its connection has open are the ones in place, and
+   counts as written only if they still are afterwards. Otherwise the run ends.
+2. After a backend has written to a file, it does not open another file in that place.
 3. A reader that has written nothing opens what is there now.
 
-A file is known by device and inode. A file that is written over where it is (``cp``) has the same
-ones: SQLite's own ``.restore`` and ``.backup`` are how a database is copied that others have open.
+A file is known by device and inode. A file that is overwritten in place (``cp``) has the same ones:
+to copy a database that others have open, use SQLite's own ``.restore`` and ``.backup``.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class SqliteFile:
         self._written: FileId | None = None
 
     def watch(self, engine: sa.Engine) -> None:
-        """Look at the file whenever a connection is made or used."""
+        """Check the file whenever a connection is opened or used."""
         sa.event.listen(engine, "do_connect", self._connecting)
         sa.event.listen(engine, "connect", self._connected)
         sa.event.listen(engine, "checkout", self._used)
 
     def read(self, connection: sa.Connection) -> None:
-        """Begin to read: note the log of the database and its index, which the first read opens."""
+        """Begin to read: note the database's log and its index, which the first read opens."""
         opened: OpenFiles = connection.info[_OPENED]
         if not opened.has_log:
             driver = connection.connection.driver_connection
@@ -64,7 +64,7 @@ class SqliteFile:
             connection.info[_OPENED] = opened.with_log(_main_file(driver))
 
     def write(self, connection: sa.Connection) -> None:
-        """Begin to write to this file, and to no other one from now on."""
+        """Begin to write to this file; from now on no other file is written."""
         opened: OpenFiles = connection.info[_OPENED]
         self._written = opened.main
 
@@ -72,7 +72,7 @@ class SqliteFile:
         """Check that the files that a connection has open are in their place.
 
         Raises:
-            StoreDamagedError: One is not there any more, or is another file.
+            StoreDamagedError: A file is gone, or has been replaced by another.
         """
         opened: OpenFiles = connection.info[_OPENED]
         displaced = opened.displaced()
@@ -101,7 +101,7 @@ class SqliteFile:
         record.info[_OPENED] = OpenFiles(((path, main),))
 
     def _used(self, _: object, record: Any, __: object) -> None:
-        """Have the pool discard a connection to a file that is gone, and make another one."""
+        """Make the pool discard a connection to a file that is gone, and open another one."""
         opened: OpenFiles = record.info[_OPENED]
         displaced = opened.displaced()
         if displaced is None:
@@ -115,8 +115,8 @@ class SqliteFile:
         return StoreDamagedError(
             f"{self._label} was removed or replaced while it was open: {path!r} {found}; expected "
             "the file that was written since the start; what was committed into it is lost, unless "
-            "it was only moved; bring it back, with its -wal and -shm, or start again with what is "
-            "there, which tells what is missing"
+            "it was only moved; bring it back, with its -wal and -shm, or start again with the "
+            "present file: the start reports what is missing"
         )
 
 
@@ -125,7 +125,7 @@ class OpenFiles:
     """Files that a connection has open.
 
     Attributes:
-        files: The path of each, and which file that was; the database is the first.
+        files: The path of each file, and its device and inode; the database comes first.
         has_log: Whether its log and the index of that are among them.
     """
 
@@ -138,18 +138,18 @@ class OpenFiles:
         return self.files[0][1]
 
     def with_log(self, database: str) -> OpenFiles:
-        """Return them with the log of the database and its index, as far as they are there."""
+        """Return them with the log of the database and its index, as far as they exist."""
         paths = [f"{database}{end}" for end in ("-wal", "-shm")]
         log = [(path, one) for path in paths if (one := file_id(path)) is not None]
         return OpenFiles((*self.files, *log), has_log=True)
 
     def displaced(self) -> str | None:
-        """Return the first path at which there is another file by now, or none; else None."""
+        """Return the first path where the file is gone or another one; None if all are in place."""
         return next((path for path, one in self.files if file_id(path) != one), None)
 
 
 def file_id(path: str) -> FileId | None:
-    """Return which file is at a path, links followed; None for none."""
+    """Return device and inode of the file at a path, links followed; None if there is none."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -377,7 +377,7 @@ def ask(
         by: Who asks; by default this process and its user.
 
     Raises:
-        StateUsageError: There is no such topology or verb, or *wait_s* is no number of seconds.
+        StateUsageError: There is no such topology or verb, or *wait_s* is not a number of seconds.
         CommandUnanswered: A leader has not answered in time; the command stands.
         CoordinatorUnavailable: The ensemble cannot be reached. The command may stand or not.
         CorruptNodeError: ``/desired`` cannot be read.

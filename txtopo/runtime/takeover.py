@@ -311,7 +311,7 @@ def _claim(
                 f"state {name!r} was claimed by epoch {error.facts.get('successor')}, but the "
                 f"newest epoch that ZooKeeper knows is {epoch}; was ZooKeeper's data wiped, or is "
                 "this another ensemble? point to the right one, or call txtopo.operations.rebuild, "
-                "which fits ZooKeeper to the states",
+                "which adjusts ZooKeeper to the states",
                 state=name,
             ) from error
         context.scheduler.point(f"claim.claimed:{name}")

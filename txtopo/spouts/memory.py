@@ -128,7 +128,7 @@ class MemorySpout(Spout):
 
     Raises:
         FieldsError: A row has another number of values than there are fields.
-        TopologyError: *repeat* is no whole number of at least 1.
+        TopologyError: *repeat* is not a whole number of at least 1.
     """
 
     def __init__(self, rows: Iterable[Sequence[Any]], fields: Fields, repeat: int = 1) -> None:

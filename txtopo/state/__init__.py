@@ -1,6 +1,6 @@
 """What users import to keep state: open_state, the aggregates, the reader.
 
-Whoever writes a store imports :mod:`txtopo.plugins.stores` instead.
+Authors of stores import :mod:`txtopo.plugins.stores` instead.
 """
 
 from __future__ import annotations

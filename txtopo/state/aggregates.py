@@ -1,7 +1,7 @@
 """Aggregates: Count, Sum, Min, Max and Mean, and OwnAggregate, the base of a user's own.
 
-An aggregate is combined three times: rows to a partial result in the worker, partial results of the
-workers in the driver, and the partial result of a txid with the stored value in the store. NULL
+An aggregate is combined three times: rows into a partial result in the worker; partial results of
+the workers in the driver; and the partial result of a txid with the stored value in the store. NULL
 inputs are ignored, as in SQL; a group whose inputs are all NULL has the value NULL (``Count``: 0).
 
 Count, Sum, Min, Max and Mean combine in the store, by an operator of SQL. An ``OwnAggregate``, like
@@ -37,8 +37,8 @@ class Aggregate(ABC):
         field: The input field; ``None`` stands for the row itself (``Count`` only).
         operator: The SQL operator that combines two partial results, or one with the stored value;
             None if only :meth:`combine_values` can, in Python.
-        initial: The stored value of no rows, which a row has in a column that is added to its
-            table later.
+        initial: The stored value for no rows; an existing row gets it in a column that is added
+            to its table.
     """
 
     field: str | None = None
@@ -57,7 +57,7 @@ class Aggregate(ABC):
 
     @property
     def default_name(self) -> str:
-        """Name of the value column when the user gives none, such as ``count`` or ``sum_delay``."""
+        """Default name of the value column, such as ``count`` or ``sum_delay``."""
         kind = type(self).__name__.lower()
         return kind if self.field is None else f"{kind}_{self.field}"
 
@@ -66,7 +66,7 @@ class Aggregate(ABC):
         """Return the type of the stored column for inputs of these fields.
 
         Raises:
-            FieldsError: The input field is missing, or is of a type that this cannot aggregate.
+            FieldsError: The input field is missing, or has a type that cannot be aggregated.
         """
 
     def value_field(self, name: str, inputs: Fields) -> Field:
@@ -74,7 +74,7 @@ class Aggregate(ABC):
         return Field(name, self.value_type(inputs))
 
     def columns(self, name: str) -> dict[str, Aggregate]:
-        """Return the aggregates of its stored columns by name: itself, unless it has several."""
+        """Return the aggregates of its stored columns by name; usually just itself."""
         return {name: self}
 
     def shown(self, value: Any) -> Any:
@@ -115,8 +115,7 @@ def selected(inputs: Fields, name: str) -> Field:
 
 
 def _sum(left: Any, right: Any) -> Any:
-    # Python would round decimals to the 28 digits of its context. Columns checks whether the sum
-    # fits.
+    # Python would round decimals to the 28 digits of its context. Columns checks that the sum fits.
     return _DECIMALS.add(left, right) if isinstance(left, decimal.Decimal) else left + right
 
 
@@ -203,7 +202,7 @@ class Mean(Aggregate):
     """Mean of *field*, exact: kept as its sum and its count, and divided when it is read.
 
     The table has two columns, ``<name>_sum`` and ``<name>_count``; readers and the view of an SQL
-    store show ``<name>``: a ``float``, rounded once, or of decimals a ``Decimal`` of 38 digits.
+    store show ``<name>``: a ``float``, rounded once; for decimals, a ``Decimal`` of 38 digits.
     """
 
     def value_type(self, inputs: Fields) -> str:
@@ -231,7 +230,7 @@ class PythonAggregate(Aggregate):
     by_txid: ClassVar[bool] = False
 
     def partial_fields(self, name: str, inputs: Fields) -> list[Field]:
-        """Return the columns of a partial result; only the name of the first one matters."""
+        """Return the columns of a partial result. Only the name of the first one matters."""
         return [self.value_field(name, inputs)]
 
     @abstractmethod
@@ -239,12 +238,12 @@ class PythonAggregate(Aggregate):
         """Return the partial result of rows of one key; a row has the values of ``inputs``."""
 
     def without(self, partial: tuple[Any, ...], rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Return *partial* without some rows; called only if ``takes_back`` is true."""
-        raise NotImplementedError(f"{type(self).__name__} takes no rows back")
+        """Return *partial* with some rows removed; called only if ``takes_back`` is true."""
+        raise NotImplementedError(f"{type(self).__name__} cannot take rows back")
 
     @abstractmethod
     def merged(self, partials: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Return one partial result for those of one key."""
+        """Return one partial result for all partial results of one key."""
 
     @abstractmethod
     def combine_values(self, left: Any, right: Any) -> Any:
@@ -256,10 +255,10 @@ class OwnAggregate(PythonAggregate):
 
     Define :meth:`remove` as well if rows retract earlier ones
     (``PersistentAggregate(…, retracted=field)``). The retracted row may have been added in an
-    earlier batch, so a partial value must be able to be negative, such as a count of -1.
+    earlier batch, so partial values must be able to become negative, such as a count of -1.
 
     Delivery: exactly once, as with every aggregate; the batch of an earlier attempt is undone
-    first. Derive a class, and give an instance of it to a ``PersistentAggregate``.
+    first. Derive a class, and pass an instance of it to a ``PersistentAggregate``.
 
     Who calls it, and where: the tasks that emit rows call :meth:`zero` and :meth:`add`; the tasks,
     the driver and the commit call :meth:`combine`. Each uses one thread.
@@ -274,10 +273,10 @@ class OwnAggregate(PythonAggregate):
 
     Not guaranteed: an order. Rows and partial results are combined in any order, so ``combine``
     must be associative and commutative. ``None`` stands for no value, and ``combine`` never gets
-    it. A value may be changed in place, so ``zero`` must return a new one each time.
+    it. A value may be changed in place, so ``zero`` must return a new value each time.
 
     Args:
-        fields: Names of the input fields; :meth:`add` gets their values in this order.
+        fields: Names of the input fields; :meth:`add` receives their values in this order.
 
     Attributes:
         type: The type of the stored value, such as ``"long"`` or ``"json"``.
@@ -314,12 +313,12 @@ class OwnAggregate(PythonAggregate):
 
     @property
     def name(self) -> str:
-        """The name under which a store knows it, its module and class."""
+        """The name under which a store records it: its module and class."""
         return f"{type(self).__module__}:{type(self).__qualname__}"
 
     @abstractmethod
     def zero(self) -> Any:
-        """Return the value of zero rows, a new one each time."""
+        """Return the value for no rows; a new object each time."""
 
     @abstractmethod
     def add(self, value: Any, *items: Any) -> Any:
@@ -365,7 +364,7 @@ class OwnAggregate(PythonAggregate):
         return self.combine(left, right)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # The ready-made ones are frozen; a class of your own may keep what it likes.
+        # The built-in ones are frozen; a class of your own may keep any attributes.
         object.__setattr__(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -384,7 +383,7 @@ class OwnAggregate(PythonAggregate):
 
 @dataclass(frozen=True, slots=True)
 class NamedAggregate(PythonAggregate):
-    """A user's own aggregate as a store knows it: by name. It is not imported to read the state.
+    """A user's own aggregate as a store records it: by name. Reading the state does not import it.
 
     Attributes:
         name: Module and class.

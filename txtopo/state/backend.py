@@ -1,12 +1,12 @@
-"""The contract of a state backend: what a store must do so that its state is exactly once.
+"""The contract of a state backend: what a store must do for exactly-once state.
 
 Rules
 -----
 1. A write happens in one store transaction that reads the ledger, asks
    :func:`txtopo.state.ledger.standing`, and writes ledger and rows together or not at all.
 2. *Undo before redo.* In an opaque state and :attr:`~txtopo.state.ledger.Standing.REDO`, every row
-   tagged with the txid is restored to what it was before that txid, or removed if it did not exist,
-   before anything is applied.
+   tagged with the txid is first restored to what it was before that txid, or removed if it did not
+   exist. Then the writes are applied.
 3. A transactional state in :attr:`~txtopo.state.ledger.Standing.REDO` keeps its rows, and its
    ledger names the new writer: the same txid always brings the same batch.
 4. Only the first write of a key in a txid moves its value to ``previous``. A commit brings one
@@ -15,9 +15,9 @@ Rules
    removes the tombstones of earlier txids.
 6. :meth:`StateBackend.commit` makes and changes no table.
 7. A group of txids, a :class:`~txtopo.attempt.GroupAttempt`, is written like one txid, its last:
-   that tags the rows, and ``previous`` is what they were before the group. A backend that never
-   uses ``txid - 1``, and hands the attempt to ``standing`` and ``written_by`` as it got it, need do
-   no more, and sets :attr:`StateBackend.groups`.
+   the last txid tags the rows, and ``previous`` is what they were before the group. A backend that
+   never uses ``txid - 1``, and passes the attempt unchanged to ``standing`` and ``written_by``,
+   needs to do nothing else, and sets :attr:`StateBackend.groups`.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class StateTable:
         mode: ``"table"`` or ``"log"``.
         origin: Where its table comes from: ``"made"``, ``"found"`` or ``"extended"``.
         range_by: The column, a timestamp or a whole number, by which committers read ranges and by
-            which rows expire; None for none. It changes nothing of what is stored: a database makes
-            an index of it, unless it is the first key column.
-        defaults: What a row that is there already gets in a value column that is added: pairs of
-            name and value. They are not part of what a store keeps.
-        prunable: Whether a user may delete rows, as those of dead letters that are dealt with. No
-            store keeps it.
+            which rows expire; None for none. It does not change what is stored. A database creates
+            an index on it, unless it is the first key column.
+        defaults: What an existing row gets in a value column that is added: pairs of name and
+            value. A store does not keep them.
+        prunable: Whether a user may delete rows, such as dead letters that are dealt with. A store
+            does not keep it.
     """
 
     name: str
@@ -131,7 +131,7 @@ class StateTable:
                 )
         if self.mode == "log" and self.origin != "made":
             raise TopologyError(
-                f"state {self.name!r} cannot keep a log in a table that is there already; got "
+                f"state {self.name!r} cannot keep a log in a table that already exists; got "
                 "mode='log', which has several rows for a key; expected mode='table'"
             )
         if self.range_by is not None:
@@ -156,7 +156,7 @@ class StateTable:
 
 @dataclass(frozen=True, slots=True)
 class StateSize:
-    """How large a state is, as far as its store knows without reading its rows; an estimate.
+    """An estimate of the size of a state, as far as its store has one without reading the rows.
 
     Attributes:
         rows: Number of its rows, with tombstones, and in mode ``"log"`` with every row of the log;
@@ -174,8 +174,8 @@ class Puts:
 
     Attributes:
         rows: The values.
-        expires: What :meth:`txtopo.state.StateTransaction.expire` told; None for nothing. It is for
-            the runtime: a commit deletes nothing by it.
+        expires: The bound that was given to :meth:`txtopo.state.StateTransaction.expire`; None for
+            none. It is for the runtime: a commit does not delete anything because of it.
     """
 
     rows: Mapping[Key, Values | None]
@@ -186,7 +186,8 @@ class Puts:
         """The rows as a table, sorted by key, with the key columns before the value columns.
 
         None if a key is deleted, or if the committer gave Python values. A store may write the
-        table instead of ``rows``, which are the same, and are made only when they are read.
+        table instead of ``rows``, which have the same content, and are created only when they are
+        read.
         """
         return self.rows.table if isinstance(self.rows, ColumnRows) else None
 
@@ -222,7 +223,7 @@ class Snapshot(ABC):
 
     Attributes:
         is_snapshot: False for a store without snapshots, such as a backing map: rows that are
-            written while others are read may be of later txids than the ledger.
+            written during a read may be of later txids than the ledger.
     """
 
     is_snapshot: ClassVar[bool] = True
@@ -241,17 +242,17 @@ class Snapshot(ABC):
         """Yield every row, including tombstones, in no particular order."""
 
     def flaw(self) -> str | None:
-        """Return why the rows are not those of the ledger, if the store knows; None if they are.
+        """Return why the rows do not match the ledger, if the store can tell; None if they do.
 
-        A claim asks for it. The default knows nothing: there the ledger notes a row. A store that
-        keeps a history of its tables, in which it sees who changed them, overrides it.
+        A claim calls it. The default returns None, since a witness in the ledger is checked
+        instead. A store overrides it if its tables have a history that shows who changed them.
         """
         return None
 
     def last_txid(self) -> int:
         """Return the largest txid of a row; 0 for none.
 
-        A claim asks for it in mode ``"log"``. The default reads every row of the state. A store
+        A claim calls it in mode ``"log"``. The default reads every row of the state. A store
         with an index overrides it.
         """
         return max((row.txid for _, row in self.items()), default=0)
@@ -261,13 +262,13 @@ class Snapshot(ABC):
     ) -> Iterator[tuple[Key, Row]]:
         """Yield the rows in a range of the column ``StateTable.range_by``, in any order.
 
-        Further rows may be among them, since the caller looks at each. The default reads every row
-        of the state. A store with an index overrides it.
+        It may yield other rows as well, since the caller checks each one. The default reads every
+        row of the state. A store with an index overrides it.
 
         Args:
             table: The schema of the state.
-            above: The rows have more than that in the column; None for no lower end.
-            up_to: They have at most that; None for no upper end.
+            above: The lower end, exclusive; None for no lower end.
+            up_to: The upper end, inclusive; None for no upper end.
             txid: In an opaque state every row that this txid wrote is yielded as well, tombstones
                 included, since the value that it had before may be in the range.
         """
@@ -282,12 +283,12 @@ class Snapshot(ABC):
     def starting(self, prefixes: Sequence[Key]) -> Iterator[tuple[Key, Row]]:
         """Yield the rows whose key begins with one of some prefixes, tombstones included.
 
-        They come in no particular order. The default reads every row of the state. A store whose
-        table is sorted by key overrides it.
+        The order is arbitrary. The default reads every row of the state. A store whose table is
+        sorted by key overrides it.
 
         Args:
-            prefixes: Distinct values of the first key columns, all of as many columns; may be
-                empty.
+            prefixes: Distinct values of the first key columns, all with the same number of columns;
+                may be empty.
         """
         wanted = set(prefixes)
         width = len(prefixes[0]) if prefixes else 0
@@ -297,7 +298,7 @@ class Snapshot(ABC):
 
 
 def in_range(value: Any, above: Any, up_to: Any) -> bool:
-    """Return whether a value is above the one and at most the other; NULL is in no range."""
+    """Return whether a value is above the lower end and at most the upper; NULL never is."""
     if value is None:
         return False
     return (above is None or value > above) and (up_to is None or value <= up_to)
@@ -321,10 +322,10 @@ class StateBackend(ABC):
     :meth:`commit` once for each attempt of a txid, :meth:`snapshot` once for each committer and
     attempt that reads, and once after each claim.
 
-    In which thread: any. Calls may overlap. A commit that took too long is given up and tried again
-    while the first call is still under way, and snapshots stay open meanwhile. Either commit may
-    get through first: the ledger, read and written in the same store transaction, refuses the one
-    that may not write any more.
+    In which thread: any. Calls may overlap. A commit that took too long is abandoned and tried
+    again while the first call is still running, and snapshots stay open meanwhile. Either commit
+    may finish first: the ledger, read and written in the same store transaction, refuses the one
+    that may no longer write.
 
     What must be picklable: the factory, which travels to Spark tasks. A backend need not be.
 
@@ -359,8 +360,8 @@ class StateBackend(ABC):
 
     The runtime sets it after opening, and marks ``begin.before`` and ``write.after`` around
     :meth:`commit`. :meth:`commit` calls it with ``begin.after`` and ``rows.before`` once the ledger
-    has let the attempt in, with ``rows.after`` when the rows are written, and with ``write.before``
-    when nothing is left but to make it durable. A plug-in need not call it.
+    has admitted the attempt, with ``rows.after`` when the rows are written, and with
+    ``write.before`` when only making the write durable is left. A plug-in need not call it.
     """
 
     claimant: Claim | None = None
@@ -380,7 +381,7 @@ class StateBackend(ABC):
     def create(self) -> None:
         """Make the tables that are missing and check those that exist.
 
-        With :attr:`evolves` it leaves a table as it is whose value columns the next claim may
+        With :attr:`evolves` it does not touch a table whose value columns the next claim may
         change.
 
         Raises:
@@ -392,17 +393,17 @@ class StateBackend(ABC):
     def claim(self, claim: Claim) -> Ledger:
         """Write owner, epoch and ensemble into the ledger, as ``ledger.claimed`` computes it.
 
-        Read and write the ledger in one store transaction. Store every field of it, also those that
-        the backend has no use for: the runtime reads the ledger back after a claim and compares.
-        With :attr:`evolves` change the columns of the table, too, if it is to be changed, after the
-        ledger or together with it.
+        Read and write the ledger in one store transaction. Store every field of it, including those
+        that the backend does not use: after a claim the runtime reads the ledger back and compares.
+        With :attr:`evolves`, also change the columns of the table if needed, after the ledger or
+        together with it.
 
         Returns:
             The ledger after the claim.
 
         Raises:
             PromiseError: Raised by :func:`txtopo.state.ledger.claimed`; nothing was written.
-            SchemaDrift: The table is to be changed, but the claim does not say that it may be.
+            SchemaDrift: The table would have to be changed, but the claim does not allow it.
             StoreUnavailable: Try again later.
         """
 
@@ -431,23 +432,24 @@ class StateBackend(ABC):
     def expire(self, up_to: Any, before_txid: int) -> int:
         """Delete rows that no later txid needs, in a store transaction that checks the ledger.
 
-        Who calls it: the runtime, beside the commits, on a thread of its own, in the object that
-        has claimed the state; again and again, while it returns more than 0. So it deletes few rows
-        at a time, if a commit has to wait for it. The ledger, and what a commit would undo, stay as
-        they are. The default deletes nothing: such rows stay.
+        Who calls it: the runtime, on a thread of its own, while commits continue, on the object
+        that has claimed the state; again and again, while it returns more than 0. So if commits
+        have to wait for it, it deletes only a few rows at a time. The ledger, and what a commit
+        would undo, stay the same. The default deletes nothing.
 
         Args:
             up_to: The largest value of the column ``StateTable.range_by`` of such a row.
-            before_txid: Only rows that an earlier txid has written are deleted. A store asks
-                :func:`txtopo.state.ledger.expiring` for the txid that counts: rows of the last txid
-                or group of the ledger stay in any case, since it may be undone.
+            before_txid: Only rows that an earlier txid wrote are deleted. The bound that applies is
+                what :func:`txtopo.state.ledger.expiring` returns for it: rows of the last txid or
+                group of the ledger always stay, since it may be undone.
 
         Returns:
             The number of rows that were deleted; 0 if there are no more.
 
         Raises:
             PromiseError: Raised by :func:`txtopo.state.ledger.expiring`; nothing was deleted.
-            StoreUnavailable: Nothing was deleted, or nobody knows; it is called again later.
+            StoreUnavailable: Nothing was deleted, or the outcome is unknown; it is called again
+                later.
         """
         return 0
 
@@ -455,7 +457,7 @@ class StateBackend(ABC):
         """Open the state as it was after *txid*, in its last version, if the store keeps history.
 
         Raises:
-            StateUsageError: The store keeps no history, or none of that age, or *txid* is within a
+            StateUsageError: The store keeps no history, or none that old, or *txid* is within a
                 group, whose ends the message names.
         """
         raise StateUsageError(
@@ -464,16 +466,16 @@ class StateBackend(ABC):
         )
 
     def stored(self) -> tuple[StateTable, ...] | None:
-        """Return the states that the store holds, or None if it does not know their columns.
+        """Return the states that the store holds, or None if it does not record their columns.
 
         A reader uses it to read a state without its declaration.
         """
         return None
 
     def size(self) -> StateSize:
-        """Return how large the state is, if the store knows that without reading its rows.
+        """Return the size of the state, if the store has it without reading the rows.
 
-        A reader calls it to show it. The default knows nothing.
+        A reader calls it to show the size. The default returns unknown sizes.
 
         Raises:
             StoreUnavailable: Try again later.

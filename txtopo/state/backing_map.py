@@ -1,14 +1,14 @@
 """BackingMap: a key-value store of two methods, and the documents that a state keeps in it.
 
-A map does not care about exactly once. :class:`~txtopo.state.map_backend.OpaqueMap` and
-:class:`~txtopo.state.map_backend.TransactionalMap` store with each value the attempt that wrote it,
-and decide from that what a replay has to undo.
+A map does not provide exactly once itself. :class:`~txtopo.state.map_backend.OpaqueMap` and
+:class:`~txtopo.state.map_backend.TransactionalMap` store the attempt that wrote a value with the
+value, and derive from it what a replay has to undo.
 
 A state keeps these documents in a map. Their names are JSON lists, so that no table name and no key
 can be mistaken for another:
 
-* ``["counts","head"]``: the ledger, the columns, and the attempt that began to write last.
-* ``["counts","touched",0]`` …: the keys that its txid writes, with what undoes each write.
+* ``["counts","head"]``: the ledger, the columns, and the last attempt that began to write.
+* ``["counts","touched",0]`` …: the keys that its txid writes, with a note that undoes each write.
 * ``["counts","keys",0]`` …: every key that was ever written, since a map cannot list its keys.
 * ``["counts","row","[\"a\"]"]``: a row and the attempt that wrote it; null for a removed row.
 * ``["states"]``: the names of the states that the map holds.
@@ -37,15 +37,15 @@ from txtopo.state.row_text import dumped
 
 
 class BackingMap(ABC):
-    """A key-value table in an outside store, of text by text.
+    """A key-value table in an external store; keys and values are texts.
 
     Keys and values are JSON text in ASCII without control characters, so a plug-in stores strings
     and nothing else. Keys are case-sensitive and may be some thousand characters long.
 
     Delivery: exactly once under one live coordinator. A map of two methods does not fence off a
-    deposed coordinator. If two owners of one table, or two ensembles, claim it at the same instant,
-    both may be admitted; one that claims later is refused. A map that can compare and write in one
-    step may have a third method, see :class:`ComparesAndPuts`, and then fences.
+    deposed coordinator. If two owners of one table, or two ensembles, claim it at the same moment,
+    both may be admitted; a later claim is refused. A map that can compare and write in one step may
+    have a third method, see :class:`ComparesAndPuts`, and then fences.
 
     Who calls it, in which process: the driver. If committers run in Spark tasks, each task opens a
     map of its own and only reads.
@@ -53,7 +53,7 @@ class BackingMap(ABC):
     How often: a commit reads each of its keys once and writes it once; besides, it reads and writes
     a few documents of the state. Each call has at most 10,000 keys.
 
-    In which thread: any. The calls of one commit follow each other; other threads may read
+    In which thread: any. A commit makes its calls one after the other; other threads may read
     meanwhile.
 
     What must be picklable: the function or class that opens it, which travels to Spark tasks.
@@ -61,8 +61,8 @@ class BackingMap(ABC):
     What must be durable: whatever :meth:`multi_put` wrote, when it returns.
 
     What to raise: ``ConnectionError`` or ``TimeoutError`` for a failure that may pass; the batch is
-    tried again. Any other exception ends the run. A write that failed may have been done, but must
-    not take effect later, when its replay has been written.
+    tried again. Any other exception ends the run. A failed write may have taken effect, but it must
+    not take effect later, after its replay has been written.
 
     Not guaranteed: that :meth:`close` is called, since the process may be killed.
 
@@ -88,7 +88,7 @@ class BackingMap(ABC):
         together, nor in order: a batch that dies half-way is undone and written again.
 
         Args:
-            keys: Distinct, at most 10,000; may be empty. If a key is there twice all the same, the
+            keys: Distinct, at most 10,000; may be empty. If a key occurs twice nevertheless, the
                 last value wins, or a ``ValueError`` is raised before anything is written.
             values: One per key.
         """
@@ -110,7 +110,7 @@ class ComparesAndPuts(Protocol):
 
         Args:
             key: The key.
-            expected: The value that was read; ``None`` if there was none.
+            expected: The value that was read; ``None`` if the key had none.
             value: The new value.
 
         Returns:
@@ -124,14 +124,14 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 VERSION = 1
-"""The number of the form of a state: its head, its rows and its lists of keys."""
+"""The version of the stored form of a state: its head, its rows and its lists of keys."""
 
 STATES = dumped(["states"])
 
-# The limit that plug-ins are promised; such a request has some hundred kB.
+# The limit promised to plug-ins; such a request has several hundred kB.
 KEYS_PER_CALL = 10_000
 
-# A new key rewrites the last chunk of the list of keys, so a chunk is short.
+# A new key rewrites the last chunk of the list of keys, so chunks are short.
 KEYS_PER_CHUNK = 1_000
 
 
@@ -142,7 +142,7 @@ class MapHead:
     Attributes:
         columns: The declaration of its columns.
         ledger: Its ledger; None before the first claim.
-        opened: The attempt that began to write last, whether it finished or not.
+        opened: The last attempt that began to write, whether it finished or not.
         touched_chunks: How many chunks list the keys that the txid of *opened* touches.
         keys: How many keys were ever written.
     """
@@ -169,7 +169,7 @@ class MapDocuments:
         self._map = backing_map
         self._state = state
         self._compares = backing_map if isinstance(backing_map, ComparesAndPuts) else None
-        # The texts that were read, to compare with; empty if the map does not compare.
+        # The texts that were read, for comparison; empty if the map does not compare.
         self._seen: dict[str, str | None] = {}
 
     def head(self) -> MapHead | None:
@@ -192,7 +192,7 @@ class MapDocuments:
         }
 
     def touched(self, head: MapHead) -> dict[str, Any]:
-        """Read the keys that the txid opened last writes, each with the note that undoes it."""
+        """Read the keys that the last opened txid writes, each with the note that undoes it."""
         touched: dict[str, Any] = {}
         for text in self._read([self._name("touched", n) for n in range(head.touched_chunks)]):
             touched.update(self._parsed(text, lambda document: document[3]))
@@ -201,7 +201,7 @@ class MapDocuments:
     def keys(self, head: MapHead) -> Iterator[list[str]]:
         """Yield every key that was ever written, in lists that fit one call to the map."""
         # The last chunk may have more keys than the head says, from an attempt that died before it
-        # wrote the head. These keys have no rows, and the next new key takes their place.
+        # wrote the head. These keys have no rows, and the next new keys take their places.
         chunks = [self._name("keys", n) for n in range(-(-head.keys // KEYS_PER_CHUNK))]
         for names in parts(chunks, max(1, KEYS_PER_CALL // KEYS_PER_CHUNK)):
             yield [key for text in self._read(names) for key in self._parsed(text, list)]
@@ -279,7 +279,7 @@ class MapDocuments:
             self._seen[name] = text
 
     def _read_before_writing(self, names: Sequence[str]) -> None:
-        """Read the texts to compare with, and check that no successor wrote them already."""
+        """Read the texts for comparison, and check that no successor has already written them."""
         if not names:
             return
         self._read(names)
@@ -346,7 +346,7 @@ class MapDocuments:
 
 
 def _mark(attempt: TransactionAttempt) -> list[object]:
-    """Return what the text of a document has of the attempt that wrote it."""
+    """Return the part of a document's text that names the attempt that wrote it."""
     return [attempt.epoch, attempt.attempt, attempt.term]
 
 

@@ -1,7 +1,7 @@
 """ColumnRows: the rows of a write by key, kept as Arrow columns until somebody reads them by key.
 
-A committer that has its rows in Arrow hands them over so, and a store that writes columns takes
-them so; then no row becomes a Python object on its way. For everybody else it is a mapping.
+A committer that has its rows in Arrow passes them on in this form, and a store that writes columns
+accepts them; then no row becomes a Python object on the way. To all other code it is a mapping.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ColumnRows(Mapping["Key", "Values | None"]):
 def merged_rows(
     parts: Sequence[Mapping[Key, Values | None]],
 ) -> Mapping[Key, Values | None]:
-    """Return the rows of several writes; of those with equal keys that of the last write counts."""
+    """Return the rows of several writes; of rows with equal keys the last write's row counts."""
     parts = [part for part in parts if part]
     columns = [part for part in parts if isinstance(part, ColumnRows)]
     if parts and len(columns) == len(parts):
@@ -81,7 +81,7 @@ def merged_rows(
 
 
 def _last_of_each(rows: pa.Table, width: int) -> pa.Table:
-    """Return rows sorted by their first columns; of those that are equal there the last one."""
+    """Return rows sorted by their first columns; of rows that are equal there, only the last."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

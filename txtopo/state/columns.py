@@ -1,14 +1,14 @@
-"""Columns: converts and checks the keys and values that users give, before a store gets them.
+"""Columns: converts and checks keys and values from users before they reach a store.
 
-A user gives a plain value for one field, and a tuple or list for several. Values of several fields
-may also be a dict by name; a single ``json`` field takes any of these as its value. Internally keys
-and values are always tuples of exact Python types. What a field holds for a value is decided by
-:mod:`txtopo.fitting`, for all stores and plug-ins, and for what is emitted as well: so ``NaT`` is
-NULL, and an enum of ``str`` is its text. A value that a store could not return exactly is refused
-here, with the names of the state and the field.
+A user passes a plain value for one field, and a tuple or list for several. Values of several fields
+may also be a dict by name; a single ``json`` field accepts any of these as its value. Internally
+keys and values are always tuples of exact Python types. :mod:`txtopo.fitting` decides what a field
+holds for a value, for all stores and plug-ins and also for emitted tuples: so ``NaT`` is NULL, and
+an enum of ``str`` is its text. A value that a store could not return exactly is refused here, and
+the error names the state and the field.
 
-A value of type ``json`` is kept as its text, the same in every store: ASCII, on one line, names
-sorted, without spaces. It comes back as an equal Python value, so a value that JSON would change is
+A value of type ``json`` is stored as text, the same in every store: ASCII, on one line, names
+sorted, without spaces. A read returns an equal Python value, so a value that JSON would change is
 refused.
 """
 
@@ -52,7 +52,7 @@ class Columns:
         object.__setattr__(self, "_json", tuple(places))
 
     def pack(self, given: Any) -> tuple[Any, ...]:
-        """Return a key or value that a user gave as a tuple of exact values.
+        """Return a user's key or value as a tuple of exact values.
 
         Raises:
             StateUsageError: The number of values or a type is wrong; repair the bolt.
@@ -67,7 +67,8 @@ class Columns:
         )
 
     def pack_all(self, given: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return many keys or values as :meth:`pack` does, by columns where that is faster."""
+        """Return many keys or values as :meth:`pack` does, column by column where that is
+        faster."""
         width, kinds = len(self.fields), set(map(type, given))
         if width == 1 and not any(issubclass(kind, dict | list | tuple) for kind in kinds):
             columns = [given]
@@ -90,7 +91,7 @@ class Columns:
     def exact_arrays(self, rows: pa.Table) -> list[pa.ChunkedArray]:
         """Return the Arrow columns of the fields; raises as :meth:`pack` does.
 
-        A column of ``json`` must be NULL, since nothing says that a text is as it would be kept.
+        A column of ``json`` must be NULL, since its texts may not be in the stored form.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -104,7 +105,8 @@ class Columns:
                 raise StateUsageError(
                     f"wrong columns for state {self.state!r}; got {rows.schema.names} with "
                     f"{None if column is None else column.type} in {each.name!r}; expected "
-                    f"{declared.type}, and no json but NULL; put_all takes Python values",
+                    f"{declared.type}, and only NULL in a column of json; put_all takes Python "
+                    "values",
                     state=self.state,
                     field=each.name,
                 )
@@ -125,7 +127,7 @@ class Columns:
         return exact
 
     def _check_years(self, field: Field, column: pa.ChunkedArray) -> None:
-        """Check that Python has the times or dates of a column."""
+        """Check that Python can represent the times or dates of a column."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -233,7 +235,7 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if column.type != pa.timestamp("us", tz="UTC"):
         values = column.to_pylist()
         return values
-    # Arrow takes nine times as long: it makes a time zone for each value.
+    # Arrow takes nine times as long: it creates a time zone for each value.
     values = column.cast(pa.int64()).to_pylist()
     moved, epoch = datetime.timedelta, _EPOCH
     if column.null_count:
@@ -244,7 +246,7 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 _EXACTLY = {"string": str, "boolean": bool, "timestamp": datetime.datetime}
 
 
-# The first and the last value that Python has of a type.
+# The first and the last value of a type that Python can represent.
 _YEARS: dict[str, tuple[Any, Any]] = {
     "date": (datetime.date.min, datetime.date.max),
     "timestamp_ntz": (datetime.datetime.min, datetime.datetime.max),
@@ -256,9 +258,9 @@ _YEARS: dict[str, tuple[Any, Any]] = {
 
 
 def _exact_column(kind: str, column: Sequence[Any], *, nullable: bool) -> Sequence[Any] | None:
-    """Return the exact values of a column, if one look at the types of all of them is enough.
+    """Return the exact values of a column, if their types alone show that they are exact.
 
-    That is ten times faster than a look at each value. None says that it is not enough.
+    That is ten times faster than checking each value. None means that each must be checked.
     """
     kinds, given = set(map(type, column)), column
     if nullable and type(None) in kinds:
@@ -272,7 +274,7 @@ def _exact_column(kind: str, column: Sequence[Any], *, nullable: bool) -> Sequen
 
 
 def _fits(kind: str, column: Sequence[Any], kinds: set[type]) -> bool:
-    """Return whether a column has only values that are exact as they are."""
+    """Return whether all values of a column are already exact."""
     if kind in _BITS and kinds == {int}:
         limit = 1 << (_BITS[kind] - 1)
         return bool(-limit <= min(column) and max(column) < limit)
@@ -287,7 +289,7 @@ def _exact_decimals(kind: str, column: Sequence[decimal.Decimal]) -> list[decima
         exact = [value.quantize(digits, None, context) for value in column]
     except (decimal.InvalidOperation, decimal.Inexact):
         return None
-    # A zero may have a sign, and NaN is no number.
+    # A zero may have a sign, and NaN is not a number.
     return exact if all(exact) and not any(map(decimal.Decimal.is_nan, exact)) else None
 
 
@@ -308,12 +310,12 @@ def _json(value: Any) -> str:
 
 _LIMIT = 2**63
 
-# Made once: json.dumps would make one for each text.
+# Created once: json.dumps would create one for each text.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 class NotExactlyJson(Exception):
-    """JSON would return another value."""
+    """JSON would return a different value."""
 
 
 def json_text(value: Any) -> str:
@@ -326,7 +328,8 @@ def json_text(value: Any) -> str:
     try:
         _check(value)
         text = _ENCODER.encode(value)
-        # Two surrogates side by side are one character to JSON: another text, or another name.
+        # JSON reads two adjacent surrogates as one character: a different text, or a different
+        # name.
         if "\\ud" in text and json.loads(text) != value:
             raise NotExactlyJson(
                 "a character is written as two halves (surrogates), which json joins"

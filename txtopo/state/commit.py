@@ -1,14 +1,14 @@
-"""Claims and commits through a backend: answers are checked, lost answers resolved by the ledger.
+"""Claims and commits through a backend: checks its answers, and resolves lost ones by the ledger.
 
-A backend may be somebody else's code, so what it answers is checked here. An error names the
-backend and its mistake.
+A backend may be somebody else's code, so its answers are checked here. An error names the backend
+and its mistake.
 
-If the answer to a commit is lost, the ledger in the store says whether it landed. If the ledger
-cannot be read either, the batch fails like any other whose store is away: it is replayed after a
-pause, under a new attempt, and the commit of that attempt reads the ledger in its own store
-transaction. It finds txid - 1 and applies its writes, or it finds its txid from the lost attempt
-and undoes that first. So the outcome is decided then, no effect of the txid counts twice, and no
-later txid is committed earlier.
+If the answer to a commit is lost, the ledger in the store shows whether the commit took effect. If
+the ledger cannot be read either, the batch fails like any other whose store is unreachable: it is
+replayed after a pause, under a new attempt, and the commit of that attempt reads the ledger in its
+own store transaction. It finds txid - 1 and applies its writes, or it finds its txid from the lost
+attempt and undoes that first. So that commit decides the outcome, no effect of the txid counts
+twice, and no later txid is committed earlier.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from txtopo.state.witness import check_witness
 
 
 class EngineWrites(Protocol):
-    """The writes of a txid to a state that an engine makes (:mod:`txtopo.topology.engine`)."""
+    """The writes of a txid to a state that an engine performs (:mod:`txtopo.topology.engine`)."""
 
     def labelled(self) -> AbstractContextManager[None]:
         """Label the jobs that make the writes, so that they can be cancelled."""
@@ -46,20 +46,20 @@ class EngineWrites(Protocol):
 def claim_state(
     backend: StateBackend, claim: Claim, name: str, table: StateTable | None = None
 ) -> Ledger:
-    """Claim a state, and check that its store keeps the whole ledger, and the rows of it.
+    """Claim a state, and check that its store keeps the whole ledger and the rows that match it.
 
     Args:
         backend: The state.
         claim: The claim.
         name: Name of the state, for messages.
-        table: Its schema; None to claim it whatever its rows are, to give it up.
+        table: Its schema; None to claim it without checking its rows, in order to give it up.
 
     Returns:
         The ledger as the store holds it.
 
     Raises:
         PromiseError: Raised by :func:`txtopo.state.ledger.claimed`; the message names the state.
-        StoreDamagedError: The rows are not those of the ledger; a table was restored alone.
+        StoreDamagedError: The rows do not match the ledger; a table was restored alone.
         PlugInError: The store holds another ledger than it returned; repair the plug-in.
         StoreUnavailable: Try again later.
     """
@@ -106,7 +106,7 @@ def checked_ledger(
         written: The attempt that was committed; None for a claim.
 
     Raises:
-        PlugInError: The answer is something else, so it is not known what was written.
+        PlugInError: The answer is something else, so what was written is unknown.
     """
     asked = "claim" if written is None else "commit"
     holds = isinstance(answer, Ledger) and written in (None, answer.writer)
@@ -124,13 +124,13 @@ def checked_ledger(
 def commit_resolved(
     backend: StateBackend, attempt: TransactionAttempt, writes: Writes | EngineWrites
 ) -> Ledger:
-    """Commit. If the connection is lost during the write, decide from the ledger.
+    """Commit. If the connection is lost during the write, the ledger decides.
 
     Returns:
         The ledger that holds *attempt*.
 
     Raises:
-        StoreUnavailable: The write has not landed; try again.
+        StoreUnavailable: The write did not take effect; try again.
         FencedError: A later epoch or attempt has taken over; stop.
         PlugInError: The backend returned no ledger; stop.
         UnknownOutcomeError: The ledger could not be read either; try again with a new attempt,
@@ -167,8 +167,8 @@ def _read_back(
     if standing(ledger, attempt, backend.claimant) is Standing.HELD:
         assert ledger is not None
         return ledger
-    # The lost write may still land after this reading. That is harmless: the next write waits for
-    # its row lock, finds the txid held by this attempt, and undoes it like any other redo.
+    # The lost write may still take effect after this read. That is harmless: the next write waits
+    # for its row lock, finds the txid held by this attempt, and undoes it like any other redo.
     raise StoreUnavailable(
         f"the write of attempt {attempt} was lost on the way: {lost}; the state holds {ledger}; "
         "try again",

@@ -1,7 +1,7 @@
 """The declaration of a state as JSON: stores keep it, so that anyone can read the state later.
 
-It is never a pickle. Stores compare the text with that of the state as it is declared now, so an
-unchanged declaration must give the same text in every version.
+It is never a pickle. Stores compare the text with the current declaration, so an unchanged
+declaration must have the same text in every version.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def declaration(state: StateTable, retired: Sequence[str] = ()) -> str:
 
     Args:
         state: The state.
-        retired: Value columns that its table still has, and that are not written any more.
+        retired: Value columns that its table still has and that are no longer written.
     """
     text: dict[str, object] = {
         "kind": state.kind,
@@ -55,7 +55,7 @@ def declaration(state: StateTable, retired: Sequence[str] = ()) -> str:
 
 
 def retired_of(text: str) -> tuple[str, ...]:
-    """Return the value columns that a declaration says are not written any more.
+    """Return the value columns that a declaration lists as no longer written.
 
     Raises:
         SchemaDrift: txtopo did not write the text.
@@ -106,8 +106,8 @@ def listed_states(
 
     Args:
         own: The name of the state that was opened.
-        states: By name, a function that reads the declaration; it returns None if the state is not
-            made yet.
+        states: By name, a function that reads the declaration; it returns None if the state does
+            not exist yet.
 
     Raises:
         TxtopoError: The bookkeeping of *own* cannot be read.
@@ -141,5 +141,6 @@ def _read(name: str, field: str | None, parameters: dict[str, Any] | None = None
     }
     if name in _AGGREGATES:
         return _AGGREGATES[name](field, **given)
-    # A user's own, or one of a newer txtopo. It is not imported; its values are read as stored.
+    # A user's own aggregate, or one of a newer txtopo. It is not imported; its values are read as
+    # stored.
     return NamedAggregate(field, name, given.get("fields", ()))

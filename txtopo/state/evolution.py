@@ -1,23 +1,23 @@
-"""Evolution: what may change in a table that has rows, and what its old rows get.
+"""Evolution: what may change in a table that has rows, and which values its old rows get.
 
 Rules
 -----
 1. Value columns may be added. An old row gets the default that the state declares
    (``open_state(…, defaults={"refunds": 0})``); in a column of a ``PersistentAggregate`` it gets
-   :attr:`~txtopo.state.aggregates.Aggregate.initial`, the value of no rows. A column without a
-   default is refused: NULL only if somebody says so.
+   :attr:`~txtopo.state.aggregates.Aggregate.initial`, the value for no rows. A column without a
+   default is refused: old rows get NULL only if NULL is declared.
 2. The previous values of an old row get the default as well. The undo of a batch that was written
    before the change must leave the default, not NULL.
-3. Value columns may be taken away, where the store says so. The column stays in the table with its
-   values, and is not written any more. A column that was taken away does not come back: its values
-   are those of then. Whoever wants it again drops it, or names another.
-4. Key, kind, mode, and the type or the aggregate of a column do not change: what a row means would.
-   :data:`REBUILD` says how to compute a state anew.
-5. :meth:`~txtopo.state.backend.StateBackend.create` leaves a table alone that is to be changed.
-   :meth:`~txtopo.state.backend.StateBackend.claim` changes it, if the claim says so: then ZooKeeper
-   has accepted the new topology, and the ledger refuses every earlier coordinator, which would
-   write rows without the new columns. The declaration in the store is written together with the
-   defaults, after all else, so a change that was begun is done again, whole.
+3. Value columns may be removed, if the store supports that. The column stays in the table with its
+   values, and is no longer written. A removed column cannot be added again, since its values are
+   out of date: drop it first, or use another name.
+4. Key, kind, mode, and the type or the aggregate of a column do not change, since that would change
+   the meaning of rows. :data:`REBUILD` explains how to compute a state again.
+5. :meth:`~txtopo.state.backend.StateBackend.create` does not touch a table that is to be changed.
+   :meth:`~txtopo.state.backend.StateBackend.claim` changes it, if the claim allows it: by then
+   ZooKeeper has accepted the new topology, and the ledger refuses every earlier coordinator, which
+   would write rows without the new columns. The declaration in the store is written together with
+   the defaults, after everything else, so an interrupted change is repeated as a whole.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ REBUILD = (
     "all batches again, give each state another table and call txtopo.operations.rebuild "
     "(txtopo rebuild)"
 )
-"""How a state that cannot be changed is made anew."""
+"""How to replace a state that cannot be changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What has to be done to the table of a state, so that it is as the state declares it.
+    """What has to be done to the table of a state so that it matches the declaration.
 
     Attributes:
         stored: The state as its store has it.
         declared: The state as it is declared.
         added: The columns to add.
-        taken: The columns that are not written any more.
-        retired: Names of those that were taken away before, and are still in the table.
+        taken: The columns that are no longer written.
+        retired: Names of columns that were removed earlier and are still in the table.
     """
 
     stored: StateTable
@@ -61,7 +61,7 @@ class TableChange:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """Names of all columns that stay in the table and are not written any more."""
+        """Names of all columns that stay in the table and are no longer written."""
         names = dict.fromkeys([*self.retired, *(field.name for field in self.taken)])
         return tuple(name for name in names if name not in self.declared.value.names)
 
@@ -75,7 +75,7 @@ class TableChange:
         return replace(row, current=self._values(row.current), previous=previous)
 
     def _values(self, values: Values) -> Values:
-        if not values:  # a tombstone of a key that was not there
+        if not values:  # a tombstone of a key that did not exist
             return values
         named = dict(zip(self.stored.value.names, values, strict=True))
         defaults = dict(self.declared.defaults)
@@ -151,10 +151,10 @@ def not_allowed(change: TableChange, label: str) -> SchemaDrift:
 
 
 def check_none_taken(change: TableChange, label: str) -> None:
-    """Check that a store that keeps a row as one value loses no column.
+    """Check that no column is removed in a store that keeps a row as one value.
 
     Raises:
-        SchemaDrift: One would be taken away.
+        SchemaDrift: A column would be removed.
     """
     if change.taken:
         names = ", ".join(repr(field.name) for field in change.taken)

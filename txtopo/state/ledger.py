@@ -7,85 +7,88 @@ Rules
 -----
 1. *The fence.* Only the epoch that claimed the state last may write, and no earlier epoch can claim
    it any more. So a deposed coordinator changes nothing.
-2. *The order.* The write of a txid is let in if the state holds the txid before. So there is no gap
-   and no step back.
+2. *The order.* A txid may be written only if the state holds the previous txid. So commits leave no
+   gap and never step back.
 3. *The redo.* A later attempt of the txid that the state holds replaces the earlier one. An earlier
    attempt is refused, and the one that the state holds changes nothing.
 4. A claim changes neither the txid that a state holds nor the attempt that wrote it.
 
 Two coordinators that know nothing of each other
 ------------------------------------------------
-An attempt is counted by (epoch, txid, attempt), and each of these counts from 1 or 0. Two
+An attempt is identified by (epoch, txid, attempt), and each of these is counted from 0 or 1. Two
 coordinators that count independently arrive at the same numbers, and each would take the other's
-writes for its own. Hence the ledger also names its owner, and the ensemble of its epochs.
+writes for its own. So the ledger also names its owner, and the ensemble that its epochs come from.
 
 1. The *owner* is topology, component and name of the state. Two URLs may lead to one table (another
-   host name, an additional parameter, a symbolic link), and no comparison of texts finds that. The
-   ledger refuses the second state. The first claim decides.
+   host name, an additional parameter, a symbolic link), and comparing the URLs does not show that.
+   The ledger refuses the second state: the first claim decides.
 2. The *ensemble* is a token that is drawn once for the nodes of a topology and kept in ZooKeeper
-   beside the epoch. Another token means that another ZooKeeper counts. Its claim is refused, unless
-   the state holds no txid yet: then nothing can be lost, the claim takes the state over, and the
-   earlier claimant is refused from then on.
+   next to the epoch. A different token means that a different ZooKeeper counts the epochs. A claim
+   with it is refused, unless the state holds no txid yet: then nothing can be lost, so the claim
+   takes the state over, and the earlier claimant is refused from then on.
 3. A commit is checked against both, since another claim may have taken the state over meanwhile.
 4. A claim that takes a state over on purpose names the ledger that it replaces. If the ledger has
-   another owner or ensemble by then, the claim is refused.
+   another owner or ensemble in the meantime, the claim is refused.
 
 Groups
 ------
-A group of txids [t..L] is written like one txid L: its rows are tagged L, and what they were before
-is what they were before t.
+A group of txids [t..L] is written like one txid L: its rows are tagged L, and their previous values
+are the values before t.
 
 1. The ledger keeps t and the attempt numbers of all members.
-2. A redo has the same bounds. With others, what it undoes would not be what it does again, so it is
-   refused.
+2. A redo has the same bounds. With other bounds it would undo other txids than it does again, so it
+   is refused.
 
 Adoption
 --------
-A crash between the write of the stores and the advance in ZooKeeper leaves a group that the stores
-hold but ZooKeeper does not know as committed.
+A crash between the writes to the stores and the advance in ZooKeeper leaves a group that the stores
+hold, but that ZooKeeper does not record as committed.
 
 1. A new coordinator adopts it, see :func:`compared`, only if every ledger holds it from the same
-   attempts, and the stored metadata of each member is of its attempt: the batch of another attempt
-   may end elsewhere, and continuing from there would count twice.
+   attempts, and the stored metadata of each member is from the same attempt: the batch of another
+   attempt may end elsewhere, and continuing from there would count records twice.
 2. Otherwise the same group is undone and redone.
 
 Every ledger is read after its claim, so that the predecessor cannot write any more.
 
 A past that was restored
 ------------------------
-If ZooKeeper or a store is brought back from a backup, all numbers come a second time: a new
-coordinator claims an epoch that another one had, and its attempts are counted like those of the
-other. So each epoch has a random *term id*, which is drawn when ZooKeeper is claimed, and is part
-of the identity of an attempt. Two terms of one epoch are two histories.
+If ZooKeeper or a store is restored from a backup, numbers are used a second time: a new coordinator
+claims an epoch that an earlier one had, and numbers its attempts in the same way. So each epoch has
+a random *term id*, which is drawn when ZooKeeper is claimed, and is part of the identity of an
+attempt. Two terms of one epoch are two histories.
 
-1. A claim, and an attempt, of the ledger's epoch but of another term are refused. A state holds an
+1. Claims and attempts of the ledger's epoch but of another term are refused. A state holds an
    attempt only if its term is the same.
-2. Nothing is claimed if a ledger names an epoch that ZooKeeper does not know, or knows of another
-   term, see :func:`check_known`. A refused start that claimed an epoch would let a later one in.
+2. If a ledger names an epoch that ZooKeeper does not have, or has under another term, nothing is
+   claimed, see :func:`check_known`. If refused starts claimed epochs, a later start would reach
+   that epoch and be let in.
 3. The attempt that wrote ``current`` - 1 is the one whose metadata is stored, see
-   :func:`check_timeline`. The number of the txid alone does not say so.
+   :func:`check_timeline`. The number of the txid alone does not show that.
 4. The stored metadata of a txid that a state holds, and that is not committed, is of the attempt
    that the state holds, or of a later one.
 5. A state that holds such a txid was claimed by the epoch that stored its metadata, see
    :func:`check_claimed_since`.
-6. Where ZooKeeper proves nothing, the ledgers must be of one moment, see :func:`check_one_moment`:
-   a state that lacks what another one holds was claimed by the epoch that wrote it.
+6. Where ZooKeeper proves nothing, the ledgers must be from the same moment, see
+   :func:`check_one_moment`: a state that lacks what another state holds was claimed by the epoch
+   that wrote it.
 
 A state that is added, or that comes back
 -----------------------------------------
 A state that is added to a topology that has run begins at ``current`` - 1: it holds nothing, and
-takes the next txid like any other. Only a note in ZooKeeper (``/current``, see
+takes the next txid like any other state. Only a note in ZooKeeper (``/current``, see
 :mod:`txtopo.ensemble.nodes`) allows that. Without it an empty ledger is a lost table.
 
 1. Its claim has :attr:`Claim.begins`, and writes that txid into an empty ledger. The txid has no
-   writer and no attempts: nothing of it is in the state. So the ledger is still empty, and a later
-   claim may write a later txid.
-2. A ledger that holds a txid already is that of a state that was taken out before. It may go on
-   only if it lacks nothing: it holds ``current`` - 1 from the attempt that was committed, or what
-   is redone anyway. The number of the txid alone does not say so: a deposed coordinator may have
-   written it, or the state was taken out while some states held a batch and others did not.
-3. If the others hold a group that is not committed, it is not adopted, since the new state lacks
-   it. It is redone with the same bounds, by all.
+   writer and no attempts, since the state has no data of it. So the ledger still counts as empty,
+   and a later claim may write a later txid.
+2. A ledger that already holds a txid belongs to a state that was removed earlier. The state may
+   continue only if it has missed nothing: it holds ``current`` - 1 from the attempt that was
+   committed, or a txid that is redone anyway. The number of the txid alone does not show that: a
+   deposed coordinator may have written it, or the state was removed while some states held a batch
+   and others did not.
+3. If the other states hold a group that is not committed, it is not adopted, since the new state
+   lacks it. All states redo it with the same bounds.
 """
 
 from __future__ import annotations
@@ -110,7 +113,7 @@ from txtopo.errors import (
 )
 
 LEDGER_SCHEMA = 1
-"""The number of the form of a ledger, which has all fields of :class:`Ledger`."""
+"""The version of the stored form of a ledger, which has all fields of :class:`Ledger`."""
 
 RELEASED = ""
 """The topology in the ledger of a state that an operator has released. Anyone may claim it next.
@@ -119,9 +122,10 @@ The id of a topology is never empty."""
 
 SET_BACK = (
     "was ZooKeeper set back to an earlier state, or a store restored from a backup? bring back "
-    "what belongs together, or call txtopo.operations.rebuild, which fits ZooKeeper to the states"
+    "what belongs together, or call txtopo.operations.rebuild, which adjusts ZooKeeper to the "
+    "states"
 )
-"""What may have put two histories together, and what to do."""
+"""How two histories may have been mixed, and what to do."""
 
 
 class Standing(Enum):
@@ -228,14 +232,14 @@ class Ledger:
 
     @property
     def last_writer(self) -> TransactionAttempt:
-        """The attempt at the last txid that the state holds, without those before in its group."""
+        """The attempt at the last txid that the state holds, even if it is one of a group."""
         return TransactionAttempt(self.txid, self.attempt, self.writer_epoch, term=self.writer_term)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the state has never taken a txid, though it may begin after one.
+        """Whether no txid was ever written to the state, though it may begin after one.
 
-        A store that has lost who wrote its txid has lost where the group began as well.
+        A store that has lost the writer of its txid has also lost where the group began.
         """
         return not (self.writer_epoch or self.attempts) and self.first_txid == self.txid
 
@@ -249,8 +253,8 @@ class Ledger:
 
         Args:
             attempt: The attempt.
-            witness: What ``witness_of`` returned; empty for a store that tells in another way
-                whether its rows are those of its ledger.
+            witness: What ``witness_of`` returned; empty for a store that checks in another way
+                whether its rows match its ledger.
         """
         return replace(
             self,
@@ -269,14 +273,14 @@ class Claim:
     """The claim of a coordinator to write to a state.
 
     Attributes:
-        owner: The owner that the state shall have; one with :data:`RELEASED` gives the state up.
-        epoch: The epoch that shall write.
+        owner: The new owner of the state; one with :data:`RELEASED` gives the state up.
+        epoch: The epoch that may write from then on.
         ensemble: Token of the ensemble that the epoch comes from.
-        replaces: To take the state over from another owner or ensemble on purpose: its ledger, as
-            it was read. The claim is refused if owner, ensemble or last write differ by then, so
-            that no write of a coordinator that still runs is undone.
-        begins: The txid after which a state begins that has never taken one, since it is added to
-            a topology that has run; 0 for any other state.
+        replaces: Set to take the state over from another owner or ensemble on purpose: its ledger,
+            as it was read. The claim is refused if owner, ensemble or last write have changed
+            since, so that no write of a coordinator that still runs is undone.
+        begins: For a state that is added to a topology that has run: the txid after which it
+            begins; 0 for any other state.
         changes_table: Whether the columns of the table may be changed to those that the state
             declares, see :mod:`txtopo.state.evolution`.
         term: Term id of the epoch.
@@ -331,8 +335,8 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
             raise _foreign(ledger, owner)
         if ledger.txid:
             check_ensemble(ledger, claim.ensemble)
-    # Epochs of another ensemble cannot be compared, nor those of a state that was released before
-    # it held a txid.
+    # Epochs of another ensemble cannot be compared, and neither can those of a state that was
+    # released before it held a txid.
     anew = ledger.topology == RELEASED and not ledger.txid
     if _may_be_one(ledger.ensemble, claim.ensemble) and not anew:
         _check_epoch(ledger, claim.epoch, claim.term)
@@ -352,7 +356,7 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
 
 
 def _begun(ledger: Ledger, txid: int) -> Ledger:
-    """Return the ledger of a state that holds nothing, and begins after a txid."""
+    """Return the ledger of a state that holds nothing and begins after a txid."""
     return replace(ledger, txid=txid, first_txid=txid)
 
 
@@ -364,14 +368,15 @@ def standing(
     Args:
         ledger: The ledger, or None if there is none.
         attempt: The attempt, at one txid or at a group.
-        claim: The claim under which it writes; None for a reader, whose write is checked again.
+        claim: The claim under which it writes; None for a reader; the write is then checked again.
 
     Raises:
         FencedError: Another epoch may write, or a later attempt of the same txid has written.
         TwoHistoriesError: The epoch of the attempt was claimed, or has written, in another term.
         ForeignEnsembleError, ForeignStateError: Somebody else has taken the state over.
         StaleBatchError: The state holds a later txid.
-        GroupBoundsError: The state holds a part of the group, or its txid within another one.
+        GroupBoundsError: The state holds only a part of the group, or its txid as part of another
+            group.
         LedgerGapError: The state lacks txids before this one.
     """
     if ledger is None:
@@ -396,10 +401,10 @@ def standing(
     if (ledger.txid, ledger.writer.first_txid) != (attempt.txid, attempt.first_txid):
         holder = ledger.writer
         raise GroupBoundsError(
-            f"a write of {txids_text(attempt.first_txid, attempt.txid)} meets a state that holds "
-            f"{txids_text(holder.first_txid, holder.txid)} in one write; expected the same txids, "
-            "which are then written again together; this is a mistake in txtopo: please report "
-            "it, with the log",
+            f"a write of {txids_text(attempt.first_txid, attempt.txid)} meets a state that "
+            f"already holds {txids_text(holder.first_txid, holder.txid)} in one write; expected "
+            "the same txids, which are then written again together; this is a bug in txtopo: "
+            "please report it, with the log",
             attempt=attempt,
             holder=holder,
         )
@@ -416,7 +421,7 @@ def standing(
 
 
 def expiring(ledger: Ledger | None, claim: Claim | None, before_txid: int) -> int:
-    """Return before which txid a row must have been written, so that its claimant may delete it.
+    """Return the txid before which a row must have been written for its claimant to delete it.
 
     Rows of the last txid or group stay, since it may be undone: they are tagged with the txid of
     the ledger.
@@ -443,7 +448,7 @@ def expiring(ledger: Ledger | None, claim: Claim | None, before_txid: int) -> in
 def same_owner(ledger: Ledger, owner: Owner) -> bool:
     """Return whether a ledger belongs to an owner, or was released.
 
-    A store that has lost the component of its ledger is told by those who read it back.
+    If a store has lost the component of its ledger, the code that reads it back reports it.
     """
     if ledger.topology != owner.topology:
         return ledger.topology == RELEASED
@@ -451,7 +456,7 @@ def same_owner(ledger: Ledger, owner: Owner) -> bool:
 
 
 def _check_holder(ledger: Ledger, attempt: TransactionAttempt, claim: Claim | None) -> None:
-    """Check that nobody else has claimed the state; the ensemble first, as epochs depend on it."""
+    """Check that nobody else has claimed the state. Ensembles come first: epochs depend on them."""
     if claim is not None and ledger.topology != RELEASED:
         if ledger.topology != claim.owner.topology:
             raise _foreign(ledger, claim.owner)
@@ -464,7 +469,7 @@ def _check_holder(ledger: Ledger, attempt: TransactionAttempt, claim: Claim | No
 
 
 def _may_be_one(name: str, other: str) -> bool:
-    """Return whether two ensembles or terms are one; an empty name is not known."""
+    """Return whether two ensembles or terms are the same; an empty name matches any."""
     return "" in (name, other) or name == other
 
 
@@ -511,8 +516,8 @@ def _check_epoch(ledger: Ledger, epoch: int, term: str) -> None:
 def _foreign(ledger: Ledger, owner: Owner, begins: int = 0) -> ForeignStateError:
     if ledger.topology == RELEASED and begins:
         remedy = (
-            f"it holds txid {ledger.txid} of whoever released it, and this state is new, so it "
-            f"begins empty after txid {begins}; give it another table, or drop that one"
+            f"it holds txid {ledger.txid} of the state's former owner, and this state is new, so "
+            f"it begins empty after txid {begins}; give it another table, or drop that one"
         )
     elif ledger.topology == RELEASED:
         remedy = "it was released meanwhile; stop this coordinator, or start the topology again"
@@ -547,10 +552,11 @@ def _unclaimed(ledger: Ledger | None, attempt: TransactionAttempt) -> LedgerGapE
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What the ledgers say of the txids from ``current`` on.
+    """What the ledgers show about the txids from ``current`` on.
 
     Attributes:
-        adopted: The last txid of the group that is committed already; None for none.
+        adopted: The last txid of the group that is already committed; None if there is no such
+            group.
         pinned: The last txid of the group that some state holds, and that is redone as it is; None
             for none.
     """
@@ -566,15 +572,15 @@ def compared(
     urls: Mapping[str, str] | None = None,
     added: Collection[str] = (),
 ) -> Compared:
-    """Decide whether a group that begins with *current* is committed already, or must be redone.
+    """Decide whether a group that begins with *current* is already committed or must be redone.
 
     Args:
         ledgers: The ledgers by name of their state, read after their claim; may be empty.
-        current: The lowest txid that ZooKeeper does not know as committed.
+        current: The lowest txid that ZooKeeper does not record as committed.
         stored: The attempt of the metadata that ZooKeeper holds for each txid from *current* - 1
             on.
         urls: The URLs of the stores by name of their state, without passwords, for messages.
-        added: Names of the states that were added and have not taken a txid since.
+        added: Names of the states that were added and to which no txid was written since.
 
     Raises:
         StoreBehindCoordinator: A store lacks txids that were committed.
@@ -616,8 +622,8 @@ def _check(
     if ledger.txid < current:
         return
     # Metadata is durable before the commit of its txid starts. So if a store holds a txid for which
-    # ZooKeeper has no metadata, it was written under another history. So it was if it holds a group
-    # that begins or ends elsewhere: a group is written again as it is until it is committed.
+    # ZooKeeper has no metadata, the txid was written in another history. The same is true of a
+    # group that begins or ends elsewhere, since a group keeps its bounds until it is committed.
     missing = [txid for txid in range(current, ledger.txid + 1) if txid not in stored]
     if missing or ledger.txid != last or ledger.writer.first_txid != current:
         of = txids_text(ledger.writer.first_txid, ledger.txid)
@@ -626,7 +632,7 @@ def _check(
             f"state {name!r} holds {of}, but ZooKeeper knows txid {current - 1} as "
             f"committed and {nothing}; "
             "was ZooKeeper's data wiped, or is this another ensemble? point to the right one, or "
-            "call txtopo.operations.rebuild, which fits ZooKeeper to the states",
+            "call txtopo.operations.rebuild, which adjusts ZooKeeper to the states",
             state=name,
             ledger_txid=ledger.txid,
             committed_txid=current - 1,
@@ -639,8 +645,8 @@ def _check_stored_since(
 ) -> None:
     """Check that the stored metadata is of the attempts that a state holds, or of later ones.
 
-    That of an attempt is durable before it is committed, and only a later attempt replaces it; or
-    an operator, who writes epoch 0.
+    The metadata of an attempt is durable before the attempt is committed. Only a later attempt
+    replaces it, or an operator, who writes epoch 0.
     """
     writer = ledger.writer
     for txid, number in zip(
@@ -663,9 +669,9 @@ def check_claimed_since(
 ) -> None:
     """Check that no state which holds an uncommitted txid was restored from a backup.
 
-    A coordinator claims every state before it stores metadata. So a state whose claim is older than
-    the metadata of a txid that it holds is of an earlier time, perhaps of another history. A redo
-    would take it back to what that history had before.
+    A coordinator claims every state before it stores metadata. So if a state holds a txid whose
+    metadata was stored by a later epoch than the state's claim, the state is from an earlier time,
+    perhaps from another history. A redo would restore what that history had before the txid.
 
     Args:
         ledgers: The ledgers by name of their state, as they were before the claim.
@@ -686,7 +692,7 @@ def check_claimed_since(
                 f"{ledger.txid}, which epoch {last} has planned in ZooKeeper since; expected a "
                 "state that this epoch has claimed, as it does before it plans; was the store "
                 "restored from a backup? bring back the newer data, or call "
-                "txtopo.operations.rebuild, which fits ZooKeeper to the states",
+                "txtopo.operations.rebuild, which adjusts ZooKeeper to the states",
                 state=name,
                 ledger_txid=ledger.txid,
                 committed_txid=current - 1,
@@ -694,12 +700,13 @@ def check_claimed_since(
 
 
 def check_one_moment(ledgers: Mapping[str, Ledger | None]) -> None:
-    """Check that states which are apart by a group are of one moment, by their ledgers alone.
+    """Check from the ledgers alone that states which differ by a group are from the same moment.
 
-    A redo of the group takes a state that holds it back to what it held before. Its ledger does not
-    say which attempt that was. But a coordinator claims every state before it writes to one. So a
-    state that lacks the group was claimed by the epoch that wrote it, or by a later one, and holds
-    nothing of a later epoch. Otherwise it is of another moment, perhaps of another history.
+    If a state holds the group, a redo takes it back to what it held before. Its ledger does not
+    record which attempt that was. But a coordinator claims every state before it writes to one. So
+    a state that lacks the group was claimed by the epoch that wrote it, or by a later one, and
+    holds nothing of a later epoch. Otherwise it is from another moment, perhaps from another
+    history.
 
     Args:
         ledgers: The ledgers by name of their state.
@@ -714,7 +721,7 @@ def check_one_moment(ledgers: Mapping[str, Ledger | None]) -> None:
         if ledger.txid < last or not wrote.epoch:
             continue
         for behind, other in held.items():
-            # Before the first txid all histories are one.
+            # Before the first txid all histories are the same.
             if other.txid < last and not _lacks(other, wrote):
                 raise TwoHistoriesError(
                     f"state {ahead!r} holds txid {last} from attempt {wrote} of term "
@@ -731,7 +738,7 @@ def check_one_moment(ledgers: Mapping[str, Ledger | None]) -> None:
 
 
 def _lacks(ledger: Ledger, wrote: TransactionAttempt) -> bool:
-    """Return whether a state may be of the moment at which *wrote* was written to others."""
+    """Return whether a state may be from the moment at which *wrote* was written to others."""
     writer = ledger.last_writer
     claimed_since = ledger.epoch == wrote.epoch and _may_be_one(ledger.term, wrote.term)
     before = writer.epoch == wrote.epoch and _may_be_one(writer.term, wrote.term)
@@ -739,10 +746,10 @@ def _lacks(ledger: Ledger, wrote: TransactionAttempt) -> bool:
 
 
 def check_timeline(name: str, ledger: Ledger, committed: TransactionAttempt) -> None:
-    """Check that a state holds what was committed, and not what another history has at its txid.
+    """Check that a state holds what was committed, and not the same txid of another history.
 
-    A state that has taken nothing, and a store that has lost who wrote its txid, have nothing to
-    compare.
+    A state to which nothing was written, and a store that has lost the writer of its txid, have
+    nothing to compare.
 
     Raises:
         TwoHistoriesError: It holds something else.
@@ -750,7 +757,7 @@ def check_timeline(name: str, ledger: Ledger, committed: TransactionAttempt) -> 
     writer = ledger.last_writer
     if ledger.is_empty or not writer.epoch or writer == committed:
         return
-    # What comes after a commit is of its term, or of a later epoch.
+    # Whatever follows a commit is from its term, or from a later epoch.
     if writer.txid > committed.txid:
         if (writer.epoch, writer.term) == (committed.epoch, committed.term):
             return
@@ -761,7 +768,7 @@ def check_timeline(name: str, ledger: Ledger, committed: TransactionAttempt) -> 
         f"but ZooKeeper says that txid {committed.txid} was committed by attempt {committed} of "
         f"term {committed.term!r}; expected what was committed, or what came after it; was the "
         "store restored from a backup, from before a rebuild or a rewind? bring back the newer "
-        "data, or call txtopo.operations.rebuild, which fits ZooKeeper to the states",
+        "data, or call txtopo.operations.rebuild, which adjusts ZooKeeper to the states",
         state=name,
         attempt=committed,
         holder=writer,
@@ -771,25 +778,26 @@ def check_timeline(name: str, ledger: Ledger, committed: TransactionAttempt) -> 
 def check_known(
     ledgers: Mapping[str, Ledger | None], topology: str, ensemble: str, terms: Mapping[int, str]
 ) -> None:
-    """Check that ZooKeeper knows the epochs that ledgers name, before another one is claimed.
+    """Check that ZooKeeper has the epochs that ledgers name, before another one is claimed.
 
     Each epoch is claimed in ZooKeeper before a ledger names it. So a ledger with an epoch above
-    ZooKeeper's, or with one of another term, proves that ZooKeeper was set back.
+    ZooKeeper's, or with one of another term, proves that ZooKeeper was reverted to an earlier
+    state.
 
     Args:
         ledgers: The ledgers by name of their state, read *before* ZooKeeper: a successor may claim
             a ledger at any time, after an epoch in ZooKeeper.
         topology: Id of the topology.
         ensemble: Token of the ensemble; empty if it has none yet.
-        terms: The term ids that ZooKeeper knows, by their epoch.
+        terms: The term ids that ZooKeeper has, by epoch.
 
     Raises:
-        StoreAheadOfCoordinator: ZooKeeper does not know an epoch. Nothing may be claimed: a start
-            that is tried often enough would arrive at that epoch.
+        StoreAheadOfCoordinator: ZooKeeper does not have an epoch. Nothing may be claimed: after
+            enough starts, the count would reach that epoch.
     """
     newest = max(terms, default=0)
     for name, ledger in ledgers.items():
-        # A state that was released has epochs of whoever had it.
+        # A released state has the epochs of its former owner.
         if ledger is None or ledger.topology != topology or ledger.ensemble != ensemble:
             continue
         if is_known(ledger, terms):
@@ -809,9 +817,9 @@ def check_known(
 
 
 def is_known(ledger: Ledger, terms: Mapping[int, str]) -> bool:
-    """Return whether ZooKeeper knows the epoch of a ledger, and by the same term."""
+    """Return whether ZooKeeper has the epoch of a ledger, under the same term."""
     newest, oldest = max(terms, default=0), min(terms, default=0)
-    # Terms before the oldest are not kept, and a store may have lost its own.
+    # Terms before the oldest one are not kept, and a store may have lost the term of its ledger.
     if ledger.epoch < oldest:
         return True
     return ledger.epoch <= newest and ledger.term in ("", terms.get(ledger.epoch))
@@ -820,7 +828,7 @@ def is_known(ledger: Ledger, terms: Mapping[int, str]) -> bool:
 def _check_nothing_missed(
     name: str, ledger: Ledger, current: int, stored: Mapping[int, TransactionAttempt]
 ) -> None:
-    """Check that a state that comes back holds what was committed while it was away."""
+    """Check that a state that is added again holds what was committed while it was removed."""
     committed = stored.get(current - 1)
     writer = ledger.last_writer
     same = ledger.is_empty or writer == committed

@@ -1,20 +1,21 @@
-"""Mode ``log``: which rows are folded next, how far sums may grow, and work beside the commits.
+"""Mode ``log``: which rows are folded next, how far sums may grow, and background work.
 
 Folds
 -----
 The newest segments are folded together, one tier at a time as in a log-structured merge tree:
 sixteen segments of about one size become one segment of the next tier. So each row is rewritten
-once a tier, and the cost of a commit does not grow with the number of txids.
+once per tier, and the cost of a commit does not grow with the number of txids.
 
-Sixteen segments that share keys make a segment less than sixteen times as large. Hence a segment
+Sixteen segments that share keys fold into a segment less than sixteen times as large. So a segment
 with more than four times the rows of the newest ones ends their tier. With a factor of sixteen, 16
-segments of 100 keys, which make 1,597 rows, would be folded with everything before them each time.
+segments of 100 keys, which fold into 1,597 rows, would be folded with everything before them each
+time.
 
 Sums
 ----
 A commit appends to a log without reading it, so it cannot see that a sum no longer fits its column.
 But no key's sum is further from zero than the sum, over all batches, of the largest value in each
-batch. Only when that bound reaches the limit of the column does a store have to add up the rows.
+batch. A store has to add up the rows only when that bound reaches the limit of the column.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _HIGHER_TIER = SEGMENTS_OF_A_TIER // 4
 """A segment with more than this many times the rows of the newest ones is in a higher tier."""
 
 _SEGMENTS_MAX = 4 * SEGMENTS_OF_A_TIER
-"""More than three tiers have. Needed because alternating small and large batches make no tier."""
+"""More than three tiers have. Needed because alternating small and large batches form no tier."""
 
 
 class LogSegment(Protocol):
@@ -80,7 +81,7 @@ def span_to_fold(segments: Sequence[LogSegment], txid: int) -> tuple[int, int] |
 
 
 def _whatever_is_newest(older: Sequence[LogSegment]) -> list[LogSegment]:
-    """Return the newest segments to fold when changing sizes make no tiers."""
+    """Return the newest segments to fold when varying sizes form no tiers."""
     newest = list(older[:SEGMENTS_OF_A_TIER])
     for segment in older[SEGMENTS_OF_A_TIER:]:
         if segment.rows > _HIGHER_TIER * sum(each.rows for each in newest):
@@ -108,7 +109,7 @@ def limited_sums(state: StateTable) -> dict[str, int]:
 
 
 def is_exact(kind: str) -> bool:
-    """Return whether sums of a type are exact, so that one may be too large for its column."""
+    """Return whether sums of a type are exact, so that a sum may be too large for its column."""
     return kind in _BITS or kind.startswith("decimal")
 
 
@@ -141,7 +142,8 @@ class SumBounds:
 
         Args:
             rows: The rows that are added.
-            first_bounds: Returns bounds of the log with *rows*, cheaply. Called once, at first.
+            first_bounds: Returns bounds of the log with *rows*, cheaply. Called once, the first
+                time.
             exact_bounds: Adds up the log with *rows* and returns the largest sums. Raises if one
                 does not fit. Called when the bounds reach a limit.
         """
@@ -152,9 +154,9 @@ class SumBounds:
             bounds = first_bounds()
         else:
             bounds = {name: bound + added[name] for name, bound in self._bounds.items()}
-        # A NaN is below no limit.
+        # A NaN is not below any limit.
         if not all(bounds[name] < limit * _MARGIN for name, limit in self._limits.items()):
-            # A sum may be larger by *added* once these rows are taken back, by a redo or because
+            # A sum may be larger by *added* after these rows are taken back, by a redo or because
             # their transaction fails.
             bounds = {name: bound + added[name] for name, bound in exact_bounds().items()}
         self._bounds = bounds
@@ -168,15 +170,16 @@ def _limit(kind: str) -> int:
 
 
 SKIPPED_MAX = 1024
-"""After n failures in a row the next 2^n submissions are dropped, but at most this many."""
+"""After n failures in a row, 2^n submissions are dropped, but at most this many."""
 
 
 class BackgroundTask:
-    """Runs one piece of work at a time in a thread, beside the commits, such as a fold.
+    """Runs one piece of work at a time, such as a fold, in a thread while commits continue.
 
     Work that is submitted while other work runs is dropped; a later commit submits it again. An
-    error is logged, and the next submissions are dropped, the more the more often it has failed. It
-    never ends a run: readers see the same rows, and a store that cannot be written fails commits.
+    error is logged, and the next submissions are dropped, more of them after each failure in a row.
+    An error never ends a run: readers see the same rows, and if the store cannot be written,
+    commits fail.
 
     Args:
         what: The subject of the work, for the log.
@@ -205,15 +208,15 @@ class BackgroundTask:
 
     @property
     def hurries(self) -> bool:
-        """Whether somebody waits for the work in :meth:`close`."""
+        """Whether a caller of :meth:`close` waits for the work."""
         return self._closed.is_set()
 
     def pause(self, seconds: float) -> None:
-        """Leave the machine to the commits for a while; called by the work, between its parts."""
+        """Let commits use the machine for a while; the work calls this between its parts."""
         self._closed.wait(seconds)
 
     def close(self) -> None:
-        """Wait for the work that is running, and start no more."""
+        """Wait for the running work, and start no more."""
         self._closed.set()
         if self._pool is not None:
             self._pool.shutdown()

@@ -4,21 +4,21 @@
 
 Rules
 -----
-1. A commit writes in this order: the lists of keys, the head that names the attempt that begins,
-   the rows, the head with the new ledger. Each is durable before the next.
+1. A commit writes in this order: the lists of keys, the head that names the new attempt, the rows,
+   the head with the new ledger. Each is durable before the next.
 2. A commit lists every key before it writes its row, so the next attempt of the txid can undo the
-   write, wherever this one died. The list of a txid grows with its attempts and is not rewritten,
-   since rows of the first attempt may still be there when the third begins. The next txid
-   overwrites the list. It begins only when no coordinator will redo this one.
-3. A replay writes every key of the list, also one that it only undoes.
+   write, wherever this one died. Each attempt of a txid extends the list and does not rewrite it,
+   since rows of the first attempt may still exist when the third begins. The next txid overwrites
+   the list. It begins only when no coordinator will redo this one.
+3. A replay writes every key of the list, including keys that it only undoes.
 4. If a committed txid is undone and redone, its writer is first removed from the ledger: a
    coordinator that finds half of it must not adopt it.
-5. Commits through one object follow each other, since one that was given up may still be running.
+5. Commits through one object run one after the other, since an abandoned one may still be running.
 
 The text of a row names the attempt that wrote it, and so does the head. With ``compare_and_put``
 each write compares with the text that was read. So a deposed coordinator, which read before the
-claim, can only write rows that its successor knows of: their keys are listed before the head is
-written, and the head is written before the rows.
+claim, can only write rows whose keys its successor finds in the lists: the keys are listed before
+the head is written, and the head is written before the rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from txtopo.state.row_text import PAIR, RowText
 from txtopo.state.values import Row
 from txtopo.state.witness import witness_of
 
-# Longer than a store takes for a batch. The runtime tries again, and has limits of its own.
+# Longer than a store needs for a batch. The runtime tries again, and has its own limits.
 _WAIT_S = 60.0
 
 _TRIES_MAX = 3
@@ -72,14 +72,14 @@ class MapBackend(StateBackend):
 
     @abstractmethod
     def noted(self, row: Row | None) -> Any:
-        """Return the note that undoes a write, given the row as it was before the txid."""
+        """Return the note with which a write is undone, given the row as it was before the txid."""
 
     @abstractmethod
     def before(self, row: Row | None, note: Any) -> Row | None:
         """Return a row as it was before the txid that wrote it, from the row and its note."""
 
     def create(self) -> None:
-        """Check the columns. The first claim writes them, so nothing has to be made."""
+        """Check the columns. The first claim writes them, so nothing has to be created."""
         self._checked(self._documents().head())
 
     def claim(self, claim: Claim) -> Ledger:
@@ -294,12 +294,12 @@ class _MapSnapshot(Snapshot):
 
     def _rows(self, keys: Sequence[str]) -> dict[Key, Row]:
         found = self._backend.rows_as_of(self._txid, self._documents.rows(keys), self._touched)
-        # A map cannot remove keys, so tombstones of earlier txids are left out here.
+        # A map cannot remove keys, so tombstones of earlier txids are skipped here.
         return {k: row for k, row in found.items() if not row.deleted or row.txid == self._txid}
 
 
 class OpaqueMap(MapBackend):
-    """An opaque state in a store that only gets and puts.
+    """An opaque state in a store that can only get and put.
 
     Each row keeps its value from before its txid. The keys of a txid are listed before its rows are
     written, so a replay undoes the writes of an earlier attempt, wherever it died.
@@ -310,9 +310,9 @@ class OpaqueMap(MapBackend):
     a commit. But a reader that reads *while* a batch is written, or redone, may see half of it.
 
     Cost: a commit reads each of its rows once and writes it once, and writes its key once more in a
-    list; besides, it reads up to three documents and writes four. Keys are never removed from the
-    map: a deleted one keeps a short text, and its name in a list. ``items()`` reads that list and
-    all its rows. With ``compare_and_put`` each key costs a call of its own.
+    list. It also reads up to three documents and writes four. Keys are never removed from the map:
+    a deleted key keeps a short text, and its entry in a list. ``items()`` reads that list and all
+    its rows. With ``compare_and_put`` each key costs a call of its own.
     """
 
     def noted(self, row: Row | None) -> Any:
@@ -325,12 +325,12 @@ class OpaqueMap(MapBackend):
 
 
 class TransactionalMap(MapBackend):
-    """A transactional state in a store that only gets and puts.
+    """A transactional state in a store that can only get and put.
 
     A row keeps its value and its txid. The list of the keys of a txid also keeps the rows from
-    before it, until the next txid. Storm skips a row that has the txid already, and needs no such
+    before it, until the next txid. Storm skips a row that already has the txid, and needs no such
     list. But then an update that reads one key and writes another would start from values that a
-    failed attempt has left behind.
+    failed attempt left behind.
 
     Delivery and cost: as :class:`~txtopo.state.map_backend.OpaqueMap`, with one value less a row.
     """
@@ -360,7 +360,7 @@ class MapFactory:
         """Open a state: an :class:`OpaqueMap` or a :class:`TransactionalMap`.
 
         Raises:
-            TopologyError: The plug-in did not open a backing map; repair it.
+            TopologyError: The plug-in did not return a backing map; repair it.
         """
         backing_map: object = self.open_map(url)
         if not isinstance(backing_map, BackingMap):
@@ -386,8 +386,8 @@ def backing_map_factory(
     """Return a factory of state backends over the backing maps that *open_map* opens.
 
     Name the factory in an entry point of ``txtopo.state_backends``, or pass it to
-    ``register_backend``. A map of two methods gives exactly once under one live coordinator, but no
-    fence, and a reader may see half a batch; see :class:`OpaqueMap`.
+    ``register_backend``. A map of two methods is exactly once under one live coordinator, but does
+    not fence, and a reader may see half a batch; see :class:`OpaqueMap`.
 
     Args:
         open_map: URL -> map; often the class itself. It travels to Spark tasks with each state, so

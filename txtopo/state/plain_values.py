@@ -1,7 +1,7 @@
 """Plain values: keys and values of states as people write and read them, as text and as JSON.
 
-The command line and the pages use them. What a store keeps is the text of
-:mod:`txtopo.state.row_text`, which is exact but not made for people.
+The command line and the pages use them. A store keeps the texts of :mod:`txtopo.state.row_text`,
+which are exact but not meant for people.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from txtopo.tuples import Field, Fields
 
 
 def key_of(arguments: Sequence[str], fields: Fields) -> Any:
-    """Return the key that a person gives, as a reader takes it.
+    """Return the key that a person wrote, in the form that a reader takes.
 
     Args:
         arguments: One text for each key column; or, for a key of several columns, one text that is
@@ -29,7 +29,8 @@ def key_of(arguments: Sequence[str], fields: Fields) -> Any:
         fields: The key columns.
 
     Raises:
-        StateUsageError: There are too many or too few, or one is not of the type of its column.
+        StateUsageError: There are too many or too few values, or one does not have the type of its
+            column.
     """
     given: Sequence[object] = arguments
     if len(arguments) == 1 and len(fields) > 1:
@@ -46,14 +47,14 @@ def key_of(arguments: Sequence[str], fields: Fields) -> Any:
 
 
 def json_of(value: object, characters_max: int | None = None) -> Json:
-    """Return a value of a state as JSON, without loss unless texts are cut.
+    """Return a value of a state as JSON, without loss unless texts are truncated.
 
-    Decimals are text, since JSON's numbers lose digits in most readers; so are times (ISO 8601) and
-    the floats that JSON lacks (``NaN``, ``Infinity``). Bytes are base64.
+    Decimals become text, since JSON's numbers lose digits in most readers; so do times (ISO 8601)
+    and the floats that JSON lacks (``NaN``, ``Infinity``). Bytes become base64.
 
     Args:
         value: A key, a value, or several of them.
-        characters_max: Cut longer texts to this many characters; None to cut none.
+        characters_max: Truncate longer texts to this many characters; None to truncate none.
     """
     match value:
         case str():
@@ -77,7 +78,7 @@ def json_of(value: object, characters_max: int | None = None) -> Json:
 
 
 def text_of_value(value: object) -> str:
-    """Return a value as text for a person: as its JSON, but texts without quotation marks."""
+    """Return a value as text for a person: its JSON, but without quotation marks around a text."""
     shown = json_of(value)
     if shown is None:
         return "NULL"

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 class _AtAnEnd(PythonAggregate):
     """First or last value, by an order field.
 
-    After a shuffle the rows of a batch have no order, so a field has to give it. Between batches
-    the txid decides: ``First`` keeps the value of an earlier txid and ``Last`` takes that of a
-    later one, whatever the order field says. Among rows that are equal in the order field the
-    smaller (``First``) or larger (``Last``) value counts, so that the number of tasks changes no
-    result.
+    After a shuffle the rows of a batch have no order, so a field has to define it. Between batches
+    the txid decides: ``First`` keeps the value of the earlier txid and ``Last`` uses the value of
+    the later one, regardless of the order field. Among rows with an equal order field the smaller
+    (``First``) or larger (``Last``) value counts, so that the result does not depend on the number
+    of tasks.
     """
 
     order: str | None = dataclasses.field(default=None, kw_only=True)
@@ -104,7 +104,7 @@ def _by_place(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (place != place, 0 if place != place else place, value != value, value)
 
 
-# What JSON holds and gives back exactly, and orders as Python does.
+# What JSON stores and returns exactly, and what has Python's order.
 _TYPES = frozenset({"byte", "short", "int", "long", "float", "double", "string"})
 
 
@@ -113,9 +113,9 @@ class TopN(PythonAggregate):
     """The *n* largest values of *field*, largest first; a ``json`` list.
 
     A value is kept as often as it occurs in the input. With *labels* each entry is a list: the
-    value, then the labels of its row. Among equal values the labels decide, so that the number of
-    tasks changes no result. These are not the most frequent values: for those, count by key and
-    take the largest counts in the query.
+    value, then the labels of its row. Among equal values the labels decide, so that the result does
+    not depend on the number of tasks. These are not the most frequent values: for those, count by
+    key and take the largest counts in the query.
 
     Attributes:
         n: Number of values to keep; 1 to 10,000, since each write of a key carries all of them.
@@ -155,7 +155,7 @@ class TopN(PythonAggregate):
         """Return the largest values of the rows; NULL is ignored.
 
         Raises:
-            ValueRefusedError: A value is NaN or infinite, which JSON does not hold.
+            ValueRefusedError: A value is NaN or infinite, which JSON cannot represent.
         """
         for value in chain.from_iterable(rows):
             if isinstance(value, float) and not math.isfinite(value):
@@ -186,10 +186,10 @@ class CountDistinct(PythonAggregate):
 
     The standard error is 1.04 / sqrt(2 ** *precision*): 1.6 % with 12, so that 95 of 100 counts are
     within 3.3 % and 997 of 1000 within 5 %. Up to a few hundred values the count is exact except
-    for rare collisions. The number of tasks and the order of rows change nothing.
+    for rare collisions. It does not depend on the number of tasks or the order of rows.
 
-    The column holds a sketch, an HLL of Apache DataSketches. It takes at most about
-    2 ** *precision* / 2 bytes for a key and less for a few values. That library reads it in any of
+    The column holds a sketch, an HLL of Apache DataSketches. It takes at most about 2 **
+    *precision* / 2 bytes for a key, and less for a few values. The library can read it in any of
     its languages. Needs ``pip install 'txtopo[sketches]'``.
 
     Attributes:
@@ -207,7 +207,7 @@ class CountDistinct(PythonAggregate):
 
     @property
     def default_name(self) -> str:
-        """Name of the value column when the user gives none."""
+        """Default name of the value column."""
         return f"distinct_{self.field}"
 
     def value_type(self, inputs: Fields) -> str:
@@ -233,15 +233,15 @@ class CountDistinct(PythonAggregate):
         return (self._united([sketch for (sketch,) in partials]),)
 
     def combine_values(self, left: Any, right: Any) -> Any:
-        """Return the union of the stored sketch and that of the batch."""
+        """Return the union of the stored sketch and the sketch of the batch."""
         return right if left is None else self._united([left, right])
 
     def shown(self, value: Any) -> Any:
         """Return the estimate."""
         if value is None:
             return None
-        # A union of the sketch with itself: the estimate of a sketch that was never united depends
-        # on the order of values, which depends on the number of tasks.
+        # Unite the sketch with itself: the estimate of a sketch that was never united depends on
+        # the order of values, and that on the number of tasks.
         return round(self._union([value, value]).get_estimate())
 
     def shown_type(self, stored: str) -> str:
@@ -260,14 +260,14 @@ class CountDistinct(PythonAggregate):
                 union.update(library.hll_sketch.deserialize(sketch))
             except (ValueError, TypeError, RuntimeError, IndexError, OverflowError) as error:
                 raise SchemaDrift(
-                    f"a column of CountDistinct holds something that is no sketch: {error}; got "
+                    f"a column of CountDistinct holds something that is not a sketch: {error}; got "
                     f"{sketch!r:.80}; was it changed by hand?"
                 ) from error
         return union
 
 
 def _hashable(value: Any) -> int | float | str:
-    """Return a value that the library takes, equal for equal values of one column."""
+    """Return a value that the library accepts, equal for equal values of one column."""
     if isinstance(value, float):
         return value + 0.0
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Queries: a statement of a user's own that a store answers, and that changes nothing."""
+"""Queries: a user's own read-only statement, which a store answers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class QueryRows:
 class QueryBackend(Protocol):
     """A :class:`~txtopo.state.backend.StateBackend` whose store answers queries; optional.
 
-    Who calls it: a person, through ``txtopo state query``, beside a topology that runs. It opens
-    any state of the store, also one that does not exist.
+    Who calls it: a person, through ``txtopo state query``, possibly while a topology runs. It opens
+    any state of the store, even one that does not exist.
     """
 
     def query(self, statement: str, *, rows_max: int, timeout_s: float) -> QueryRows:
         """Return the rows that one statement selects.
 
-        It may change nothing, and keep no commit waiting for longer than *timeout_s*.
+        It must not change anything, or delay a commit for longer than *timeout_s*.
 
         Args:
             statement: The statement, in the language of the store.

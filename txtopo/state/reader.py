@@ -1,7 +1,7 @@
 """StateReader: reads a state, in or outside a topology, in the form that users see.
 
 Users see a mean where its sum and count are stored, and a number where a sketch is stored. They
-read key by key, or all of it as a table of Arrow, a frame of pandas or a DataFrame of Spark.
+read key by key, or everything as an Arrow table, a pandas frame or a Spark DataFrame.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TXID = "txid"
-"""The name under which a table of Arrow, in the metadata of its schema, and the ``attrs`` of a
-frame of pandas hold the last txid whose effect is in them."""
+"""The key of the last txid whose effect is included, in the schema metadata of an Arrow table and
+in the ``attrs`` of a pandas frame."""
 # Values are Python objects until their part of the table is made.
 _ROWS_AT_A_TIME = 10_000
 
 
 @runtime_checkable
 class FrameSnapshot(Protocol):
-    """A :class:`~txtopo.state.backend.Snapshot` that Spark may read without this process."""
+    """A :class:`~txtopo.state.backend.Snapshot` that Spark can read without this process."""
 
     def frame(self, spark: SparkSession) -> DataFrame | None:
         """Return the visible rows: key columns, then value columns as they are stored.
 
         Returns:
-            The DataFrame; None if the rows have to pass through this process.
+            The DataFrame; None if the rows must pass through this process.
 
         Raises:
             ConfigError: The session cannot read the store; the message says what is missing.
@@ -52,7 +52,7 @@ class FrameSnapshot(Protocol):
 class StateReader:
     """Reads a consistent snapshot of a state: the result of the batches 1 to ``ledger.txid``.
 
-    It is a context manager. Everything read in one ``with`` block is of the same instant. It takes
+    It is a context manager. Everything read in one ``with`` block is from the same moment. It takes
     no lock and never delays a topology.
 
     Example:
@@ -83,17 +83,17 @@ class StateReader:
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether all that is read is of the same instant; a backing map has no snapshots."""
+        """Whether everything is read from the same moment; a backing map has no snapshots."""
         return self._opened().is_snapshot
 
     @property
     def table(self) -> StateTable:
-        """The columns of the state, as the store knows them."""
+        """The columns of the state, as the store has recorded them."""
         self._opened()
         return self._table
 
     def size(self) -> StateSize:
-        """Return what the store knows of the size of the state; an estimate, as of now."""
+        """Return the size of the state as far as the store has it; an estimate, as of now."""
         self._opened()
         assert self._backend is not None
         return self._backend.size()
@@ -119,14 +119,14 @@ class StateReader:
                 yield keys.plain(key), shown.value(seen)
 
     def to_arrow(self) -> pa.Table:
-        """Return all keys with their values as a table of Arrow, also for use after the block.
+        """Return all keys with their values as an Arrow table, which outlives the block.
 
-        The columns are those of the key and of the value, with the declared types. A ``json`` is
-        its text. A mean is a ``double``, or of decimals a decimal with four more digits after the
-        point (22 in all, unless its values have more). The metadata of the schema has the last txid
-        as ``txid``, unless the state is unclaimed.
+        The columns are the key columns and the value columns, with the declared types. A ``json``
+        value is returned as text. A mean is a ``double``; a mean of decimals is a decimal with four
+        more digits after the point (22 in total, unless its values have more). The metadata of the
+        schema has the last txid as ``txid``, unless the state is unclaimed.
 
-        The rows are converted some thousand at a time, so that only the table is held as a whole.
+        The rows are converted a few thousand at a time, so that only the table is held as a whole.
 
         Raises:
             ValueRefusedError: The mean of decimals does not fit; read it with :meth:`items`.
@@ -137,10 +137,10 @@ class StateReader:
         return pa.Table.from_batches(batches, batches.schema)
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """Return all keys with their values as record batches of Arrow, some thousand rows each.
+        """Return all keys with their values as Arrow record batches, a few thousand rows each.
 
-        Columns, types and metadata are those of :meth:`to_arrow`. The batches are made as they are
-        read, inside the ``with`` block, so a state of any size can be written elsewhere.
+        Columns, types and metadata are the same as in :meth:`to_arrow`. The batches are made while
+        they are read, inside the ``with`` block, so a state of any size can be written elsewhere.
 
         Raises:
             ValueRefusedError: The mean of decimals does not fit; raised when its batch is read.
@@ -160,16 +160,16 @@ class StateReader:
         def batches() -> Iterator[pa.RecordBatch]:
             while part := list(islice(rows, _ROWS_AT_A_TIME)):
                 columns = zip(schema.types, zip(*part, strict=True), strict=True)
-                # It may have chunks, since a column of text has 2 GiB at most.
+                # It may have several chunks, since a column of text has 2 GiB at most.
                 arrays = [pa.array(column, kind) for kind, column in columns]
                 yield from pa.Table.from_arrays(arrays, schema=schema).to_batches()
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return all keys with their values as a frame of pandas; as :meth:`to_arrow`.
+        """Return all keys with their values as a pandas frame, as :meth:`to_arrow` does.
 
-        Whole numbers and booleans are of pandas' types that have NULL (``Int64``, ``boolean``);
+        Whole numbers and booleans have pandas' nullable types (``Int64``, ``boolean``);
         decimals and dates are Python objects. ``frame.attrs["txid"]`` is the last txid.
 
         Raises:
@@ -193,7 +193,7 @@ class StateReader:
             pa.bool_(): pd.BooleanDtype(),
         }
         held = table.schema.metadata or {}
-        # The table is taken apart column by column, so that there are never two copies of it.
+        # The table is released column by column, so that there are never two copies of it.
         frame: pd.DataFrame = table.to_pandas(
             types_mapper=with_null.get, split_blocks=True, self_destruct=True
         )
@@ -202,10 +202,10 @@ class StateReader:
         return frame
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
-        """Return all keys with their values as a DataFrame of Spark, also for use after the block.
+        """Return all keys with their values as a Spark DataFrame, which outlives the block.
 
-        The columns have the declared types; ``json`` is a string. They are those of
-        :meth:`to_arrow`, which brings the rows through this process. A Delta state opened with
+        The columns have the declared types; ``json`` is a string. They come from :meth:`to_arrow`,
+        so the rows pass through this process. A Delta state opened with
         ``?writer=spark`` is read by Spark itself, at the version of this reader, unless it keeps
         a mean; compute such a DataFrame, or ``persist`` it, before the version is too old to be
         read (``?history_txids=…``).
@@ -222,7 +222,7 @@ class StateReader:
             if frame is not None:
                 return frame
         columns = [*self._table.key, *view.fields]
-        # Spark would read text as it is, but a time without a zone in that of the session.
+        # Spark would read text unchanged, but a time without a zone in the zone of the session.
         declared = ", ".join(
             f"`{each.name.replace('`', '``')}` {'string' if each.type == 'json' else each.type}"
             for each in columns
@@ -310,7 +310,7 @@ class ReaderView:
 
     @property
     def fields(self) -> Fields:
-        """The columns that users see, with their types; a mean has the place of its sum."""
+        """The columns that users see, with their types; a mean takes the place of its sum."""
         return Fields.of([self._field(at, name) for at, name in self._names.items()])
 
     @property
@@ -384,7 +384,7 @@ def mean_type(kind: str) -> str:
     if not kind.startswith("decimal"):
         return "double"
     scale = int(kind[8:-1].partition(",")[2])
-    # As many digits more as Spark gives an average, while enough are left before the point.
+    # As many more digits as Spark adds for an average, while enough are left before the point.
     return f"decimal(38,{max(scale, min(scale + _MEAN_DIGITS, _MEAN_SCALE_MAX))})"
 
 

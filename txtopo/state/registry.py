@@ -1,8 +1,8 @@
-"""open_state: declares a state, and finds, loads and opens the plug-in of its URL scheme.
+"""open_state: declares a state; and how the plug-in of its URL scheme is found and opened.
 
 A distribution declares a plug-in in the entry point group ``txtopo.state_backends``, or a program
-calls :func:`register_backend`. Only the part of the scheme before ``+`` counts, so ``postgresql``
-is also found for ``postgresql+psycopg``.
+calls :func:`register_backend`. Only the part of the scheme before ``+`` counts, so
+``postgresql+psycopg`` finds ``postgresql``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)(?:\+[A-Za-z0-9_.-]+)?:")
 # The last @ ends the password: one that was not encoded may have any other character.
 _PASSWORD = re.compile(
     r"((?<=//)[^:@/]*:).*(?=@)"
-    # Somebody forgot the slashes.
+    # The slashes were forgotten.
     r"|(?<=:)((?!//)[^:@?]*:).*(?=@)"
     # In the query: passwords of drivers, and the credentials of object stores.
     r"|((?<=[?&])[^=&]*(?:pass|pwd|secret|token|key|credential|signature|sas)[^=&]*=)[^&]*",
@@ -62,9 +62,10 @@ class AnchoredFactory(Protocol):
     """
 
     def anchor(self, url: str) -> tuple[str, object]:
-        """Return a URL that means the same elsewhere, and an object that :class:`State` keeps.
+        """Return a URL that names the same store in any process, and an object for :class:`State`.
 
-        A store in memory lives as long as that object; return None if nothing has to be kept.
+        The state keeps the object. A store in memory lives as long as it. Return None if nothing
+        has to be kept.
         """
         ...
 
@@ -95,9 +96,9 @@ class NamingFactory(Protocol):
 
 @runtime_checkable
 class CheckingFactory(Protocol):
-    """A factory that refuses a state already when a topology is built; optional.
+    """A factory that refuses a state when the topology is built; optional.
 
-    A state that its store cannot keep is refused when it is opened in any case.
+    Without it, a state that its store cannot keep is refused when it is opened.
     """
 
     def check(self, url: str, table: StateTable) -> None:
@@ -124,7 +125,7 @@ class State:
         origin: Whether the backend makes the table (``"made"``), a user made it (``"found"``), or a
             user made it and the backend adds columns (``"extended"``).
         range_by: The column by which committers read ranges and rows expire; None for none.
-        defaults: What rows that are there get in value columns that are added, by column.
+        defaults: By name of a value column that is added: what existing rows get in it.
         prunable: Whether a user may delete rows.
     """
 
@@ -146,7 +147,7 @@ class State:
 
     @property
     def factory(self) -> BackendFactory:
-        """What opens the store; connects to nothing."""
+        """The factory that opens the store; finding it connects to nothing."""
         return self._factory or _find_factory(self.url)
 
     @property
@@ -180,7 +181,7 @@ class State:
         return {layout.name: "the table"}
 
     def check(self, table: str | None = None) -> None:
-        """Check that the store can keep the state, as far as that shows without connecting to it.
+        """Check that the store can keep the state, as far as that is possible without connecting.
 
         Args:
             table: The table name, if the state has none.
@@ -224,10 +225,10 @@ class State:
         return state
 
     def ranged(self, column: str) -> State:
-        """Return this state, to be read by ranges of a key or value column that it has by now.
+        """Return this state, to be read by ranges of one of its key or value columns.
 
         Raises:
-            TopologyError: The state has no such column, or it is no timestamp or whole number.
+            TopologyError: The state has no such column, or it is not a timestamp or whole number.
         """
         state = replace(self, range_by=column)
         state.layout(self.shown_url)
@@ -245,7 +246,7 @@ class State:
         return StateTable(name, self.kind, *parts, self._defaults(name), self.prunable)
 
     def _defaults(self, table: str) -> tuple[tuple[str, Any], ...]:
-        """Return the defaults as exact values; those of aggregates are their values of no rows."""
+        """Return the defaults as exact values; an aggregate's default is its value for no rows."""
         if self.aggregates:
             pairs = zip(self.value.names, self.aggregates, strict=False)
             return tuple((name, aggregate.initial) for name, aggregate in pairs)
@@ -267,13 +268,13 @@ class State:
         """Return a reader of one snapshot, to be used in a ``with`` statement.
 
         Args:
-            txid: Reads the state as it was after this txid, where the store keeps history (Delta,
-                as far back as its ``history_txids``, but not within a group of txids that were
-                committed together); without it, as it is now.
+            txid: Reads the state as it was after this txid. The store must keep history (Delta
+                does, as far back as its ``history_txids``), and the txid must not be within a group
+                that was committed together. By default reads the state as it is now.
 
-        The reader takes the columns from the store if the store knows them, so it reads every
-        state, also one that a ``PersistentAggregate`` made. The table name may be left out when the
-        store holds a single state.
+        The reader uses the columns that the store has recorded, if it records them. So it reads
+        every state, including one that a ``PersistentAggregate`` made. The table name may be
+        omitted if the store holds a single state.
         """
         return StateReader(self.table, self.layout("state"), self._open_table, txid)
 
@@ -317,20 +318,20 @@ def open_state(
     """Declare a state in a store: ``sqlite:///counts.db``, ``postgresql://…``, ``memory:``.
 
     Delivery: exactly once with every backend. ``"opaque"`` works with every spout.
-    ``"transactional"`` stores one value less in each row, but not with an opaque spout.
+    ``"transactional"`` stores one value less in each row, but does not work with an opaque spout.
 
     Args:
         url: Where the store is.
         kind: ``"opaque"`` or ``"transactional"``.
-        table: Name of its table; ``with_state`` gives one when it is left out.
+        table: Name of its table; if omitted, ``with_state`` supplies it.
         key: The key columns.
         value: The value columns.
         mode: ``"log"`` appends the partial aggregates of each txid instead of updating a row for
             each key, and folds them later; readers combine the rows. Use it for a
             ``PersistentAggregate`` that combines in SQL, where updates are expensive.
         create: If False, *table* is your own and has the bookkeeping columns (an error lists the
-            missing ones). Batches change its rows. An undo restores them, also to their values
-            before the first txid. Its other columns are left alone.
+            missing ones). Batches change its rows. An undo restores them, even to their values
+            before the first txid. Its other columns are not touched.
         add_columns: If True, *table* is your own and the bookkeeping columns are added to it.
         defaults: What rows get in value columns that are added later: ``docs/how-to/evolution.md``.
 
@@ -377,7 +378,7 @@ def _check_defaults(given: object, value: Fields) -> tuple[tuple[str, Any], ...]
         fields = [one for one in value if one.name == name]
         if not fields:
             raise TopologyError(
-                f"a default is of no value column; got {name!r}; expected one of "
+                f"a default does not name a value column; got {name!r}; expected one of "
                 f"{', '.join(value.names)}; the columns of a PersistentAggregate need no default"
             )
         try:
@@ -431,8 +432,8 @@ def _find_factory(url: str) -> BackendFactory:
 def _installed(scheme: str) -> BackendFactory:
     """Return the factory of an installed plug-in.
 
-    That reads the metadata of every distribution (9 ms), so the result is cached. A missing plug-in
-    is looked for again the next time, since it may have been installed meanwhile.
+    This reads the metadata of every distribution (9 ms), so the result is cached. A missing plug-in
+    is searched again next time, since it may have been installed meanwhile.
     """
     # It imports email, socket and zipfile, which "import txtopo" does not need.
     from importlib.metadata import entry_points
@@ -453,8 +454,8 @@ _EXTRAS = (
     "postgresql needs pip install 'txtopo[postgres]', mariadb and mysql 'txtopo[mysql]', redis "
     "'txtopo[redis]', delta and object stores 'txtopo[delta]'"
 )
-# What is written in the place of a scheme, and what to write. None: a system of its own, although
-# its name is like that of a known one.
+# What people write instead of a scheme, and what to write. None: a different system, although its
+# name resembles a known scheme.
 _MEANT: dict[str, str | None] = {
     "pg": "did you mean 'postgresql'? ",
     "pgsql": "did you mean 'postgresql'? ",
@@ -475,7 +476,7 @@ def _scheme_hint(scheme: str, known: Sequence[str]) -> str:
 
 
 def _url_hint(url: object) -> str:
-    """Return what to write instead of something that has no scheme."""
+    """Return what to write instead of something without a scheme."""
     if not isinstance(url, str | os.PathLike):
         return "expected e.g. 'sqlite:///counts.db'"
     path = os.fspath(url)
@@ -485,7 +486,7 @@ def _url_hint(url: object) -> str:
         return "write 'memory:'"
     plain = redacted_url(path.replace("\\", "/"))
     return (
-        f"a path is no URL; write {f'sqlite:///{plain}'!r} for a database in this file, or "
+        f"a path is not a URL; write {f'sqlite:///{plain}'!r} for a database in this file, or "
         f"{f'delta:{plain}'!r} for Delta tables in this folder"
     )
 
@@ -500,7 +501,7 @@ def _loaded(point: EntryPoint) -> BackendFactory:
     """Return the factory that an installed distribution declares.
 
     Raises:
-        TopologyError: It cannot be imported, or is no factory; repair the distribution.
+        TopologyError: It cannot be imported, or is not a factory; repair the distribution.
     """
     try:
         factory: BackendFactory = point.load()
@@ -518,8 +519,8 @@ def _check_factory(scheme: str, factory: object) -> None:
     """Check that a factory can be called; raise ``TopologyError`` if not."""
     if not callable(factory):
         raise TopologyError(
-            f"the state plug-in {scheme!r} is no factory; got {factory!r:.100}; expected a class "
-            "or function: (url, table) -> StateBackend",
+            f"the state plug-in {scheme!r} is not a factory; got {factory!r:.100}; expected a "
+            "class or function: (url, table) -> StateBackend",
             scheme=scheme,
         )
 
@@ -543,7 +544,7 @@ def _opened(factory: BackendFactory, url: str, table: StateTable, shown: str) ->
         raise
     except Exception as error:  # noqa: BLE001 - raised again as an error of txtopo
         text = f"{type(error).__name__}: {str(error).replace(url, shown)}"
-        # Where it repeats the URL, its traceback would show the password.
+        # If the error repeats the URL, its traceback would show the password.
         cause = None if url in str(error) else error
         if isinstance(error, ConnectionError | TimeoutError):
             raise StoreUnavailable(
@@ -556,21 +557,23 @@ def _opened(factory: BackendFactory, url: str, table: StateTable, shown: str) ->
         ) from cause
     if not isinstance(backend, StateBackend):
         raise TopologyError(
-            f"the plug-in of state {table.name!r} in {shown} made no backend; got "
+            f"the plug-in of state {table.name!r} in {shown} did not return a backend; got "
             f"{type(backend).__name__}; expected an object derived from StateBackend; "
             f"{_lacking(backend)}",
             state=table.name,
         )
     if table.mode not in backend.modes:
         raise TopologyError(
-            f"{shown} keeps no state in mode {table.mode!r}; got that for state {table.name!r}; "
-            f"expected mode={' or '.join(repr(mode) for mode in sorted(backend.modes))}",
+            f"{shown} cannot keep a state in mode {table.mode!r}; got that for state "
+            f"{table.name!r}; expected "
+            f"mode={' or '.join(repr(mode) for mode in sorted(backend.modes))}",
             state=table.name,
         )
     if table.origin != "made" and not backend.existing_tables:
         raise TopologyError(
-            f"{shown} keeps no state in a table of your own; got create=False or add_columns=True "
-            f"for state {table.name!r}; expected create=True; a database keeps one so",
+            f"{shown} cannot keep a state in a table of your own; got create=False or "
+            f"add_columns=True for state {table.name!r}; expected create=True; only SQL databases "
+            "support that",
             state=table.name,
         )
     return backend

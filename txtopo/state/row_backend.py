@@ -1,12 +1,12 @@
-"""RowBackend: a state in a store that is read whole and replaced, and how writes become rows.
+"""RowBackend: a state in a store that is read and replaced as a whole.
 
-:class:`RowBackend` follows the rules of :mod:`txtopo.state.backend` in Python, so that a plug-in
+:class:`RowBackend` implements the rules of :mod:`txtopo.state.backend` in Python, so that a plug-in
 for a store that can replace a document atomically has two methods and no protocol. It reads all
 rows for each commit. A store for many keys implements :class:`StateBackend` instead.
 
-The functions are for every backend. :func:`checked_partials` checks partial aggregates before they
-are merged. A store that cannot combine an aggregate itself calls :func:`final_values` inside its
-transaction, and writes the result as it writes any final values.
+The functions turn writes into rows, for every backend. :func:`checked_partials` checks partial
+aggregates before they are merged. A store that cannot combine an aggregate itself calls
+:func:`final_values` inside its transaction, and writes the result like any final values.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class RowBackend(StateBackend):
 
     @abstractmethod
     def load(self) -> Contents:
-        """Read the ledger and all rows of one moment; ``Contents()`` for a new store."""
+        """Read the ledger and all rows at one moment; return ``Contents()`` for a new store."""
 
     @abstractmethod
     def replace(
@@ -104,11 +104,11 @@ class RowBackend(StateBackend):
             changes: The rows to set; None removes the row. May be empty.
 
         Returns:
-            True if all was written, durably; False if the store holds another ledger by now.
+            True if everything was written durably; False if the store now holds another ledger.
         """
 
     def create(self) -> None:
-        """Make what the store needs. The default makes nothing, and checks the columns if it can.
+        """Create what the store needs. The default only checks the columns, if it can.
 
         With :attr:`evolves` the store keeps the declared columns: :meth:`stored` returns them as of
         the last :meth:`replace`, which takes them from :attr:`table`.
@@ -219,9 +219,9 @@ class _LoadedSnapshot(Snapshot):
 def changed_rows(
     table: StateTable, rows: Mapping[Key, Row], txid: int, writes: Writes, found: Standing
 ) -> dict[Key, Row | None]:
-    """Return the rows that a commit of *txid* changes, None for a row to remove.
+    """Return the rows that a commit of *txid* changes; None for a row to remove.
 
-    Undo comes first, then the removal of old tombstones, then the writes.
+    The undo comes first, then the removal of old tombstones, then the writes.
 
     Args:
         table: The state.
@@ -285,16 +285,16 @@ ReadRows = Callable[[Sequence[Key]], Mapping[Key, Row]]
 
 
 def combines_in_store(table: StateTable) -> bool:
-    """Return whether a store can combine the aggregates of a state: each has an ``operator``."""
+    """Return whether a store can combine the aggregates of a state: all have an ``operator``."""
     return all(aggregate.operator is not None for aggregate in table.aggregates)
 
 
 def final_values(table: StateTable, txid: int, writes: Writes, read: ReadRows) -> Puts:
     """Return the final values of the keys that a batch writes.
 
-    Call it before or after the undo of an earlier attempt of *txid*: in an opaque state a row that
-    *txid* wrote counts as what it was before. Do not call it for a transactional state that holds
-    *txid*, which keeps its rows.
+    Call it before or after the undo of an earlier attempt of *txid*: in an opaque state, a row that
+    *txid* wrote counts with its previous values. Do not call it for a transactional state that
+    holds *txid*, which keeps its rows.
 
     Args:
         table: The state.
@@ -414,7 +414,7 @@ def log_rows(table: StateTable, txid: int, writes: Writes) -> pa.Table:
 
 
 def _check_distinct(table: StateTable, partials: pa.Table) -> None:
-    """Refuse a key that occurs twice: stores would differ in what they make of it."""
+    """Refuse a key that occurs twice: stores would handle it in different ways."""
     import pyarrow.compute as pc
 
     keys = [partials.column(name) for name in table.key.names]

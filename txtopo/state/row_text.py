@@ -1,8 +1,8 @@
 """RowText: keys and rows of a state as JSON text, exact for every declared type.
 
-The text is ASCII, on one line and free of control characters, so that any store that keeps strings
-keeps it: other characters are escaped, also NUL and lone surrogates. Equal keys have equal texts,
-and different keys have different texts. So two surrogates that make a pair are refused: JSON reads
+The text is ASCII, on one line and free of control characters, so that any store of strings can keep
+it: other characters are escaped, including NUL and lone surrogates. Equal keys have equal texts,
+and different keys have different texts. So two surrogates that form a pair are refused: JSON reads
 them as one character.
 
 ========================  =============================================================
@@ -37,7 +37,7 @@ from txtopo.state.backend import Key, StateTable, Values
 from txtopo.state.values import Row
 from txtopo.tuples import Field, Fields
 
-# Made once: json.dumps would make one for each text.
+# Created once: json.dumps would create one for each text.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _LINES = json.JSONEncoder(separators=("\n", ":"), allow_nan=False)
 _DECODER = json.JSONDecoder()
@@ -140,7 +140,7 @@ class RowText:
         ]
 
     def plain(self, row: Row) -> list[Any]:
-        """Return a row as a list for JSON, for a text that holds more than the row."""
+        """Return a row as a list for JSON, for a text that contains more than the row."""
         parts: list[Any] = [row.txid, self._written("value", self._values, row.current)]
         if self.table.kind == "opaque":
             previous = row.previous
@@ -165,7 +165,7 @@ class RowText:
         )
 
     def _written(self, part: str, converts: list[tuple[Convert, Convert]], values: Values) -> Any:
-        if not values:  # a tombstone of a key that was not there
+        if not values:  # a tombstone of a key that did not exist
             return []
         try:
             return [
@@ -181,7 +181,7 @@ class RowText:
         converts: list[tuple[Convert, Convert]],
         records: Sequence[Values | None],
     ) -> list[str]:
-        """Return each record as the text of a list, written column by column."""
+        """Return each record as the text of a list; they are written column by column."""
         full = [record for record in records if record]
         try:
             columns = [
@@ -202,7 +202,7 @@ class RowText:
         """Return the values in each list, read column by column; None for None."""
         full = [record for record in plain if record]
         if not all(record is None or type(record) is list for record in plain):
-            raise TypeError("it is no list")
+            raise TypeError("it is not a list")
         columns = [
             [None if value is None else read(value) for value in column]
             for (_, read), column in zip(self._values, _columns(full, self._values), strict=True)
@@ -249,7 +249,7 @@ def _kind(field: Field) -> str:
 
 def _read(converts: list[tuple[Convert, Convert]], plain: list[Any]) -> Values:
     if not isinstance(plain, list):
-        raise TypeError(f"{plain!r} is no list")
+        raise TypeError(f"{plain!r} is not a list")
     if not plain:
         return ()
     return tuple(
@@ -263,7 +263,7 @@ def _converts(fields: Fields) -> list[tuple[Convert, Convert]]:
 
 
 def _without_sign(part: Any) -> Any:
-    """Return 0 for -0, which is the same key."""
+    """Return 0 for -0, since they are the same key."""
     return abs(part) if isinstance(part, float | decimal.Decimal) and not part else part
 
 
@@ -278,7 +278,7 @@ def _exactly(kind: type) -> Convert:
 
 def _write_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no str")
+        raise TypeError(f"{value!r} is not a str")
     if not value.isascii() and PAIR.search(value):
         raise ValueError("two surrogates in a row would come back as one character")
     return value
@@ -305,13 +305,13 @@ def _write_binary(value: Any) -> str:
 
 def _read_whole(plain: Any) -> int:
     if type(plain) is not int:
-        raise TypeError(f"{plain!r} is no whole number")
+        raise TypeError(f"{plain!r} is not a whole number")
     return plain
 
 
 _WHOLE: tuple[Convert, Convert] = (_exactly(int), _read_whole)
 _FLOAT: tuple[Convert, Convert] = (_write_float, float)
-# By type, the functions that write and read a value.
+# For each type, the functions that write and read a value.
 _CONVERTS: dict[str, tuple[Convert, Convert]] = {
     "string": (_write_text, _exactly(str)),
     "binary": (_write_binary, base64.b64decode),

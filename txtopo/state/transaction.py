@@ -1,10 +1,10 @@
 """StateTransaction: how a committer reads and changes a state within its txid.
 
-A transaction never writes to the store. It reads the state as of txid - 1 through a snapshot, keeps
-the bolt's writes in an overlay, so that reads see them, and ends with a write set. The runtime
-applies the write sets of all tasks together with undo and ledger, in one store transaction. So it
-works in the driver as in Spark tasks. In a group of txids the snapshot shows what was before the
-first one, and what the txids before have written lies over it.
+A transaction never writes to the store. It reads the state as of txid - 1 through a snapshot. It
+keeps the bolt's writes in an overlay, so that reads see them, and ends with a write set. The
+runtime applies the write sets of all tasks together with undo and ledger, in one store transaction.
+So transactions work in Spark tasks as they do in the driver. In a group of txids the snapshot shows
+the state before the first txid, and the overlay adds what the earlier txids of the group wrote.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class StateHandle:
-    """A state as one task uses it in a commit phase; ``context.state(name)`` returns it.
+    """The state that one task uses in a commit phase; ``context.state(name)`` returns it.
 
     Args:
         name: The name that ``with_state`` gave it, for messages.
         table: The schema of the state.
         open_snapshot: Opens a snapshot; called once, when the transaction begins.
-        group: The group with which the state is written; by default the transaction's attempt.
-        earlier: What each txid of the group before this one has written, in order.
+        group: The group that is written to the state; by default the transaction's attempt.
+        earlier: What each earlier txid of the group has written, in order.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class StateHandle:
         Use it in a ``with`` statement. An exception in its body discards the writes.
 
         Raises:
-            StateUsageError: The attempt had its transaction already; do everything in one. Or the
-                state is in mode ``"log"``, which is for a ``PersistentAggregate``.
+            StateUsageError: The attempt has already had its transaction; do everything in one. Or
+                the state is in mode ``"log"``, which is for a ``PersistentAggregate``.
         """
         if self.table.mode == "log":
             raise StateUsageError(
@@ -100,7 +100,7 @@ class OneTransaction:
         """Begin the transaction of an attempt.
 
         Raises:
-            StateUsageError: The attempt had its transaction already.
+            StateUsageError: The attempt has already had its transaction.
         """
         if attempt in self._attempts:
             raise StateUsageError(
@@ -116,10 +116,10 @@ class StateTransaction:
     """Reads and writes of one attempt. Keys and values are plain for one field, tuples for more.
 
     Delivery: each write is in the state exactly once, together with everything else of its txid. In
-    a replay an opaque state shows what it held before the txid, so the body does the same again. A
-    transactional state that holds the txid already shows what it holds *after* it, and discards the
-    body's writes: ``update`` returns the same as the first time, ``get`` and ``items`` do not. So
-    do not emit or compare what they return, unless the state is opaque.
+    a replay, an opaque state shows what it held before the txid, so the body does the same again. A
+    transactional state that already holds the txid shows what it holds *after* it, and discards the
+    body's writes: ``update`` returns the same as the first time, but ``get`` and ``items`` do not.
+    So unless the state is opaque, do not emit or compare what they return.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class StateTransaction:
         self._expires: Any = None
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the value of *key*, with the transaction's own writes, or *default*."""
+        """Return the value of *key*, including the transaction's own writes, or *default*."""
         values = self._read(self._keys.pack(key))
         return default if values is None else self._values.named(values)
 
@@ -174,7 +174,7 @@ class StateTransaction:
             self._own_overlay().update(zip(keys, packed, strict=True))
 
     def put_columns(self, rows: pa.Table) -> None:
-        """Set the values of many keys, given as Arrow columns; several times faster yet.
+        """Set the values of many keys, given as Arrow columns; several times faster than dicts.
 
         Args:
             rows: The columns of key and value, by name, of the declared types. Of rows with equal
@@ -197,7 +197,7 @@ class StateTransaction:
             self._overlay = written
 
     def as_read(self, value: Any) -> Any:
-        """Return a value as it would be read after it was put; raises as :meth:`put` does."""
+        """Return *value* as a read after a put would return it; raises as :meth:`put` does."""
         return self._values.named(self._values.pack(value))
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
@@ -211,12 +211,12 @@ class StateTransaction:
         return self._values.named(after)
 
     def delete(self, key: Any) -> None:
-        """Remove *key*, if it is there."""
+        """Remove *key*, if it exists."""
         self._opened()
         self._write(self._keys.pack(key), None)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Yield every key and value, with the transaction's own writes, in no particular order."""
+        """Yield every key and value, including the transaction's own writes, in arbitrary order."""
         overlay = {**self._earlier, **self._overlay}
         for key, row in self._opened().items():
             values = None if key in overlay else self._base(row)
@@ -227,12 +227,12 @@ class StateTransaction:
                 yield self._keys.plain(key), self._values.named(written)
 
     def between(self, column: str, above: Any, up_to: Any) -> Iterator[tuple[Any, Any]]:
-        """Yield every key and value with *column* in a range, with own writes, sorted by key.
+        """Yield keys and values with *column* in a range, including own writes, sorted by key.
 
         Args:
             column: The column by which the state is read in ranges.
-            above: The rows have more than that in *column*; None for no lower end.
-            up_to: They have at most that; None for no upper end. NULL is in no range.
+            above: The lower end, exclusive; None for no lower end.
+            up_to: The upper end, inclusive; None for no upper end. NULL is in no range.
 
         Raises:
             StateUsageError: The state is not read in ranges of *column*, or an end is of another
@@ -254,7 +254,7 @@ class StateTransaction:
             prefixes: Tuples of the first one or more parts of a key, all of one length.
 
         Raises:
-            StateUsageError: A prefix is no tuple, is too long, or has another length or type.
+            StateUsageError: A prefix is not a tuple, is too long, or has another length or type.
         """
         packed = self._packed(prefixes)
         wanted, width = set(packed), len(packed[0]) if packed else 0
@@ -262,12 +262,12 @@ class StateTransaction:
         return self._sorted(rows, lambda key, _: key[:width] in wanted)
 
     def expire(self, up_to: Any) -> None:
-        """Tell that no later txid needs the rows that have at most *up_to* in the range column.
+        """Declare that no later txid needs the rows with at most *up_to* in the range column.
 
-        They are not deleted now, but later, beside the commits, when neither a replay nor an
-        operator can bring this txid back; or never, if the store cannot. So until then they are
-        read as before: do not count on it that they are gone. A NULL in the column never expires.
-        It is said of all rows of the state, whichever task says it, and the largest bound counts.
+        They are not deleted at once, but between later commits, when neither a replay nor an
+        operator can bring this txid back; or never, if the store cannot delete them. Until then
+        they are still visible; do not rely on their being gone. A NULL in the column never expires.
+        The bound applies to all rows of the state, whichever task declares it. The largest counts.
 
         Raises:
             StateUsageError: The state is not read in ranges, or *up_to* is of another type.
@@ -316,7 +316,7 @@ class StateTransaction:
     def _sorted(
         self, rows: Iterable[tuple[Key, Row]], among: Callable[[Key, Values], bool]
     ) -> Iterator[tuple[Any, Any]]:
-        """Return those of some stored rows, and of what was written since, that are asked for."""
+        """Filter stored rows, overlaid with what was written since, by what a read asks for."""
         found: dict[Key, Values] = {}
         written = {**self._earlier, **self._overlay}
         for key, row in rows:
@@ -389,7 +389,7 @@ class StateTransaction:
 
     @cached_property
     def _earlier(self) -> Mapping[Key, Values | None]:
-        """What the txids of the group before this one have written."""
+        """What the earlier txids of the group have written."""
         return merged_rows(self._writes_before)
 
     def _opened(self) -> Snapshot:

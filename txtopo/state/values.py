@@ -1,4 +1,4 @@
-"""Row: values with the txid that wrote them, and what a replay makes of them. Pure.
+"""Row: values with the txid that wrote them, and how a replay changes them. Pure.
 
 A batch of txid T meets a stored row:
 

@@ -1,24 +1,25 @@
-"""Witness: a row that the last write of a state left, by which a table restored alone is noticed.
+"""Witness: a note of one row of the last write, which reveals that a table was restored alone.
 
-Ledger and rows are written together. But somebody may bring back the table of a state alone from a
-backup (``pg_restore -t``, ``.dump``), or empty it, or bring back the ledger alone. Then the rows
-are those of an earlier or later txid than the ledger says, and the batches between them would be
+Ledger and rows are written together. But somebody may restore the table of a state from a backup
+without its ledger (``pg_restore -t``, ``.dump``), or empty it, or restore the ledger alone. Then
+the rows are from an earlier or later txid than the ledger, and the batches between them would be
 lost or count twice.
 
 Rules
 -----
 1. A commit that writes rows notes one of them in the ledger: its key, and the txid that tags it. A
-   commit without rows leaves the note as it is: what it is of is still the last change.
-2. A redo that writes no rows drops the note of the rows that it undoes. One that keeps its rows, in
-   a transactional state, keeps their note.
-3. A claim reads that row. It has the noted txid; or it is gone, if the txid only deleted rows.
-   Otherwise table and ledger are of two moments, and the start is refused.
-4. What may go without a commit proves nothing by its absence: a row that may have expired since its
-   txid, and a row that a user may delete: a dead letter that is dealt with, or a row in a user's
-   own table, which the user may also add again, without a txid.
+   commit without rows keeps the note, which still describes the last change.
+2. A redo that writes no rows drops the note of the rows that it undoes. A redo of a transactional
+   state keeps its rows, and their note.
+3. A claim reads that row. The row must have the noted txid; or be gone, if the txid only deleted
+   rows. Otherwise table and ledger are from different moments, and the start is refused.
+4. If a row can vanish without a commit, its absence proves nothing: a row that may have expired
+   since its txid, and a row that a user may delete: a dead letter that is dealt with, or a row in a
+   user's own table, which the user may also add again, without a txid.
 
 In mode ``log`` a key has many rows, which are folded into one of a later txid. There the largest
-txid of all rows counts: it is at least that of the last write, and at most that of the ledger.
+txid of all rows counts: it must be at least the txid of the last write, and at most the txid of the
+ledger.
 
 Not noticed: a table that is restored while a topology writes to it, if the topology writes rows
 before its next start. (In Delta it is noticed, by the versions of its table.)
@@ -43,18 +44,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY_CHARS_MAX = 2_000
-"""A longer key is not noted: the ledger is written with each commit."""
+"""A longer key is not noted, since the ledger is written with each commit."""
 
 
 class Left(Enum):
-    """What a write left of the row that is noted."""
+    """What a write left of the noted row."""
 
     THERE = "there"
     GONE = "gone"
     EXPIRES = "expires"
-    """There, until it expires."""
+    """The row exists until it expires."""
     THEIRS = "theirs"
-    """There, until a user deletes it."""
+    """The row exists until a user deletes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Witness:
         """Return the note from the text in a ledger.
 
         Raises:
-            StoreDamagedError: It is not such a text.
+            StoreDamagedError: The text is not a note.
         """
         try:
             txid, left, key = json.loads(text)
@@ -117,7 +118,7 @@ def witness_of(
 
 
 def check_witness(snapshot: Snapshot, table: StateTable, name: str) -> None:
-    """Check that the rows of a state are those of its ledger, by the row that the ledger names.
+    """Check that the rows of a state match its ledger, by the row that the ledger notes.
 
     Args:
         snapshot: The state.
@@ -125,7 +126,7 @@ def check_witness(snapshot: Snapshot, table: StateTable, name: str) -> None:
         name: Its name, for messages.
 
     Raises:
-        StoreDamagedError: They are of another moment.
+        StoreDamagedError: They are from another moment.
     """
     ledger = snapshot.ledger
     flaw = snapshot.flaw()
@@ -149,10 +150,10 @@ def check_witness(snapshot: Snapshot, table: StateTable, name: str) -> None:
 
 
 def check_none_later(snapshot: Snapshot, name: str) -> None:
-    """Check that no row of a state is of a later txid than its ledger holds; may read all rows.
+    """Check that no row of a state is of a later txid than its ledger; may read all rows.
 
     Raises:
-        StoreDamagedError: One is.
+        StoreDamagedError: A row is of a later txid.
     """
     if (ledger := snapshot.ledger) is None:
         return  # nor need there be a table
@@ -170,7 +171,7 @@ def check_none_later(snapshot: Snapshot, name: str) -> None:
 
 
 def check_undone(row: Row | None, witness: Witness, state: str) -> None:
-    """Check that an undo of the noted txid has undone the row that is noted.
+    """Check that an undo of the noted txid has undone the noted row.
 
     Args:
         row: The row, after the undo.
@@ -178,7 +179,7 @@ def check_undone(row: Row | None, witness: Witness, state: str) -> None:
         state: The state and its store, for the message.
 
     Raises:
-        StoreDamagedError: The row is still as that txid left it.
+        StoreDamagedError: The row is still in the form that the txid left.
     """
     if row is not None and row.txid == witness.txid:
         raise StoreDamagedError(
@@ -221,7 +222,7 @@ def _damaged(
 
 
 def _noted(table: StateTable, writes: Writes) -> tuple[Left, str] | None:
-    """Return what will be left of one row that a commit writes, and its key; None for no row."""
+    """Return what a commit leaves of one of its rows, and the key; None if it writes no row."""
     found = _put(table, writes) if isinstance(writes, Puts) else _first(table, writes.partials)
     if found is None:
         return None
@@ -239,7 +240,7 @@ def _noted(table: StateTable, writes: Writes) -> tuple[Left, str] | None:
 
 
 def _put(table: StateTable, writes: Puts) -> tuple[Key, bool] | None:
-    """Return the first key that is not deleted, or the first of those that are."""
+    """Return the first key that is not deleted, or the first deleted one if all are."""
     if writes.columns is not None:
         return _first(table, writes.columns)
     rows = writes.rows
@@ -251,7 +252,7 @@ def _put(table: StateTable, writes: Puts) -> tuple[Key, bool] | None:
 
 
 def _first(table: StateTable, rows: pa.Table) -> tuple[Key, bool] | None:
-    """Return the key of the first row of a table; None for none, or if the store refuses it."""
+    """Return the key of the first row of a table; None if there is none or the store refuses it."""
     import pyarrow as pa
 
     if not rows.num_rows:

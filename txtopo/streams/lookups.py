@@ -108,7 +108,7 @@ class LookupTable:
 
         Raises:
             SourceDataLost: The version is gone, or is not what it was.
-            ConfigError: A column does not fit, or a key stands twice.
+            ConfigError: A column does not fit, or a key is used twice.
             InfrastructureError: The source cannot be reached; try again.
         """
         version = cast("dict[str, Json]", version)["version"]

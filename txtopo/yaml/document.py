@@ -152,7 +152,7 @@ class YamlDocument:
                 raise self.error(place, f"{got}; expected text; put it in quotes")
             if name in found:
                 raise self.error(
-                    place, f"key {name!r} stands twice; expected it once; delete one of them"
+                    place, f"key {name!r} is used twice; expected it once; delete one of them"
                 )
             found[name] = self._item(loader, value, above)
         return found

@@ -290,7 +290,7 @@ class _Definition:
     def _list(self, item: Item) -> list[Item]:
         if isinstance(item.value, list):
             return item.value
-        raise self._error(item, f"this is no list; got {_shape(item)}; expected a list")
+        raise self._error(item, f"this is not a list; got {_shape(item)}; expected a list")
 
     def _listed(self, keys: Mapping[str, Item], name: str) -> list[Item]:
         return self._list(keys[name]) if name in keys else []

@@ -139,10 +139,10 @@ def started_with(factory: Callable[[str, StateTable], Any]) -> Storage:
         (
             lambda url, table: Alike(),
             TopologyError,
-            "made no backend; got Alike; expected an object derived from StateBackend; it lacks "
-            "close, commit, create, snapshot",
+            "did not return a backend; got Alike; expected an object derived from StateBackend; "
+            "it lacks close, commit, create, snapshot",
         ),
-        (lambda url, table: None, TopologyError, "made no backend; got NoneType"),
+        (lambda url, table: None, TopologyError, "did not return a backend; got NoneType"),
     ],
     ids=["raises", "cannot connect", "lacks a method", "is something else", "is nothing"],
 )
@@ -209,7 +209,7 @@ def test_a_plug_in_that_drops_fields_of_the_ledger_is_refused_before_anything_is
 def test_a_factory_that_cannot_be_called_is_refused() -> None:
     wrong: Any = "state_backends.memory"
 
-    with pytest.raises(TopologyError, match="plug-in 'bad' is no factory; got 'state_backends"):
+    with pytest.raises(TopologyError, match="plug-in 'bad' is not a factory; got 'state_backends"):
         register_backend("bad", wrong)
 
 
@@ -219,7 +219,7 @@ def test_a_factory_that_cannot_be_called_is_refused() -> None:
     [
         ("no_such_module:open_backend", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("state_backends.memory:nothing", "AttributeError: .* no attribute 'nothing'"),
-        ("state_backends.memory:__doc__", "is no factory; got 'A state in this process"),
+        ("state_backends.memory:__doc__", "is not a factory; got 'A state in this process"),
     ],
 )
 def test_an_installed_plug_in_that_cannot_be_loaded_is_named(

@@ -186,7 +186,7 @@ def test_a_table_that_another_topology_has_released_is_not_taken_for_a_new_one(u
         other.topology("new"), Config(**SETTINGS), access=Access(ensemble=other.ensemble)
     ).apply()
 
-    with pytest.raises(ForeignStateError, match=r"it holds txid 6 of whoever released it"):
+    with pytest.raises(ForeignStateError, match=r"it holds txid 6 of the state's former owner"):
         world.run(world.topology("old", "new"), allow_change=True)
     assert world.held("new") == of_batches(1, 6)
 

@@ -137,7 +137,9 @@ def test_columns_have_the_declared_types() -> None:
         refused(keyed("k long"), k=pa.array([1], pa.int32()))
     with pytest.raises(StateUsageError, match="with None in 'k'; expected int64"):
         refused(keyed("k long"))
-    with pytest.raises(StateUsageError, match="'note'; expected string, and no json but NULL"):
+    with pytest.raises(
+        StateUsageError, match="'note'; expected string, and only NULL in a column of json"
+    ):
         refused(keyed("k long"), k=pa.array([1]), note=pa.array(["{ }"]))
 
 

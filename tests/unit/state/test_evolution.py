@@ -105,7 +105,7 @@ def test_a_column_that_is_taken_away_is_remembered() -> None:
 @pytest.mark.parametrize(
     ("defaults", "why"),
     [
-        ({"b": 1}, "of no value column; got 'b'; expected one of a"),
+        ({"b": 1}, "does not name a value column; got 'b'; expected one of a"),
         ({"a": "x"}, "the default of column 'a' does not fit it; got 'x'; expected a long"),
         ({"a": 2**63}, "does not fit it"),
         ([("a", 1)], "of the wrong type"),

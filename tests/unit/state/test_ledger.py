@@ -284,6 +284,6 @@ def test_a_state_that_holds_a_txid_begins_nowhere_else() -> None:
 def test_a_state_that_another_topology_has_released_is_none_that_is_added() -> None:
     released = claimed(HELD, release(4))
 
-    with pytest.raises(ForeignStateError, match=r"it holds txid 7 of whoever released it"):
+    with pytest.raises(ForeignStateError, match=r"it holds txid 7 of the state's former owner"):
         claimed(released, replace(BEGINS, epoch=5))
     assert claimed(released, claim_of(epoch=5)).txid == 7

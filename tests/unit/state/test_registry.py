@@ -45,8 +45,8 @@ def test_a_url_without_a_backend_is_refused(url: Any, words: str) -> None:
         ("mssql://user:secret@host/db", "'mssql'; known are"),
         ("counts.db", r"write 'sqlite:///counts.db' .*, or 'delta:counts.db'"),
         (Path("data/counts.db"), r"write 'sqlite:///data/counts.db'"),
-        ("C:\\data\\x.db", r"a path is no URL; write 'sqlite:///C:/data/x.db'"),
-        ("//user:secret@host/db", r"a path is no URL"),
+        ("C:\\data\\x.db", r"a path is not a URL; write 'sqlite:///C:/data/x.db'"),
+        ("//user:secret@host/db", r"a path is not a URL"),
         ("memory", r"write 'memory:'"),
         ("sqlite://counts.db", r"three slashes; got 'sqlite://counts.db'; write 'sqlite:///counts"),
         ("sqlite://user:secret@host/x", "three slashes"),
@@ -227,5 +227,5 @@ def test_two_spellings_of_one_store_are_one_location(one: str, other: str, same:
 def test_a_mode_that_nobody_knows_or_the_store_has_not_is_refused() -> None:
     with pytest.raises(TopologyError, match="unknown mode of state; got 'tree'"):
         open_state("memory:", mode="tree")  # type: ignore[arg-type]
-    with pytest.raises(TopologyError, match="keeps no state in mode 'log'"):
+    with pytest.raises(TopologyError, match="cannot keep a state in mode 'log'"):
         open_state("memory:", table="counts", mode="log").open()

@@ -129,12 +129,12 @@ class TestMariadb(ExistingSuite):
 def test_what_is_no_database_has_no_tables_of_the_user() -> None:
     for add in (False, True):
         state = open_state("memory:", table="accounts", create=False, add_columns=add)
-        with pytest.raises(TopologyError, match="keeps no state in a table of your own"):
+        with pytest.raises(TopologyError, match="cannot keep a state in a table of your own"):
             state.open()
 
 
 def test_a_log_is_not_kept_in_a_table_of_the_user() -> None:
-    with pytest.raises(TopologyError, match="cannot keep a log in a table that is there"):
+    with pytest.raises(TopologyError, match="cannot keep a log in a table that already exists"):
         open_state("sqlite:///x.db", table="accounts", mode="log", create=False)
 
 

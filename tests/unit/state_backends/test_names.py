@@ -401,12 +401,12 @@ class TestPostgresql:
             use(state_of(store, name))
         use(state_of(store, "y"))
 
-        with pytest.raises(SchemaDrift, match="'y_pkey' is there already as an index of table 'y'"):
+        with pytest.raises(SchemaDrift, match="'y_pkey' already exists as an index of table 'y'"):
             StateDriver(state_of(store, "y_pkey"))
 
     @pytest.mark.parametrize("name", ["pg_class", "pg_tables", f"{LEDGER}_pkey"])
     def test_names_of_the_system_are_refused(self, store: Store, name: str) -> None:
-        with pytest.raises(SchemaDrift, match=f"'{name}' is there already as an? (system|index)"):
+        with pytest.raises(SchemaDrift, match=f"'{name}' already exists as an? (system|index)"):
             StateDriver(state_of(store, name))
 
 

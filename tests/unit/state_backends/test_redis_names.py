@@ -56,7 +56,7 @@ def test_a_key_of_somebody_else_is_not_taken(url: str, client: Any, part: str) -
     key = f"txtopo:{{x}}:{part}"
     HELD[part](client, key)
 
-    with pytest.raises(SchemaDrift, match=f"'{key}' is there already, a .* without a ledger"):
+    with pytest.raises(SchemaDrift, match=f"'{key}' already exists, a .* without a ledger"):
         StateDriver(state_of(url, "x"))
     assert client.keys() == [key]
     client.delete(key)
@@ -75,7 +75,7 @@ def test_a_key_of_another_type_is_refused_at_the_start(
         client.delete(key)
     client.set(key, "theirs")
 
-    with pytest.raises(SchemaDrift, match=f"'{key}' is there already, a string; expected a"):
+    with pytest.raises(SchemaDrift, match=f"'{key}' already exists, a string; expected a"):
         StateDriver(state_of(url, "x"), 2)
     assert client.get(key) == "theirs"
 

@@ -147,7 +147,7 @@ streams:""",
         (
             "topology: words",
             "topology: words\ntopology: x",
-            "line 3, column 1: key 'topology' stand",
+            "line 3, column 1: key 'topology' is used",
         ),
         (
             "class: txtopo.Count}",

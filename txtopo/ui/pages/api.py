@@ -143,14 +143,14 @@ def whole_number(request: Request, name: str, default: int, least: int, most: in
     """Return a number of a request's query; larger ones are cut to *most*.
 
     Raises:
-        HTTPException: 400: it is no whole number of at least *least*.
+        HTTPException: 400: it is not a whole number of at least *least*.
     """
     given = request.query_params.get(name)
     if given is None:
         return default
     if not (given.isascii() and given.isdigit()) or len(given) > 19 or int(given) < least:
         raise HTTPException(
-            400, f"{name} is no whole number of at least {least}; got {given!r:.100}"
+            400, f"{name} is not a whole number of at least {least}; got {given!r:.100}"
         )
     return min(int(given), most)
 

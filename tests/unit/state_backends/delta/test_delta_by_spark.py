@@ -179,7 +179,7 @@ class TestBySpark(StoreFixtures):
         put(3, {"b": 7})
         assert store.contents() == {"a": 1, "b": 7}
         frame = framed(state.layout(), puts({"x": 1})).frame
-        with pytest.raises(ValueRefusedError, match="stands twice"):
+        with pytest.raises(ValueRefusedError, match="is used twice"):
             store.backend.apply_frame(TransactionAttempt(4, 0, 1), FrameWrites(frame.union(frame)))  # type: ignore[attr-defined]
 
 

@@ -101,7 +101,7 @@ def test_a_commit_that_another_backend_made_is_seen(counts: State) -> None:
 def test_a_commit_that_cannot_be_synced_is_read_back(
     counts: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is there, but nobody knows whether it stays; the ledger tells the rest."""
+    """It is there, but nobody knows whether it stays; the ledger will show it."""
     store = StateDriver(counts)
     store.merge(1, [("a", 1)])
 

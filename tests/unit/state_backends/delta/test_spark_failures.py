@@ -34,7 +34,7 @@ WORKER = (
         (
             WORKER.replace("ValueError", "txtopo.errors.FailedException"),
             UnknownOutcomeError,
-            "the ledger tells",
+            "the ledger will show",
         ),
         ("x: [ARITHMETIC_OVERFLOW] long overflow SQLSTATE: 22003", ValueRefusedError, "exactly"),
         ("x: txtopo refuses: a key of state s is NULL", ValueRefusedError, "is NULL"),
