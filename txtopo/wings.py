@@ -6,13 +6,14 @@ wing when the core first asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from txtopo.carriers.slots import host_slots_with
 from txtopo.notebook import show_with
 from txtopo.runtime.engine import run_with
 from txtopo.runtime.watching import watch_with
+from txtopo.topology.component import RELIABLE_KINDS
 from txtopo.topology.engine import plan_with
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from txtopo.config import AnyConfig
     from txtopo.frames.engine import FrameEngine
     from txtopo.runtime.watching import RunKind, Watcher
+    from txtopo.topology.bolt_kinds import BoltKind
     from txtopo.topology.graph import Graph
+    from txtopo.topology.spout_kinds import SpoutKind
 
 
 def _watcher(
@@ -49,6 +52,13 @@ def _slots() -> SlotHosting:
     return ResidentSlots()
 
 
+def _reliable_kinds() -> Mapping[type, SpoutKind | BoltKind]:
+    from txtopo.reliable.kinds import RELIABLE_BOLTS, RELIABLE_SPOUTS
+
+    return {**RELIABLE_SPOUTS, **RELIABLE_BOLTS}
+
+
+RELIABLE_KINDS.register(_reliable_kinds)
 host_slots_with(_slots)
 watch_with(_watcher)
 show_with(_html)
