@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from txtopo.carriers.session import is_classic, is_own
-from txtopo.carriers.slots import slot_hosting
+from txtopo.carriers.slots import SLOT_HOSTING
 from txtopo.config import Carrier, Config
 from txtopo.errors import ConfigError
 
@@ -52,7 +52,7 @@ def facts_of(session: SparkSession | None) -> SessionFacts:
         why = "the session is that of a cluster"
     elif context.pythonExec != sys.executable:
         why = "workers have another Python"
-    return SessionFacts(True, why, slot_hosting().free_cores(session) if not why else 0)
+    return SessionFacts(True, why, SLOT_HOSTING.get().free_cores(session) if not why else 0)
 
 
 def carrier_choice(config: Config, facts: SessionFacts, *, engine: bool) -> tuple[Carrier, str]:
@@ -74,7 +74,7 @@ def carrier_choice(config: Config, facts: SessionFacts, *, engine: bool) -> tupl
     if not facts.classic:
         return "dataframe", "'auto' takes it on Spark Connect"
     wanted = config.slots or 1
-    why = facts.resident or slot_hosting().missing()
+    why = facts.resident or SLOT_HOSTING.get().missing()
     if not why and wanted >= facts.free:
         why = f"slots would keep {wanted} of {facts.free} free cores, and leave none to other jobs"
     if why:

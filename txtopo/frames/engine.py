@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class FrameEngine:
-    """A :class:`~txtopo.topology.engine.PlanEngine` and :class:`~txtopo.runtime.engine.RunEngine`.
+    """The engine (:class:`~txtopo.runtime.engine.RunEngine`).
 
     It keeps nothing. What needs Spark is imported when it is asked for.
     """
