@@ -27,12 +27,12 @@ class SessionFacts:
 
     Attributes:
         classic: Whether it is a session of classic Spark.
-        resident: Why ``auto`` must not choose resident slots; empty if it may.
+        not_resident: Why ``auto`` must not choose resident slots; empty if it may.
         free: How many cores are free.
     """
 
     classic: bool
-    resident: str
+    not_resident: str
     free: int
 
 
@@ -74,7 +74,7 @@ def carrier_choice(config: Config, facts: SessionFacts, *, engine: bool) -> tupl
     if not facts.classic:
         return "dataframe", "'auto' takes it on Spark Connect"
     wanted = config.slots or 1
-    why = facts.resident or SLOT_HOSTING.get().missing()
+    why = facts.not_resident or SLOT_HOSTING.get().missing()
     if not why and wanted >= facts.free:
         why = f"slots would keep {wanted} of {facts.free} free cores, and leave none to other jobs"
     if why:
