@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txtopo import wings as wings  # registers who watches runs and shows values
+from txtopo import wings as wings  # registers what the core asks for
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts import (
     ArrowBolt,
     BasicBolt,
     BatchBolt,
-    Bolt,
     Committer,
     DataFrameBolt,
     DeadLetters,
@@ -39,8 +38,6 @@ from txtopo.errors import (
 from txtopo.groupings import CustomStreamGrouping
 from txtopo.lazy_names import lazy_names
 from txtopo.pacing import Pace
-from txtopo.reliable_collector import OutputCollector, SpoutOutputCollector
-from txtopo.spouts.spout import Spout
 from txtopo.state.aggregates import Count, Max, Mean, Min, OwnAggregate, Sum
 from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
 from txtopo.state.registry import open_state
@@ -49,7 +46,10 @@ from txtopo.tuples import Fields, Stream, Tuple, is_tick
 if TYPE_CHECKING:
     from txtopo.carriers.session import open_session
     from txtopo.kafka.formats import Avro, Protobuf
+    from txtopo.reliable.bolt import Bolt
     from txtopo.reliable.builder import ReliableTopology, TopologyBuilder
+    from txtopo.reliable.collector import OutputCollector, SpoutOutputCollector
+    from txtopo.reliable.spout import Spout
     from txtopo.runtime.handle import ReliableRun, TopologyRun
     from txtopo.runtime.progress import (
         AckerProgress,
@@ -83,7 +83,10 @@ __version__ = "0.1.0"
 
 # The names that a first program does without, by module; it is imported when one is first used.
 _LAZY = {
+    "txtopo.reliable.bolt": ("Bolt",),
     "txtopo.reliable.builder": ("ReliableTopology", "TopologyBuilder"),
+    "txtopo.reliable.collector": ("OutputCollector", "SpoutOutputCollector"),
+    "txtopo.reliable.spout": ("Spout",),
     "txtopo.yaml.loading": ("topology_from_yaml",),
     "txtopo.kafka.formats": ("Avro", "Protobuf"),
     "txtopo.runtime.handle": ("ReliableRun", "TopologyRun"),

@@ -5,7 +5,7 @@ A collector belongs to one task and to one attempt, and is used on the thread of
 It does little for each tuple: it appends a row to a list. When an envelope is sealed, the tasks
 choose the receivers for whole columns. That is why ``emit`` returns nothing.
 
-The collectors of at-least-once topologies are in :mod:`txtopo.reliable_collector`.
+The collectors of at-least-once topologies are in :mod:`txtopo.reliable.collector`.
 """
 
 from __future__ import annotations

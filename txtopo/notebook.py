@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from txtopo.registered import Registered
+
 Renderer = Callable[[object], str]
 """Returns a value as HTML."""
 
-# It belongs to the program, not to a run; txtopo/wings.py registers it.
-_renderer: Renderer | None = None
-
-
-def show_with(renderer: Renderer) -> None:
-    """Register what makes HTML of values, in this process."""
-    global _renderer
-    _renderer = renderer
+RENDERER: Registered[Renderer] = Registered("what makes HTML of values")
 
 
 def html_of(value: object) -> str:
     """Return a value as a notebook shows it."""
-    assert _renderer is not None, "nothing is registered that makes HTML"
-    return _renderer(value)
+    return RENDERER.get()(value)

@@ -1,4 +1,4 @@
-"""Wings: registers with the core what it asks for: watchers, notebooks, slots, DataFrames.
+"""Wings: registers what the core asks for: watchers, notebooks, slots, DataFrames, kinds.
 
 The core imports no wing. ``txtopo/__init__.py`` imports this module, in each process; it loads a
 wing when the core first asks for it.
@@ -6,51 +6,56 @@ wing when the core first asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from txtopo.carriers.slots import host_slots_with
-from txtopo.notebook import show_with
-from txtopo.runtime.engine import run_with
-from txtopo.runtime.watching import watch_with
-from txtopo.topology.engine import plan_with
+from txtopo.carriers.slots import SLOT_HOSTING
+from txtopo.notebook import RENDERER
+from txtopo.runtime.watching import WATCHERS
+from txtopo.topology.component import RELIABLE_KINDS
+from txtopo.topology.engine import ENGINE
 
 if TYPE_CHECKING:
     from txtopo.carriers.slots import SlotHosting
-    from txtopo.config import AnyConfig
-    from txtopo.frames.engine import FrameEngine
-    from txtopo.runtime.watching import RunKind, Watcher
-    from txtopo.topology.graph import Graph
+    from txtopo.notebook import Renderer
+    from txtopo.runtime.engine import RunEngine
+    from txtopo.runtime.watching import WatcherFactory
+    from txtopo.topology.bolt_kinds import BoltKind
+    from txtopo.topology.spout_kinds import SpoutKind
 
 
-def _watcher(
-    graph: Graph, kind: RunKind, clock: Callable[[], float], config: AnyConfig | None
-) -> Watcher:
+def _watchers() -> WatcherFactory:
     from txtopo.ui.run_watcher import RunWatcher
 
-    return RunWatcher(graph, kind, clock, config)
+    return RunWatcher
 
 
-def _html(value: object) -> str:
+def _renderer() -> Renderer:
     from txtopo.ui.notebook.values import html
 
-    return html(value)
+    return html
 
 
-def _engine() -> FrameEngine:
+def _engine() -> RunEngine:
     from txtopo.frames.engine import FrameEngine
 
     return FrameEngine()
 
 
-def _slots() -> SlotHosting:
+def _slot_hosting() -> SlotHosting:
     from txtopo.resident.hosting import ResidentSlots
 
     return ResidentSlots()
 
 
-host_slots_with(_slots)
-watch_with(_watcher)
-show_with(_html)
-plan_with(_engine)
-run_with(_engine)
+def _reliable_kinds() -> Mapping[type, SpoutKind | BoltKind]:
+    from txtopo.reliable.kinds import RELIABLE_BOLTS, RELIABLE_SPOUTS
+
+    return {**RELIABLE_SPOUTS, **RELIABLE_BOLTS}
+
+
+WATCHERS.register(_watchers)
+RENDERER.register(_renderer)
+ENGINE.register(_engine)
+SLOT_HOSTING.register(_slot_hosting)
+RELIABLE_KINDS.register(_reliable_kinds)

@@ -10,12 +10,6 @@ import pyarrow as pa
 import pytest
 
 from txtopo.collector import BatchOutputCollector, RevocableOutputCollector
-from txtopo.reliable_collector import (
-    BasicOutputCollector,
-    FlushTimer,
-    OutputCollector,
-    SpoutOutputCollector,
-)
 from txtopo.tuples import Fields, Stream
 
 STREAMS = {
@@ -36,10 +30,6 @@ def of_batches() -> tuple[BatchOutputCollector, list[Any]]:
     return BatchOutputCollector("bolt", STREAMS, take, refuse), rows
 
 
-def of_a_bolt() -> OutputCollector:
-    return OutputCollector("bolt", STREAMS, lambda stream: None, FlushTimer(), lambda: None)
-
-
 BUFFERS = [bytearray, lambda given: memoryview(bytearray(given))]
 
 
@@ -54,25 +44,6 @@ def test_a_buffer_may_be_used_again_after_an_emit_of_a_batch(buffer_of: Any) -> 
         collector.emit_direct(0, [n, buffer], "direct")
     collector.close()
     assert rows == [(n, b"%03d" % n) for n in range(3)] * 2
-
-
-@pytest.mark.parametrize("kind", ["bolt", "basic bolt", "spout"])
-@pytest.mark.parametrize("buffer_of", BUFFERS, ids=["bytearray", "memoryview"])
-def test_a_buffer_may_be_used_again_after_an_emit_at_least_once(kind: str, buffer_of: Any) -> None:
-    below: Any = of_a_bolt()
-    collector: Any = below
-    if kind == "basic bolt":
-        collector = BasicOutputCollector("bolt", STREAMS, below)
-    elif kind == "spout":
-        collector = below = SpoutOutputCollector("spout", STREAMS, lambda stream: None, None)
-    buffer = buffer_of(b"...")
-
-    for n in range(3):
-        buffer[:] = b"%03d" % n
-        collector.emit([n, buffer])
-        collector.emit_direct(0, [n, buffer], stream="direct")
-    for stream in STREAMS:
-        assert below.emitted[stream].rows == [(n, b"%03d" % n) for n in range(3)]
 
 
 def _of_numbers(array: Any) -> pa.RecordBatch:

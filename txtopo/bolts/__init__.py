@@ -2,16 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Bolt, Committer, DataFrameBolt
+from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Committer, DataFrameBolt
 from txtopo.bolts.dead_letters import DeadLetters
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from txtopo.kafka.sink import KafkaSink
+    from txtopo.reliable.bolt import Bolt
 
 _LAZY = {
     "txtopo.kafka.sink": ("KafkaSink",),
+    "txtopo.reliable.bolt": ("Bolt",),
 }
 
 __all__ = [

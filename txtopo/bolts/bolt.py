@@ -1,17 +1,11 @@
 """The bolts that users subclass: who calls each method, where and how often, what they promise.
 
-Of a transactional topology:
-
-* :class:`BasicBolt`: one tuple in, tuples out.
+* :class:`BasicBolt`: one tuple in, tuples out. At-least-once topologies take it as well.
 * :class:`BatchBolt`: sees a whole batch; :class:`ArrowBolt`: the same, in columns.
 * :class:`DataFrameBolt`: a plan of Spark's.
 * :class:`Committer`: marks a bolt that runs in the commit phase.
 
-Of an at-least-once topology: :class:`Bolt`, which acks and fails each tuple, and
-:class:`BasicBolt`.
-
-Prove a transactional topology with :func:`txtopo.testing.simulate`, and an at-least-once one with
-:class:`txtopo.testing.SimulatedCluster`.
+Prove a topology with :func:`txtopo.testing.simulate`.
 """
 
 from __future__ import annotations
@@ -22,62 +16,14 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
-from txtopo.config import AnyConfig, AtLeastOnceConfig, Config
+from txtopo.config import AnyConfig, Config
 from txtopo.context import FrameContext, TaskContext
-from txtopo.reliable_collector import OutputCollector
 from txtopo.traits import HasTraits
 from txtopo.tuples import Fields, Stream, Tuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-
-class Bolt(HasTraits, ABC):
-    """A bolt of an at-least-once topology (Storm ``IRichBolt``).
-
-    Delivery: at least once. When a tree fails or times out, its tuples are processed again, also
-    those that this bolt has processed. So doing the work twice must be harmless.
-
-    Who calls it: the framework, in the slot of the task, on one thread that never changes:
-    ``prepare`` once in the life of the slot, then ``execute`` for each tuple, ``cleanup`` when the
-    run stops. Each task has a copy of the prototype, which must be picklable; open clients in
-    ``prepare``. The collector must be used on that thread only. If you start threads, let them put
-    finished tuples into a queue, and ack those in ``execute``, at the latest on a tick.
-
-    Durable: nothing. Attributes keep their values from call to call and are lost with the slot; the
-    trees of the tuples that the bolt held then time out, and their spout emits them again.
-
-    Not guaranteed: that ``cleanup`` is called when a slot is lost. An exception of ``cleanup`` goes
-    to the listeners (``ErrorReported``).
-
-    Attributes:
-        output_fields: The fields of the default stream.
-        output_streams: The other streams, by name.
-        tick_interval_s: The bolt gets a tick (:func:`txtopo.is_tick`) every so many seconds; None
-            for no ticks.
-    """
-
-    output_fields: Fields | None = None
-    output_streams: Mapping[str, Stream | Fields] = {}
-    tick_interval_s: float | None = None
-
-    @abstractmethod
-    def prepare(
-        self, config: AtLeastOnceConfig, context: TaskContext, collector: OutputCollector
-    ) -> None:
-        """Get ready and keep the collector."""
-
-    @abstractmethod
-    def execute(self, tuple: Tuple) -> None:
-        """Process one tuple: emit the tuples that follow from it and ack it, now or later.
-
-        Raises:
-            FailedException: To fail this tuple. Any other exception ends the run.
-        """
-
-    def cleanup(self) -> None:
-        """Release what ``prepare`` opened."""
 
 
 class BasicBolt(HasTraits, ABC):

@@ -11,7 +11,8 @@ from txtopo.dead_letters import FIELDS, STREAM, DeadLetterRule
 from txtopo.errors import TopologyError
 from txtopo.groupings import GlobalGrouping
 from txtopo.state.registry import State
-from txtopo.topology.component import BoltKind, Component, Subscription, bolt_kind, checked_streams
+from txtopo.topology.bolt_kinds import BASIC_BOLT, BATCH_BOLT
+from txtopo.topology.component import Component, Subscription, bolt_kind, checked_streams
 from txtopo.traits import traits_of
 from txtopo.tuples import DEFAULT_STREAM, Stream
 
@@ -90,7 +91,7 @@ def check_no_dead_letters(declared: Sequence[Component]) -> None:
 def _can_make(component: Component) -> bool:
     if component.kind.spout:
         return component.spout_kind.makes_dead_letters
-    return component.kind is BoltKind.BASIC_BOLT
+    return component.kind == BASIC_BOLT
 
 
 def _with_stream(component: Component, rule: DeadLetterRule) -> Component:
@@ -117,7 +118,7 @@ def _takers(letters: DeadLetters, sources: Sequence[str]) -> list[Component]:
     collect = CollectDeadLetters(letters.batch_records_max, in_state=in_state)
     collected = Component(
         STREAM,
-        BoltKind.BATCH_BOLT,
+        BATCH_BOLT,
         collect,
         1,
         checked_streams(STREAM, collect),

@@ -22,7 +22,8 @@ from txtopo.groupings import (
     ShuffleGrouping,
 )
 from txtopo.state.registry import State, redacted_url
-from txtopo.topology.component import BoltKind, Component, Subscription, check_id
+from txtopo.topology.bolt_kinds import BASIC_BOLT, PERSISTENT_AGGREGATE, BoltKind
+from txtopo.topology.component import Component, Subscription, check_id
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 
 FieldNames = Fields | Sequence[str] | str
@@ -179,7 +180,7 @@ class BoltDeclarer(InputDeclarer):
                 component=self._id,
                 state=name,
             )
-        if self._kind is BoltKind.PERSISTENT_AGGREGATE:
+        if self._kind == PERSISTENT_AGGREGATE:
             raise TopologyError(
                 f"PersistentAggregate {self._id!r} has its state already; got {name!r} as well; "
                 "give the state to PersistentAggregate(state, …) alone",
@@ -203,10 +204,10 @@ class BoltDeclarer(InputDeclarer):
         Raises:
             TopologyError: The bolt is no ``BasicBolt``, or an exception cannot be listed.
         """
-        if self._kind is not BoltKind.BASIC_BOLT:
+        if self._kind != BASIC_BOLT:
             raise TopologyError(
                 f"bolt {self._id!r} makes no dead letters; it has the role "
-                f"{self._kind.value!r}; expected a BasicBolt, whose output for one tuple can be "
+                f"{self._kind.text!r}; expected a BasicBolt, whose output for one tuple can be "
                 "dropped; send bad rows to a stream of its own instead",
                 component=self._id,
             )

@@ -17,7 +17,8 @@ from txtopo.builders.script_globals import changed_globals
 from txtopo.errors import TopologyError, TopologyWarning
 from txtopo.groupings import CustomGrouping
 from txtopo.stages.pickling import Prototype, dumps
-from txtopo.topology.component import BoltKind, Component, Subscription
+from txtopo.topology.bolt_kinds import PERSISTENT_AGGREGATE
+from txtopo.topology.component import Component, Subscription
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ def snapshot(component: Component) -> Component:
         TopologyError: An object cannot be pickled; repair the attribute that the message names.
     """
     subscriptions = tuple(_copied(component.id, each) for each in component.subscriptions)
-    if component.kind is BoltKind.PERSISTENT_AGGREGATE:
+    if component.kind == PERSISTENT_AGGREGATE:
         # It never changes, and its state belongs to the driver.
         return replace(component, subscriptions=subscriptions)
     what = f"{'spout' if component.kind.spout else 'bolt'} {component.id!r}"

@@ -27,9 +27,9 @@ from txtopo.spouts.spout import (
     TransactionalSpout,
 )
 from txtopo.state.registry import State
+from txtopo.topology.bolt_kinds import BASIC_BOLT
 from txtopo.topology.checks import check_parallelism
 from txtopo.topology.component import (
-    BoltKind,
     Component,
     bolt_kind,
     check_id,
@@ -293,7 +293,7 @@ class TransactionalTopologyBuilder:
         check_id("bolt", id)
         self._check_free(id)
         kind = bolt_kind(id, bolt)
-        if committer and kind is BoltKind.BASIC_BOLT:
+        if committer and kind == BASIC_BOLT:
             raise not_a_committer(id, bolt)
         check_parallelism(id, parallelism)
         if isinstance(bolt, BasicBolt) and bolt.tick_interval_s is not None:

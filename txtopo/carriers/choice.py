@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from txtopo.carriers.session import is_classic, is_own
-from txtopo.carriers.slots import slot_hosting
+from txtopo.carriers.slots import SLOT_HOSTING
 from txtopo.config import Carrier, Config
 from txtopo.errors import ConfigError
 
@@ -27,12 +27,12 @@ class SessionFacts:
 
     Attributes:
         classic: Whether it is a session of classic Spark.
-        resident: Why ``auto`` must not choose resident slots; empty if it may.
+        not_resident: Why ``auto`` must not choose resident slots; empty if it may.
         free: How many cores are free.
     """
 
     classic: bool
-    resident: str
+    not_resident: str
     free: int
 
 
@@ -52,7 +52,7 @@ def facts_of(session: SparkSession | None) -> SessionFacts:
         why = "the session is that of a cluster"
     elif context.pythonExec != sys.executable:
         why = "workers have another Python"
-    return SessionFacts(True, why, slot_hosting().free_cores(session) if not why else 0)
+    return SessionFacts(True, why, SLOT_HOSTING.get().free_cores(session) if not why else 0)
 
 
 def carrier_choice(config: Config, facts: SessionFacts, *, engine: bool) -> tuple[Carrier, str]:
@@ -74,7 +74,7 @@ def carrier_choice(config: Config, facts: SessionFacts, *, engine: bool) -> tupl
     if not facts.classic:
         return "dataframe", "'auto' chooses it on Spark Connect"
     wanted = config.slots or 1
-    why = facts.resident or slot_hosting().missing()
+    why = facts.not_resident or SLOT_HOSTING.get().missing()
     if not why and wanted >= facts.free:
         why = f"slots would keep {wanted} of {facts.free} free cores, and leave none to other jobs"
     if why:

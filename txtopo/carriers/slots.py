@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
+
+from txtopo.registered import Registered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,17 +65,4 @@ class SlotHosting(Protocol):
         ...
 
 
-# It belongs to the program, not to a run; txtopo/wings.py registers it.
-_load: Callable[[], SlotHosting] | None = None
-
-
-def host_slots_with(load: Callable[[], SlotHosting]) -> None:
-    """Register what hosts slots, in this process. It is loaded when it is first needed."""
-    global _load
-    _load = load
-
-
-def slot_hosting() -> SlotHosting:
-    """Return what hosts slots."""
-    assert _load is not None, "txtopo/wings.py registers it"
-    return _load()
+SLOT_HOSTING: Registered[SlotHosting] = Registered("what hosts slots")

@@ -12,7 +12,7 @@ from txtopo.carriers.choice import carrier_choice, facts_of, useful_slots
 from txtopo.carriers.session import active_session, check_config, check_given, check_session
 from txtopo.config import AnyConfig, AtLeastOnceConfig, Config
 from txtopo.explanation import CarrierChoice, Explanation
-from txtopo.reliable.start import LOCAL_SLOTS
+from txtopo.reliable.start import LOCAL_SLOTS, is_local
 from txtopo.runtime.engine import check_carrier
 
 if TYPE_CHECKING:
@@ -83,10 +83,9 @@ def _of_query(config: Config, session: SparkSession | None) -> CarrierChoice:
 
 def _of_trees(config: AtLeastOnceConfig, session: SparkSession | None) -> CarrierChoice:
     carrier = config.carrier
-    local = carrier == "local" or (carrier == "auto" and session is None)
     if carrier == "local":
         return _local(config, LOCAL_SLOTS)
-    if local:
+    if is_local(config, session):
         chosen = _local(config, LOCAL_SLOTS)
         why = "'auto' chooses it without a Spark session; with one it would choose resident"
         return CarrierChoice(chosen.carrier, why, chosen.slots, chosen.slots_why)

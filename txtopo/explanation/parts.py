@@ -15,7 +15,8 @@ from txtopo.groupings import CustomGrouping, Grouping
 from txtopo.stages.program import Program
 from txtopo.state.aggregates import Aggregate, MeanCount, MeanSum, PythonAggregate
 from txtopo.state.registry import State
-from txtopo.topology.component import BoltKind, Component
+from txtopo.topology.bolt_kinds import PERSISTENT_AGGREGATE
+from txtopo.topology.component import Component
 from txtopo.topology.engine import EnginePart
 from txtopo.topology.graph import Graph
 from txtopo.tuples import Fields
@@ -234,7 +235,7 @@ def _columns(graph: Graph) -> Mapping[str, int]:
 def _shape(component: Component) -> Shape:
     if component.kind.spout:
         return "spout"
-    if component.kind is BoltKind.PERSISTENT_AGGREGATE:
+    if component.kind == PERSISTENT_AGGREGATE:
         return "aggregate"
     if component.committer:
         return "committer"
@@ -246,7 +247,7 @@ def _runs(component: Component, graph: Graph, program: Program, choice: CarrierC
     engine = program.engine
     if engine is not None and engine.takes(component.id):
         return engine.described(component.id)
-    if component.kind is BoltKind.PERSISTENT_AGGREGATE:
+    if component.kind == PERSISTENT_AGGREGATE:
         return "without tasks: rows are combined where they are emitted, and merged in the driver"
     if component.kind.spout and component.spout_kind.runs is not None:
         return component.spout_kind.runs

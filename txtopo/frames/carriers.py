@@ -71,7 +71,7 @@ class FrameCarrier(DataFrameCarrier):
         """Run the DataFrame committers, in this thread."""
         frames = output.kept
         assert isinstance(frames, Frames)
-        if not (frames.kept or frames.aggregated):
+        if not (frames.waiting or frames.aggregated):
             return EngineOutcome()
         label = partial(self._committing, output, attempt)
         with label():

@@ -10,7 +10,8 @@ from txtopo.errors import ConfigError, TopologyError
 from txtopo.frames.plan import frame_plan
 from txtopo.frames.states import FrameFactory, frames_refused
 from txtopo.groupings import LocalOrShuffleGrouping, NoneGrouping, ShuffleGrouping
-from txtopo.topology.component import COMMIT, BoltKind, Component, check_calls
+from txtopo.topology.bolt_kinds import DATAFRAME_BOLT
+from txtopo.topology.component import COMMIT, Component, check_calls
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +39,7 @@ def check_frames(components: Mapping[str, Component]) -> None:
     for component in components.values():
         if component.kind.frame:
             _check_frame_alone(component)
-        if component.kind is BoltKind.DATAFRAME_BOLT:
+        if component.kind == DATAFRAME_BOLT:
             _check_methods(component)
             _check_inputs(component, components)
             _check_states(component)

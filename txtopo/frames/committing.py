@@ -52,7 +52,7 @@ def run_frame_committers(
     writes: dict[StateName, FrameWrites] = {}
     for id, each in frames.aggregated.items():
         writes[id, id] = each
-    for id, frame in frames.kept.items():
+    for id, frame in frames.waiting.items():
         try:
             writes |= _commit(program, id, frame, attempt, states[id], permits(id))
         except NotPermitted:

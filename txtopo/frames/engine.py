@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class FrameEngine:
-    """A :class:`~txtopo.topology.engine.PlanEngine` and :class:`~txtopo.runtime.engine.RunEngine`.
+    """The engine (:class:`~txtopo.runtime.engine.RunEngine`).
 
     It has no state. Modules that need Spark are imported on first use.
     """

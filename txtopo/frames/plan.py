@@ -17,7 +17,8 @@ from txtopo.frames.chunks import Chunks
 from txtopo.frames.states import frames_refused
 from txtopo.stages.pickling import Prototype
 from txtopo.state.aggregates import Aggregate, Count
-from txtopo.topology.component import BoltKind, Component
+from txtopo.topology.bolt_kinds import PERSISTENT_AGGREGATE
+from txtopo.topology.component import Component
 from txtopo.tuples import DEFAULT_STREAM, Fields
 
 Kind = Literal["count", "add", "min", "max"]
@@ -144,7 +145,7 @@ def _sources(component: Component) -> tuple[str, ...]:
 def _aggregates(components: Mapping[str, Component]) -> Iterator[FrameAggregate]:
     for component in components.values():
         bolt = component.prototype
-        if component.kind is not BoltKind.PERSISTENT_AGGREGATE:
+        if component.kind != PERSISTENT_AGGREGATE:
             continue
         assert isinstance(bolt, PersistentAggregate)
         by_frames = all(components[source].kind.frame for source in _sources(component))

@@ -66,7 +66,7 @@ class Frames:
     """The DataFrames of one attempt. Used by one thread at a time.
 
     Attributes:
-        kept: The DataFrames that wait for DataFrame committers, by component id.
+        waiting: The DataFrames that wait for DataFrame committers, by component id.
         aggregated: The partial aggregates that Spark computed, by component id.
     """
 
@@ -78,7 +78,7 @@ class Frames:
         self._plan: FramePlan = program.engine
         self._made: dict[str, DataFrame] = {}
         self._cached: list[DataFrame] = []
-        self.kept: dict[str, DataFrame] = {}
+        self.waiting: dict[str, DataFrame] = {}
         self.aggregated: dict[str, FrameWrites] = {}
 
     @property
@@ -96,7 +96,7 @@ class Frames:
             with self._blaming(step.id):
                 frame = self._step(step)
             if step.fields is None:
-                self.kept[step.id] = self._cache(frame)
+                self.waiting[step.id] = self._cache(frame)
             else:
                 self._made[step.id] = self._cache(frame) if step.shared else frame
         for aggregate in self._plan.aggregates:
@@ -128,8 +128,8 @@ class Frames:
         Raises:
             FrameFailed: A user's plan failed.
         """
-        waiting = {**self.kept, **{id: each.frame for id, each in self.aggregated.items()}}
-        for id, frame in waiting.items():
+        aggregated = {id: each.frame for id, each in self.aggregated.items()}
+        for id, frame in {**self.waiting, **aggregated}.items():
             with self._blaming(id, computing=True):
                 frame.count()
 

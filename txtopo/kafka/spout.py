@@ -67,10 +67,10 @@ from txtopo.kafka.offsets import (
 from txtopo.kafka.reading import COLUMNS, Decoder, KeyDecoder, RecordColumns
 from txtopo.kafka.spouts import check_topics
 from txtopo.kafka.uncommitted import UncommittedOffsets
-from txtopo.reliable_collector import SpoutOutputCollector
+from txtopo.reliable.collector import SpoutOutputCollector
+from txtopo.reliable.spout import Spout
 from txtopo.retries import warn_of_retry
 from txtopo.setting_checks import check_text
-from txtopo.spouts.spout import Spout
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -23,7 +23,8 @@ from txtopo.errors import (
     SourceDataLost,
 )
 from txtopo.metadata import Json
-from txtopo.reliable_collector import SpoutOutputCollector
+from txtopo.reliable.collector import SpoutOutputCollector
+from txtopo.reliable.spout import Spout
 from txtopo.spouts.spout import (
     LastBatch,
     OpaquePartitionedTransactionalEmitter,
@@ -31,7 +32,6 @@ from txtopo.spouts.spout import (
     PartitionedCoordinator,
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
-    Spout,
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,

@@ -7,16 +7,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from txtopo.bolts.bolt import BasicBolt, Bolt
+from txtopo.bolts.bolt import BasicBolt
 from txtopo.builders.declarer import InputDeclarer
 from txtopo.builders.prototypes import snapshot
 from txtopo.config import AtLeastOnceConfig
 from txtopo.errors import TopologyError
-from txtopo.spouts.spout import Spout
+from txtopo.reliable.bolt import Bolt
+from txtopo.reliable.kinds import RELIABLE_BOLTS, RELIABLE_SPOUTS
+from txtopo.reliable.spout import Spout
 from txtopo.topology.checks import check_parallelism
 from txtopo.topology.component import (
     DEFAULT_ID,
-    RELIABLE_BOLTS,
     Component,
     bolt_kind,
     check_id,
@@ -24,7 +25,6 @@ from txtopo.topology.component import (
     spout_kind,
 )
 from txtopo.topology.graph import Graph
-from txtopo.topology.spout_kinds import RELIABLE_SPOUTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -56,8 +56,8 @@ from txtopo.reliable.anchoring.answers import is_of_trees
 from txtopo.reliable.anchoring.envelope import SlotReport, SpoutGrant
 from txtopo.reliable.anchoring.sending import Sealed
 from txtopo.reliable.anchoring.slot import Outcome, Slot
+from txtopo.reliable.collector import BEAT_S, FlushTimer
 from txtopo.reliable.spout_host import SpoutHost
-from txtopo.reliable_collector import BEAT_S, FlushTimer
 from txtopo.runtime.scheduler import ExecutorScheduler, SerialExecutor, Timer, this_thread
 from txtopo.stages.program import Program
 

@@ -14,6 +14,7 @@ from txtopo.carriers.session import (
     check_session,
     open_session,
 )
+from txtopo.carriers.slots import SLOT_HOSTING
 from txtopo.carriers.workers import check_workers
 from txtopo.clock import now, wall_clock
 from txtopo.config import AtLeastOnceConfig
@@ -23,7 +24,7 @@ from txtopo.errors import ConfigError, TopologyError
 from txtopo.reliable.carrier import LocalSlots, SlotCarrier
 from txtopo.reliable.driver import Meter, ReliableContext, ReliableDriver
 from txtopo.reliable.standby import open_standby
-from txtopo.resident.sockets import Keys, check_zeromq
+from txtopo.resident.sockets import Keys
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.listeners import check_listeners
 from txtopo.runtime.progress import Progressed, TopologyListener
@@ -86,7 +87,7 @@ def start_reliable(
     session = spark if spark is not None or carrier == "local" else active_session()
     _check_own_id(graph.id, config)
     if carrier == "resident" and session is None:
-        check_zeromq()
+        SLOT_HOSTING.get().check()
         session = open_session()[0]
     recent = RecentProgress(Progressed)
     if config.zookeeper is not None and config.zookeeper.hosts == "memory":
@@ -104,6 +105,16 @@ def start_reliable(
         watcher.begin(run, ensemble)
         driver.start()
     return run
+
+
+def is_local(config: AtLeastOnceConfig, session: SparkSession | None) -> bool:
+    """Return whether a topology runs in this process, without Spark.
+
+    Args:
+        config: The settings.
+        session: The session that it was given or that is active, if there is one.
+    """
+    return config.carrier == "local" or (config.carrier == "auto" and session is None)
 
 
 def _check_own_id(id: str, config: AtLeastOnceConfig) -> None:
@@ -144,16 +155,18 @@ def _open(
     check_session(session)
     scheduler = ThreadScheduler(f"txtopo-{graph.id}")
     slots: SlotCarrier
-    if session is None or config.carrier == "local":
+    if is_local(config, session):
         program = compile_program(graph, config, config.slots or LOCAL_SLOTS)
         slots = LocalSlots(scheduler)
     else:
         from txtopo.resident.bolt_slots import BoltSlots
         from txtopo.resident.slot_jobs import SlotJobs
 
+        assert session is not None
         keys = Keys.make()
         jobs = SlotJobs(session, "bolts")
-        check_workers(session.sparkContext, ("zmq", *graph.client_modules))
+        needed = (*SLOT_HOSTING.get().client_modules, *graph.client_modules)
+        check_workers(session.sparkContext, needed)
         program = compile_program(graph, config, jobs.fit(config.slots))
         slots = BoltSlots(jobs, keys, config, scheduler)
     context = ReliableContext(program, config, slots, scheduler)

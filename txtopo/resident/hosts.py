@@ -31,8 +31,8 @@ from txtopo.reliable.anchoring.answers import is_of_trees
 from txtopo.reliable.anchoring.envelope import SlotReport, tuples_in
 from txtopo.reliable.anchoring.sending import Sealed
 from txtopo.reliable.anchoring.slot import Outcome, Slot
+from txtopo.reliable.collector import BEAT_S, FlushTimer
 from txtopo.reliable.spout_host import SpoutHost
-from txtopo.reliable_collector import BEAT_S, FlushTimer
 from txtopo.resident import wire
 from txtopo.resident.sockets import listening
 from txtopo.resident.task_loop import TaskLoop

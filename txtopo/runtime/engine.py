@@ -1,4 +1,4 @@
-"""Run engine: what a topology with an engine part needs at run time. Who does it is registered.
+"""Run engine: what a topology with an engine part needs of its engine at run time.
 
 :mod:`txtopo.topology.engine` says what an engine is. The runtime opens a carrier with it, and after
 that calls the engine only through this carrier (:class:`~txtopo.carriers.carrier.EngineCarrier`).
@@ -6,8 +6,9 @@ that calls the engine only through this carrier (:class:`~txtopo.carriers.carrie
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from txtopo.topology.engine import ENGINE, PlanEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,8 @@ class MicroBatchFunction(Protocol):
         ...
 
 
-class RunEngine(Protocol):
+@runtime_checkable
+class RunEngine(PlanEngine, Protocol):
     """Prepares the runs of topologies with an engine part."""
 
     def check_carrier(self, graph: Graph, carrier: str) -> None:
@@ -72,20 +74,11 @@ class RunEngine(Protocol):
         ...
 
 
-# It belongs to the program, not to a run; txtopo/wings.py registers it.
-_load: Callable[[], RunEngine] | None = None
-
-
-def run_with(load: Callable[[], RunEngine]) -> None:
-    """Register what returns the engine. It is called when a run needs the engine."""
-    global _load
-    _load = load
-
-
 def run_engine() -> RunEngine:
-    """Return the engine."""
-    assert _load is not None, "no engine is registered"
-    return _load()
+    """Return the engine that is registered for plans, which runs them as well."""
+    engine = ENGINE.get()
+    assert isinstance(engine, RunEngine)
+    return engine
 
 
 def check_carrier(graph: Graph, carrier: str) -> None:

@@ -18,7 +18,7 @@ from txtopo.carriers.session import (
     mark_own,
     open_session,
 )
-from txtopo.carriers.slots import slot_hosting
+from txtopo.carriers.slots import SLOT_HOSTING
 from txtopo.carriers.workers import check_workers
 from txtopo.clock import wall_clock
 from txtopo.config import ChangeKind, Config
@@ -302,7 +302,7 @@ def open_carrier(
         return LocalCarrier(config.slots)
     carrier = with_carrier(config, session, engine=engine, slots_max=slots_max).carrier
     if carrier == "resident":
-        return slot_hosting().open(config, session, name, slots_max, replaceable=replaceable)
+        return SLOT_HOSTING.get().open(config, session, name, slots_max, replaceable=replaceable)
     if carrier == "rdd":
         from txtopo.carriers.spark import RddCarrier
 
@@ -321,12 +321,12 @@ def _session_and_carrier(
     if config.carrier == "local":
         return None, config
     if config.carrier == "resident":
-        slot_hosting().check()
+        SLOT_HOSTING.get().check()
     session = _session(spark, graph)
     engine, slots_max = graph.has_engine_part, graph.slots_max
     config = with_carrier(config, session, engine=engine, slots_max=slots_max)
     if is_classic(session):
-        hosting = slot_hosting().client_modules if config.carrier == "resident" else ()
+        hosting = SLOT_HOSTING.get().client_modules if config.carrier == "resident" else ()
         check_workers(session.sparkContext, (*hosting, *graph.client_modules))
     return session, config
 

@@ -2,8 +2,8 @@
 
 The runtime reports each change to its listeners (:mod:`txtopo.runtime.progress`), and keeps no
 figures. A :class:`Watcher` keeps the figures, and shows them to people: on a page, in a notebook,
-on the command line. :func:`watch_with` registers the factory of watchers, and :func:`watcher_of`
-makes a watcher for each run.
+on the command line. The factory of watchers is registered in :data:`WATCHERS`, and
+:func:`watcher_of` makes a watcher for each run.
 
 A watcher is made before the run opens anything. So if a watcher cannot work, for example because
 its port is in use, the start fails and nothing has run. If the start fails later, the watcher is
@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+
+from txtopo.registered import Registered
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -174,14 +176,7 @@ class WatcherFactory(Protocol):
         ...
 
 
-# It belongs to the program, not to a run; txtopo/wings.py registers it.
-_factory: WatcherFactory | None = None
-
-
-def watch_with(factory: WatcherFactory) -> None:
-    """Register the factory that makes the watchers of this process's runs."""
-    global _factory
-    _factory = factory
+WATCHERS: Registered[WatcherFactory] = Registered("what watches runs")
 
 
 def watcher_of(
@@ -198,5 +193,4 @@ def watcher_of(
     Raises:
         ConfigError: It cannot watch with these settings; nothing has run.
     """
-    assert _factory is not None, "nothing is registered that watches runs"
-    return _factory(graph, kind, clock, config)
+    return WATCHERS.get()(graph, kind, clock, config)

@@ -35,10 +35,10 @@ from txtopo.errors import (
     SourceDataLost,
 )
 from txtopo.extras import require
-from txtopo.reliable_collector import SpoutOutputCollector
+from txtopo.reliable.collector import SpoutOutputCollector
+from txtopo.reliable.spout import Spout
 from txtopo.retries import warn_of_retry
 from txtopo.setting_checks import check_text
-from txtopo.spouts.spout import Spout
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from txtopo.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from txtopo.kafka import KafkaOpaqueSpout, KafkaSpout, KafkaTransactionalSpout
+    from txtopo.reliable.memory_spout import MemorySpout
     from txtopo.sources.clock import ClockTransactionalSpout
     from txtopo.sources.datasource import DataSourceSpout
     from txtopo.sources.delta import DeltaDataFrameSpout, DeltaTransactionalSpout
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from txtopo.sources.rabbitmq import QueueSpout
     from txtopo.spouts.dataframe import DataFrameTransactionalSpout
     from txtopo.spouts.memory import (
-        MemorySpout,
         MemoryTransactionalSpout,
         OpaqueMemoryTransactionalSpout,
         Outage,
@@ -31,8 +31,8 @@ _LAZY = {
     "txtopo.sources.files": ("FilesTransactionalSpout",),
     "txtopo.sources.files.spout": ("FileSpout",),
     "txtopo.kafka": ("KafkaOpaqueSpout", "KafkaSpout", "KafkaTransactionalSpout"),
+    "txtopo.reliable.memory_spout": ("MemorySpout",),
     "txtopo.spouts.memory": (
-        "MemorySpout",
         "MemoryTransactionalSpout",
         "OpaqueMemoryTransactionalSpout",
         "Outage",

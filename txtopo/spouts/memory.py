@@ -1,4 +1,4 @@
-"""Spouts over lists in memory, transactional, opaque and at least once, for examples and tests.
+"""Spouts over lists in memory, transactional and opaque, for examples and tests.
 
 The metadata of a partition is ``[index, amount]``, as in Storm's spouts of the same names: the next
 batch starts at ``index + amount``. Outages and changed replays are data, in a script, so that the
@@ -7,18 +7,16 @@ spouts can be pickled and a run can be repeated.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
-from txtopo.config import AtLeastOnceConfig, Config
+from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import FieldsError, OffsetRegression, TopologyError
 from txtopo.metadata import Json
-from txtopo.reliable_collector import SpoutOutputCollector
 from txtopo.spouts.spout import (
     LastBatch,
     OpaquePartitionedTransactionalEmitter,
@@ -26,7 +24,6 @@ from txtopo.spouts.spout import (
     PartitionedCoordinator,
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
-    Spout,
     check_min_batch_rows,
     other_position,
 )
@@ -113,67 +110,6 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
     ) -> OpaquePartitionedTransactionalEmitter:
         """Make an emitting part."""
         return _OpaqueRowsEmitter(self._partitions, self._take, self._script)
-
-
-class MemorySpout(Spout):
-    """Emits each row of a list with its index as message id, and again when it fails.
-
-    Delivery: at least once, within a run. With several tasks, task i of n emits the rows i, i + n,
-    … A task that is lost begins its rows again.
-
-    Args:
-        rows: The rows.
-        fields: Their fields.
-        repeat: How many times to go through the list; message ids go on counting.
-
-    Raises:
-        FieldsError: A row has another number of values than there are fields.
-        TopologyError: *repeat* is not a whole number of at least 1.
-    """
-
-    def __init__(self, rows: Iterable[Sequence[Any]], fields: Fields, repeat: int = 1) -> None:
-        _check_fields(fields)
-        if type(repeat) is not int or repeat < 1:
-            raise TopologyError(
-                f"repeat of a MemorySpout is wrong; got {repeat!r}; expected a whole number of at "
-                "least 1"
-            )
-        rows = list(rows)
-        for row in rows:
-            if not _fits(row, fields):
-                raise FieldsError(
-                    f"a row of a MemorySpout does not fit; got {row!r:.200}; expected a list of "
-                    f"{len(fields)} values: {', '.join(fields.names)}"
-                )
-        self.output_fields = fields
-        self._rows = [tuple(row) for row in rows]
-        self._repeat = repeat
-
-    def open(
-        self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
-    ) -> None:
-        """Begin with the first row of this task."""
-        self._collector = collector
-        self._next, self._step = context.task_index, context.tasks
-        self._again: deque[int] = deque()
-
-    def next_tuple(self) -> None:
-        """Emit a row that failed, else the next one."""
-        if self._again:
-            at = self._again.popleft()
-        elif self._next < len(self._rows) * self._repeat:
-            at = self._next
-            self._next += self._step
-        else:
-            return
-        self._collector.emit(self._rows[at % len(self._rows)], at)
-
-    def ack(self, message_id: Any) -> None:
-        """Do nothing: the row will not be emitted again."""
-
-    def fail(self, message_id: Any) -> None:
-        """Emit the row again."""
-        self._again.append(message_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +276,7 @@ def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Parti
         raise TopologyError(
             f"take of a memory spout is wrong; got {take!r}; expected a whole number of at least 1"
         )
-    _check_fields(fields)
+    check_fields(fields)
     if not isinstance(partitions, Mapping) or sorted(partitions) != list(range(len(partitions))):
         got = list(partitions) if isinstance(partitions, Mapping) else partitions
         raise TopologyError(
@@ -350,7 +286,7 @@ def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Parti
     partitions = {partition: list(rows) for partition, rows in partitions.items()}
     for partition, rows in partitions.items():
         for at, row in enumerate(rows):
-            if not _fits(row, fields):
+            if not fits(row, fields):
                 raise TopologyError(
                     f"row {at} of partition {partition} does not fit the fields; got {row!r:.200}; "
                     f"expected a list of {len(fields)} values: {', '.join(fields.names)}"
@@ -358,11 +294,17 @@ def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Parti
     return tuple(tuple(tuple(row) for row in partitions[at]) for at in range(len(partitions)))
 
 
-def _fits(row: Sequence[Any], fields: Fields) -> bool:
+def fits(row: Sequence[Any], fields: Fields) -> bool:
+    """Return whether a row has one value for each field."""
     return not isinstance(row, str | bytes | Mapping | Set) and len(row) == len(fields)
 
 
-def _check_fields(fields: object) -> None:
+def check_fields(fields: object) -> None:
+    """Check the fields that a memory spout is given.
+
+    Raises:
+        FieldsError: They are no ``Fields``.
+    """
     if not isinstance(fields, Fields):
         raise FieldsError(
             f"the fields of a memory spout are of the wrong type; got {fields!r:.200}; expected "

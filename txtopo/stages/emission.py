@@ -20,7 +20,7 @@ from txtopo.stages.program import PlannedComponent, PlannedEdge
 from txtopo.stages.replays import Digest
 from txtopo.stages.routing import OneTask, Router, make_router
 from txtopo.stages.stage_context import StageContext
-from txtopo.topology.component import BoltKind
+from txtopo.topology.bolt_kinds import BASIC_BOLT
 from txtopo.tuples import DEFAULT_STREAM
 
 # So many tuples of small parts wait to be sent together. More would take memory and save little.
@@ -77,7 +77,7 @@ class Emission:
         # Only the framework emits dead letters.
         streams = {name: each for name, each in component.streams.items() if name != STREAM}
         limit = rule.batch_records_max
-        if component.kind is BoltKind.BASIC_BOLT:
+        if component.kind == BASIC_BOLT:
             return RevocableOutputCollector(component.id, streams, *sinks, limit)
         return BatchOutputCollector(component.id, streams, *sinks, limit, self._fit)
 

@@ -33,7 +33,8 @@ from txtopo.metadata import BatchMetadata
 from txtopo.stages.aggregation import Aggregation
 from txtopo.stages.pickling import Prototype
 from txtopo.state.registry import State
-from txtopo.topology.component import BoltKind, Component
+from txtopo.topology.bolt_kinds import PERSISTENT_AGGREGATE, BoltKind
+from txtopo.topology.component import Component
 from txtopo.topology.engine import EnginePart, engine_part
 from txtopo.tuples import Fields, Stream
 
@@ -317,7 +318,7 @@ def _processing_depths(
 
 
 def _aggregate(component: Component) -> bool:
-    return component.kind is BoltKind.PERSISTENT_AGGREGATE
+    return component.kind == PERSISTENT_AGGREGATE
 
 
 def _compared(component: Component) -> bool:

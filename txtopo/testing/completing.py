@@ -9,17 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from txtopo.bolts.bolt import Bolt
 from txtopo.config import AtLeastOnceConfig
 from txtopo.context import TaskContext
 from txtopo.errors import TopologyError
 from txtopo.groupings import DirectGrouping, GlobalGrouping, Grouping
+from txtopo.reliable.bolt import Bolt
 from txtopo.reliable.builder import ReliableTopology
-from txtopo.reliable_collector import OutputCollector
+from txtopo.reliable.collector import OutputCollector
+from txtopo.reliable.kinds import BOLT
 from txtopo.runtime.progress import TopologyListener
 from txtopo.testing.cluster import SimulatedCluster
 from txtopo.testing.spouts import FeederSpout, Shared
-from txtopo.topology.component import BoltKind, Component, Subscription
+from txtopo.topology.component import Component, Subscription
 from txtopo.topology.graph import Graph
 from txtopo.tuples import DEFAULT_STREAM, Fields, Tuple
 
@@ -171,7 +172,7 @@ def _capturing(capture: _Capture, graph: Graph) -> Component:
                 grouping = DirectGrouping()
                 tasks = max(tasks, *(c.parallelism for c in graph.components.values()))
             subscriptions.append(Subscription(one.id, name, grouping))
-    return Component("capture of all", BoltKind.BOLT, capture, tasks, {}, tuple(subscriptions))
+    return Component("capture of all", BOLT, capture, tasks, {}, tuple(subscriptions))
 
 
 def _key(component: str, stream: str) -> str:

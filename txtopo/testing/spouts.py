@@ -29,7 +29,8 @@ from txtopo.config import AtLeastOnceConfig, Config
 from txtopo.context import TaskContext
 from txtopo.errors import FailedException, SourceDataLost, TopologyError
 from txtopo.metadata import Json
-from txtopo.reliable_collector import SpoutOutputCollector
+from txtopo.reliable.collector import SpoutOutputCollector
+from txtopo.reliable.spout import Spout
 from txtopo.spouts.memory import Outage, Recut
 from txtopo.spouts.spout import (
     LastBatch,
@@ -38,7 +39,6 @@ from txtopo.spouts.spout import (
     PartitionedCoordinator,
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
-    Spout,
 )
 from txtopo.tuples import Fields
 

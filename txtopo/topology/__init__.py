@@ -1,6 +1,7 @@
 """The checked graph of a topology: its components, and the checks that it must pass."""
 
-from txtopo.topology.component import BoltKind, Component, Subscription, declared_streams
+from txtopo.topology.bolt_kinds import BoltKind
+from txtopo.topology.component import Component, Subscription, declared_streams
 from txtopo.topology.graph import Edge, Graph
 from txtopo.topology.spout_kinds import SpoutKind
 

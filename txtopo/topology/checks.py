@@ -13,7 +13,8 @@ from txtopo.groupings import (
     PartialKeyGrouping,
 )
 from txtopo.state.registry import State
-from txtopo.topology.component import BoltKind, Component, Subscription, check_id
+from txtopo.topology.bolt_kinds import PERSISTENT_AGGREGATE
+from txtopo.topology.component import Component, Subscription, check_id
 from txtopo.tuples import Fields, Stream
 
 
@@ -223,7 +224,7 @@ def _subscribed(
 
 
 def _declared(stream: str, source: Component) -> str:
-    if source.kind is BoltKind.PERSISTENT_AGGREGATE:
+    if source.kind == PERSISTENT_AGGREGATE:
         return "a PersistentAggregate emits nothing; read its state instead"
     if not source.streams:
         return "it declares none; give it output_fields = Fields(…)"
@@ -382,7 +383,7 @@ def _check_demands(opaque: str | None, component: Component) -> None:
 
 
 def _check_mode(component: Component, name: str, state: State) -> None:
-    if state.mode == "table" or component.kind is BoltKind.PERSISTENT_AGGREGATE:
+    if state.mode == "table" or component.kind == PERSISTENT_AGGREGATE:
         return
     raise TopologyError(
         f"state {name!r} of {component.id!r} is in mode 'log', whose rows are partial aggregates; "
@@ -401,7 +402,7 @@ def _check_alone(
     A crash may leave the two states a txid apart. A transactional state does not keep its previous
     value, so the replay would read its value *after* the txid and derive the other state from that.
     """
-    if state.kind != "transactional" or component.kind is BoltKind.PERSISTENT_AGGREGATE:
+    if state.kind != "transactional" or component.kind == PERSISTENT_AGGREGATE:
         return
     other = next(_others(component, name, components), None)
     if other is None:

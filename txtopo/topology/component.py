@@ -5,17 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Bolt, Committer, DataFrameBolt
-from txtopo.bolts.persistent_aggregate import PersistentAggregate
+from txtopo.bolts.bolt import Committer
 from txtopo.dead_letters import DeadLetterRule
 from txtopo.errors import TopologyError
 from txtopo.groupings import Grouping
 from txtopo.metadata import BatchMetadata
+from txtopo.registered import Registered
 from txtopo.state.registry import State
-from txtopo.topology.spout_kinds import RELIABLE_SPOUTS, SPOUTS, SpoutKind
+from txtopo.topology.bolt_kinds import BASIC_BOLT, BOLTS, BoltKind
+from txtopo.topology.spout_kinds import SPOUTS, SpoutKind
 from txtopo.traits import Traits, traits_of
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 
@@ -102,37 +102,6 @@ def repeating(spouts: Iterable[Component]) -> tuple[str, ...]:
     return tuple(each.id for each in spouts if each.spout_kind.repeats)
 
 
-class BoltKind(Enum):
-    """The kind of a bolt; the framework calls each kind in its own way."""
-
-    BOLT = "bolt"
-    BASIC_BOLT = "basic bolt"
-    BATCH_BOLT = "batch bolt"
-    ARROW_BOLT = "arrow bolt"
-    DATAFRAME_BOLT = "DataFrame bolt"
-    PERSISTENT_AGGREGATE = "persistent aggregate"
-
-    @property
-    def text(self) -> str:
-        """Its name in messages, explanations and fingerprints."""
-        return self.value
-
-    @property
-    def spout(self) -> Literal[False]:
-        """False: it is a bolt."""
-        return False
-
-    @property
-    def frame(self) -> bool:
-        """Whether Spark runs it as a plan, without tasks."""
-        return self is BoltKind.DATAFRAME_BOLT
-
-    @property
-    def calls(self) -> Mapping[str, tuple[str, ...]]:
-        """The methods of the bolt that the framework calls, with their arguments."""
-        return _CALLS[self]
-
-
 def declared_streams(prototype: Any) -> dict[str, Stream]:
     """Return the streams that a spout or bolt declares, by name.
 
@@ -148,36 +117,10 @@ def declared_streams(prototype: Any) -> dict[str, Stream]:
     return streams
 
 
-BOLTS: dict[type, BoltKind] = {
-    BasicBolt: BoltKind.BASIC_BOLT,
-    BatchBolt: BoltKind.BATCH_BOLT,
-    ArrowBolt: BoltKind.ARROW_BOLT,
-    DataFrameBolt: BoltKind.DATAFRAME_BOLT,
-    PersistentAggregate: BoltKind.PERSISTENT_AGGREGATE,
-}
-
-# The kinds that a TopologyBuilder takes; its topologies have no batches.
-RELIABLE_BOLTS: dict[type, BoltKind] = {Bolt: BoltKind.BOLT, BasicBolt: BoltKind.BASIC_BOLT}
-
-_CALLS: dict[BoltKind, dict[str, tuple[str, ...]]] = {
-    BoltKind.BASIC_BOLT: {"prepare": ("config", "context"), "execute": ("tuple", "collector")},
-    BoltKind.BATCH_BOLT: {
-        "prepare": ("config", "context", "collector", "attempt"),
-        "execute": ("tuple",),
-        "finish_batch": (),
-    },
-    BoltKind.ARROW_BOLT: {
-        "prepare": ("config", "context", "collector", "attempt"),
-        "execute": ("batch",),
-        "finish_batch": (),
-    },
-    BoltKind.DATAFRAME_BOLT: {
-        "prepare": ("config", "context"),
-        "transform": ("frame", "attempt"),
-    },
-    BoltKind.PERSISTENT_AGGREGATE: {},
-    BoltKind.BOLT: {"prepare": ("config", "context", "collector"), "execute": ("tuple",)},
-}
+RELIABLE_KINDS: Registered[Mapping[type, SpoutKind | BoltKind]] = Registered(
+    "kinds of at-least-once topologies"
+)
+"""The kinds of spouts and bolts that a ``TopologyBuilder`` takes, by the class of the user."""
 
 DEFAULT_ID = "topology"
 """The id of an at-least-once topology that was given none."""
@@ -213,7 +156,7 @@ def bolt_kind(id: str, bolt: object, kinds: Mapping[type, BoltKind] = BOLTS) -> 
             lacks.
     """
     kind = _kind("bolt", id, bolt, kinds)
-    if kind is BoltKind.BASIC_BOLT and isinstance(bolt, Committer):
+    if kind == BASIC_BOLT and isinstance(bolt, Committer):
         raise not_a_committer(id, bolt)
     return kind
 
@@ -283,7 +226,7 @@ def _kind(what: str, id: str, component: object, kinds: Mapping[type, Kind]) -> 
     if not found:
         raise TopologyError(
             f"{what} {id!r} is no {what}; got {component!r:.100}; expected an instance of "
-            f"{_names(kinds)}; {_lacking(component, kinds)}",
+            f"{_names(kinds)}; {_lacking(what, component, kinds)}",
             component=id,
         )
     kind = kinds[found[0]]
@@ -291,19 +234,20 @@ def _kind(what: str, id: str, component: object, kinds: Mapping[type, Kind]) -> 
     return kind
 
 
-def _lacking(component: object, kinds: Mapping[type, SpoutKind | BoltKind]) -> str:
+def _lacking(what: str, component: object, kinds: Mapping[type, Kind]) -> str:
     """Return which methods an object lacks of the kind that it is most similar to."""
 
     def missing(kind: type) -> list[str]:
         return [name for name in kinds[kind].calls if not callable(getattr(component, name, None))]
 
-    spouts, bolts = {**SPOUTS, **RELIABLE_SPOUTS}, {**BOLTS, **RELIABLE_BOLTS}
-    alike = spouts if kinds.keys() <= spouts.keys() else bolts
-    other = next((kind for kind in alike if isinstance(component, kind)), None)
-    if other is not None:
-        reliable = other in RELIABLE_SPOUTS or other in RELIABLE_BOLTS
-        builder = "TopologyBuilder" if reliable else "TransactionalTopologyBuilder"
-        return f"it is a {other.__name__}, which a {builder} takes"
+    builders: dict[str, Mapping[type, SpoutKind | BoltKind]] = {
+        "TransactionalTopologyBuilder": {**SPOUTS, **BOLTS},
+        "TopologyBuilder": RELIABLE_KINDS.get(),
+    }
+    for builder, taken in builders.items():
+        for base, kind in taken.items():
+            if isinstance(component, base) and kind.spout is (what == "spout"):
+                return f"it is a {base.__name__}, which a {builder} takes"
     near = min((kind for kind in kinds if kinds[kind].calls), key=lambda kind: len(missing(kind)))
     lacks = missing(near)
     if len(lacks) == len(kinds[near].calls):

@@ -8,8 +8,10 @@ in :mod:`txtopo.runtime.engine`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
+
+from txtopo.registered import Registered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,14 +72,7 @@ class PlanEngine(Protocol):
         ...
 
 
-# It belongs to the program, not to a topology; txtopo/wings.py registers it.
-_load: Callable[[], PlanEngine] | None = None
-
-
-def plan_with(load: Callable[[], PlanEngine]) -> None:
-    """Register what returns the engine. It is called when a topology has a part for it."""
-    global _load
-    _load = load
+ENGINE: Registered[PlanEngine] = Registered("an engine")
 
 
 def has_engine_part(components: Mapping[str, Component]) -> bool:
@@ -92,14 +87,9 @@ def check_engine_part(components: Mapping[str, Component]) -> None:
         TopologyError: One of them cannot work; the message says what to repair.
     """
     if has_engine_part(components):
-        _engine().check(components)
+        ENGINE.get().check(components)
 
 
 def engine_part(components: Mapping[str, Component]) -> EnginePart | None:
     """Return the part of a topology that an engine computes; None if there is none."""
-    return _engine().part(components) if has_engine_part(components) else None
-
-
-def _engine() -> PlanEngine:
-    assert _load is not None, "no engine is registered"
-    return _load()
+    return ENGINE.get().part(components) if has_engine_part(components) else None

@@ -21,6 +21,7 @@ from txtopo.fingerprint import (
 )
 from txtopo.groupings import Grouping
 from txtopo.state.backend import StateTable
+from txtopo.topology.bolt_kinds import PERSISTENT_AGGREGATE
 from txtopo.topology.checks import (
     check_components,
     check_facts,
@@ -28,7 +29,7 @@ from txtopo.topology.checks import (
     check_states,
     with_own_state,
 )
-from txtopo.topology.component import BoltKind, Component, check_id
+from txtopo.topology.component import Component, check_id
 from txtopo.topology.engine import check_engine_part, has_engine_part
 from txtopo.topology.spout_kinds import SpoutKind
 from txtopo.traits import VersionedTable
@@ -115,9 +116,8 @@ class Graph:
     @property
     def parallelism(self) -> dict[str, int]:
         """The number of tasks of each component; 0 for those that have none."""
-        without = BoltKind.PERSISTENT_AGGREGATE
         return {
-            id: 0 if one.kind is without or one.kind.frame else one.parallelism
+            id: 0 if one.kind == PERSISTENT_AGGREGATE or one.kind.frame else one.parallelism
             for id, one in self.components.items()
         }
 

@@ -24,7 +24,6 @@ from txtopo.spouts.spout import (
     LastBatch,
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,
-    Spout,
     StreamSpout,
     TransactionalSpout,
 )
@@ -337,37 +336,19 @@ class DataFrameKind(PlannedByDriver):
     makes_dead_letters = False
 
 
-class ReliableKind(SpoutKind):
-    """A spout of an at-least-once topology, which knows tuples and no batches."""
-
-    base = Spout
-    text = short_text = "spout"
-    calls: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "open": ("config", "context", "collector"),
-        "next_tuple": (),
-        "ack": ("message_id",),
-        "fail": ("message_id",),
-    }
-    driven_by = "ackers"
-    plans_batches = False
-    unplanned = "an at-least-once topology has no batches"
-    runs = "in the driver"
-
-
-def _by_base(*kinds: SpoutKind) -> dict[type, SpoutKind]:
-    return {kind.base: kind for kind in kinds}
-
-
-SPOUTS = _by_base(
-    TransactionalKind(), PartitionedKind(), OpaqueKind(), StreamKind(), DataFrameKind()
-)
+SPOUTS: dict[type, SpoutKind] = {
+    kind.base: kind
+    for kind in (
+        TransactionalKind(),
+        PartitionedKind(),
+        OpaqueKind(),
+        StreamKind(),
+        DataFrameKind(),
+    )
+}
 """The kinds that a ``TransactionalTopologyBuilder`` takes, by the class of the user."""
-
-RELIABLE_SPOUTS = _by_base(ReliableKind())
-"""The kinds that a ``TopologyBuilder`` takes; its topologies have no batches."""
 
 
 def short_text(role: str) -> str:
-    """Return the name in drawings of the kind with this text; the text itself of a bolt."""
-    kinds = (*SPOUTS.values(), *RELIABLE_SPOUTS.values())
-    return next((kind.short_text for kind in kinds if kind.text == role), role)
+    """Return the name in drawings of the kind with this text: the text itself, if it is short."""
+    return next((kind.short_text for kind in SPOUTS.values() if kind.text == role), role)

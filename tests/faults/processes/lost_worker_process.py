@@ -85,7 +85,7 @@ def main(carrier: Carrier, folder: Path) -> None:
     paths = {"spark.executorEnv.PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
     logging.getLogger("txtopo.runtime").addHandler(Warnings())
     # "auto" would choose slots on this machine only.
-    choice.facts_of = lambda session: SessionFacts(classic=True, resident="", free=3)
+    choice.facts_of = lambda session: SessionFacts(classic=True, not_resident="", free=3)
     config = Config(
         carrier=carrier,
         slots=2,

@@ -35,8 +35,8 @@ from txtopo import (
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import AnyConfig
 from txtopo.ensemble import store
+from txtopo.reliable.spout import Spout
 from txtopo.runtime.progress import Leading, Standby, TopologyEvent
-from txtopo.spouts.spout import Spout
 
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 # How long a bolt takes for a message until the file "last" is there: the files stay small.

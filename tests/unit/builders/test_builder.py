@@ -19,7 +19,7 @@ from txtopo.groupings import (
 )
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Count, Sum, open_state
-from txtopo.topology.component import BoltKind
+from txtopo.topology.bolt_kinds import ARROW_BOLT, BASIC_BOLT, BATCH_BOLT, PERSISTENT_AGGREGATE
 from txtopo.topology.spout_kinds import PartitionedKind
 
 
@@ -66,10 +66,10 @@ def test_roles_and_committers_follow_from_what_the_objects_are() -> None:
     roles = {id: (component.kind, component.committer) for id, component in components.items()}
     assert roles == {
         "spout": (PartitionedKind(), False),
-        "split": (BoltKind.BASIC_BOLT, False),
-        "save": (BoltKind.BATCH_BOLT, True),
-        "columns": (BoltKind.ARROW_BOLT, True),
-        "count": (BoltKind.PERSISTENT_AGGREGATE, True),
+        "split": (BASIC_BOLT, False),
+        "save": (BATCH_BOLT, True),
+        "columns": (ARROW_BOLT, True),
+        "count": (PERSISTENT_AGGREGATE, True),
     }
     assert components["count"].parallelism == 3
 

@@ -13,7 +13,7 @@ from txtopo import (
     Tuple,
 )
 from txtopo.collector import BatchOutputCollector
-from txtopo.reliable_collector import FlushTimer
+from txtopo.reliable.collector import FlushTimer
 from txtopo.spouts import MemorySpout
 from txtopo.testing import FeederSpout, Shared, SimulatedCluster
 

@@ -26,7 +26,7 @@ from txtopo.reliable.acking import Acker, RootXors, joined
 from txtopo.reliable.anchoring.answers import TreeAnswers, is_of_trees, open_told
 from txtopo.reliable.anchoring.slot import Outcome, Slot
 from txtopo.reliable.anchoring.spout_task import EndedMessages, ReliableSpoutTask, TurnLimits
-from txtopo.reliable_collector import FlushTimer
+from txtopo.reliable.collector import FlushTimer
 from txtopo.spouts import MemorySpout
 from txtopo.stages.program import Program, compile_program
 

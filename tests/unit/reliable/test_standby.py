@@ -40,6 +40,7 @@ from txtopo.errors import (
 from txtopo.metadata import Json
 from txtopo.operations.ensemble import Ensemble
 from txtopo.reliable import standby
+from txtopo.reliable.spout import Spout
 from txtopo.reliable.standby import StandbyDriver, TermDriver
 from txtopo.reliable.start import start_reliable
 from txtopo.runtime import candidacy, leader_beat
@@ -47,7 +48,6 @@ from txtopo.runtime.handle import ReliableRun
 from txtopo.runtime.progress import Leading, Restarting, Standby, Started, Stopped, TopologyListener
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts import MemorySpout
-from txtopo.spouts.spout import Spout
 from txtopo.testing import Shared
 from txtopo.topology.graph import Graph
 from txtopo.ui.pages.sources import RunSource

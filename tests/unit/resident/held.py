@@ -35,7 +35,8 @@ from txtopo.spouts.spout import TransactionalEmitter
 from txtopo.stages.outcome import RunOutcome, judge
 from txtopo.stages.program import Program, Run
 from txtopo.testing import Shared
-from txtopo.topology.component import BoltKind, Component
+from txtopo.topology.bolt_kinds import BASIC_BOLT
+from txtopo.topology.component import Component
 from txtopo.tuples import Fields, Tuple
 
 DIED = RunLostError("a Python worker of the job died", counted=True, cancelled=False)
@@ -166,7 +167,7 @@ class Mute(StageHost):
 
 def held(gate: Gate, *bolts: Component) -> Program:
     return compiled(
-        spout(Rows(gate)), bolt("held", Held(gate), gathered(), kind=BoltKind.BASIC_BOLT), *bolts
+        spout(Rows(gate)), bolt("held", Held(gate), gathered(), kind=BASIC_BOLT), *bolts
     )
 
 

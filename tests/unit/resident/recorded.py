@@ -19,7 +19,7 @@ from txtopo import (
 )
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import AnyConfig
-from txtopo.reliable_collector import SpoutOutputCollector
+from txtopo.reliable.collector import SpoutOutputCollector
 from txtopo.tuples import Tuple
 
 NUMBER = Fields("number long")

@@ -41,7 +41,7 @@ from txtopo.groupings import FieldsGrouping, Grouping, LocalOrShuffleGrouping
 from txtopo.resident.orders import CANCEL_S
 from txtopo.resident.slot_runner import SlotLimits
 from txtopo.stages.outcome import judge
-from txtopo.topology.component import BoltKind
+from txtopo.topology.bolt_kinds import BASIC_BOLT
 from txtopo.tuples import Tuple
 
 pytestmark = pytest.mark.integration
@@ -267,7 +267,7 @@ def test_a_stage_may_take_longer_than_the_driver_may_be_silent() -> None:
     slots = Slots(1, clock)
     clock.jobs = slots.jobs
     rows = spout(RowsSpout([BATCHES[0][:1], []], "word string, amount long"))
-    slots.start(compiled(rows, bolt("slow", Slow(clock), gathered(), kind=BoltKind.BASIC_BOLT)))
+    slots.start(compiled(rows, bolt("slow", Slow(clock), gathered(), kind=BASIC_BOLT)))
 
     assert txids(slots.process(run_of(1)).result(LIMIT_S)) == [1]
     assert txids(slots.process(run_of(1, first=2)).result(LIMIT_S)) == [2]

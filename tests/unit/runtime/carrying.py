@@ -16,7 +16,7 @@ from txtopo.errors import FailedException
 from txtopo.groupings import FieldsGrouping
 from txtopo.stages.outcome import commit_in_driver, judge, judge_commit
 from txtopo.stages.program import Program, Run
-from txtopo.topology.component import BoltKind
+from txtopo.topology.bolt_kinds import BASIC_BOLT
 from txtopo.tuples import Fields, Tuple
 
 BATCHES = [[(f"word {n * n % 17}", txid) for n in range(200)] for txid in range(1, 4)]
@@ -108,18 +108,14 @@ def counting(
         bolt("full", CountWords(words), grouped(by_word, "partial"), parallelism=2),
         bolt("commit", committer, grouped(by_word, "full"), parallelism=tasks, committer=True),
         bolt("write", Writes(folder, fail_txid), gathered("commit"), parallelism=1),
-        *(
-            [bolt("witness", Witness(notes), gathered("full"), kind=BoltKind.BASIC_BOLT)]
-            if notes
-            else []
-        ),
+        *([bolt("witness", Witness(notes), gathered("full"), kind=BASIC_BOLT)] if notes else []),
         slots=slots,
     )
 
 
 def single_bolt(prototype: BasicBolt) -> Program:
     rows = spout(RowsSpout(BATCHES, "word string, amount long"))
-    return compiled(rows, bolt("bolt", prototype, gathered(), kind=BoltKind.BASIC_BOLT), slots=2)
+    return compiled(rows, bolt("bolt", prototype, gathered(), kind=BASIC_BOLT), slots=2)
 
 
 def carry(carrier: Carrier, program: Program, run: Run) -> list[int]:

@@ -436,7 +436,7 @@ def test_a_dataframe_committer_is_not_called_without_a_permit(
     config = Config()
     program = compile_program(graph, config, 1)
     states = {id: each.states for id, each in graph.components.items()}
-    frames: Any = SimpleNamespace(kept={"calls": None}, aggregated={})
+    frames: Any = SimpleNamespace(waiting={"calls": None}, aggregated={})
 
     with nullcontext() if answers == 2 else pytest.raises(NotPermitted):
         run_frame_committers(program, frames, ATTEMPT, states, lambda component: permit)

@@ -19,7 +19,7 @@ from txtopo import (
 from txtopo.ensemble.memory import MemoryEnsemble
 from txtopo.runtime import watching
 from txtopo.runtime.handle import RunHandle
-from txtopo.runtime.watching import RunKind
+from txtopo.runtime.watching import WATCHERS, RunKind
 from txtopo.spouts import MemorySpout
 from txtopo.topology.graph import Graph
 from txtopo.tuples import Fields
@@ -78,7 +78,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[NotingWatcher]:
         watchers.append(NotingWatcher(graph, kind, clock, config))
         return watchers[-1]
 
-    monkeypatch.setattr(watching, "_factory", make)
+    monkeypatch.setattr(WATCHERS, "get", lambda: make)
     return watchers
 
 

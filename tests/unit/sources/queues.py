@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tests.harness.polling import wait_until
 from tests.harness.servers.rabbitmq import RabbitServer
 from txtopo import AtLeastOnceConfig, SpoutOutputCollector, TaskContext
-from txtopo.spouts.spout import Spout
+from txtopo.reliable.spout import Spout
 from txtopo.tuples import DEFAULT_STREAM, Stream
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from tests.unit.sources.driving import Partitioned
 from txtopo import Fields
 from txtopo.errors import TopologyError
 from txtopo.spouts import (
-    MemorySpout,
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
     Outage,
@@ -148,13 +147,6 @@ def test_rows_of_a_generator_are_kept() -> None:
     made = MemoryTransactionalSpout({0: (row for row in [[1], [2]])}, NUMBER, 1)  # type: ignore[dict-item]
 
     assert made._partitions == (((1,), (2,)),)
-    assert MemorySpout(([number] for number in (1, 2)), NUMBER)._rows == [(1,), (2,)]
-
-
-@pytest.mark.parametrize("repeat", [0, -1, 2.5, "2", True])
-def test_another_number_of_repetitions_is_refused(repeat: Any) -> None:
-    with pytest.raises(TopologyError, match="repeat of a MemorySpout is wrong; got"):
-        MemorySpout([[1]], NUMBER, repeat)
 
 
 def test_the_spouts_can_be_pickled() -> None:

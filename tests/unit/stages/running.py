@@ -31,7 +31,8 @@ from txtopo.stages.program import Program, Run, compile_program
 from txtopo.stages.stage_context import RunLevel, StageContext
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.registry import State
-from txtopo.topology.component import BoltKind, Component, Subscription, declared_streams
+from txtopo.topology.bolt_kinds import BATCH_BOLT, PERSISTENT_AGGREGATE, BoltKind
+from txtopo.topology.component import Component, Subscription, declared_streams
 from txtopo.topology.graph import Graph
 from txtopo.topology.spout_kinds import SpoutKind, TransactionalKind
 from txtopo.tuples import Fields
@@ -73,7 +74,7 @@ def bolt(
     prototype: object,
     *inputs: Subscription,
     parallelism: int = 1,
-    kind: BoltKind = BoltKind.BATCH_BOLT,
+    kind: BoltKind = BATCH_BOLT,
     committer: bool = False,
     states: Mapping[str, State] | None = None,
 ) -> Component:
@@ -92,9 +93,7 @@ def aggregate(
     retracted: str | None = None,
 ) -> Component:
     prototype = PersistentAggregate(State("memory:"), key, aggregates, retracted=retracted)
-    return Component(
-        id, BoltKind.PERSISTENT_AGGREGATE, prototype, parallelism, {}, inputs, committer=True
-    )
+    return Component(id, PERSISTENT_AGGREGATE, prototype, parallelism, {}, inputs, committer=True)
 
 
 def shuffled(source: str = "spout", stream: str = "default") -> Subscription:

@@ -19,7 +19,7 @@ from tests.unit.stages.running import (
     spout,
 )
 from txtopo.stages.envelopes import CHUNK_BYTES_MAX, Producer, Segment, open_envelope, pieces, seal
-from txtopo.topology.component import BoltKind
+from txtopo.topology.bolt_kinds import ARROW_BOLT
 
 BATCH = pa.record_batch([pa.array(["a", "b", None]), pa.array([1, 2, 3])], names=["w", "n"])
 
@@ -69,7 +69,7 @@ def test_no_record_of_a_large_batch_is_much_larger_than_a_chunk() -> None:
     rows = [[str(n).zfill(20_000)] for n in range(600)]
     topology = Topology(
         spout(RowsSpout([rows], "word string")),
-        bolt("pass", ArrowPass("word string"), shuffled(), parallelism=2, kind=BoltKind.ARROW_BOLT),
+        bolt("pass", ArrowPass("word string"), shuffled(), parallelism=2, kind=ARROW_BOLT),
         bolt("record", Recorder(), gathered("pass"), committer=True),
     )
     run = run_of(1)

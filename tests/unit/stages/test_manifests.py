@@ -26,7 +26,7 @@ from txtopo.stages.outcome import RunOutcome, judge, judge_commit
 from txtopo.stages.program import Run
 from txtopo.stages.stage import run_stage
 from txtopo.state.aggregates import Count
-from txtopo.topology.component import BoltKind
+from txtopo.topology.bolt_kinds import BASIC_BOLT
 
 Tamper = Callable[[int, int, list[bytes]], list[bytes]]
 """(level, receiving slot, records) -> what arrives instead; level -1 is the driver."""
@@ -41,7 +41,7 @@ def topology(committer_tasks: int = 1) -> Topology:
     by_word = grouped(FieldsGrouping(("word",)))
     return Topology(
         spout(RowsSpout(words, "word string"), 2),
-        bolt("one", Pass("word string"), by_word, parallelism=2, kind=BoltKind.BASIC_BOLT),
+        bolt("one", Pass("word string"), by_word, parallelism=2, kind=BASIC_BOLT),
         bolt("two", Counter(), shuffled("one"), gathered("spout"), parallelism=2),
         aggregate("count", "word", Count(), shuffled("one")),
         bolt("commit", Counter(), gathered("two"), parallelism=committer_tasks, committer=True),

@@ -31,7 +31,8 @@ from txtopo.groupings import (
     ShuffleGrouping,
 )
 from txtopo.state.aggregates import Count
-from txtopo.topology.component import BoltKind, Component
+from txtopo.topology.bolt_kinds import ARROW_BOLT, BASIC_BOLT, BATCH_BOLT
+from txtopo.topology.component import Component
 
 GROUPINGS: list[Grouping] = [
     ShuffleGrouping(),
@@ -82,9 +83,9 @@ def components(plan: Plan) -> list[Component]:
     for at, inputs in enumerate(plan.inputs, 1):
         kind = "batch" if at in plan.committers else plan.kinds[at - 1]
         prototype, bolt_kind = {
-            "basic": (Pass("word string"), BoltKind.BASIC_BOLT),
-            "batch": (Recorder("word string"), BoltKind.BATCH_BOLT),
-            "arrow": (ArrowPass("word string"), BoltKind.ARROW_BOLT),
+            "basic": (Pass("word string"), BASIC_BOLT),
+            "batch": (Recorder("word string"), BATCH_BOLT),
+            "arrow": (ArrowPass("word string"), ARROW_BOLT),
         }[kind]
         edges = [grouped(grouping, names[source]) for source, grouping in inputs]
         found.append(

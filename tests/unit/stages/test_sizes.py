@@ -34,7 +34,7 @@ from txtopo.reliable.anchoring.sending import Sending
 from txtopo.stages import aggregation, columns, partials, stage
 from txtopo.stages.columns import parts_of, to_batches
 from txtopo.state import Count, Max, open_state
-from txtopo.topology.component import BoltKind
+from txtopo.topology.bolt_kinds import ARROW_BOLT
 from txtopo.tuples import Fields, Tuple
 
 FIELDS = Fields("n long, text string")
@@ -100,7 +100,7 @@ def test_long_tuples_arrive_in_order_and_once(monkeypatch: pytest.MonkeyPatch) -
     """However they were cut: emitted as rows and as record batches, to one task each and to all."""
     topology = Topology(
         spout(RowsSpout([ROWS], "n long, text string")),
-        bolt("pass", ArrowPass("n long, text string"), shuffled(), kind=BoltKind.ARROW_BOLT),
+        bolt("pass", ArrowPass("n long, text string"), shuffled(), kind=ARROW_BOLT),
         bolt("shuffled", Recorder(), shuffled("pass"), parallelism=3),
         bolt("all", Recorder(), grouped(AllGrouping(), "pass"), parallelism=2),
         slots=2,
@@ -137,7 +137,7 @@ def test_long_tuples_are_joined_up_to_a_size(monkeypatch: pytest.MonkeyPatch) ->
 
     Topology(
         spout(RowsSpout([ROWS], "n long, text string")),
-        bolt("join", Joined("n long, text string"), shuffled(), kind=BoltKind.ARROW_BOLT),
+        bolt("join", Joined("n long, text string"), shuffled(), kind=ARROW_BOLT),
     ).run(run_of(1))
 
     assert sum(Joined.sizes) > 900_000
@@ -314,7 +314,7 @@ def test_more_than_two_gigabytes_in_one_column_arrive_whole() -> None:
     text, count = "x" * (1 << 20), 2_200
     topology = Topology(
         spout(RowsSpout([[(n, text) for n in range(count)]], "n long, text string")),
-        bolt("pass", ArrowPass("n long, text string"), shuffled(), kind=BoltKind.ARROW_BOLT),
+        bolt("pass", ArrowPass("n long, text string"), shuffled(), kind=ARROW_BOLT),
         bolt("lengths", Lengths(), shuffled("pass")),
         aggregate("total", [], Count(), shuffled("pass")),
     )

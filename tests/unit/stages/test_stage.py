@@ -26,7 +26,7 @@ from txtopo.groupings import AllGrouping, FieldsGrouping
 from txtopo.stages import envelopes, mailboxes
 from txtopo.stages.program import Run
 from txtopo.stages.stage import run_stage
-from txtopo.topology.component import BoltKind
+from txtopo.topology.bolt_kinds import ARROW_BOLT, BASIC_BOLT
 from txtopo.tuples import Fields, Tuple
 
 WORDS = FieldsGrouping(("word",))
@@ -61,7 +61,7 @@ def test_check_19_a_batch_is_finished_once_after_the_tuples_of_all_tasks_above()
     """Two tasks above, one of which sent nothing."""
     recorded = recorded_by(
         spout(RowsSpout([[[7], [8]]], "n long")),
-        bolt("above", Pass("n long"), gathered(), parallelism=2, kind=BoltKind.BASIC_BOLT),
+        bolt("above", Pass("n long"), gathered(), parallelism=2, kind=BASIC_BOLT),
         bolt("count", Counter(), gathered("above")),
         bolt("record", Recorder(), gathered("count")),
         run=run_of(1),
@@ -154,8 +154,8 @@ def diamond(last: str, committers: int = 1) -> list[Any]:
     rows = [[[f"w{n % 7}"] for n in range(40)], [["x"]]]
     return [
         spout(RowsSpout(rows, "word string"), 3),
-        bolt("a", Pass("word string"), grouped(WORDS), parallelism=4, kind=BoltKind.BASIC_BOLT),
-        bolt("b", ArrowPass("word string"), shuffled("a"), parallelism=2, kind=BoltKind.ARROW_BOLT),
+        bolt("a", Pass("word string"), grouped(WORDS), parallelism=4, kind=BASIC_BOLT),
+        bolt("b", ArrowPass("word string"), shuffled("a"), parallelism=2, kind=ARROW_BOLT),
         bolt(
             last,
             Recorder("word string"),
@@ -236,9 +236,9 @@ def test_bolts_a_to_d_of_storms_page_commit_in_one_phase() -> None:
     """A and C process; B commits, and D, a committer below B, needs no second commit phase."""
     topology = Topology(
         spout(RowsSpout([[[1], [2]], [[3]]], "n long"), 2),
-        bolt("a", Pass("n long"), shuffled(), parallelism=2, kind=BoltKind.BASIC_BOLT),
+        bolt("a", Pass("n long"), shuffled(), parallelism=2, kind=BASIC_BOLT),
         bolt("b", Recorder("n long"), gathered("a"), committer=True),
-        bolt("c", Pass("n long"), shuffled("a"), parallelism=2, kind=BoltKind.BASIC_BOLT),
+        bolt("c", Pass("n long"), shuffled("a"), parallelism=2, kind=BASIC_BOLT),
         bolt("d", Recorder(), gathered("b"), gathered("c"), committer=True),
     )
 

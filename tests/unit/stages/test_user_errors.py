@@ -33,7 +33,7 @@ from txtopo.errors import (
 )
 from txtopo.groupings import DirectGrouping
 from txtopo.stages.stage import run_stage
-from txtopo.topology.component import BoltKind
+from txtopo.topology.bolt_kinds import BASIC_BOLT
 
 ROWS = [[[txid]] * 4 for txid in range(1, 11)]
 
@@ -49,7 +49,7 @@ def failing(
 ) -> Topology:
     return Topology(
         spout(RowsSpout(ROWS, "n long"), 2),
-        bolt("fine", Pass("n long"), shuffled(), parallelism=2, kind=BoltKind.BASIC_BOLT),
+        bolt("fine", Pass("n long"), shuffled(), parallelism=2, kind=BASIC_BOLT),
         bolt(
             "raiser",
             Raiser(place, txid, error, task),
@@ -57,7 +57,7 @@ def failing(
             parallelism=2,
             committer=committer,
         ),
-        bolt("after", Pass("n long"), shuffled("raiser"), parallelism=2, kind=BoltKind.BASIC_BOLT),
+        bolt("after", Pass("n long"), shuffled("raiser"), parallelism=2, kind=BASIC_BOLT),
         slots=slots,
     )
 
@@ -167,7 +167,7 @@ def test_a_failure_in_the_commit_phase_names_its_batch(tasks: int) -> None:
             parallelism=tasks,
             committer=True,
         ),
-        bolt("below", Pass("n long"), shuffled("raiser"), kind=BoltKind.BASIC_BOLT),
+        bolt("below", Pass("n long"), shuffled("raiser"), kind=BASIC_BOLT),
         slots=2,
     )
 
@@ -196,8 +196,8 @@ def emitting(values: Any, stream: str = "default", task: int | None = None) -> E
     topology = Topology(
         spout(RowsSpout([[]], "n long")),
         bolt("bad", Misbehaving(values, stream, task), shuffled()),
-        bolt("direct", Pass("n long"), direct, parallelism=2, kind=BoltKind.BASIC_BOLT),
-        bolt("next", Pass("n long, word string"), gathered("bad"), kind=BoltKind.BASIC_BOLT),
+        bolt("direct", Pass("n long"), direct, parallelism=2, kind=BASIC_BOLT),
+        bolt("next", Pass("n long, word string"), gathered("bad"), kind=BASIC_BOLT),
     )
     failure = topology.run(run_of(1)).outcome.failure
     assert failure is not None

@@ -6,7 +6,8 @@ import pytest
 
 from txtopo.errors import TopologyError
 from txtopo.groupings import ShuffleGrouping
-from txtopo.topology.component import BoltKind, Component, Subscription
+from txtopo.topology.bolt_kinds import BATCH_BOLT
+from txtopo.topology.component import Component, Subscription
 from txtopo.topology.graph import Edge, Graph
 from txtopo.topology.spout_kinds import (
     DataFrameKind,
@@ -22,7 +23,7 @@ SPOUT = Component("spout", TransactionalKind(), object(), 1, STREAMS)
 
 def bolt(id: str, *sources: str, committer: bool = False) -> Component:
     inputs = tuple(Subscription(source, "default", ShuffleGrouping()) for source in sources)
-    return Component(id, BoltKind.BATCH_BOLT, object(), 1, STREAMS, inputs, committer)
+    return Component(id, BATCH_BOLT, object(), 1, STREAMS, inputs, committer)
 
 
 def test_sources_stand_before_those_who_subscribe_to_them() -> None:

@@ -28,6 +28,8 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.errors import NonRepeatableBatch, TopologyError
 from txtopo.metadata import Json
+from txtopo.reliable.kinds import RELIABLE_SPOUTS
+from txtopo.reliable.spout import Spout
 from txtopo.spouts import DataFrameTransactionalSpout, MemorySpout, StreamSpout
 from txtopo.spouts.spout import (
     HasReplays,
@@ -35,7 +37,6 @@ from txtopo.spouts.spout import (
     OpaquePartitionedTransactionalSpout,
     PartitionedCoordinator,
     PartitionedTransactionalSpout,
-    Spout,
     TransactionalCoordinator,
 )
 from txtopo.stages.program import compile_program
@@ -45,7 +46,6 @@ from txtopo.testing.conformance.spout_driver import SpoutDriver
 from txtopo.topology import spout_kinds
 from txtopo.topology.graph import fingerprint
 from txtopo.topology.spout_kinds import (
-    RELIABLE_SPOUTS,
     SPOUTS,
     OpaqueKind,
     PartitionedKind,

@@ -136,7 +136,7 @@ class Links(NamedTuple):
 
 
 class TreeInputs:
-    """The links of tuples that a task got together (``txtopo.reliable_collector.Inputs``).
+    """The links of tuples that a task was given together (``txtopo.reliable.collector.Inputs``).
 
     It lives as long as the bolt keeps one of the tuples.
 

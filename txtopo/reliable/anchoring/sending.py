@@ -14,7 +14,7 @@ import pyarrow as pa
 from txtopo.errors import EmitError
 from txtopo.reliable.acking import Column, Ids, Rows
 from txtopo.reliable.anchoring.envelope import Links, TreeInputs, seal
-from txtopo.reliable_collector import InputTuple
+from txtopo.reliable.collector import InputTuple
 from txtopo.stages.columns import to_batches
 from txtopo.stages.envelopes import Segment
 from txtopo.stages.mailboxes import Share, spread

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from txtopo.bolts.bolt import BasicBolt, Bolt
+from txtopo.bolts.bolt import BasicBolt
 from txtopo.config import AtLeastOnceConfig
 from txtopo.errors import FailedException
 from txtopo.reliable.acking import NONE, Column, Ids, RootXors, joined, merged
@@ -45,7 +45,8 @@ from txtopo.reliable.anchoring.envelope import (
 )
 from txtopo.reliable.anchoring.sending import AnchoredRows, Sealed, Sending, sent
 from txtopo.reliable.anchoring.spout_task import ackers_of
-from txtopo.reliable_collector import (
+from txtopo.reliable.bolt import Bolt
+from txtopo.reliable.collector import (
     BasicOutputCollector,
     FlushTimer,
     Inputs,

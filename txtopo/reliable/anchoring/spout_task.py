@@ -13,8 +13,8 @@ from txtopo.config import AtLeastOnceConfig
 from txtopo.reliable.acking import NONE, Ackers, Column, Ids, RootXors
 from txtopo.reliable.anchoring.envelope import Complaint, Count, Links
 from txtopo.reliable.anchoring.sending import Sealed, Sending
-from txtopo.reliable_collector import SpoutOutputCollector
-from txtopo.spouts.spout import Spout
+from txtopo.reliable.collector import SpoutOutputCollector
+from txtopo.reliable.spout import Spout
 from txtopo.stages.program import PlannedComponent, Program
 
 # Limits of a turn. Larger envelopes cost less, but the first tuple of a turn waits for the last.

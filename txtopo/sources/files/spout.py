@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from txtopo.config import AtLeastOnceConfig, ChangeKind, Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, FieldsError, SourceDataLost
-from txtopo.reliable_collector import SpoutOutputCollector
+from txtopo.reliable.collector import SpoutOutputCollector
+from txtopo.reliable.spout import Spout
 from txtopo.setting_checks import check_text
 from txtopo.sources.files.planning import BATCH_BYTES_MAX, FilesCoordinator, Limits, Order
 from txtopo.sources.files.reading import FilesEmitter
 from txtopo.sources.files.source import FileFormat, FileSource, FormatName
 from txtopo.spouts.spout import (
-    Spout,
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,

@@ -40,14 +40,8 @@ from txtopo.stages.outcome import BatchOutcome, judge
 from txtopo.stages.program import Run, compile_program
 from txtopo.testing.conformance.pace import announce
 from txtopo.testing.conformance.spout_source import Row, Spout, SpoutSource
-from txtopo.topology.component import (
-    BoltKind,
-    Component,
-    Subscription,
-    cutting,
-    declared_streams,
-    spout_kind,
-)
+from txtopo.topology.bolt_kinds import BATCH_BOLT
+from txtopo.topology.component import Component, Subscription, cutting, declared_streams, spout_kind
 from txtopo.topology.graph import Graph
 
 _TOPOLOGY = "conformance"
@@ -282,7 +276,7 @@ def _behind(spout: Component) -> list[Component]:
     )
     return [
         spout,
-        Component("gather", BoltKind.BATCH_BOLT, _Gather(), 1, {}, inputs, committer=True),
+        Component("gather", BATCH_BOLT, _Gather(), 1, {}, inputs, committer=True),
     ]
 
 

@@ -1,0 +1,32 @@
+"""Registered: what the core asks a wing for. ``txtopo/wings.py`` registers it.
+
+The core imports no wing. It names the question, as a :class:`Registered`, and the wing answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Registered(Generic[T]):
+    """What a wing provides. It belongs to the process, not to a topology or a run.
+
+    Args:
+        what: What it is, for the error when nothing is registered.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._load: Callable[[], T] | None = None
+
+    def register(self, load: Callable[[], T]) -> None:
+        """Register what returns it. It imports the wing, and is called by each :meth:`get`."""
+        self._load = load
+
+    def get(self) -> T:
+        """Return it."""
+        assert self._load is not None, f"{self._what}: nothing is registered"
+        return self._load()
