@@ -23,8 +23,8 @@ from tests.harness.servers.postgresql import PostgresServer
 from txtopo import Config, Fields, TransactionAttempt, Tuple, open_state
 from txtopo.bolts.bolt import ArrowBolt
 from txtopo.clock import now
-from txtopo.stages.tasks import rows_of
 from txtopo.state import State
+from txtopo.state.columns import rows_of
 from txtopo.state.ledger import Claim, Owner
 from txtopo.state.transaction import StateHandle
 from txtopo.streams.deduplication import ENTRY, DropDuplicates

@@ -18,9 +18,9 @@ from txtopo.frames.plan import FramePlan
 from txtopo.frames.run import Frames, failure_of_plan
 from txtopo.frames.states import FrameStateHandle, FrameWrites, LabelledWrites
 from txtopo.stages.outcome import FailedBatch
-from txtopo.stages.permits import NotPermitted, Permit, Permits, no_permits
+from txtopo.stages.permits import NotPermitted, Permit, Permits, no_permits, no_question
 from txtopo.stages.program import Program
-from txtopo.stages.tasks import no_question, no_such_state
+from txtopo.stages.task_states import no_such_state
 from txtopo.state.registry import State
 
 States = Mapping[str, Mapping[str, State]]

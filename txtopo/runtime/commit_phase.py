@@ -44,7 +44,7 @@ from txtopo.runtime.run_context import close_backends
 from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, judge_commit
 from txtopo.stages.partials import merge_partials
 from txtopo.stages.permits import NotPermitted
-from txtopo.stages.tasks import opener_of
+from txtopo.stages.task_states import opener_of
 from txtopo.state.backend import Key, Merges, Puts, StateBackend, Values, Writes
 from txtopo.state.column_rows import merged_rows
 from txtopo.state.commit import EngineWrites, commit_resolved
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from txtopo.fingerprint import StateName
     from txtopo.runtime.run_context import CommitContext
     from txtopo.stages.permits import Permit
-    from txtopo.stages.tasks import StateOpener
+    from txtopo.stages.task_states import StateOpener
 
 _logger = logger_of(LOGGER)
 

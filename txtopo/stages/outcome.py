@@ -34,7 +34,7 @@ from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.replays import check_replay
 from txtopo.stages.stage import run_stage
 from txtopo.stages.stage_context import RunLevel
-from txtopo.stages.tasks import StateOpener
+from txtopo.stages.task_states import StateOpener
 from txtopo.stages.user_errors import error_of
 from txtopo.state.backend import Key, Puts, Values
 from txtopo.state.column_rows import merged_rows

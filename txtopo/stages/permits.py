@@ -59,6 +59,10 @@ def no_permits(component: str) -> None:
     """Return None: every component may continue."""
 
 
+def no_question() -> None:
+    """Ask nothing."""
+
+
 def ask_for(components: Iterable[str], permits: Permits) -> None:
     """Ask once for some components, if any of them needs a permit, before their tasks begin.
 

@@ -22,14 +22,16 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.context import Facts, no_states
 from txtopo.errors import RecomputedError, RunLostError, StateUsageError
 from txtopo.metadata import BatchMetadata
+from txtopo.stages.bolt_tasks import run_bolt
 from txtopo.stages.emission import Channel, Emission
 from txtopo.stages.envelopes import Control, WriteSet, fault_of, raise_fault
 from txtopo.stages.mailboxes import Arrival, Inbox, Records, sender_at
 from txtopo.stages.partials import AggregateFailed
 from txtopo.stages.permits import NotPermitted, Permits, no_permits
 from txtopo.stages.program import PlannedComponent
+from txtopo.stages.spout_tasks import SpoutTask
 from txtopo.stages.stage_context import Record, StageContext
-from txtopo.stages.tasks import SpoutTask, StateOpener, TaskStates, open_in_task, run_bolt
+from txtopo.stages.task_states import StateOpener, TaskStates, open_in_task
 from txtopo.stages.user_errors import failure_of
 from txtopo.topology.engine import EngineRows
 

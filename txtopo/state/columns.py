@@ -18,8 +18,9 @@ import datetime
 import decimal
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from txtopo.errors import SchemaDrift, StateUsageError, ValueRefusedError
@@ -241,6 +242,14 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if column.null_count:
         return [None if us is None else epoch + moved(0, 0, us) for us in values]
     return [epoch + moved(0, 0, us) for us in values]
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
+    """Return the rows of a record batch as Python values."""
+    if not batch.num_columns:
+        # zip() of no columns has no rows.
+        return repeat((), batch.num_rows)
+    return zip(*map(values_of, batch.columns), strict=True)
 
 
 _EXACTLY = {"string": str, "boolean": bool, "timestamp": datetime.datetime}

@@ -15,8 +15,8 @@ from txtopo.collector import ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.stages.aggregation import Aggregation
-from txtopo.stages.tasks import rows_of
 from txtopo.state.backend import StateTable
+from txtopo.state.columns import rows_of
 from txtopo.state.reader import ReaderView
 from txtopo.streams.operators import batches_of
 from txtopo.tuples import Field, Fields

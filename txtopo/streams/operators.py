@@ -25,7 +25,7 @@ from txtopo.context import TaskContext
 from txtopo.emitted_values import BATCH_TUPLES_MAX
 from txtopo.errors import EmitError
 from txtopo.stages.columns import conform, to_batches
-from txtopo.stages.tasks import rows_of
+from txtopo.state.columns import rows_of
 from txtopo.traits import Traits, VersionedTable
 from txtopo.tuples import DEFAULT_STREAM, Fields, Origin, Stream, Tuple
 

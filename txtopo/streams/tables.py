@@ -23,9 +23,8 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError
 from txtopo.stages.aggregation import Aggregation
-from txtopo.stages.tasks import rows_of
 from txtopo.state.backend import StateTable, Values
-from txtopo.state.columns import Columns, values_of
+from txtopo.state.columns import Columns, rows_of, values_of
 from txtopo.state.reader import ReaderView
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.batch_aggregate import stream_fields

@@ -20,9 +20,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from txtopo.coordinator.transactions import Phase
 from txtopo.runtime.histogram import Histogram
 from txtopo.runtime.watching import Figures
 from txtopo.ui.board import PARTITIONS_MAX
+from txtopo.ui.figures import PHASES
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of :func:`text`."""
@@ -36,7 +38,7 @@ STATUSES = (
 # A leader that is deactivated still leads, and so does one that is killed until it has finished.
 _LEADING = ("running", "deactivated")
 
-_PHASES = ("planned", "processing", "processed", "committing")
+_IN_FLIGHT = (Phase.PLANNED, Phase.PROCESSING, Phase.PROCESSED, Phase.COMMITTING)
 _KINDS = ("counted", "infrastructure", "fatal")
 
 LABEL_CHARACTERS_MAX = 200
@@ -191,8 +193,8 @@ def _of_batches(
     if counters["committed_at_s"] is not None:
         yield "last_commit_timestamp_seconds", (), counters["committed_at_s"]
     yield "batches_total", (), counters["batches"]
-    for phase in _PHASES:
-        yield "in_flight_txids", (phase,), facts["phases"].get(phase.upper(), 0)
+    for phase in _IN_FLIGHT:
+        yield "in_flight_txids", (phase.value,), facts["phases"].get(phase.name, 0)
     yield "run_txids", (), counters["run_txids"]
     yield "group_txids", (), counters["group_txids"]
     failed = {(kind, ""): 0 for kind in _KINDS}
@@ -206,8 +208,8 @@ def _of_batches(
         yield "held_back", (name,), 1
     yield "losses_total", (), sum(counters["losses"].values())
     yield "driver_bytes_total", (), counters["driver_bytes"]
-    for phase in ("plan", "process", "wait", "commit"):
-        yield f"{phase}_seconds", (), histograms[phase]
+    for name in PHASES:
+        yield f"{name}_seconds", (), histograms[name]
     yield "zookeeper_write_seconds", (), histograms["zookeeper"]
     for name, histogram in histograms.items():
         if name.startswith("commit:"):

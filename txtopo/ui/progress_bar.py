@@ -8,6 +8,7 @@ from logging import StreamHandler, getLogger
 from threading import Lock, Timer  # noqa: TID251 - for a line; nothing that is simulated
 from typing import TYPE_CHECKING, TextIO
 
+from txtopo.coordinator.transactions import Phase
 from txtopo.extras import require
 from txtopo.metadata import Json
 from txtopo.runtime.progress import (
@@ -195,9 +196,9 @@ def details_of(last: BatchProgress | ReliableProgress | None, *, ended: bool = F
     if not ended:
         parts.append(f"{last.rows_per_second:,.0f} rows/s")
     phases = [] if ended else list(last.pending.values())
-    for phase in ("PROCESSING", "PROCESSED", "COMMITTING"):
-        if phase in phases:
-            parts.append(f"{phases.count(phase)} {phase.lower()}")
+    for phase in (Phase.PROCESSING, Phase.PROCESSED, Phase.COMMITTING):
+        if phase.name in phases:
+            parts.append(f"{phases.count(phase.name)} {phase.value}")
     if last.failures_total:
         parts.append(f"failures {last.failures}, in all {last.failures_total}")
     if last.lag:

@@ -113,7 +113,7 @@ def test_long_tuples_arrive_in_order_and_once(monkeypatch: pytest.MonkeyPatch) -
 
     whole = seen()
     monkeypatch.setattr(columns, "BATCH_BYTES_MAX", 100_000)
-    monkeypatch.setattr("txtopo.stages.tasks.BATCH_BYTES_MAX", 100_000)
+    monkeypatch.setattr("txtopo.stages.bolt_tasks.BATCH_BYTES_MAX", 100_000)
 
     assert seen() == whole
     assert Counter(row[0] for row in whole) == {"shuffled": 100, "all": 200}
@@ -132,7 +132,7 @@ def test_long_tuples_are_joined_up_to_a_size(monkeypatch: pytest.MonkeyPatch) ->
     """Ten thousand tuples of 300 kB are more than a column holds."""
     monkeypatch.setattr("txtopo.stages.envelopes.CHUNK_BYTES_MAX", 20_000)
     monkeypatch.setattr("txtopo.stages.mailboxes.CHUNK_BYTES_MAX", 20_000)
-    monkeypatch.setattr("txtopo.stages.tasks.BATCH_BYTES_MAX", 100_000)
+    monkeypatch.setattr("txtopo.stages.bolt_tasks.BATCH_BYTES_MAX", 100_000)
     Joined.sizes.clear()
 
     Topology(

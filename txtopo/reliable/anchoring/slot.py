@@ -55,7 +55,7 @@ from txtopo.reliable.collector import (
     input_tuples,
 )
 from txtopo.stages.program import PlannedComponent, Program
-from txtopo.stages.tasks import rows_of
+from txtopo.state.columns import rows_of
 from txtopo.tuples import TICK, Origin
 
 
