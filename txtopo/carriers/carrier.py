@@ -1,10 +1,10 @@
 """Carrier: runs the stages of a topology over its slots, and moves records between them.
 
-A carrier knows nothing about tuples, batches or states. It calls
-:func:`~txtopo.stages.stage.run_stage` for every level and slot, hands the records that one level
-sends to the slots of the next level, and returns the records that the last level sends to the
-driver. :mod:`txtopo.stages.stage_context` says what the addresses of records mean. All carriers run
-the same stages, so all of them give the same result.
+A carrier does not depend on tuples, batches or states. It calls
+:func:`~txtopo.stages.stage.run_stage` for every level and slot, passes the records of one level to
+the slots of the next level, and returns the records that the last level sends to the driver.
+:mod:`txtopo.stages.stage_context` defines the addresses of records. All carriers run the same
+stages, so all of them produce the same result.
 
 :class:`LocalCarrier` is the carrier ``local``. It runs the stages in this process, without Spark,
 one slot after the other. Use it for unit tests, for simulations, and to step through a bolt with a
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Carrier(Protocol):
-    """Runs the stages of a topology, and moves records between them; see the module's text.
+    """Runs the stages of a topology, and moves records between them; see the module docstring.
 
     Who calls it: the runtime, from several threads at once. There is one call of ``process`` for
     each run in flight, and one call of ``commit`` at a time. ``cancel`` may come at any time.
@@ -85,8 +85,8 @@ class Carrier(Protocol):
         Args:
             output: The output of the run that processed the attempt.
             attempt: One of the attempts of that run.
-            permits: Returns what each bolt asks. A carrier whose tasks are in this process asks
-                before each call of the bolt, another one before the tasks of its level begin.
+            permits: Returns the permit of each bolt. A carrier whose tasks are in this process
+                checks it before each call of the bolt; others, before the tasks of its level begin.
 
         Returns:
             The records for the driver.
@@ -106,7 +106,7 @@ class Carrier(Protocol):
         ...
 
     def close(self) -> None:
-        """Cancel everything and release all resources, except a Spark session of the user."""
+        """Cancel everything and release all resources, except the user's Spark session."""
         ...
 
 
@@ -126,7 +126,7 @@ class EngineCarrier(Carrier, Protocol):
             output: The output of the run that processed the attempt.
             attempt: The attempt.
             states: The states of each component, by component id and name.
-            permits: Returns what each committer asks before each call.
+            permits: Returns, for each committer, the permit to check before each call.
 
         Raises:
             RunLostError: As for :meth:`process`.
@@ -137,11 +137,11 @@ class EngineCarrier(Carrier, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineOutcome:
-    """What the committers of an engine made of a batch.
+    """The result of an engine's committers for a batch.
 
     Attributes:
         writes: The writes to each state that has any.
-        failure: The failure of user code; then nothing may be written.
+        failure: The failure of user code, if any; then nothing may be written.
     """
 
     writes: Mapping[StateName, EngineWrites] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class RunOutput:
 
     @classmethod
     def divided(cls, run: Run, records: ByAddress, kept: object = None) -> RunOutput:
-        """Divide the records of the last level into those for the driver and the cut."""
+        """Divide the records of the last level into records for the driver and the cut."""
         cut = {address: each for address, each in records.items() if address != DRIVER}
         return cls(run, records.get(DRIVER, []), cut, kept)
 
@@ -209,7 +209,7 @@ class LocalCarrier:
         return RunOutput.divided(run, self._chain("processing", run, {}))
 
     def process_rows(self, run: Run, batches: Sequence[pa.RecordBatch]) -> RunOutput:
-        """Run the processing phase on the rows of a micro-batch, dealt out to the slots."""
+        """Run the processing phase on the rows of a micro-batch, divided among the slots."""
         assert self._program is not None
         slots = self._program.slots
         rows = [batches[slot::slots] for slot in range(slots)]

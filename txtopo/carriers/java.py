@@ -1,9 +1,9 @@
 """Checks the Java that PySpark would start, before PySpark starts it.
 
-Without a suitable Java, PySpark prints dozens of lines that do not say what to do. So
-:func:`~txtopo.carriers.session.open_session` checks first. It reads the file ``release`` of the
-Java installation. Only without that file it runs ``java -version``, which takes a tenth of a
-second.
+Without a suitable Java, PySpark prints dozens of lines that do not help. So
+:func:`~txtopo.carriers.session.open_session` checks Java first. It reads the file ``release`` of
+the Java installation. Only if that file is missing does it run ``java -version``, which takes a
+tenth of a second.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ VECTOR_MODULE = "jdk.incubator.vector"
 
 
 def check_java() -> None:
-    """Check that PySpark will find a Java that Spark runs on.
+    """Check that PySpark will find a Java that can run Spark.
 
     Raises:
-        ConfigError: It will not; the message has the command that installs a Java on this system.
+        ConfigError: It will not; the message has the command that installs Java on this system.
     """
     if _spark_env_file():
         return  # The file may set JAVA_HOME, and only Spark's shell scripts can read it.
     home = os.environ.get("JAVA_HOME")
     fault = _fault(home)
     if fault is not None:
-        # Most often JAVA_HOME is left over from a Java that was removed.
+        # Usually JAVA_HOME is left over from a Java that was removed.
         other = "unset JAVA_HOME, since java in PATH is one; or " if home and not _fault() else ""
         raise ConfigError(
             f"Spark needs Java {JAVA_MIN} or later, and would not find it; got {fault}; expected "
@@ -57,10 +57,10 @@ def _fault(home: str | None = None) -> str | None:
     """Return what is wrong with the Java that Spark's scripts would start, if anything.
 
     Args:
-        home: What JAVA_HOME says.
+        home: The value of JAVA_HOME.
     """
     if home:
-        # The scripts do not look further if JAVA_HOME is set, even to a folder without Java.
+        # If JAVA_HOME is set, the scripts look nowhere else, even if that folder has no Java.
         java = shutil.which(str(Path(home, "bin", "java")))
         where = f"JAVA_HOME={home}"
     else:
@@ -70,7 +70,7 @@ def _fault(home: str | None = None) -> str | None:
         return f"{where}, which has no bin/java" if home else "no JAVA_HOME, and no java in PATH"
     found = _facts(java)
     if found.version is None:
-        return f"{where}, which does not tell its version ({java})"
+        return f"{where}, whose version is unknown ({java})"
     if found.version < JAVA_MIN:
         return f"{where}, which is Java {found.version} ({java})"
     if found.modules and VECTOR_MODULE not in found.modules:
@@ -149,8 +149,8 @@ def command_for(system: Mapping[str, str], *, sudo: bool) -> str:
     """Return the command of a Linux system.
 
     Args:
-        system: What ``/etc/os-release`` says.
-        sudo: Whether the user has to become root first.
+        system: The entries of ``/etc/os-release``.
+        sudo: Whether the user must become root first.
     """
     like = [system.get("ID", ""), *system.get("ID_LIKE", "").split()]
     command = next((_COMMANDS[name] for name in like if name in _COMMANDS), None)

@@ -1,4 +1,4 @@
-"""SlotHosting: what a start asks of the carrier ``resident``, which the core does not import.
+"""SlotHosting: the interface of the carrier ``resident``, which the core does not import.
 
 ``txtopo/wings.py`` registers it. It is loaded when a start first looks at a Spark session.
 """
@@ -26,7 +26,7 @@ class SlotHosting(Protocol):
         ...
 
     def check(self) -> None:
-        """Check that this process can reach slots.
+        """Check that this process can connect to slots.
 
         Raises:
             ConfigError: It cannot; the message says what to install.
@@ -56,7 +56,7 @@ class SlotHosting(Protocol):
             config: The settings.
             session: The session that runs the tasks.
             name: Id of the topology.
-            slots_max: The most slots, unless the settings give a number.
+            slots_max: The maximum number of slots, unless the settings give a number.
             replaceable: Whether the run continues on Spark jobs when a slot stays lost.
 
         Raises:

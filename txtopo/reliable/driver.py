@@ -186,7 +186,7 @@ class ReliableDriver:
 
     @property
     def dry_ask(self) -> int:
-        """The lowest number of a grant since which a spout has had nothing to emit; 0 for none."""
+        """The number of the grant since which no spout has had anything to emit; 0 if one may."""
         return min((each.said.dry if each.said else 0 for each in self._spout_slots), default=0)
 
     def start(self) -> None:

@@ -49,11 +49,11 @@ class BoltSlots:
             self._in_flight.begin(state.life)
 
     def grant(self, slot: int, grant: SpoutGrant) -> None:
-        """Send a grant to the task that has a slot."""
+        """Send a grant to the task that owns a slot."""
         self._runner.send(slot, wire.GRANT, pack(grant))
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Let the tasks close their spouts and end; cancel the jobs of those that do not."""
+        """Let the tasks close their spouts and end; cancel the jobs of tasks that do not end."""
         self._runner.stop(done)
 
     def slot_ready(self, ready: SlotReady) -> None:
@@ -75,7 +75,7 @@ class BoltSlots:
         self._listener.slot_reported(said.slot, report)
 
     def slot_lost(self, lost: LifeLost) -> None:
-        """Forget the tuples that were on their way to the slot and from it."""
+        """Forget the tuples that were on their way to or from the slot."""
         in_vain = self._in_flight.end(lost.ended)
         self._in_flight.begin(self.slots[lost.slot].life)
         self._listener.slot_lost(lost.slot, str(lost.error))
@@ -90,10 +90,10 @@ class BoltSlots:
 
     def slot_overdue(self, slot: int, error: SlotUnavailable) -> None:
         """Continue to wait. The trees of lost tuples time out, and the spouts emit them again. The
-        log shows already that the slot is missing."""
+        log already shows that the slot is missing."""
 
     def slots_moved(self) -> None:
-        """Tell all tasks where the others are."""
+        """Send the directory to all tasks."""
         neighbours = [(each.life, each.endpoint if each.ready else None) for each in self.slots]
         directory = pack(neighbours)
         for state in self.slots:

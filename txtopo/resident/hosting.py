@@ -1,4 +1,4 @@
-"""ResidentSlots: the carrier ``resident`` as a start sees it."""
+"""ResidentSlots: the interface of the carrier ``resident`` for the start of a topology."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ResidentSlots:
     client_modules = ("zmq",)
 
     def check(self) -> None:
-        """Check that there is ZeroMQ."""
+        """Check that ZeroMQ is installed."""
         check_zeromq()
 
     def missing(self) -> str:

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 Work = Literal["bolts", "stages"]
 """What slots do: host the bolts and spouts of an at-least-once topology, or compute stages."""
-# Ten pings. Long enough for a driver that collects garbage, short enough not to keep a core from
-# others for nothing.
+# Ten pings. Long enough for a driver that collects garbage, but short enough not to block a core
+# for nothing.
 SILENCE_S = 10.0
 
 
 POOL = "txtopo-resident"
-# Executors of a session that was just built come one after the other.
+# Executors of a new session register one after the other.
 EXECUTORS_WAIT_MS = 10_000
-# Tasks of a job that was just cancelled may still run: Spark gives a worker 2 s to end, and on an
-# overloaded machine it needs some more seconds itself.
+# Tasks of a job that was just cancelled may still run: Spark gives a worker 2 s to end, and needs
+# some more seconds itself on an overloaded machine.
 TASKS_WAIT_MS = 10_000
 _LOOK_MS = 200
 
@@ -44,21 +44,21 @@ class Cores(NamedTuple):
 
 
 class SlotJobRunner(Protocol):
-    """What runs the tasks of slots: :class:`SlotJobs`, threads in tests, or a simulation."""
+    """Runs the tasks of slots: :class:`SlotJobs`, threads in tests, or a simulation."""
 
     @property
     def stopped(self) -> bool:
-        """Whether no task can be run any more."""
+        """Whether no task can run any more."""
         ...
 
     @property
     def host(self) -> str:
-        """The driver's host as tasks know it."""
+        """The driver's host, as tasks reach it."""
         ...
 
     @property
     def bind_host(self) -> str:
-        """The address that the driver listens at."""
+        """The address on which the driver listens."""
         ...
 
     def start(self, program: Program) -> None:
@@ -66,24 +66,24 @@ class SlotJobRunner(Protocol):
         ...
 
     def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
-        """Run the task of a slot and wait for its end; on a thread of its own.
+        """Run the task of a slot and wait for its end. Called on a separate thread.
 
         Raises:
             RunLostError: The task was lost; run it again.
-            TxtopoError: It cannot be run.
+            TxtopoError: It cannot run.
         """
         ...
 
     def cancel(self, slot: int, submission: int) -> None:
-        """Cancel the task of a slot, also one that is about to start."""
+        """Cancel the task of a slot, even if it is only about to start."""
         ...
 
     def cores(self) -> Cores:
-        """Return how many tasks can be run at the same time; on a thread of its own."""
+        """Return how many tasks can run at the same time. Called on a separate thread."""
         ...
 
     def close(self) -> None:
-        """Release what was taken."""
+        """Release all resources."""
         ...
 
 
@@ -101,9 +101,9 @@ class SlotJobs:
     def __init__(self, session: SparkSession, work: Work) -> None:
         if not is_classic(session):
             raise ConfigError(
-                "carrier 'resident' needs classic Spark; got a Spark Connect session, which can "
-                "neither run a function for as long as a topology lives beside others, nor tell "
-                "where its driver can be reached; use carrier='local', or a classic session",
+                "carrier 'resident' needs classic Spark; got a Spark Connect session, which cannot "
+                "run a function for the lifetime of a topology, and whose driver cannot be "
+                "reached; use carrier='local', or a classic session",
                 setting="carrier",
             )
         self._work = work
@@ -112,27 +112,27 @@ class SlotJobs:
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody has stopped the session."""
+        """Whether the session was stopped."""
         return is_stopped(self._context)
 
     @property
     def host(self) -> str:
-        """The driver's host as executors know it."""
+        """The driver's host, as executors reach it."""
         return self._setting("spark.driver.host", "127.0.0.1")
 
     @property
     def bind_host(self) -> str:
-        """The address that the driver listens at."""
+        """The address on which the driver listens."""
         return self._setting("spark.driver.bindAddress", self.host)
 
     def fit(self, wanted: int | None) -> int:
         """Return how many slots there will be.
 
         Args:
-            wanted: How many the user wants; None for one on each free core.
+            wanted: The number that the user has set; None for one on each free core.
 
         Raises:
-            TooFewCores: Fewer cores are free; a slot keeps its core as long as the run lives.
+            TooFewCores: Fewer cores are free; a slot occupies its core as long as the run lives.
         """
         cores = self.cores()
         if wanted is not None and self._grows():
@@ -145,9 +145,9 @@ class SlotJobs:
         if cores.free < (wanted or 1):
             raise TooFewCores(
                 f"there are more slots than free cores; got slots={wanted or 1} with {cores.free} "
-                f"free of {cores.all} cores; each slot of carrier 'resident' keeps a core for as "
-                "long as the topology runs; ask for fewer with Config(slots=…), give the session "
-                "more cores, or stop what else runs on it",
+                f"free of {cores.all} cores; each slot of carrier 'resident' occupies a core for "
+                "as long as the topology runs; use fewer with Config(slots=…), give the session "
+                "more cores, or stop other work on it",
                 slots=wanted,
                 free=cores.free,
                 cores=cores.all,
@@ -163,7 +163,7 @@ class SlotJobs:
         """Run the job of a slot and wait for its end.
 
         Raises:
-            TxtopoError: What it failed for, see :mod:`txtopo.carriers.spark_jobs`.
+            TxtopoError: The reason for its failure; see :mod:`txtopo.carriers.spark_jobs`.
         """
         tag = self._tag(slot, submission)
         try:
@@ -176,11 +176,11 @@ class SlotJobs:
             self._labels.take_off(tag)
 
     def cancel(self, slot: int, submission: int) -> None:
-        """Cancel the job of a slot, also one that is about to start."""
+        """Cancel the job of a slot, even if it is only about to start."""
         self._labels.cancel(self._tag(slot, submission))
 
     def close(self) -> None:
-        """Take the program back from the executors."""
+        """Remove the program from the executors."""
         if not self.stopped:
             self._packed.unpersist()
 
@@ -196,13 +196,13 @@ class SlotJobs:
     def cores(self) -> Cores:
         """Return how many tasks the executors can run at the same time.
 
-        Those that Spark has excluded (``spark.excludeOnFailure.enabled``) get no more tasks.
+        Executors that Spark has excluded (``spark.excludeOnFailure.enabled``) get no more tasks.
         """
         scala = self._context._jsc.sc()
         listed = scala.statusStore().executorList(True)
         executors = [listed.apply(at) for at in range(listed.size())]
         tasks = {each.id(): each.maxTasks() for each in executors if not each.isExcluded()}
-        # The status store says it too, but up to ten seconds late.
+        # The status store has this too, but up to ten seconds late.
         running = scala.taskScheduler().runningTasksByExecutors()
         busy = sum(running.apply(id) for id in tasks if running.contains(id))
         return Cores(sum(tasks.values()), sum(tasks.values()) - busy)
@@ -211,7 +211,7 @@ class SlotJobs:
         return self._setting("spark.dynamicAllocation.enabled", "false").lower() == "true"
 
     def _setting(self, name: str, default: str) -> str:
-        # SparkContext.getConf() fetches all settings one by one, which takes 30 ms.
+        # SparkContext.getConf() would fetch all settings one by one, which takes 30 ms.
         return str(self._context._jsc.sc().conf().get(name, default))
 
 
@@ -221,12 +221,12 @@ class SlotTask:
 
     Attributes:
         packed: The program.
-        slot: Which slot it is.
-        submission: Which job of the slot this is.
+        slot: Number of the slot.
+        submission: Number of the slot's job.
         keys: The keys of the run.
         driver: Where the driver listens.
-        work: What it does there.
-        silence_s: The task ends itself after this many seconds without a message of the driver.
+        work: What the slot does.
+        silence_s: The task ends itself after this many seconds without a message from the driver.
     """
 
     packed: Broadcast[PackedProgram]
@@ -238,9 +238,9 @@ class SlotTask:
     silence_s: float = SILENCE_S
 
     def __call__(self, partition: int, records: Iterable[object]) -> Iterator[object]:
-        """Host the slot. It reads its input to the end, although there are no records: PySpark
-        does not use a worker again if its task left input unread."""
-        # Here, since the driver pickles the class by its name, and only workers need ZeroMQ then.
+        """Host the slot. The empty input is read to its end too, since PySpark does not reuse a
+        worker whose task left input unread."""
+        # Imported here: the driver pickles the class by name, so only workers need ZeroMQ.
         from txtopo.resident.hosts import BoltHost, StageHost
         from txtopo.resident.transport import TaskSocket
 

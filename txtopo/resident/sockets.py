@@ -1,6 +1,6 @@
-"""Sockets that only this run's processes can use: ZeroMQ with CURVE keys made for the run.
+"""Sockets that only this run's processes can use: ZeroMQ with CURVE keys created for the run.
 
-The one place that knows how sockets are set up. See the package's text for what the keys guarantee.
+All sockets are set up here. The package docstring describes what the keys guarantee.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one run: one pair for all who listen, one for all who connect."""
+    """The keys of one run: one pair for all listeners, and one for all that connect."""
 
     server_public: bytes = field(repr=False)
     server_secret: bytes = field(repr=False)
@@ -27,10 +27,10 @@ class Keys:
 
     @staticmethod
     def make() -> Keys:
-        """Make keys.
+        """Create keys.
 
         Raises:
-            ConfigError: There is no ZeroMQ; install it.
+            ConfigError: ZeroMQ is missing; install it.
         """
         check_zeromq()
         import zmq
@@ -39,24 +39,24 @@ class Keys:
 
 
 def check_zeromq() -> None:
-    """Check that this process can make the sockets of slots.
+    """Check that this process can create the sockets of slots.
 
     Raises:
-        ConfigError: There is no ZeroMQ; install it.
+        ConfigError: ZeroMQ is missing; install it.
     """
     require("zmq", "carrier='resident'")
     import zmq
 
     if not zmq.has("curve"):
         raise ConfigError(
-            "carrier 'resident' needs a ZeroMQ with CURVE; got one without; install the wheel "
-            "of pyzmq from PyPI, which has it",
+            "carrier 'resident' needs ZeroMQ with CURVE; got ZeroMQ without it; install the wheel "
+            "of pyzmq from PyPI, which includes CURVE",
             setting="carrier",
         )
 
 
 def has_zeromq() -> bool:
-    """Return whether this process can make the sockets of slots."""
+    """Return whether this process can create the sockets of slots."""
     try:
         check_zeromq()
     except ConfigError:
@@ -67,7 +67,7 @@ def has_zeromq() -> bool:
 def listening(
     context: zmq.Context[zmq.Socket[bytes]], kind: int, keys: Keys, host: str
 ) -> tuple[zmq.Socket[bytes], int]:
-    """Return a socket that listens at an address of this machine, and its port."""
+    """Return a socket that listens on an address of this machine, and its port."""
     made = _socket(context, kind)
     made.curve_server = True
     made.curve_publickey = keys.server_public
@@ -83,7 +83,7 @@ def connected(
     endpoint: str,
     identity: bytes | None = None,
 ) -> zmq.Socket[bytes]:
-    """Return a socket that is connected to a listener of this run, or will be."""
+    """Return a socket that connects to a listener of this run in the background."""
     made = _socket(context, kind)
     made.curve_serverkey = keys.server_public
     made.curve_publickey = keys.client_public
@@ -98,7 +98,7 @@ def connected(
 
 
 def address_towards(host: str) -> str:
-    """Return the address of this machine on the way to another; nothing is sent."""
+    """Return the address of this machine on the route to another; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))
         address: str = probe.getsockname()[0]

@@ -1,7 +1,7 @@
-"""Aggregates of one batch: BatchPartials in the tasks with the rows, BatchAggregate by key.
+"""Aggregates of one batch: BatchPartials runs where the rows are, BatchAggregate runs by key.
 
-Both use the aggregation of a ``PersistentAggregate``: partial aggregates are made where the rows
-are, and combined by key. Nothing is kept for the next batch.
+Both use the aggregation of a ``PersistentAggregate``: partial aggregates are computed where the
+rows are, and then combined by key. Nothing is kept for the next batch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from txtopo.tuples import Field, Fields
 
 
 def stream_fields(fields: Fields) -> Fields:
-    """Return columns as a stream can have them: json as its text."""
+    """Return columns with types that a stream can have: json becomes a string."""
     return Fields.of(
         [Field(each.name, "string" if each.type == "json" else each.type) for each in fields]
     )
 
 
 def partial_fields(aggregates: PersistentAggregate, inputs: Fields) -> Fields:
-    """Return the fields of the partial aggregates of inputs of these fields."""
+    """Return the fields of the partial aggregates of inputs with these fields."""
     foldings = Aggregation.of(aggregates, inputs).foldings
     columns = [*aggregates.key_fields(inputs)]
     for field in aggregates.value_fields(inputs):
@@ -41,7 +41,7 @@ def partial_fields(aggregates: PersistentAggregate, inputs: Fields) -> Fields:
 class BatchPartials(ArrowBolt):
     """Combines the rows of one task and batch by key, and emits partial aggregates.
 
-    Delivery: that of an ``ArrowBolt``.
+    Delivery: the same as for any ``ArrowBolt``.
 
     Args:
         aggregates: Key and aggregates.
@@ -78,7 +78,7 @@ class BatchPartials(ArrowBolt):
 class BatchAggregate(ArrowBolt):
     """Combines the partial aggregates of a batch, and emits one row for each key.
 
-    Delivery: that of an ``ArrowBolt``. It emits nothing for a batch without rows.
+    Delivery: the same as for any ``ArrowBolt``. It emits nothing for a batch without rows.
 
     Args:
         id: Its id, for messages.

@@ -9,27 +9,27 @@ Rules
    less than ``within``, in either direction. It is dropped, and not remembered. A row that is
    neither is passed on, and its time is remembered.
 3. *Earlier* means the order of arrival: by txid, and within a batch in the order in which this task
-   gets the rows. That is by stream, in the order of the program; then by sending task; then as
-   that task emitted them, for a source partition by partition. So if nothing is late and all
-   operators above have one task, the rows of a key in one partition are judged as one long list,
-   however it is cut. With several partitions in a batch, or several tasks for a partition, another
-   row may come first. This makes no difference if the rows of a key are either copies with equal
-   times, or at least ``within`` apart: in any order and any cut, exactly one of the copies is
-   passed on.
+   receives the rows. This order is: by stream, in the order of the program; then by sending task;
+   then in the order in which that task emitted them, for a source partition by partition. So if
+   nothing is late and all operators above have one task, the rows of a key in one partition are
+   judged as one long list, however it is divided into batches. With several partitions in a batch,
+   or several tasks for a partition, another row may come first. This makes no difference if the
+   rows of a key are either copies with equal times, or at least ``within`` apart: whatever the
+   order and the batches, exactly one of the copies is passed on.
 4. A NULL or NaN equals nothing, so a row with one in a key column is never a duplicate, and is not
    remembered.
 5. A time is remembered until time + ``within`` <= W(T): no row that is on time after T differs
    from it by less. The state has a row for each key: ``time`` is its latest time, ``earlier`` has
-   the other remembered times, NULL for none. So the row expires, with all of its times, when
-   ``time`` + ``within`` <= W(T). When it is deleted after that makes no difference. Most keys have
-   one time. A key has several if a row on time was older than another by ``within`` or more: parts
-   of the source are far apart, or ``within`` is shorter than ``delay``.
+   the other remembered times, NULL if there are none. So the row expires, with all of its times,
+   when ``time`` + ``within`` <= W(T). It makes no difference when it is deleted after that. Most
+   keys have one time. A key has several if a row on time was older than another by ``within`` or
+   more: parts of the source are far apart, or ``within`` is shorter than ``delay``.
 
 A replay has the rows in the same order, if the source repeats its order and the program runs with
-the same numbers of tasks and slots. Otherwise the other one of two near rows may be passed on, as
-in a replay of an opaque source; so keep everything below it in opaque states.
+the same numbers of tasks and slots. Otherwise the other one of two close rows may be passed on, as
+in a replay of an opaque source. So keep everything below it in opaque states.
 
-A batch makes one read of its keys and one write of the new ones. Its rows stay in Arrow.
+A batch needs one read of its keys and one write of the new ones. Its rows stay in Arrow.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Fields
 
 ENTRY = Fields("time timestamp, earlier json")
-"""The value of a key: the latest time let through, and earlier ones in microseconds since 1970."""
+"""The value of a key: the latest accepted time, and earlier ones in microseconds since 1970."""
 
 
 class DropDuplicates(ArrowBolt, Committer):
@@ -71,10 +71,10 @@ class DropDuplicates(ArrowBolt, Committer):
     Delivery: each row counts exactly once: it is emitted, dropped as a duplicate, or late.
 
     Args:
-        id: Its id, which is the name of its state as well.
-        key: The columns that tell rows apart.
+        id: Its id, which is also the name of its state.
+        key: The columns that identify a row.
         time: The event time of the rows.
-        within: How far apart two rows of one key must be to be two.
+        within: How far apart two rows of one key must be to count as different.
         fields: The fields of the rows.
         late: Whether late rows are kept.
     """
@@ -119,11 +119,11 @@ class DropDuplicates(ArrowBolt, Committer):
     def execute(self, batch: pa.RecordBatch) -> None:
         """Take rows, or the watermark."""
         if not self._watermark.takes(batch):
-            event_times(self._id, batch, self._time)  # checks that each row has one
+            event_times(self._id, batch, self._time)  # checks that each row has an event time
             self._batches.append(batch)
 
     def finish_batch(self) -> None:
-        """Emit the rows that are the first of their key, and keep late ones."""
+        """Emit the rows that are the first of their key, and store late ones."""
         assert self.output_fields is not None
         rows = pa.Table.from_batches(self._batches, self.output_fields.arrow_schema())
         times = microseconds(rows.column(self._time.column), self._time.offset)
@@ -138,7 +138,7 @@ class DropDuplicates(ArrowBolt, Committer):
             self._late_rows.keep(late)
 
     def _first(self, values: StateTransaction, rows: pa.Table) -> pa.Table:
-        """Return the rows that are let through, and write their times."""
+        """Return the rows that are not duplicates, and write their times."""
         times = microseconds(rows.column(self._time.column), self._time.offset).to_pylist()
         keys = keys_of(rows, self._key)
         accepted = AcceptedTimes(self._within // MICROSECOND)
@@ -156,13 +156,13 @@ class DropDuplicates(ArrowBolt, Committer):
         if accepted.earlier:
             values.put_all(accepted.entries(self._watermark.after))
         else:
-            # Each of these rows is the only one of its key, so none becomes a Python value.
+            # Each of these rows is the only one of its key, so they need not become Python values.
             new = [at for at in through if keys[at] is not None]
             values.put_columns(self._entries(rows.take(pa.array(new, pa.int64()))))
         return rows if len(through) == len(keys) else rows.take(pa.array(through, pa.int64()))
 
     def _entries(self, rows: pa.Table) -> pa.Table:
-        """Return what is remembered of rows that are the only ones of their keys."""
+        """Return the state's rows for rows that are the only ones of their keys."""
         time, earlier = ENTRY.arrow_schema()
         times = microseconds(rows.column(self._time.column), self._time.offset).cast(time.type)
         entries = rows.select(self._key).append_column(time, times)
@@ -170,10 +170,10 @@ class DropDuplicates(ArrowBolt, Committer):
 
 
 class AcceptedTimes:
-    """The times of each key that were let through and are remembered, in microseconds since 1970.
+    """The accepted times of each key that are remembered, in microseconds since 1970.
 
     Args:
-        within: How far apart two rows of one key must be to be two.
+        within: How far apart two rows of one key must be to count as different.
 
     Attributes:
         latest: The latest time of each key.
@@ -187,7 +187,7 @@ class AcceptedTimes:
         self._changed: dict[Any, None] = {}
 
     def lets_through(self, key: Any, time: int) -> bool:
-        """Return whether a row is new, and not a duplicate; remember the time of a new row."""
+        """Return whether a row is not a duplicate; if so, remember its time."""
         latest = self.latest.get(key)
         if latest is None:
             self.latest[key] = time
@@ -200,7 +200,7 @@ class AcceptedTimes:
         return True
 
     def _precedes(self, key: Any, time: int) -> bool:
-        """Remember a time before the latest one, unless it is near to one of the earlier ones."""
+        """Remember a time before the latest one, unless it is close to one of the earlier ones."""
         others = self.earlier.setdefault(key, [])
         place = bisect_left(others, time)
         if any(abs(time - other) < self._within for other in others[max(place - 1, 0) : place + 1]):
@@ -211,7 +211,7 @@ class AcceptedTimes:
     def entries(
         self, after: datetime.datetime | None
     ) -> Iterator[tuple[Any, tuple[datetime.datetime, list[int] | None]]]:
-        """Yield the keys that have changed, with what is remembered of them after W(T)."""
+        """Yield the keys that have changed, with the times that are remembered after W(T)."""
         expired = None if after is None else microseconds_of(after) - self._within
         for key in self._changed:
             earlier = self.earlier.get(key)
@@ -221,7 +221,7 @@ class AcceptedTimes:
 
 
 def keys_of(rows: pa.Table, names: Sequence[str]) -> list[Any]:
-    """Return the key of each row as a transaction takes it; None if it equals no other."""
+    """Return the key of each row in the form of a transaction; None if it equals no other key."""
     columns = [rows.column(name).to_pylist() for name in names]
     if len(columns) == 1:
         return [key if key == key else None for key in columns[0]]

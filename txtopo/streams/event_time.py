@@ -336,7 +336,7 @@ class Watermarks(BatchBolt, Committer):
     def _moved(
         self, values: StateTransaction, known: Mapping[Any, Any]
     ) -> dict[str, list[tuple[datetime.datetime, datetime.datetime | None]]]:
-        """Write the marks that the batch moves; return each source's marks and when each moved."""
+        """Write the marks of the batch; return each source's marks and when each last had a row."""
         measures = {source: time.measure for source, time in self._sources.items()}
         marks = {
             (source, part): row

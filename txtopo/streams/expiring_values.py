@@ -2,13 +2,14 @@
 
 Rules
 -----
-1. A value is kept with ``seen``: the latest event time of the rows of its key since it was none, or
-   without event time the planned time of the last txid that had one.
-2. A row finds no value if ``seen + expire_after`` is at or before its *now*: with event time the
-   later of the row's own time and W(T - 1), else the planned time of T. All of it is the same in a
-   replay.
+1. A value is stored with ``seen``. With event time this is the latest event time of the rows of its
+   key since the value was created; otherwise it is the planned time of the last txid that had such
+   a row.
+2. A row finds no value if ``seen + expire_after`` is at or before its *now*. With event time *now*
+   is the later of the row's own time and W(T - 1); otherwise it is the planned time of T. All of
+   these are the same in a replay.
 3. In T a value expires if its ``seen + expire_after`` is at or before W(T), or the planned time of
-   T. No row of a later txid would find it, so when it is deleted makes no difference.
+   T. No row of a later txid would find it, so it makes no difference when it is deleted.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ class TimeToLive:
 
 
 class ExpiringValues(RunningValues):
-    """Calls a function with each row and the value of its key, unless that has expired.
+    """Calls a function with each row and the value of its key, unless the value has expired.
 
-    Delivery: as ``RunningValues``.
+    Delivery: the same as for ``RunningValues``.
 
     Args:
         expiry: When values expire.
-        arguments: Those of ``RunningValues``.
+        arguments: The arguments of ``RunningValues``.
     """
 
     def __init__(self, expiry: TimeToLive, *arguments: Any) -> None:
@@ -67,7 +68,7 @@ class ExpiringValues(RunningValues):
 
     @property
     def traits(self) -> Traits:
-        """By which time its values expire."""
+        """Whether its values expire by event time or by planned time."""
         by = "planned" if self.needs_planned_time else "event"
         meaning = Meaning(
             f"values that expire by {by} time",
@@ -116,7 +117,7 @@ class ExpiringValues(RunningValues):
             values.expire(self._after - self._expiry.after)
 
     def _live(self, stored: Any, row: Tuple) -> Any:
-        """Return what is stored, unless it has expired."""
+        """Return the stored value, unless it has expired."""
         if stored is None or stored["seen"] + self._expiry.after <= self._now(row):
             return None
         return stored

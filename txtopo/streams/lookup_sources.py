@@ -300,7 +300,7 @@ class QueryLookup(LookupSource):
         QueryCoordinator(self._source(fields), None, 0, 1, NOBODY).check()
 
     def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
-        """Return the newest time that is not in the future, with the number and digest of its rows.
+        """Return the newest settled time, with the number and the digest of the rows up to it.
 
         The rows are read the first time in a process. After that they are read only if the number
         or the time differs from *held*. They are kept for the ``read`` that follows.

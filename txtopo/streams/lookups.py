@@ -1,10 +1,10 @@
 """Lookups: outside tables that streams are joined with, at a version that a replay repeats.
 
 The driver looks for the newest version when it plans a batch, and stores it with the plan
-(:mod:`txtopo.runtime.facts`). It reads the version first: a txid could never get rid of an unusable
-version, such as one with a key twice. Tasks read the rows of that version, once per process, and
-keep them in memory. So all rows of a txid meet the same version, in every attempt, even if the
-table has changed; and a later version meets only later txids.
+(:mod:`txtopo.runtime.facts`). Before that it reads the version, since a planned txid could never
+get rid of an unusable version, such as one with a duplicate key. Tasks read the rows of that
+version, once per process, and keep them in memory. So all rows of a txid see the same version, in
+every attempt, even if the table has changed. Only later txids see a later version.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from txtopo.streams.draft import Draft
 
 VERSIONS_KEPT = 2
-"""How many versions of a table a process keeps: a replay may need the second newest one."""
+"""How many versions of a table a process keeps; a replay may need the second newest one."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
@@ -61,7 +61,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class LookupTable:
-    """What a lookup reads, and what a version of it holds. Picklable.
+    """What a lookup reads, and the types of its columns. Picklable.
 
     Attributes:
         id: Id of the lookup.
@@ -69,7 +69,7 @@ class LookupTable:
         key: Its key columns.
         value: Its other columns.
         refresh_s: How long a version is used before a newer one is looked for.
-        key_fields: The types of the key columns, those of the stream that is joined.
+        key_fields: The key columns with the types of the joined stream.
     """
 
     id: str
@@ -90,11 +90,11 @@ class LookupTable:
             self.source.check(self._fields)
 
     def knows(self, version: Json) -> bool:
-        """Return whether a stored version is one of this source."""
+        """Return whether a stored version belongs to this source."""
         return isinstance(version, dict) and version.get("source") == self._digest
 
     def newest(self, held: Json, time_ms: int) -> Json:
-        """Return the newest version, which can be read; see ``VersionedTable``."""
+        """Return the newest version, after checking that it can be read; see ``VersionedTable``."""
         known = None if held is None else cast("dict[str, Json]", held)["version"]
         with self._named():
             newest = self.source.newest(self._fields, known, time_ms)
@@ -107,8 +107,8 @@ class LookupTable:
         """Return the rows of a stored version; read them if this process does not hold them.
 
         Raises:
-            SourceDataLost: The version is gone, or is not what it was.
-            ConfigError: A column does not fit, or a key is used twice.
+            SourceDataLost: The version is gone, or has changed.
+            ConfigError: A column does not fit, or a key occurs twice.
             InfrastructureError: The source cannot be reached; try again.
         """
         version = cast("dict[str, Json]", version)["version"]
@@ -138,7 +138,7 @@ class LookupTable:
         keys, single = keys_of(rows, self.key), len(self.key) == 1
         places: dict[Any, int] = {}
         for place, key in enumerate(keys):
-            # NULL is equal to nothing, so such a row never matches.
+            # NULL equals nothing, so such a row never matches.
             if key is None or (not single and None in key):
                 continue
             if places.setdefault(key, place) != place:
@@ -159,7 +159,7 @@ class LoadedLookup:
     """The rows of one version.
 
     Attributes:
-        places: The number of the row of each key.
+        places: The row number of each key.
         columns: The value columns.
     """
 
@@ -175,7 +175,7 @@ _lock = threading.Lock()
 
 
 class _Named:
-    """Notes on an error which lookup it is of."""
+    """Adds a note with the lookup's id to an error."""
 
     def __init__(self, id: str) -> None:
         self._id = id
@@ -190,13 +190,13 @@ class _Named:
 
 @dataclass(frozen=True)
 class JoinLookup(Operator):
-    """Each row with the values that a lookup has for its key.
+    """Adds to each row the values that a lookup has for its key.
 
     Attributes:
         table: The lookup.
         on: The columns of the stream that are compared with the key.
         keeps: Whether a row without a match is kept, with NULL values.
-        version: The version, once it is bound to a batch.
+        version: The version, once the operator is bound to a batch.
     """
 
     table: LookupTable
@@ -250,14 +250,14 @@ def declared_lookup(
         )
     if not names or len(set(names)) < len(names):
         raise TopologyError(
-            f"the key of {operator} is wrong; got {key!r:.100}; expected distinct names, one at "
-            "the least"
+            f"the key of {operator} is wrong; got {key!r:.100}; expected distinct names, at least "
+            "one"
         )
     values = declared_fields(operator, value)
     for name in names:
         if name in values.index:
             raise TopologyError(
-                f"{operator} has column {name!r} twice; got it in key= and value=; take it out of "
+                f"{operator} has column {name!r} twice; got it in key= and value=; remove it from "
                 "value=: the stream has it already",
                 field=name,
             )
@@ -271,7 +271,7 @@ def joined_with(
     """Return a lookup with the types of its key, and the fields of the joined stream.
 
     Raises:
-        FieldsError: A column would be there twice.
+        FieldsError: A column would occur twice.
         TopologyError: The number of columns differs from that of the key.
     """
     if len(on) != len(table.key):
@@ -296,5 +296,5 @@ def _source_of(operator: str, source: object) -> LookupSource:
     raise TopologyError(
         f"the source of {operator} cannot be read; got {source!r:.100}; expected "
         "'delta:///folder', DeltaLookup(path), QueryLookup(url, query, as_of=…, settle_s=…) or "
-        "FilesLookup(glob): what keeps a version that a replay can read again"
+        "FilesLookup(glob): a source with versions that a replay can read again"
     )

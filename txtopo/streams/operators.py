@@ -88,7 +88,7 @@ class Operator(ABC):
         if later := {CoroutineType, GeneratorType, AsyncGeneratorType} & set(map(type, answers)):
             raise EmitError(
                 f"the function of {self.id!r} did not return a truth value; got a "
-                f"{later.pop().__name__}; expected True or False; write it without async and yield",
+                f"{later.pop().__name__}; expected True or False; finish the work before returning",
                 component=self.id,
             )
         return pa.array(list(map(bool, answers)), pa.bool_())

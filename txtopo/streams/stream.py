@@ -146,7 +146,7 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Call a function for each row, and return the one row that it returns.
+        """Replace each row by the row that a function returns.
 
         Args:
             function: Returns a list of values.
@@ -169,7 +169,7 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Call a function for each row, and return all rows that it returns: none, one or more.
+        """Replace each row by the rows that a function returns: none, one or more.
 
         Args:
             function: Returns a list of rows, or yields them.
@@ -191,7 +191,7 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Return the rows for which a function returns true.
+        """Keep the rows for which a function returns true.
 
         Raises:
             TopologyError: An argument is wrong; the message says which.
@@ -260,7 +260,7 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Call a function for each record batch; it returns one with the same number of rows.
+        """Replace each record batch by one that a function returns, with the same number of rows.
 
         How rows are divided into record batches is not guaranteed.
 
@@ -285,7 +285,7 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Call a function for each record batch; it returns one with any number of rows.
+        """Replace each record batch by one that a function returns, with any number of rows.
 
         The arguments are the same as for :meth:`map_batches`.
         """
@@ -300,7 +300,7 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Return the rows for which a function is true; it returns a boolean array per batch.
+        """Keep the rows for which a function returns true, in a boolean array per record batch.
 
         Raises:
             TopologyError: An argument is wrong; the message says which.

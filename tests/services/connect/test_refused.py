@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> str:
     ("carrier", "reason"),
     [
         ("rdd", r"Spark Connect session, which has no RDDs; use carrier='dataframe' or 'auto'"),
-        ("resident", r"can neither run a function for as long .* use carrier='local', or"),
+        ("resident", r"cannot run a function for the lifetime .* use carrier='local', or"),
     ],
 )
 def test_a_carrier_of_classic_spark_is_refused(

@@ -94,7 +94,7 @@ def test_a_java_of_macos_that_only_offers_to_install_one_is_told(tmp_path: Path)
         tmp_path, None, "The operation couldn’t be completed. Unable to locate a Java Runtime."
     )
 
-    assert "does not tell its version" in fault()
+    assert "whose version is unknown" in fault()
 
 
 @pytest.mark.integration

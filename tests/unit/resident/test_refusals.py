@@ -41,7 +41,7 @@ def topology() -> ReliableTopology:
 
 def test_spark_connect_is_refused_with_the_reason() -> None:
     """Whatever is not a classic session is one of Connect; there is none to be had in a test."""
-    with pytest.raises(ConfigError, match="got a Spark Connect session, which can neither run"):
+    with pytest.raises(ConfigError, match="got a Spark Connect session, which cannot run"):
         topology().start(cast("Any", object()), BOLTS)
 
 
@@ -61,7 +61,7 @@ def transactional() -> Topology:
 
 
 def test_spark_connect_is_refused_for_transactional_topologies_too() -> None:
-    with pytest.raises(ConfigError, match="got a Spark Connect session, which can neither run"):
+    with pytest.raises(ConfigError, match="got a Spark Connect session, which cannot run"):
         transactional().start(cast("Any", object()), CONFIG)
 
 
