@@ -216,7 +216,7 @@ class DeltaLookup(LookupSource):
             if isinstance(error, TableNotFoundError) or _NO_TABLE in str(error):
                 raise ConfigError(
                     f"there is no Delta table at {self._uri!r}; expected the folder that has "
-                    "_delta_log in it; make the table before the topology starts"
+                    "_delta_log in it; create the table before the topology starts"
                 ) from error
             raise failure(f"read {self._uri!r}", error) from error
 
@@ -482,7 +482,7 @@ class FilesLookup(LookupSource):
         return SourceDataLost(
             f"a batch was planned with file {told['file']!r}, but {what}; "
             f"expected {told['bytes']} bytes with the digest {told['sha256'][:16]}…, until the "
-            "batch is committed; bring it back as it was, and write a new version under a name "
+            "batch is committed; restore it unchanged, and write a new version under a name "
             "that sorts behind it",
             path=told["file"],
         )

@@ -437,7 +437,7 @@ def test_a_file_that_was_changed_under_a_replay_stops_the_run(
     change(path)
     lookups._loaded.clear()
 
-    with pytest.raises(SourceDataLost, match=f"shops-1.csv', .* {told}; .* bring it back"):
+    with pytest.raises(SourceDataLost, match=f"shops-1.csv', .* {told}; .* restore it unchanged"):
         run(joined(FilesLookup(f"{tmp_path}/shops-*.csv"), url), ensemble)
 
     csv(tmp_path, "shops-1.csv", "a,Austria")  # with another time: only the content counts
