@@ -567,7 +567,7 @@ class TopologyKilled(PromiseError):
 
 
 class SourceDataLost(PromiseError):
-    """Data that the source must bring is gone or changed; bring it back as it was.
+    """Data that the source must bring is gone or changed; restore it unchanged.
 
     Attributes:
         topic: Kafka: the topic.

@@ -1,4 +1,4 @@
-"""Choices: the options that all verbs have; they may stand before the verb or after it."""
+"""Choices: the options of all verbs; they may come before the verb or after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txtopo.errors import ConfigError
 
 @dataclass(slots=True)
 class Choices:
-    """What a user chose for any verb; verbs take it with ``@choices``.
+    """The values of the common options; verbs receive it with ``@choices``.
 
     Attributes:
         zookeeper: ``host:port,host:port/chroot``; None if not given.
@@ -61,15 +61,15 @@ class Choices:
         return given
 
     def load_config(self) -> Config:
-        """Return the settings that hold, of this command line, the environment and the file.
+        """Return the effective settings, from this command line, the environment and the file.
 
         Raises:
-            ConfigError: A setting is unknown or wrong; the message says where it came from.
+            ConfigError: A setting is unknown or wrong; the message names its source.
         """
         return Config.load(self.config, **self.given())
 
     def config_of(self, topology: Topology | ReliableTopology) -> Any:
-        """Return the settings that hold for a topology, of its kind.
+        """Return the effective settings of a topology, for its kind.
 
         Raises:
             ConfigError: As above, or ``--set`` has a setting that its kind does not use.
@@ -85,7 +85,7 @@ choices = click.make_pass_decorator(Choices)
 
 
 def common_options(*, hidden: bool) -> list[click.Option]:
-    """Return the options that all verbs have; they write into the ``Choices`` of the call."""
+    """Return the options of all verbs; they are stored in the ``Choices`` of the call."""
     file = click.Path(path_type=Path, dir_okay=False)
     options = [
         click.Option(

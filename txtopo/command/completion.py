@@ -1,4 +1,4 @@
-"""``txtopo completion``: what a shell needs to complete verbs, options and ids of topologies."""
+"""``txtopo completion``: prints the script with which a shell completes verbs, options and ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``txtopo doctor``: whether what a run needs is there, a line each, with the remedy."""
+"""``txtopo doctor``: checks everything that a run needs; prints a line each, with a remedy."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from txtopo.state import open_state
 from txtopo.state.registry import redacted_url
 
 SKEW_S_MAX = 1.0
-"""A summary that comes from the future by more than this was written by another clock."""
+"""A summary that is further in the future than this was written with another clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What was looked at.
+    """The result of a check.
 
     Attributes:
-        name: What it is.
-        status: ``ok``, ``failed``, or ``none`` for what is not there and need not be.
-        found: What was found; of a failure also what to do.
+        name: What was checked.
+        status: ``ok``, ``failed``, or ``none`` for something optional that is missing.
+        found: What was found; for a failure also what to do.
     """
 
     name: str
@@ -69,7 +69,7 @@ def doctor(chosen: Choices, urls: tuple[str, ...]) -> int:
 
 
 def _tried(name: str, look: Callable[[], str]) -> Examined:
-    """Return what a look found, or the error that it raised."""
+    """Return what a check found, or the error that it raised."""
     try:
         return Examined(name, "ok", look())
     except TxtopoError as error:
@@ -94,7 +94,7 @@ def _machine() -> Iterator[Examined]:
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ImportError:  # of the package around it, which lacks a package of its own
+    except ImportError:  # of the containing package, which lacks a package itself
         return False
 
 

@@ -1,4 +1,4 @@
-"""``txtopo explain``: what a topology is and how it would run."""
+"""``txtopo explain``: shows what a topology is and how it would run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Exports: a state as a file of Parquet, CSV or JSON lines, written as it is read.
+"""Exports: writes a state to a Parquet, CSV or JSON lines file while it is read.
 
-A file is written under a temporary name beside it and renamed when it is complete, so there is
-never half of one. What is no plain file, such as a pipe, is written to directly.
+A file is written under a temporary name in its folder and renamed when it is complete, so there is
+never half a file. Anything but a plain file, such as a pipe, is written to directly.
 
 =========  ==========================================================================
 format     how values are written
@@ -34,10 +34,10 @@ Write = Callable[[IO[bytes], StateReader], int]
 
 
 def export_format(path: Path, asked: str | None) -> str:
-    """Return the format of a file, by its suffix unless one is asked for.
+    """Return the format of a file: the requested one, or the one of its suffix.
 
     Raises:
-        StateUsageError: The suffix names none.
+        StateUsageError: The suffix does not name a format.
     """
     found = asked or _SUFFIXES.get(path.suffix.lower())
     if found is None:
@@ -49,7 +49,7 @@ def export_format(path: Path, asked: str | None) -> str:
 
 
 def export(reader: StateReader, path: Path, form: str, *, force: bool) -> int:
-    """Write all of an open reader to a file, and return the number of rows.
+    """Write everything from an open reader to a file, and return the number of rows.
 
     Raises:
         StateUsageError: The file exists, and *force* is false.
@@ -67,7 +67,7 @@ def _output(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
         return
     target = Path(os.path.realpath(path))
     if target.exists() and not force:
-        raise StateUsageError(f"{str(path)!r} exists; choose another name, or say --force")
+        raise StateUsageError(f"{str(path)!r} exists; choose another name, or use --force")
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with part.open("xb") as file:

@@ -1,4 +1,4 @@
-"""``txtopo lag``, ``errors``, ``watch``: figures of a run, which its own page knows."""
+"""``txtopo lag``, ``errors``, ``watch``: figures of a run, from its own page."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def count_failures(failures: list[dict[str, Any]], since_s: float) -> list[dict[
     """Return how many failures there were of each component, kind and class of cause, most first.
 
     Args:
-        failures: Those of a board, the newest last.
-        since_s: From when on, in seconds since 1970.
+        failures: The failures of a board, the newest last.
+        since_s: The earliest time, in seconds since 1970.
     """
     counted: dict[tuple[Any, ...], dict[str, Any]] = {}
     for each in failures:
@@ -140,7 +140,7 @@ def count_failures(failures: list[dict[str, Any]], since_s: float) -> list[dict[
         cause = str(each.get("cause"))
         key = each.get("component"), each.get("kind"), cause.partition(":")[0]
         before = counted.get(key, {"count": 0})
-        # Failures of trees, and reported errors, come as one row for all of a second.
+        # Failures of trees, and reported errors, are one row for each second.
         number = each.get("failures") if each.get("txid") is None else 1
         counted[key] = {
             "component": each.get("component"),

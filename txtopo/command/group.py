@@ -21,7 +21,7 @@ from txtopo.command.choices import common_options
 
 
 class Verbs(click.Group):
-    """A group whose verbs take the common options too, so that they may stand after the verb."""
+    """A group whose verbs also accept the common options, so that they may follow the verb."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
         """Add a verb, or a group of verbs."""
@@ -52,7 +52,7 @@ def commands() -> None:
     """
 
 
-# One line for each verb, in the order of the alphabet.
+# One line for each verb, in alphabetical order.
 commands.add_command(topologies.activate)
 commands.add_command(completion.completion)
 commands.add_command(settings.config)

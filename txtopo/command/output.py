@@ -1,4 +1,4 @@
-"""What a command prints: tables, facts, lines, JSON; never a control character of somebody else's.
+"""The output of commands: tables, facts, lines, JSON; without foreign control characters.
 
 Ids, keys and error texts come from others, so everything but our own words goes through
 :func:`escaped`. On a terminal tables are drawn by rich, if it is installed (extra ``progress``).
@@ -24,7 +24,7 @@ def print_json(value: object) -> None:
 
 
 def print_json_line(value: object) -> None:
-    """Print a JSON document in one line, for those that follow each other."""
+    """Print a JSON document on one line, for a sequence of documents."""
     click.echo(json.dumps(value).replace("\x7f", "\\u007f"))
 
 
@@ -34,7 +34,7 @@ def print_line(line: str) -> None:
 
 
 def print_note(line: str) -> None:
-    """Print text on standard error: progress, warnings, what else concerns a person."""
+    """Print text for a person on standard error: progress, warnings and the like."""
     click.echo(escaped(line, "\n"), err=True)
 
 
@@ -49,9 +49,9 @@ def print_table(
 
     Args:
         columns: Their headings.
-        rows: The cells; :func:`cell` makes text of them.
-        right: The columns of numbers, which are set to the right.
-        empty: The line to print instead where there are no rows; by default only the headings.
+        rows: The cells; :func:`cell` turns them into text.
+        right: The columns of numbers, which are aligned to the right.
+        empty: The line to print instead if there are no rows; by default only the headings.
     """
     texts = [[cell(each) for each in row] for row in rows]
     if not texts and empty:
@@ -71,7 +71,7 @@ def print_table(
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Print names and values, one a line; a value of several lines is indented."""
+    """Print names and values, one per line; a value of several lines is indented."""
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
         text = ("\n" + " " * (width + 2)).join(cell(value, "\n").split("\n"))
@@ -79,7 +79,7 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 
 def cell(value: object, kept: str = "") -> str:
-    """Return the text of a value: in one line, without control characters, numbers with commas."""
+    """Return the text of a value: one line, no control characters, numbers with commas."""
     match value:
         case None:
             return UNKNOWN
@@ -94,7 +94,7 @@ def cell(value: object, kept: str = "") -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a length of time for a person: ``9 ms``, ``2.5 s``, ``3 h 20 min``."""
+    """Return a duration for a person: ``9 ms``, ``2.5 s``, ``3 h 20 min``."""
     if seconds is None:
         return UNKNOWN
     seconds = max(0.0, seconds)

@@ -1,4 +1,4 @@
-"""PageClient: asks the page of a run over REST for what its ensemble does not know."""
+"""PageClient: gets figures that the ensemble does not have from a run's page, over REST."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class PageClient:
     """The page of one run. It needs the token of the run, if the run has one.
 
     Args:
-        topology: What the ensemble says of the topology; its summary has the address.
+        topology: The ensemble's status of the topology; its summary has the address.
         token: The token, or None.
 
     Raises:
-        InfrastructureError: There is no page, or none that this machine reaches.
+        InfrastructureError: There is no page, or none that this machine can reach.
     """
 
     def __init__(self, topology: TopologyStatus, token: str | None) -> None:
@@ -60,7 +60,7 @@ class PageClient:
         self.url = url
         self._path = f"{url.rstrip('/')}/api/v1/topologies/{quote(topology.id, safe='')}"
         self._token = token
-        # A proxy, or where a redirect leads, must not get the token either.
+        # A proxy, or the target of a redirect, must not get the token either.
         self._opener = build_opener(ProxyHandler({}), _NoRedirects())
 
     def facts(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class PageClient:
         return self._ask("")
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return the last failures, the newest last; it raises as ``facts`` does."""
+        """Return the last failures, the newest last; raises as ``facts`` does."""
         found = self._ask("/failures").get("failures")
         return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
@@ -111,4 +111,4 @@ class PageClient:
 
 class _NoRedirects(HTTPRedirectHandler):
     def redirect_request(self, *request: Any, **more: Any) -> None:
-        """Follow none."""
+        """Follow no redirect."""

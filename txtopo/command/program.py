@@ -1,4 +1,4 @@
-"""``txtopo``: runs the command line, and turns what happens into an exit code.
+"""``txtopo``: runs the command line, and turns its outcome into an exit code.
 
 =====  ===================================================================
 code   meaning
@@ -78,7 +78,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _text_of(error: click.ClickException, arguments: list[str]) -> str:
-    """Return what click says; it repeats arguments, of which one may be the URL of a store."""
+    """Return click's message, redacted: it repeats arguments, which may be URLs of stores."""
     shown = io.StringIO()
     error.show(shown)
     text = shown.getvalue().rstrip("\n")

@@ -20,14 +20,16 @@ from txtopo.config import Page
     "--port", type=click.IntRange(0, 65535), help="The port; a free one by default, or page.port."
 )
 @click.option(
-    "--token", metavar="TOKEN", help="Who has it may command; better by TXTOPO_PAGE_TOKEN."
+    "--token",
+    metavar="TOKEN",
+    help="Anyone who has it may send commands; better set it in TXTOPO_PAGE_TOKEN.",
 )
 @choices
 def ui(chosen: Choices, host: str | None, port: int | None, token: str | None) -> None:
     """Serve the page of an ensemble.
 
-    It ends by ^C or SIGTERM. Without a token it only reads. Another host than a loopback one needs
-    a token. Needs the ensemble, and the extra ui.
+    It ends with ^C or SIGTERM. Without a token it only reads. Another host than a loopback one
+    needs a token. Needs the ensemble, and the extra ui.
 
     \b
     Example:

@@ -18,8 +18,9 @@ from txtopo.config_sources import file_of_settings, find_settings
 def config(chosen: Choices) -> None:
     """Show the settings and their sources.
 
-    What comes first holds: --set (or --zookeeper, --dir), the variable TXTOPO_<SETTING>, the file,
-    the default. Credentials are never shown. Needs nothing but the settings.
+    The first of these that sets it wins: --set (or --zookeeper, --dir), the variable
+    TXTOPO_<SETTING>, the file, the default. Credentials are never shown. Needs nothing but the
+    settings.
 
     \b
     Example:

@@ -35,11 +35,11 @@ from txtopo.state.registry import redacted_url
 from txtopo.tuples import Fields
 
 _ROWS_MAX = 1_000
-"""What a person reads of the answer to a query."""
+"""The most rows of an answer that a person would read."""
 _TIMEOUT_S = 30.0
 _ENVIRONMENT = "env:"
 _ANY = "state"
-"""The table that a backend is opened with while the wanted one is not known."""
+"""The table with which a backend is opened while the wanted one is unknown."""
 _HALF_A_BATCH = (
     "this store has no snapshots: while its topology runs, rows of half a batch may be among these"
 )
@@ -210,9 +210,9 @@ def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: floa
     with closing(store.open(_ANY)) as backend:
         if not isinstance(backend, QueryBackend):
             raise StateUsageError(
-                f"{redacted_url(store.url)} is no database that takes queries; expected SQLite, "
-                "PostgreSQL, MariaDB or MySQL; write it to a file with txtopo state export, which "
-                "any tool reads, or look a key up with txtopo state get"
+                f"{redacted_url(store.url)} is not a database that answers queries; expected "
+                "SQLite, PostgreSQL, MariaDB or MySQL; write it to a file with txtopo state "
+                "export, which any tool reads, or look a key up with txtopo state get"
             )
         answer = backend.query(statement, rows_max=limit, timeout_s=timeout_s)
     if chosen.json:
@@ -234,7 +234,7 @@ def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: floa
 @click.argument("file", type=click.Path(path_type=Path))
 @table_option
 @click.option(
-    "--format", "form", type=click.Choice([*FORMATS]), help="By default the suffix of FILE says."
+    "--format", "form", type=click.Choice([*FORMATS]), help="By default the suffix of FILE decides."
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @choices
@@ -304,7 +304,7 @@ def _known(store: State) -> tuple[StateTable, ...]:
     """Return the states of a store.
 
     Raises:
-        StateUsageError: The store does not know them.
+        StateUsageError: The store does not record them.
     """
     with closing(store.open(_ANY)) as backend:
         found = backend.stored()
@@ -329,7 +329,7 @@ def _reading(url: str, table: str | None) -> Iterator[StateReader]:
 
 
 def _listed(store: State, table: StateTable) -> dict[str, Json]:
-    """Return the facts of one state; a damaged one keeps no others from being listed."""
+    """Return the facts of one state; a damaged state does not prevent listing the others."""
     row: dict[str, Json] = {
         "table": table.name,
         "kind": table.kind,
@@ -352,7 +352,7 @@ def _listed(store: State, table: StateTable) -> dict[str, Json]:
 
 def _ledger(ledger: Ledger) -> dict[str, Json]:
     facts = asdict(ledger)
-    del facts["witness"]  # for starts, which compare it
+    del facts["witness"]  # it is for starts, which compare it
     owner = {name: facts.pop(name) for name in ("topology", "component", "state")}
     attempts = [*facts.pop("attempts")]
     return {

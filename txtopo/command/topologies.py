@@ -1,4 +1,4 @@
-"""``txtopo list``, ``show``, ``kill``, ``activate``, ``deactivate``: what an ensemble answers."""
+"""``txtopo list``, ``show``, ``kill``, ``activate``, ``deactivate``: verbs for an ensemble."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def token_option(verb: Any) -> Any:
 def complete_topology(
     context: click.Context, option: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the ids of the ensemble that begin so; none if it does not answer at once."""
+    """Return the ensemble's ids with this prefix; none if it does not answer at once."""
     with suppress(Exception):
         given = context.ensure_object(Choices).load_config().zookeeper
         zookeeper = replace(given, connect_timeout_s=COMPLETION_S)
-        if zookeeper.hosts == "embedded":  # to host it would take seconds
+        if zookeeper.hosts == "embedded":  # hosting it would take seconds
             port = int((Path(zookeeper.dir) / "port").read_text())
             socket.create_connection((HOST, port), COMPLETION_S).close()
         with Ensemble.open(Config(zookeeper=zookeeper)) as ensemble:
@@ -143,7 +143,7 @@ def _failure(failure: object, now_s: float) -> str | None:
 
 
 def status_json(topology: TopologyStatus) -> dict[str, Any]:
-    """Return what the ensemble says of a topology, as JSON."""
+    """Return the ensemble's status of a topology, as JSON."""
     desired = topology.desired
     return {
         "topology": topology.id,
@@ -196,7 +196,7 @@ def page_token(chosen: Choices, token: str | None) -> str | None:
 
 
 def page_of(found: TopologyStatus, token: str | None) -> dict[str, Any]:
-    """Return what ensemble and page know of a topology; ``missing`` says why the page does not.
+    """Return a topology's data from ensemble and page; ``missing`` explains a missing page.
 
     Raises:
         AuthError: The page refuses the token.
@@ -212,7 +212,7 @@ def page_of(found: TopologyStatus, token: str | None) -> dict[str, Any]:
 
 
 def print_shown(page: dict[str, Any]) -> None:
-    """Print what :func:`page_of` returned."""
+    """Print the result of :func:`page_of`."""
     status, facts = page["topology"], page["facts"] or {}
     summary = facts or status["summary"] or {}
     now_s = wall_clock()

@@ -1,29 +1,30 @@
-"""Commands: what operators ask of a topology through its ensemble, and the status that lasts.
+"""Commands: operators' requests to a topology through its ensemble, and the resulting status.
 
 Rules
 -----
-1. A client asks by a new node below ``/commands``, with the number after the highest one known. If
-   two clients take the same number, the write of the second is refused, and it takes the next. The
-   node has a random id of the request. A client whose write is refused because of a node with its
-   own id has asked: its answer was lost with the connection, and a leader wrote the node since.
-2. Only who has claimed an epoch answers. One write, with the check of that epoch, stores the answer
-   in the command's node and the status that it leads to in ``/desired``. So a deposed leader
-   answers nothing, and no crash leaves one without the other.
-3. The write comes before the effect. A leader that ends before the write leaves the command to the
-   next one. If it ends after the write, the next one reads ``/desired`` when it takes over, after
-   it has claimed its epoch and before it claims a store or plans a batch: a topology that was
-   killed is not run, one that was deactivated is run without new batches.
-4. Whoever answers obeys ``/desired`` and not its memory. After an error it does not know whether
-   its write was done, so it reads the node again.
-5. A command is done at most once. One that has an answer is never done again. Numbers are answered
-   in order, and ``/desired`` keeps the last one; a node with that number or an earlier one was
-   written by a client that chose it long ago, and is refused.
-6. Answers stay for :data:`ANSWER_KEPT_S`, counted by the leader from when it first saw them, since
+1. A client sends a command by creating a node below ``/commands``, with the number after the
+   highest known one. If two clients take the same number, the write of the second is refused, and
+   it takes the next. The node contains a random id of the request. If a client's write is refused
+   because of a node with its own id, the command was sent: the response was lost with the
+   connection, and a leader has written the node since.
+2. Only the process that has claimed an epoch answers. One write, with the check of that epoch,
+   stores the answer in the command's node and the resulting status in ``/desired``. So a deposed
+   leader cannot answer, and no crash leaves one without the other.
+3. The write comes before the effect. If a leader ends before the write, the command is left to the
+   next leader. If it ends after the write, the next leader reads ``/desired`` when it takes over,
+   after it has claimed its epoch and before it claims a store or plans a batch: a killed topology
+   is not run, a deactivated one is run without new batches.
+4. The answering process obeys ``/desired`` and not its memory. After an error it does not know
+   whether its write was done, so it reads the node again.
+5. A command is executed at most once. An answered command is never executed again. Numbers are
+   answered in order, and ``/desired`` keeps the last one; a node with that number or a lower one
+   was written by a client that chose it long ago, and is refused.
+6. Answers are kept for :data:`ANSWER_KEPT_S`, counted from when the leader first saw them, since
    the clocks of two machines differ. Then the leader deletes them.
-7. Without a leader the client leads itself, claims an epoch and answers by these rules, first what
-   others asked before it.
-8. What cannot be read is refused, not done, and does not end the run. A command whose node only
-   somebody else may read or write is passed over with a warning that names it.
+7. Without a leader, the client leads itself, claims an epoch and answers by these rules, earlier
+   commands of others first.
+8. An unreadable command is refused, not executed, and does not end the run. A command whose node
+   only somebody else may read or write is skipped with a warning that names it.
 """
 
 from __future__ import annotations
@@ -70,19 +71,19 @@ STATUS_AFTER = {"activate": RUNNING, "deactivate": DEACTIVATED, "kill": KILLED}
 """The status that each verb leads to."""
 
 ANSWER_KEPT_S = 60.0
-"""How long a client may be stopped and still read its answer."""
+"""How long a client may be suspended and still read its answer."""
 
 DELETES_MAX = 1_000
 """How many answers are deleted in one write."""
 
 COMMAND_BYTES_MAX = 10_000
-"""A larger command is not one of ours; its answer, which repeats it twice, may not fit a write."""
+"""A larger command is not ours; its answer, which repeats it twice, may not fit into a write."""
 
 LEAD_S = 0.5
-"""How long a client waits between two looks at its command: as long as for the leadership."""
+"""How long a client waits for the leadership between two checks of its command."""
 
 NUMBERS_TRIED_MAX = 100
-"""How many clients may ask at the same moment."""
+"""How many clients may send a command at the same moment."""
 
 
 _logger = logger_of("txtopo.ensemble")
@@ -121,12 +122,12 @@ class RealTime:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The status that a topology is to have, as ``/desired`` says.
+    """The status that a topology should have, according to ``/desired``.
 
     Attributes:
         status: ``running``, ``deactivated`` or ``killed``.
         command: Number of the last command that was answered; 0 for none.
-        by: Host, process and user of who asked for the status; None if nobody did.
+        by: Host, process and user that requested the status; None if nobody did.
         at_s: When it was answered, in seconds since 1970, on the clock of the leader.
         wait_s: After ``kill``: how long batches in flight may take.
     """
@@ -151,12 +152,12 @@ class Desired:
         return {**value, "wait_s": self.wait_s} if self.status == KILLED else value
 
     def same_request(self, other: Desired) -> bool:
-        """Return whether both are of the same request; refused commands came between at most."""
+        """Return whether both are from the same request; only refused commands may lie between."""
         return replace(self, command=0) == replace(other, command=0)
 
 
 def desired_of(node: Node | None) -> Desired:
-    """Return what a topology is to do; without the node nobody asked, so it is to run.
+    """Return the status that a topology should have; without the node it should run.
 
     Raises:
         CorruptNodeError: The node holds something else.
@@ -174,15 +175,15 @@ def desired_of(node: Node | None) -> Desired:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a command.
+    """The outcome of a command.
 
     Attributes:
         number: Number of the command.
         status: The status that the topology is to have now; None if the command was refused.
         refused: Why it was refused; None if it was done.
         epoch: The epoch that answered.
-        by: Host and process that answered: those of the leader or, without one, of the client.
-        at_s: When, in seconds since 1970, on the clock of who answered.
+        by: Host and process that answered: the leader's or, without one, the client's.
+        at_s: When, in seconds since 1970, by the clock of that process.
     """
 
     number: int
@@ -194,7 +195,7 @@ class Answer:
 
 
 def killed_error(topology_id: str, desired: Desired) -> TopologyKilled:
-    """Return the error of a process that may not run a topology, because it was killed."""
+    """Return the error for a process that may not run a topology because it was killed."""
     when = "" if desired.at_s is None else f" at {_utc(desired.at_s)}"
     return TopologyKilled(
         f"topology {topology_id!r} was killed by {who(desired.by)}{when}; expected one that may "
@@ -205,7 +206,7 @@ def killed_error(topology_id: str, desired: Desired) -> TopologyKilled:
 
 
 def who(by: Json) -> str:
-    """Return who asked, as text: ``user@host (process 12)``."""
+    """Return the requester as text: ``user@host (process 12)``."""
     match by:
         case {"host": host, "pid": pid, **rest}:
             user = rest.get("user")
@@ -214,7 +215,7 @@ def who(by: Json) -> str:
 
 
 def this_operator() -> dict[str, Json]:
-    """Return what identifies this process as one that asks."""
+    """Return what identifies this process as a requester."""
     try:
         user: Json = getpass.getuser()
     except (OSError, KeyError):  # a user id without a name, as in a container
@@ -252,14 +253,14 @@ class CommandDesk:
         self._passed_over: set[int] = set()
 
     def serve(self) -> None:
-        """Answer what was asked, in order, and delete old answers.
+        """Answer pending commands, in order, and delete old answers.
 
         Raises:
             InfrastructureError: The ensemble cannot be reached; call it again later.
             FencedError: Another coordinator has taken over; nothing more was answered.
             CorruptNodeError: ``/desired`` cannot be read.
         """
-        if self._unsure:  # a server that lags behind would show what was before
+        if self._unsure:  # a server that lags behind would show old values
             self._state.synchronize()
         asked = self._asked()
         if asked or self._unsure:
@@ -271,7 +272,7 @@ class CommandDesk:
             except AuthError as error:
                 if not str(error.facts.get("path")).endswith(command_path(number)):
                     raise
-                self._unsure = False  # neither of both was written
+                self._unsure = False  # neither of the two was written
                 self._pass_over(number, error)
         self._delete_old()
 
@@ -324,13 +325,13 @@ class CommandDesk:
         self._answered[number] = self._time.now()
 
     def _pass_over(self, number: int, error: AuthError) -> None:
-        """Leave a command of a stranger alone, and warn once."""
+        """Skip a stranger's command, and warn once."""
         self._passed_over.add(number)
         text = "command %d is passed over: %s; delete it with the credentials that wrote it"
         _logger.warning(text, number, error)
 
     def _refusal(self, number: int, value: Json) -> str | None:
-        """Return why a command is not done; None if it is."""
+        """Return why a command is refused; None if it is not."""
         if number <= self.desired.command:
             return (
                 f"a command with number {number} was answered before, and the last one has number "
@@ -365,21 +366,21 @@ def ask(
     time: Time | None = None,
     by: dict[str, Json] | None = None,
 ) -> Answer:
-    """Ask for a command and wait for its answer. Without a leader, lead and answer it here.
+    """Send a command and wait for its answer. Without a leader, lead and answer it here.
 
     Args:
-        state: Has to be closed afterwards, which gives up the place in the election.
+        state: The transactional state; close it afterwards to give up the place in the election.
         topology_id: Its id.
         verb: ``activate``, ``deactivate`` or ``kill``.
         wait_s: ``kill``: how many seconds batches in flight may take.
         timeout_s: How many seconds to wait for the answer.
         time: Clocks and durable steps; real time by default.
-        by: Who asks; by default this process and its user.
+        by: The requester; by default this process and its user.
 
     Raises:
         StateUsageError: There is no such topology or verb, or *wait_s* is not a number of seconds.
-        CommandUnanswered: A leader has not answered in time; the command stands.
-        CoordinatorUnavailable: The ensemble cannot be reached. The command may stand or not.
+        CommandUnanswered: A leader has not answered in time; the command is still pending.
+        CoordinatorUnavailable: The ensemble cannot be reached. The command may be pending.
         CorruptNodeError: ``/desired`` cannot be read.
     """
     check_command(verb, wait_s)
@@ -412,10 +413,10 @@ def _no_topology(topology_id: str, verb: str) -> StateUsageError:
 
 
 def check_command(verb: str, wait_s: float) -> None:
-    """Check what a user asks for.
+    """Check a user's command.
 
     Raises:
-        StateUsageError: It is no command.
+        StateUsageError: It is not a command.
     """
     if verb not in STATUS_AFTER:
         raise StateUsageError(f"unknown command {verb!r}; {nearest(verb, STATUS_AFTER)}")
@@ -428,7 +429,7 @@ def check_command(verb: str, wait_s: float) -> None:
 def _answer_here(
     state: TransactionalState, number: int, candidate: dict[str, Json], time: Time
 ) -> None:
-    """Answer all commands as the leader, unless the one of this client has its answer by now."""
+    """Answer all commands as the leader, unless this client's command is answered already."""
     state.synchronize()
     node = state.get(command_path(number))
     if node is None or answer_of(number, node.value) is not None or state.get(EPOCH) is None:
@@ -456,7 +457,7 @@ def _write(
         if epoch is None:
             raise _no_topology(topology_id, verb)
         number = max(desired_of(state.get(DESIRED)).command, last_number(state)) + 1
-        # The check keeps a command out of the nodes of a topology that is forgotten meanwhile.
+        # The check prevents a command in the nodes of a topology that is forgotten meanwhile.
         ask_once = CompareAndSet(command_path(number), command, None)
         try:
             state.apply([Check(EPOCH, epoch.version), ask_once])
@@ -489,9 +490,9 @@ def _look(state: TransactionalState, topology_id: str, verb: str, number: int) -
     node = state.get(command_path(number))
     if node is not None:
         return answer_of(number, node.value)
-    # This client was stopped for so long that its answer is deleted, or the topology forgotten.
+    # This client was suspended for so long that its answer was deleted, or the topology forgotten.
     desired = desired_of(state.get(DESIRED))
-    if desired.command == number and desired.status == STATUS_AFTER[verb]:  # else it was refused
+    if desired.command == number and desired.status == STATUS_AFTER[verb]:  # else refused
         return Answer(number, desired.status, None, None, None, desired.at_s)
     raise CommandUnanswered(
         f"command {number} to topology {topology_id!r} is gone; its answer was deleted after "
@@ -506,8 +507,8 @@ def _unanswered(
     leader = state.leader()
     return CommandUnanswered(
         f"nobody answered command {number}, to {verb} topology {topology_id!r}, in {timeout_s:g} "
-        f"s; {who(leader)} leads; the command stands, and whoever leads next does it at the "
-        "latest; look whether that process hangs",
+        f"s; {who(leader)} leads; the command is still pending, and the next leader executes it "
+        "at the latest; check whether that process hangs",
         command=number,
         leader=leader,
     )
@@ -531,7 +532,7 @@ def answer_of(number: int, value: Json) -> Answer | None:
 
 
 def _bounded(value: Json) -> Json:
-    """Return a command, or in its place one that is refused, if it is too large to be answered."""
+    """Return a command; if it is too large to be answered, one that is refused instead."""
     size = len(json.dumps(value))
     if size <= COMMAND_BYTES_MAX:
         return value
@@ -559,7 +560,7 @@ def _wait_s(command: dict[str, Json]) -> float:
 def _is_seconds(value: object) -> bool:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
-    return 0 <= value <= sys.float_info.max  # a whole number of JSON may be larger
+    return 0 <= value <= sys.float_info.max  # a whole number in JSON may be larger
 
 
 def _utc(at_s: float) -> str:
@@ -570,4 +571,4 @@ def _utc(at_s: float) -> str:
 
 
 def _nothing() -> None:
-    """Lose a leadership: the write that checks the epoch will tell."""
+    """Ignore a lost leadership: the write that checks the epoch will notice it."""

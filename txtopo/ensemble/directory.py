@@ -1,4 +1,4 @@
-"""Directory: which topologies an ensemble has, and what its nodes say of each, read at once."""
+"""Directory: the topologies of an ensemble, and the nodes of each, read together."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ READ = (EPOCH, CURRENT, DESIRED)
 
 @dataclass(frozen=True, slots=True)
 class TopologyNodes:
-    """What an ensemble says of a topology.
+    """What an ensemble stores of a topology.
 
     Attributes:
         id: Id of the topology.
         nodes: The nodes of :data:`READ`; None if missing, an error if it cannot be read.
-        candidates: Who is in the election, the leader first; where an ensemble shows the leader
-            only, the others are missing.
+        candidates: The candidates in the election, the leader first; if an ensemble shows only the
+            leader, the others are missing.
         announced: What the leader announced; None if nothing.
     """
 
@@ -59,7 +59,7 @@ class Directory(Protocol):
         ...
 
     def read(self, ids: Sequence[str]) -> list[TopologyNodes]:
-        """Read what is known of topologies, in their order; one that is unknown has no nodes."""
+        """Read the nodes of topologies, in order; an unknown topology has none."""
         ...
 
     def open(self, topology_id: str) -> TransactionalState:
@@ -96,14 +96,14 @@ class MemoryDirectory:
 
 
 class PlugInDirectory:
-    """The topologies of an ensemble that is a plug-in, each of which has to be named."""
+    """The topologies of a plug-in ensemble, each of which has to be named."""
 
     def __init__(self, scheme: str, zookeeper: ZooKeeper) -> None:
         self._scheme = scheme
         self._zookeeper = zookeeper
 
     def ids(self) -> list[str]:
-        """Refuse: the interface of plug-ins is of one topology."""
+        """Refuse: the interface of plug-ins covers a single topology."""
         raise ConfigError(
             f"the ensemble {self._scheme!r} cannot list its topologies; expected the id of one, "
             "or ZooKeeper",
@@ -126,13 +126,13 @@ class PlugInDirectory:
         return open_plug_in(self._scheme, topology_id, self._zookeeper)
 
     def close(self) -> None:
-        """Do nothing: each state is closed by who opened it."""
+        """Do nothing: whoever opened a state closes it."""
 
 
 def read_one(
     id: str, state: TransactionalState, candidates: Sequence[Json] | None = None
 ) -> TopologyNodes:
-    """Read what a transactional state says of its topology."""
+    """Read what a transactional state stores of its topology."""
     nodes: dict[str, Node | TxtopoError | None] = {
         path: node_or_error(partial(state.get, path)) for path in READ
     }
@@ -143,7 +143,7 @@ def read_one(
 
 
 def node_or_error(read: Callable[[], Node | None]) -> Node | TxtopoError | None:
-    """Return a node, or the error of one that cannot be read."""
+    """Return a node, or its error if it cannot be read."""
     try:
         return read()
     except (AuthError, CorruptNodeError, SchemaVersionError) as error:

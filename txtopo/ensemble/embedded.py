@@ -3,7 +3,7 @@
 Several processes may use one directory. The JVM that holds the lock on it hosts the server and
 writes its port into a file there. The other processes are clients. Each of them hosts the server
 itself, on the same directory and port, once the lock is free. The JVM takes the lock and not
-Python, because a JVM lives on for half a second after its Python was killed, and a second server on
+Python, because a JVM lives for half a second longer than a killed Python, and a second server on
 one directory would start without an error.
 
 Within one JVM all users of a directory share one server. They share it through the JVM's system
@@ -11,8 +11,8 @@ properties. The lock file is opened once per JVM: POSIX drops a process's lock o
 the process closes any handle to that file.
 
 What ZooKeeper has acknowledged is on disk, unless ``-Dzookeeper.forceSync=no`` is set. Then a power
-failure could take back a committed txid or a claimed epoch, and nothing would notice. The embedded
-server refuses to start with that setting. Of another server a client cannot see it.
+failure could undo a committed txid or a claimed epoch, and nothing would notice. The embedded
+server refuses to start with that setting. A client cannot see the setting of another server.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ CLIENTS_MAX = 200
 SNAPSHOTS_KEPT = 3
 PURGE_INTERVAL_S = 60.0
 LOG_SETTINGS = {"zookeeper.snapSizeLimitInKb": "32768", "zookeeper.preAllocSize": "4096"}
-"""A snapshot follows after at most 32 MiB of log. By default it is 4 GiB, or 100,000 transactions,
-and a transaction of a group of txids has 14 KiB. What is allocated ahead counts as well, by default
-64 MiB."""
+"""A snapshot follows after at most 32 MiB of log. By default it is 4 GiB, or 100,000
+transactions, and a transaction of a group of txids has 14 KiB. Preallocated space counts as well,
+64 MiB by default."""
 START_WAITS_MAX = 200
 START_WAIT_S = 0.05
 
@@ -133,7 +133,7 @@ class EmbeddedServer:
         return f"{HOST}:{self._recorded_port()}"
 
     def tidy(self) -> None:
-        """Delete old files of the server, at most every minute, if this JVM hosts it."""
+        """Delete old files of the server, at most once a minute, if this JVM hosts it."""
         if now() - self._purged_s < PURGE_INTERVAL_S:
             return
         self._purged_s = now()
@@ -191,8 +191,8 @@ class EmbeddedServer:
     def _class(self, name: str) -> Any:
         """Return a class of the JVM by its full name.
 
-        By attributes (``jvm.java.util.HashMap``) the JVM would be asked for each part of the name,
-        and search all jars for a class ``java`` and a class ``java.util``.
+        With attributes (``jvm.java.util.HashMap``) the JVM would look up each part of the name, and
+        search all jars for a class ``java`` and a class ``java.util``.
         """
         return JavaClass(name, self._jvm._gateway_client)
 
@@ -267,8 +267,8 @@ class EmbeddedServer:
     def _purge(self) -> None:
         """Delete what the newest snapshots do not need.
 
-        ZooKeeper's own ``PurgeTxnLog`` prints the name of each file to standard output, which is
-        the user's. What is needed is decided by ZooKeeper all the same.
+        ZooKeeper's own ``PurgeTxnLog`` prints the name of each file to standard output, which
+        belongs to the user. ZooKeeper still decides what is needed.
         """
         data = self._class("java.io.File")(str(self._directory / "data"))
         files = self._class(f"{_SERVER}.persistence.FileTxnSnapLog")(data, data)

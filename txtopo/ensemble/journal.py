@@ -1,19 +1,19 @@
 """Journal: what one coordinator reads and writes in the transactional state.
 
-:mod:`txtopo.ensemble.nodes` says which nodes there are and what they hold.
+:mod:`txtopo.ensemble.nodes` lists the nodes and their contents.
 
 Order of durability
 -------------------
-What is written when is decided by :mod:`txtopo.coordinator.machine`. Here:
+:mod:`txtopo.coordinator.machine` decides what is written when. The rules here are:
 
 1. Every write checks the epoch. So a deposed coordinator writes nothing.
 2. The first claim writes ``/epoch`` and ``/current`` at once. So one without the other is damage.
 3. Older metadata is deleted in the same write in which ``current`` advances.
 4. A start that changes the topology stores its epoch, its fingerprint, and in ``/current`` the
    states that it adds, in one write, before it claims a ledger. So there are two cases after a
-   crash: nothing of the change is stored, and the old topology goes on; or all of it is, and
-   whoever leads next with the new topology goes on with the change, allowed or not. A coordinator
-   of the old topology is deposed by the epoch, and refused by the fingerprint if it starts later.
+   crash: nothing of the change is stored, and the old topology continues; or all of it is, and the
+   next leader with the new topology continues the change, allowed or not. A coordinator of the old
+   topology is deposed by the epoch, and refused by the fingerprint if it starts later.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Journal:
     Attributes:
         ensemble: Token of the ensemble that the claimed epoch comes from.
         is_known: Whether the stored fingerprint is that of the topology that has claimed.
-        current: ``current``, as it was read last or as it was advanced to; known once the journal
-            is loaded, or if states were added.
+        current: ``current``, as it was last read or advanced to; known once the journal is loaded,
+            or if states were added.
         added: The states that were added at ``current``, see
             :mod:`~txtopo.ensemble.nodes`.
     """
@@ -117,8 +117,8 @@ class Journal:
             change: Called with the stored fingerprint if it differs; returns the states that begin
                 now, or raises ``TopologyChanged``. None allows no change.
             above: An epoch that a ledger holds; the new epoch is larger.
-            check: Called with the token of the ensemble, and the term ids by their epoch, that are
-                stored. What it raises is raised, and nothing is written.
+            check: Called with the stored token of the ensemble, and the stored term ids by epoch.
+                If it raises, nothing is written.
 
         Raises:
             FencedError: Another coordinator claimed at the same time; contend again.
@@ -155,7 +155,7 @@ class Journal:
         if (topology := known if fingerprint is None else fingerprint) is not None:
             value["topology"] = topology.to_json()
         claim: list[Step] = [CompareAndSet(EPOCH, value, node.version if node else None)]
-        # A coordinator of a lost node may still hold its version; a new node must be past it.
+        # A coordinator may still hold the version of a lost node; a new node's must be higher.
         rewrites = min(above, REWRITES_MAX) if node is None else 0
         claim.extend(rewritten(value, rewrites))
         if node is None:
@@ -175,7 +175,7 @@ class Journal:
         return epoch
 
     def check_unchanged(self, fingerprint: Fingerprint) -> None:
-        """Check that a topology is the one that has run, if one has.
+        """Check that a topology is the one that ran, if any ran.
 
         Raises:
             TopologyChanged: It is another one.
@@ -196,11 +196,11 @@ class Journal:
 
     @property
     def session_s(self) -> float | None:
-        """How long nobody else is elected after the last answer; None if that is not known."""
+        """How long nobody else is elected after the last answer; None if unknown."""
         return self._state.session_s
 
     def confirm(self) -> None:
-        """Check that nobody else has claimed an epoch until now. It may run during a write.
+        """Check that nobody else has claimed an epoch so far. It may run during a write.
 
         Raises:
             FencedError: Another coordinator has taken over.
@@ -221,7 +221,7 @@ class Journal:
     def planned(self, last: int) -> tuple[int, dict[int, TransactionAttempt]]:
         """Read ``current``, and the attempts of the metadata from there to txid *last*.
 
-        Before the claim a predecessor may change both meanwhile.
+        Before the claim, a predecessor may change both meanwhile.
 
         Raises:
             CorruptNodeError: A node cannot be read.
@@ -250,7 +250,7 @@ class Journal:
         return contents
 
     def read(self) -> JournalContents:
-        """Read what is stored, even if an operator's verb has not ended.
+        """Read what is stored, even if an operator's verb is unfinished.
 
         Raises:
             CorruptNodeError: A node is missing or cannot be read.
@@ -297,13 +297,13 @@ class Journal:
         Args:
             current: The lowest txid that is not committed.
             drop_before: Metadata of earlier txids is deleted, except for ``history_txids`` of them
-                before the group that is committed now.
+                before the group that is now committed.
 
         Raises:
             FencedError: Another coordinator has taken over; nothing was written.
         """
         claim, stored = self._claimed(), self._stored
-        # No state ever held what is within the group, so nobody goes back to there.
+        # No state ever held a txid within the group, so nobody can go back to one.
         group = range(self.current, drop_before)
         kept_from = self.current - self._history_txids
         old = sorted(t for t in stored if t in group or t < kept_from)
@@ -355,7 +355,7 @@ class JournalContents:
     Attributes:
         current: The lowest txid that is not committed.
         batches: The stored batches, by txid.
-        operation: The operator's verb that was begun and has not ended, or None.
+        operation: The unfinished verb of an operator, or None.
     """
 
     current: int
@@ -385,9 +385,9 @@ class _Claiming:
 
 
 def rewritten(value: dict[str, Json], times: int) -> list[Step]:
-    """Return steps that write ``/epoch`` so many times in one request, and leave it with *value*.
+    """Return steps that write ``/epoch`` this many times in one request, ending with *value*.
 
-    Only the last one has all of the value, so that the request stays small.
+    Only the last one has the whole value, so that the request stays small.
     """
     short = {"epoch": value["epoch"]}
     return [*([Put(EPOCH, short)] * (times - 1)), *([Put(EPOCH, value)] * bool(times))]
@@ -406,12 +406,12 @@ def put_batch(batch: StoredBatch) -> Put:
 
 
 def unfinished(operation: dict[str, Json]) -> OperationUnfinished:
-    """Return the error for an operator's verb that has not ended."""
+    """Return the error for an operator's verb that is unfinished."""
     verb, arguments = operation.get("verb"), operation.get("arguments")
     return OperationUnfinished(
         f"an operator began {verb} with {arguments!r:.300} and it did not end, so the stores may "
         f"hold a part of it; expected nothing to be under way; call txtopo.operations.{verb} with "
-        "the same arguments again: it goes on where it stopped",
+        "the same arguments again: it resumes where it stopped",
         verb=verb,
         arguments=arguments,
     )
@@ -420,7 +420,7 @@ def unfinished(operation: dict[str, Json]) -> OperationUnfinished:
 def _noted(node: Node | None, fingerprint: Fingerprint, added: Sequence[StateName]) -> list[Step]:
     """Return the step that notes in ``/current`` which states are new; none if nothing changes.
 
-    A state that was noted before, and is still there, has not taken a txid since.
+    A state that is still noted from before has not received a txid since.
     """
     current, before = current_of(node), added_of(node)
     assert node is not None

@@ -1,6 +1,6 @@
 """MemoryTransactionalState: the transactional state in this process.
 
-It is the reference implementation, and the simulator runs on it. Several clients of one
+It is the reference implementation, and the simulator uses it. Several clients of one
 :class:`MemoryEnsemble` are like several coordinators that use one ZooKeeper ensemble. Nothing
 survives the process.
 """
@@ -32,7 +32,7 @@ Nodes = dict[str, tuple[bytes, int]]
 
 
 class MemoryEnsemble:
-    """Stands for a ZooKeeper ensemble. A test can order its faults.
+    """Represents a ZooKeeper ensemble. A test can inject faults.
 
     Attributes:
         nodes: Bytes and version of each node, by path.
@@ -62,7 +62,7 @@ class MemoryEnsemble:
             raise _unavailable()
 
     def write(self, nodes: Nodes) -> None:
-        """Replace the nodes, unless a fault was ordered."""
+        """Replace the nodes, unless a fault was injected."""
         if not self._faults:
             self.nodes = nodes
             return
@@ -85,7 +85,7 @@ class MemoryEnsemble:
         return [c.candidate for c in self._contenders if c.topology_id == topology_id]
 
     def wait(self, contender: Contender, timeout_s: float) -> None:
-        """Wait until a candidate may have become the first, or the time is up."""
+        """Wait until a candidate may be the first, or the time is up."""
         contender.wake.wait(timeout_s)
 
     def expire_leader(self, topology_id: str) -> None:

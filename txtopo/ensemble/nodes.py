@@ -3,19 +3,18 @@
 ``/epoch``
     ``{"epoch": n, "term": id, "terms": [[epoch, id], …], "leader": candidate, "topology":
     fingerprint, "ensemble": token}``: which coordinator may write, for which topology, and which
-    ensemble this is. The term id is random, drawn with the epoch. Those of the :data:`TERMS_MAX`
-    epochs before are kept, so that a ledger with the epoch of another history is recognised. The
-    token is random, drawn once, and every ledger names it. The version of this node is the fence:
-    every other write is checked against it, so a deposed coordinator writes nothing.
+    ensemble this is. The term id is random, drawn with the epoch. Those of the previous
+    :data:`TERMS_MAX` epochs are kept, so that a ledger with the epoch of another history is
+    recognised. The token is random, drawn once, and every ledger names it. The version of this node
+    is the fence: every other write is checked against it, so a deposed coordinator writes nothing.
 ``/current``
     ``{"current": txid}``: the lowest txid that is not committed. It is written together with the
     first epoch, so a missing node is damage and never means "nothing committed yet". While an
     operator's verb is unfinished it also has ``"operation": {"verb": …, "arguments": …}``, and no
     coordinator starts. ``"added": [[component, state], …]`` names the states that the topology has
-    had from this txid on. It is written in one write with the
-    epoch of the start that added them, and its fingerprint, so that whoever leads next knows it
-    too. It goes with the first advance, since each state has the txid then. Only a state that is
-    named may have an empty ledger.
+    had from this txid on. It is written in one write with the epoch of the start that added them,
+    and its fingerprint, so that the next leader knows it too. It is removed with the first advance,
+    since each state has the txid then. Only a state that is named may have an empty ledger.
 ``/batches/<txid as 20 digits>``
     ``{"attempt": [epoch, attempt, term], "metadata": …}``: how to emit the batch of the txid again,
     and the attempt that the metadata belongs to. After processing it may also have
@@ -40,9 +39,9 @@
     else below them is written by whoever has claimed one.
 
 A node is JSON: the value, its schema (1), and the id of the write. After a lost connection the id
-tells whether a write was done: then its nodes carry it. The place of a candidate in the election is
-an ephemeral node of the same form, below ``/leader`` in ZooKeeper; that of the leader also carries
-``"announced"``, a summary of its run.
+shows whether a write was done: if so, its nodes carry the id. The place of a candidate in the
+election is an ephemeral node of the same form, below ``/leader`` in ZooKeeper; that of the leader
+also carries ``"announced"``, a summary of its run.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ REWRITES_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """What a node below ``/batches`` holds: how to emit a batch again.
+    """The contents of a node below ``/batches``: how to emit a batch again.
 
     Attributes:
         attempt: The attempt that the metadata belongs to.
@@ -155,10 +154,10 @@ def _is_term(*pair: Json) -> bool:
 
 
 def claimed_terms(node: Node | None, term: str) -> dict[str, Json]:
-    """Return the part of ``/epoch`` that says of which term a new epoch is.
+    """Return the part of ``/epoch`` that names the term of a new epoch.
 
     Args:
-        node: The node before.
+        node: The previous node.
         term: The term id of the new epoch.
     """
     known = list(terms_of(node).items())[-TERMS_MAX:]
@@ -190,7 +189,7 @@ def current_of(node: Node | None) -> int:
 
 
 def operation_of(node: Node | None) -> dict[str, Json] | None:
-    """Return the operator's verb that ``/current`` names as unfinished, or None.
+    """Return the unfinished verb of an operator that ``/current`` names, or None.
 
     Raises:
         CorruptNodeError: It cannot be read.
@@ -328,7 +327,7 @@ def check_metadata_size(txid: int, metadata: BatchMetadata) -> None:
     """Check that the metadata of a batch fits into a node, while the batch can still be named.
 
     Raises:
-        BatchMetadataTooLarge: It does not; cut smaller batches.
+        BatchMetadataTooLarge: It does not fit; cut smaller batches.
     """
     size = len(json.dumps([metadata_to_json(metadata), metadata.content]))
     if size > METADATA_BYTES_MAX:
@@ -346,20 +345,20 @@ def is_count(value: object) -> bool:
 
 
 SCHEMA = 1
-"""The number of the form of all nodes."""
+"""The version of the stored form of all nodes."""
 
 STEP_BYTES_MAX = 900_000
 """ZooKeeper closes the connection when a packet is above 1 MiB (``jute.maxbuffer``). A client
-cannot tell that from a network fault and would retry for ever. The rest is for ACLs."""
+cannot tell that from a network fault and would retry forever. The rest is for ACLs."""
 
 STEP_OVERHEAD_BYTES = 128
-"""Bytes of one operation in a packet besides path and value: headers, ACL, flags."""
+"""Bytes of one operation in a packet in addition to path and value: headers, ACL, flags."""
 
 METADATA_BYTES_MAX = STEP_BYTES_MAX - 4096
 """Room in a step for the metadata of one batch; the rest is for its path, its attempt and the check
 of the epoch."""
 
-BEGIN_ANEW = "to begin anew from txid 1, call txtopo.operations.forget and drop its states' tables"
+BEGIN_ANEW = "to start over from txid 1, call txtopo.operations.forget and drop its states' tables"
 """The last resort when a node is lost for good."""
 
 INNER_NODE = json.dumps({"schema": SCHEMA}).encode()
@@ -372,8 +371,8 @@ class NodeRecord:
 
     Attributes:
         value: The value.
-        write: Id of the write that it came with.
-        announced: What a leader announces beside it; None for every other node.
+        write: Id of the write that wrote it.
+        announced: What a leader announces with it; None for every other node.
     """
 
     value: Json
@@ -486,7 +485,7 @@ def check_topology_id(topology_id: str) -> str:
     """Return *topology_id* if it can be the name of a node.
 
     Raises:
-        ConfigError: It cannot be; choose another id.
+        ConfigError: It cannot; choose another id.
     """
     refused = _REFUSED.search(topology_id)
     if (

@@ -1,4 +1,4 @@
-"""Opens what settings name: the transactional state of a topology, or the directory of all."""
+"""Opens a topology's transactional state, or the directory of all, as the settings say."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_transactional_state(
     """Open the transactional state of a topology.
 
     Args:
-        zookeeper: Says where it is.
+        zookeeper: The settings of the ensemble.
         topology_id: Id of the topology.
         jvm: ``spark._jvm`` of a classic Spark session; ``"embedded"`` needs it, or *locate*.
         ensemble: The ensemble for ``"memory"``; by default a new one.

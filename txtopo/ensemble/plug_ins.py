@@ -1,4 +1,4 @@
-"""Plug-ins of transactional state: another ensemble than ZooKeeper, by the scheme of its URL.
+"""Plug-ins for transactional state: ensembles other than ZooKeeper, by URL scheme.
 
 A distribution declares a factory in the entry point group ``txtopo.ensembles``, or a program calls
 :func:`register_ensemble`. ``Config(zookeeper="scheme://…")`` then finds it.
@@ -21,9 +21,9 @@ _registered: dict[str, EnsembleFactory] = {}
 class EnsembleFactory(Protocol):
     """Opens the transactional state of a topology; called in the driver, once for each start.
 
-    It connects, and raises ``CoordinatorUnavailable`` if it cannot within
-    ``zookeeper.connect_timeout_s``, before anything is written. A leader that is silent for longer
-    than ``zookeeper.session_timeout_s`` is deposed.
+    It connects; if it cannot within ``zookeeper.connect_timeout_s``, it raises
+    ``CoordinatorUnavailable`` before anything is written. A leader that is silent for longer than
+    ``zookeeper.session_timeout_s`` is deposed.
     """
 
     def __call__(self, url: str, topology_id: str, zookeeper: ZooKeeper) -> TransactionalState:

@@ -1,4 +1,4 @@
-"""TransactionalState: the store of what survives the coordinator, as an interface.
+"""TransactionalState: the interface of the store that survives the coordinator.
 
 It is a small tree of JSON values with versions. Everything that one step of the protocol changes is
 written by one :meth:`TransactionalState.apply`, all or nothing, together with a check of the
@@ -8,10 +8,10 @@ does.
 
 Paths are relative to the topology and start with a slash, for instance ``/batches/7``.
 
-A candidate for the leadership says which process it is (:func:`this_process`). The place of a
-killed coordinator in the election stays until ZooKeeper's session timeout. A successor on the same
-machine can see at once that the process has ended (:func:`is_gone`) and does not wait. A mistake
-there would change the leader and nothing else, since the epoch protects the data.
+A candidate for the leadership names its process (:func:`this_process`). The place of a killed
+coordinator in the election stays until ZooKeeper's session timeout. A successor on the same machine
+can see at once that the process has ended (:func:`is_gone`) and does not wait. A mistake there
+would change the leader and nothing else, since the epoch protects the data.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class TransactionalState(ABC):
     """The nodes of one topology, and the election of its coordinator.
 
     The runtime calls it in the driver, one call at a time, from any thread; only
-    :meth:`synchronize` and :meth:`get` may come during another call. All calls block. When
-    :meth:`apply` returns, all of it is durable. :meth:`close` may never be called.
+    :meth:`synchronize` and :meth:`get` may be called during another call. All calls block. When
+    :meth:`apply` returns, all of its steps are durable. :meth:`close` may never be called.
 
-    Not wanted of it: that a leader is the only one (writes check the epoch), and that a read shows
-    what another client has just written, unless :meth:`synchronize` came in between.
+    Not required: that a leader is the only one (writes check the epoch), and that a read shows what
+    another client has just written, unless :meth:`synchronize` was called in between.
 
     Proof: subclass :class:`txtopo.testing.conformance.TransactionalStateSuite`.
 
@@ -62,7 +62,7 @@ class TransactionalState(ABC):
             VersionConflict: A check failed; nothing was written.
             BatchMetadataTooLarge: The steps do not fit into one request; nothing was written.
             CoordinatorUnavailable: The steps may have been applied or not. Applying them again is
-                safe: the epoch is checked, and values do not depend on those before.
+                safe: the epoch is checked, and values do not depend on earlier ones.
         """
 
     @abstractmethod
@@ -77,7 +77,7 @@ class TransactionalState(ABC):
 
         Args:
             candidate: What other candidates see of this process: host, process id.
-            timeout_s: How long to wait. A later call goes on waiting in the same place.
+            timeout_s: How long to wait. A later call continues to wait in the same place.
             on_lost: Called once, from any thread, when the leadership may have been lost.
 
         Returns:
@@ -94,28 +94,28 @@ class TransactionalState(ABC):
 
     @property
     def session_s(self) -> float | None:
-        """How long after an answer to this client no other candidate is let into its place.
+        """How long after an answer to this client no other candidate can take its place.
 
-        A leader whose bolts write to databases of their own asks again when a third of it is over.
-        None if it is not known: then it asks again after a second.
+        A leader whose bolts write to their own databases asks again when a third of it has passed.
+        None if unknown: then it asks again after a second.
         """
         return None
 
     def written_s(self, path: str) -> float | None:
         """Return when a node was written last: seconds since 1970 by the clock of the ensemble.
 
-        A new leader whose own clock is ahead of it plans by that clock at first. None if it is not
-        known, as by default: then the clock of the leader is believed.
+        A new leader whose own clock is ahead of it first plans by that clock. None if unknown,
+        which is the default: then the clock of the leader is trusted.
         """
         return None
 
     announces: ClassVar[bool] = False
-    """Whether the next two methods are there; without them nobody sees a summary of the run."""
+    """Whether the next two methods work; without them nobody sees a summary of the run."""
 
     def announce(self, summary: Json) -> None:  # noqa: B027 - by default nobody sees it
         """Let others see *summary* for as long as this client leads; the last one counts.
 
-        It need not be durable. A client that does not lead, or no longer, changes nothing.
+        It need not be durable. If this client does not lead, nothing changes.
         """
 
     def announced(self) -> Json:

@@ -32,8 +32,8 @@ Heard = deque["KafkaError"]
 """The latest errors that a client reported in the background."""
 HEARD_MAX = 8
 LEDGER_END = ".txtopo-ledger"
-"""How the name of the topic ends in which a ``KafkaSink`` has its ledger; nobody writes to another
-topic of such a name, or reads one with a pattern."""
+"""The suffix of the topic with the ledger of a ``KafkaSink``. A sink refuses a topic with such a
+name, and patterns do not match it."""
 Isolation = Literal["read_committed", "read_uncommitted"]
 Setting = str | int | float | bool | Callable[..., object]
 ISOLATIONS = ("read_committed", "read_uncommitted")
@@ -54,12 +54,12 @@ _CONSUMER = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
     # Only existing records are read, so a broker need not wait for more. But if a range ends with
-    # the marker of a transaction, only an empty answer tells that it has ended.
+    # the marker of a transaction, only an empty answer shows that it has ended.
     "fetch.wait.max.ms": 10,
     # A consumer reads ahead while it is idle; librdkafka's own limit is 64 MB for each.
     "queued.max.messages.kbytes": 16_384,
 }
-# A broker that is back is used again within a second; librdkafka's default is ten.
+# When a broker is back, it is used again within a second; librdkafka's default is ten.
 _ALL = {"reconnect.backoff.max.ms": 1000}
 # Settings of consumers only; an AdminClient warns of them on stderr.
 _OF_CONSUMERS = ("fetch.", "queued.", "max.partition.", "group.", "session.", "check.crcs")
@@ -96,7 +96,7 @@ class Connection:
             )
         for name in _OURS.keys() & self.settings.keys():
             raise ConfigError(
-                f"setting {name!r} of Kafka is not for you to set; use {_OURS[name]}", setting=name
+                f"setting {name!r} of Kafka cannot be set; use {_OURS[name]}", setting=name
             )
 
     def of_consumer(self, heard: Heard) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Connection:
         return (self.servers, self.isolation, *settings)
 
     def _common(self, heard: Heard) -> dict[str, Any]:
-        # librdkafka's log repeats what the errors say.
+        # librdkafka's log only repeats the errors.
         return {
             **_ALL,
             "bootstrap.servers": self.servers,
@@ -129,7 +129,7 @@ class Connection:
 
     @contextmanager
     def checked_settings(self) -> Iterator[None]:
-        """Name the error of a client that is made with settings that it does not take.
+        """Turn the error of a client that is created with wrong settings into ours.
 
         Raises:
             ConfigError: A setting is wrong; repair it.
@@ -152,7 +152,7 @@ class Connection:
     def named_errors(self, doing: str, heard: Heard) -> Iterator[None]:
         """Turn the exceptions of confluent-kafka into ours.
 
-        With wrong credentials a call only times out; the errors in *heard* say why.
+        With wrong credentials a call only times out; the errors in *heard* show why.
 
         Raises:
             AuthError: The cluster refuses the credentials.

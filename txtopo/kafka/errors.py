@@ -1,9 +1,9 @@
-"""The meaning of each error of Kafka: whether it may pass, and if not, why.
+"""The meaning of each error of Kafka: whether it is transient, and if not, why.
 
 The names are those of ``confluent_kafka.KafkaError``. Names with a leading ``_`` are errors of
-librdkafka, the others are answers of the broker. A name that is not in the table, of a later
-version, passes: nothing is lost, and each retry logs a WARNING. A test compares the table with the
-names of the installed client.
+librdkafka, the others are answers of the broker. A name that is not in the table, from a later
+version, counts as transient: nothing is lost, and each retry logs a WARNING. A test compares the
+table with the names of the installed client.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ MEANINGS = {name: meaning for meaning, names in _BY_MEANING.items() for name in 
 
 
 def meaning_of(name: str) -> ErrorMeaning:
-    """Return the meaning of an error; an unknown one passes."""
+    """Return the meaning of an error; an unknown one is transient."""
     return MEANINGS.get(name, ErrorMeaning.PASSES)
 
 

@@ -1,12 +1,13 @@
-"""GroupOffsets: committed offsets, told to a consumer group, so that lag tools see them.
+"""GroupOffsets: copies committed offsets to a consumer group, so that lag tools see them.
 
-Kafka decides nothing here. What is committed stands in the metadata of the batches; the group only
-gets a copy of it, afterwards and at best. So a copy may be late or missing, is never read back, and
-no error of it reaches a batch.
+Kafka decides nothing here. What is committed is in the metadata of the batches; the group only
+gets a copy of it, afterwards and on a best-effort basis. So a copy may be late or missing, is never
+read back, and its errors never affect a batch.
 
-Kafka is asked as an operator's tool asks it (``alter_consumer_group_offsets``), since a consumer
-with an unanswered commit cannot be closed while its broker is away. One request is under way at a
-time; its answer, on a thread of librdkafka, sends the newest offsets that have come meanwhile.
+The offsets are set with the API of operators' tools (``alter_consumer_group_offsets``), since a
+consumer with an unanswered commit cannot be closed while its broker is unreachable. One request is
+in flight at a time; when its answer arrives, on a thread of librdkafka, the newest offsets are
+sent.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ANSWER_S = 5.0
 """How long an answer may take; newer offsets wait for it."""
 
 CLOSE_S = 2.0
-"""How long the end of a run waits for the last answer."""
+"""How long a run waits at its end for the last answer."""
 
 _logger = logger_of("txtopo.spouts")
 
@@ -75,17 +76,17 @@ class GroupOffsets:
         self._about = {"topology": context.topology_id, "component": context.component_id}
         self._failing = False
         self._batches: dict[int, Positions] = {}
-        # Answers come on a thread of librdkafka.
+        # Answers arrive on a thread of librdkafka.
         self._lock = threading.Lock()
         self._untold: Positions | None = None
         self._asked: Future[ConsumerGroupTopicPartitions] | None = None
 
     def committing(self, txid: int, batch: Positions) -> None:
-        """Remember where a batch ends, which may be committed next."""
+        """Remember where a batch ends that may be committed next."""
         self._batches[txid] = batch
 
     def committed_before(self, txid: int) -> None:
-        """Tell the group the ends of the newest batch before *txid*, without waiting."""
+        """Send the ends of the newest batch before *txid* to the group, without waiting."""
         done = [each for each in self._batches if each < txid]
         if done:
             with self._lock:
@@ -96,7 +97,7 @@ class GroupOffsets:
 
     def close(self) -> None:
         """Wait a little for the last answers."""
-        for _ in range(2):  # one is under way, and the newest offsets wait for it
+        for _ in range(2):  # a request is in flight, and the newest offsets wait for it
             with self._lock:
                 asked = self._asked
             if asked is not None:
@@ -141,6 +142,6 @@ class GroupOffsets:
     def _failed(self, error: object) -> None:
         """Warn once, until a commit succeeds again."""
         if not self._failing:
-            text = "offsets could not be committed to the consumer group %r: %s; going on without"
+            text = "offsets could not be committed to the consumer group %r: %s; continuing without"
             _logger.warning(text, self._group.name, error, extra=self._about)
         self._failing = True

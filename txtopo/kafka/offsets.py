@@ -1,9 +1,9 @@
-"""Offsets of Kafka: those that the cluster has, those of a batch, and those that are gone.
+"""Offsets of Kafka: those that the cluster has, those of a batch, and lost ones.
 
-The metadata of a batch (:class:`Positions`) names the id of each topic, which changes when a topic
-is made again under its name, and for each partition the range of offsets [start, end). A partition
-without new records has an empty range, so that the next batch finds its position. A range also
-covers offsets without a record: deleted records, and markers of transactions.
+The metadata of a batch (:class:`Positions`) contains the id of each topic, which changes when a
+topic is recreated under its name, and for each partition the range of offsets [start, end). A
+partition without new records has an empty range, so that the next batch finds its position. A range
+also covers offsets without a record: deleted records, and markers of transactions.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Lost(NamedTuple):
     Attributes:
         partition: The partition.
         start: The first of them.
-        end: The offset after the last one; None if the whole topic was deleted and made again.
+        end: The offset after the last one; None if the whole topic was deleted and recreated.
     """
 
     partition: KafkaPartition
@@ -185,7 +185,7 @@ def _numbers(stored: Json) -> list[int]:
     return numbers
 
 
-# A broker learns of a topic a little after the controller that made it, and later under load.
+# A broker learns of a topic a little after the controller that created it, and later under load.
 _LOOKS_AGAIN_MAX = 15
 
 _LOOKS_AGAIN_S = 0.2
@@ -245,7 +245,7 @@ class Offsets:
         return found
 
     def asked(self, names: Iterable[str]) -> Mapping[str, Future[TopicDescription]]:
-        """Ask for topics, by name, and do not wait for the answers."""
+        """Request topics, by name, and do not wait for the answers."""
         from confluent_kafka import TopicCollection
 
         client, _ = admin_client(self._connection)
@@ -253,9 +253,9 @@ class Offsets:
         return client.describe_topics(wanted, request_timeout=self._connection.timeout_s)
 
     def cleanup_policies(self, names: Sequence[str]) -> dict[str, str | None]:
-        """Return the ``cleanup.policy`` of topics; None where the cluster does not tell it.
+        """Return the ``cleanup.policy`` of topics; None where the cluster does not report it.
 
-        It takes one round trip. A topic that does not exist is left out.
+        It takes one round trip. Missing topics are left out.
 
         Raises:
             InfrastructureError: The cluster cannot be reached; try again.
@@ -327,8 +327,8 @@ class Offsets:
 
         A partition that is added after the first batch is read from its beginning, since its
         records came after the start; one without a leader is left out until it has one. The first
-        batch must see every named topic and a leader of every partition: one that it left out would
-        later count as added, and be read from its beginning.
+        batch must see every named topic and a leader of every partition: a partition that it left
+        out would later count as added, and be read from its beginning.
 
         Args:
             start: The start that the user chose; it applies to the first batch only.
@@ -427,7 +427,7 @@ class Offsets:
             try:
                 yield client
             except KafkaException:
-                client.poll(0)  # tells what was heard
+                client.poll(0)  # includes the reported errors
                 raise
         heard.clear()
 
@@ -462,12 +462,12 @@ def _checked(topics: Topics) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
     return tuple(sorted(set(names))), None
 
 
-# What Kafka itself calls so, and what a pattern of its own clients does not mean either.
+# Kafka's own internal topics, which patterns of its clients do not match either.
 _INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 
 
 def _is_internal(topic: str) -> bool:
-    """Return whether a topic has no records of users, so that no pattern means it."""
+    """Return whether a topic has no records of users, so that patterns ignore it."""
     return topic in _INTERNAL or topic.endswith(LEDGER_END)
 
 
@@ -526,7 +526,7 @@ def _check_partitions(start: Start, look: ClusterSnapshot) -> None:
 
 # A broker that has just started may not know all topics yet, nor the end of a log that it has just
 # recovered. Each look that misses something fails the planning, which is tried again after a pause;
-# so many looks take some seconds.
+# this many looks take some seconds.
 MISSING_LOOKS_MAX = 5
 
 _ADVICE = (
@@ -548,12 +548,12 @@ class LossCheck:
     def positions(self, before: Positions, look: ClusterSnapshot) -> None:
         """Check the topics and the ends of their logs against the batch *before*.
 
-        A log that ends before the position must not pass for one without new records: the records
-        written next would get offsets that were read already, and be skipped.
+        A log that ends before the position must not be treated as one without new records: the next
+        records would get offsets that were already read, and be skipped.
 
         Raises:
-            OffsetRegression: A topic was made again, or a log ends before its position.
-            SourceDataLost: A topic does not exist any more.
+            OffsetRegression: A topic was recreated, or a log ends before its position.
+            SourceDataLost: A topic no longer exists.
             InfrastructureError: Something is missing, but not for long enough yet; try again.
         """
         self.topics(before, look)
@@ -570,7 +570,7 @@ class LossCheck:
         """Check that the topics are those that the batch *before* read.
 
         Raises:
-            OffsetRegression: A topic was deleted and made again.
+            OffsetRegression: A topic was deleted and recreated.
             SourceDataLost: A topic was missing ``MISSING_LOOKS_MAX`` times in a row.
             InfrastructureError: A topic is missing, but not for long enough yet; try again.
         """
@@ -578,7 +578,7 @@ class LossCheck:
         if missing:
             self._missing_looks += 1
             if self._missing_looks < MISSING_LOOKS_MAX:
-                raise InfrastructureError(f"topic {missing[0]!r} is not there; looking again")
+                raise InfrastructureError(f"topic {missing[0]!r} is missing; looking again")
             raise SourceDataLost(
                 f"topic {missing[0]!r} of a Kafka spout is gone; expected the topic that was read "
                 f"before; {_ADVICE}",
@@ -622,7 +622,7 @@ class LossCheck:
 def losses(positions: Positions, look: ClusterSnapshot) -> list[Lost]:
     """Return the unread offsets after *positions* whose records were deleted.
 
-    A topic that *look* does not show is not lost: it may be seen again, and is then read on.
+    A topic that *look* does not show is not lost: it may appear again, and reading then continues.
     """
     gone = []
     for partition, each in positions.ranges.items():
@@ -639,8 +639,8 @@ def losses(positions: Positions, look: ClusterSnapshot) -> list[Lost]:
 def unseen(positions: Positions, look: ClusterSnapshot) -> dict[KafkaPartition, Range]:
     """Return an empty range at the position of each partition that *look* does not show.
 
-    The broker that answers may know of less than the one that answered before. If the batch forgot
-    the position, the partition would be read from its beginning when it is seen again.
+    The broker that answers may know less than the one that answered before. If the batch forgot the
+    position, the partition would be read from its beginning when it appears again.
     """
     seen = set(look.partitions)
     return {
@@ -655,7 +655,7 @@ def unseen(positions: Positions, look: ClusterSnapshot) -> dict[KafkaPartition, 
 
 
 def cut_short(partition: KafkaPartition, wanted: int, end: int) -> OffsetRegression:
-    """Return the error for a log that ends before what is wanted next."""
+    """Return the error for a log that ends before the next offset to read."""
     return OffsetRegression(
         f"partition {partition.number} of topic {partition.topic!r} ends at offset {end}, but "
         f"offset {wanted} is wanted next; the log was truncated, or the offset was given wrong; "
@@ -671,7 +671,7 @@ def deleted(partition: KafkaPartition, wanted: int, available: int) -> SourceDat
     """Return the error for records that were deleted before they were read."""
     return SourceDataLost(
         f"records of partition {partition.number} of topic {partition.topic!r} were deleted before "
-        f"they were read; wanted is offset {wanted}; the first that is there is {available}; "
+        f"they were read; wanted is offset {wanted}; the first available offset is {available}; "
         f"retention is too short for how far the topology was behind; {_ADVICE}",
         topic=partition.topic,
         partition=partition.number,
@@ -681,9 +681,9 @@ def deleted(partition: KafkaPartition, wanted: int, available: int) -> SourceDat
 
 
 def made_anew(topic: str, expected: str, got: str) -> OffsetRegression:
-    """Return the error for a topic that was deleted and made again."""
+    """Return the error for a topic that was deleted and recreated."""
     return OffsetRegression(
-        f"topic {topic!r} was deleted and made again; got id {got}; expected {expected}, whose "
+        f"topic {topic!r} was deleted and recreated; got id {got}; expected {expected}, whose "
         f"records the next batch follows; {_ADVICE}",
         topic=topic,
     )

@@ -58,7 +58,7 @@ GOES_ON_IDLE_S = 0.1
 def read_ranges(
     connection: Connection, ranges: Mapping[KafkaPartition, Range]
 ) -> dict[KafkaPartition, list[Message]]:
-    """Read the records of ranges, all partitions at once.
+    """Read the records of ranges, from all partitions at once.
 
     Returns:
         The records by partition, in the order of their offsets.
@@ -105,7 +105,7 @@ class _Reading:
             if self._goes_on and (self._lost or idle_s > GOES_ON_IDLE_S or self._waits):
                 self._assign()
             left = sum(self._wanted[partition].end - at for partition, at in self._next.items())
-            # Asked for more records than there are, `consume` waits until its timeout.
+            # If asked for more records than there are, `consume` waits until its timeout.
             got = self._consumer.consume(min(left, CONSUME_MAX), POLL_S)
             idle_s = 0.0 if self._take(got) else idle_s + POLL_S
             if idle_s > self._connection.timeout_s:
@@ -142,8 +142,8 @@ class _Reading:
     def _take(self, got: Sequence[Message]) -> bool:
         """Take records and events; return whether a range was read further."""
         moved = False
-        # A fetch brings a stretch of one partition, which is taken in one step: calls from Python
-        # for single records cost more than all the rest of the reading.
+        # A fetch returns a run of records of one partition, which is taken in one step: calls from
+        # Python for single records cost more than the rest of the reading.
         plain = not any(map(_ERROR, got))
         for _, records in groupby(got, self._key):
             stretch = list(records)
@@ -156,7 +156,7 @@ class _Reading:
         return moved
 
     def _take_stretch(self, partition: KafkaPartition, stretch: list[Message]) -> bool:
-        """Take consecutive records of one partition, except those that were taken before."""
+        """Take consecutive records of one partition, except records that were taken before."""
         if partition not in self._wanted:
             return False
         if _OFFSET(stretch[0]) < self._fetched[partition]:
@@ -239,7 +239,7 @@ class _Reading:
         return OffsetRegression(
             f"partition {partition.number} of topic {partition.topic!r} ends at offset {end}, but "
             f"a planned batch has the offsets {wanted.start} to {wanted.end - 1}; the log was "
-            "truncated or the topic made again; bring the data back, or begin with a new topology "
+            "truncated or the topic recreated; bring the data back, or begin with a new topology "
             "id",
             topic=partition.topic,
             partition=partition.number,
@@ -279,7 +279,7 @@ _TYPES = {
 
 _DECODED = {"bytes": "binary", "string": "string"}
 
-# Envelopes are cut smaller; larger ones only take more memory.
+# Envelopes are cut smaller; larger record batches only take more memory.
 EMIT_ROWS_MAX = 50_000
 
 
@@ -391,7 +391,7 @@ class RecordColumns:
     def emit(
         self, records: Sequence[Message], schema: pa.Schema, collector: BatchOutputCollector
     ) -> None:
-        """Emit the records; those that cannot be decoded become dead letters, if there are any.
+        """Emit the records; undecodable ones become dead letters, if the topology has them.
 
         Raises:
             EmitError: A key or value cannot be decoded, and the topology takes no dead letters.
@@ -422,10 +422,10 @@ class RecordColumns:
     def _decoded(
         self, records: Sequence[Message], collector: BatchOutputCollector
     ) -> tuple[Sequence[Message], Decoded]:
-        """Decode what has a schema, each record once; return the records that can be decoded.
+        """Decode the parts with a schema, each record once; return the decodable records.
 
         Raises:
-            EmitError: One cannot, and the topology takes no dead letters.
+            EmitError: A record cannot be decoded, and the topology takes no dead letters.
             InfrastructureError: A schema registry does not answer; try again.
         """
         readers = {part: each.reader(part) for part, each in self._formats.items()}
@@ -484,7 +484,7 @@ def _decode(reader: RecordReader, part: Part, record: Message) -> Row:
 
 
 def _of_rows(part: Part, records: Sequence[Message], rows: Sequence[Row], field: pa.Field) -> Any:
-    """Return a column of what has a schema.
+    """Return a column of the decoded values.
 
     Raises:
         EmitError: A value does not fit its column, such as a decimal with too many digits.
@@ -506,7 +506,7 @@ def _set_aside(error: Exception, record: Message, collector: BatchOutputCollecto
 
 
 def _place(record: Message) -> dict[str, Json]:
-    """Return where a record was read, with its key, which is needed to send it again."""
+    """Return the place and the key of a record, which are needed to send it again."""
     place: dict[str, Json] = {
         "topic": record.topic(),
         "partition": record.partition(),
@@ -585,27 +585,29 @@ def _header(value: Any) -> object:
 
 
 # Connecting takes 20 to 50 ms, and Spark does not keep a task in one worker process. So each
-# process has idle consumers of its own, by configuration. The key has the process, for forks.
+# process has its own idle consumers, by configuration. The key contains the process, because of
+# forks.
 _idle: dict[tuple[object, ...], deque[LentConsumer]] = {}
 
 _IDLE_MAX = 4
 
 # A broker answers in milliseconds. A consumer that was idle while its broker was killed and
-# restarted can be silent for 20 s; it is closed after this time, sooner than a broker is given up.
+# restarted can be silent for 20 s; it is closed after this time, before the broker counts as
+# unreachable.
 _ANSWER_S_MAX = 1.0
 
 
 @dataclass(slots=True)
 class LentConsumer:
-    """A consumer that is lent to one reading, with its state between readings.
+    """A consumer that one reading uses at a time, with its state between readings.
 
     Attributes:
         consumer: The consumer.
         heard: The errors that it reported in the background.
         topics: The topics that it knows.
         positions: The next offset to read of each assigned partition; empty if it is not certain.
-        ahead: The records from there on that it has brought already.
-        fetched: The offset that it brings next, of each assigned partition.
+        ahead: The records from there on that it has already fetched.
+        fetched: The offset that it fetches next, of each assigned partition.
         paused: The partitions from which it returns nothing until it is assigned again.
     """
 
@@ -618,10 +620,10 @@ class LentConsumer:
     paused: set[KafkaPartition] = field(default_factory=set)
 
     def add_topics(self, topics: Set[str]) -> bool:
-        """Make the consumer know the topics; return False if it does not answer.
+        """Make the consumer learn about the topics; return False if it does not answer.
 
-        A new consumer asks for its first topics at once. One that gets a topic later would wait for
-        its next refresh of all topics, which comes once a second.
+        A new consumer requests its first topics at once. If it gets a topic later, it would wait
+        for its next refresh of all topics, once a second.
         """
         from confluent_kafka import KafkaException
 

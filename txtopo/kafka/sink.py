@@ -1,9 +1,9 @@
 """The committer that writes the records of a txid in one Kafka transaction: KafkaSink.
 
 To the coordinator a sink is a state like any other (:class:`PublishedRecords`, which holds a ledger
-and no rows): each new epoch claims it, its ledger says which (epoch, txid, attempt) it holds, and a
-txid that it holds already is adopted or not written again. The rules follow from what Kafka can and
-cannot do.
+and no rows): each new epoch claims it, its ledger records which (epoch, txid, attempt) it holds,
+and a txid that it already holds is adopted or not written again. The rules follow from what Kafka
+can and cannot do.
 
 Rules
 -----
@@ -20,15 +20,15 @@ Rules
    old, so a zombie that slept between its claim in ZooKeeper and this one may still take the id.
    Then the ledger's epoch decides: the zombie reads a later epoch and stops; its successor is
    fenced once, reads its own epoch, and takes the id back. A process that has not claimed (a
-   reader, an operator's verb) reads only the visible ledger, and fences nobody.
+   reader, an operator's verb) reads only the visible ledger, and does not fence anybody.
 4. After any error the producer is dropped. The next call begins with rule 2, so the ledger decides
-   an unknown outcome. A record that the broker will never take (too large for the topic, without a
-   key for a compacted one) breaks its transaction: nothing of it becomes visible, and the run ends,
-   since the batch would bring the same record each time.
-5. Readers see a committed transaction at once, and it cannot be taken back. So a txid that is held
-   is never written again, whatever its attempt. That is right if every attempt brings the same
-   records, as for a transactional state; opaque spouts are refused when the topology is built. The
-   same holds for a group: it is held whole, or not at all.
+   an unknown outcome. A record that the broker will never accept (too large for the topic, or
+   without a key in a compacted topic) breaks its transaction: nothing of it becomes visible, and
+   the run ends, since the batch would contain the same record each time.
+5. Readers see a committed transaction at once, and it cannot be taken back. So a held txid is never
+   written again, whatever its attempt. That is right if every attempt brings the same records, as
+   for a transactional state; opaque spouts are refused when the topology is built. The same holds
+   for a group: it is held whole, or not at all.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
     from confluent_kafka.admin import AdminClient
 
-# With another value of one of these, records could be lost with a broker, or be written twice.
-# librdkafka refuses some values beside a transactional id, but during the run, like an outage.
+# With other values of these, records could be lost with a broker, or be written twice. librdkafka
+# refuses some values in combination with a transactional id, but only during the run, and like an
+# outage.
 _OURS = {
     "transactional.id": "it fences, and is the same for each coordinator of a topology",
     "enable.idempotence": "without it a record that is sent again is there twice",
@@ -89,20 +90,21 @@ _OURS = {
 _REPORT_POLL_S, _REPORT_POLLS_MAX = 0.1, 50
 
 VERSION = 1
-"""The number of the form of a record with a ledger."""
+"""The version of the stored form of a record with a ledger."""
 
-# Compaction runs now and then, so there may be a day's ledgers before the last one, and control
-# markers and aborted transactions after it. If no ledger is found, look back further.
+# Compaction runs only occasionally, so there may be a day's ledgers before the last one, and
+# control markers and aborted transactions after it. If no ledger is found, look back further.
 _LOOK_BACK = (100, 10_000)
 
 _POLL_S = 0.02
 
-# A position is (txid, number) in one long, so that those of a group differ. The column stays: a
-# running topology is known by its columns. 33 bits are left for the txid, as in Delta.
+# A position is (txid, number) in one long, so that the positions in a group differ. The column must
+# stay, since a running topology is identified by its columns. 33 bits are left for the txid, as in
+# Delta.
 _POSITION_BITS = 30
 
 BOUND = b"txtopo-bound"
-"""Key of the records that are not ledgers, but say how far to read."""
+"""Key of the records that are not ledgers, but mark how far to read."""
 
 
 Encoded = str | Sequence[str] | SchemaFormat
@@ -120,10 +122,10 @@ class KafkaSink(BatchBolt, Committer):
     an opaque spout refuses a sink. Other consumers (``read_uncommitted``) may see records of failed
     attempts.
 
-    It runs in the driver with one producer, so its parallelism is 1; a transaction of 1,000
-    records takes some 7 ms. The topic must exist. The sink makes the topic
-    ``<topic>.txtopo-ledger``, which must be kept as long as the topology id: deleting it is like
-    dropping the table of a state. Two sinks must not write to one topic.
+    It runs in the driver with one producer, so its parallelism is 1; a transaction of 1,000 records
+    takes about 7 ms. The topic must exist. The sink creates the topic ``<topic>.txtopo-ledger``,
+    which must be kept as long as the topology id: deleting it is like dropping the table of a
+    state. Two sinks must not write to one topic.
 
     Args:
         servers: Bootstrap servers, ``host:port,…``.
@@ -165,8 +167,7 @@ class KafkaSink(BatchBolt, Committer):
         given = dict(settings or {})
         for name in _OURS.keys() & given.keys():
             raise ConfigError(
-                f"setting {name!r} of a KafkaSink is not for you to set; {_OURS[name]}; leave it "
-                "out",
+                f"setting {name!r} of a KafkaSink cannot be set; {_OURS[name]}; leave it out",
                 setting=name,
             )
         connection = Connection(servers, given, timeout_s=timeout_s)
@@ -187,7 +188,7 @@ class KafkaSink(BatchBolt, Committer):
 
     @property
     def traits(self) -> Traits:
-        """Its state, and what follows from it that Kafka can take back nothing."""
+        """Its state, and the restrictions that follow because Kafka cannot undo writes."""
         return dataclasses.replace(
             super().traits,
             state=self.state,
@@ -207,14 +208,14 @@ class KafkaSink(BatchBolt, Committer):
         )
 
     def with_default_value(self, fields: Sequence[str]) -> KafkaSink:
-        """Return this sink with *fields* as its value, unless it was given one."""
+        """Return this sink with *fields* as its value, unless it already has one."""
         sink = copy.copy(self)
         if not self._has_value:
             sink._value = list(fields)
         return sink
 
     def check_input(self, fields: Fields) -> None:
-        """Check that tuples with these fields can be written, as far as schemas tell.
+        """Check that tuples with these fields can be written, as far as schemas show.
 
         Raises:
             FieldsError: A field of a schema is missing, or of another type.
@@ -321,15 +322,15 @@ class PublishedRecords(StateBackend):
         self._heard: Heard = deque(maxlen=HEARD_MAX)
         self._ledger: Ledger | None = None
         self._claims = False
-        # A producer takes one call at a time. So the lock is held across calls that block and the
+        # A producer allows one call at a time. So the lock is held across calls that block and the
         # marks of a commit; Kafka is not simulated.
         self._lock = threading.Lock()
 
     def create(self) -> None:
-        """Register the schemas of the records; make the topic of the ledger, and check both topics.
+        """Register the schemas of the records; create the topic of the ledger; check both topics.
 
         Raises:
-            SchemaDrift: The topic of the ledger has other settings than it must have.
+            SchemaDrift: The topic of the ledger does not have the required settings.
             ConfigError: The topic of the records does not exist, or the registry refuses a schema;
                 make it, or repair it, first.
             StoreUnavailable: Kafka or a schema registry cannot be reached; try again.
@@ -342,7 +343,7 @@ class PublishedRecords(StateBackend):
     def claim(self, claim: Claim) -> Ledger:
         """Take over the transactional id, then read the ledger, then write the claim into it.
 
-        Taking it over fences its holder. So the visible ledger is checked first: a claim of another
+        Taking it over fences its holder. So the visible ledger is checked first: a claim by another
         topology or ensemble is refused before it fences anybody.
         """
         self.claimant = claim
@@ -386,7 +387,7 @@ class PublishedRecords(StateBackend):
 
     @contextmanager
     def _stored(self, doing: str) -> Iterator[None]:
-        """Drop the producer after any error, and raise it as an error of a store."""
+        """Drop the producer after any error, and raise the error as one of a store."""
         try:
             with self._connection.named_errors(doing, self._heard):
                 yield
@@ -409,8 +410,9 @@ class PublishedRecords(StateBackend):
             self._connection.of_client(self._heard)
             | {
                 "transactional.id": f"txtopo.{self._topic}",
-                # As librdkafka has it anyway with that id: a record is there when all copies have
-                # it, and once, though it was sent twice. With less only a lost broker tells.
+                # librdkafka's defaults with a transactional id: a record counts when all replicas
+                # have it, and is written once, even if it was sent twice. Weaker settings would be
+                # noticed only when a broker is lost.
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 0,
@@ -422,10 +424,11 @@ class PublishedRecords(StateBackend):
         return self._ledger
 
     def _bound(self, producer: Producer) -> int:
-        """Write a record after all ledgers and return its offset, up to which to read for the last.
+        """Write a record after all ledgers; return its offset, up to which the ledgers are read.
 
         A committed record becomes visible a little later, and after the crash of a broker even a
-        visible one may be missing for a moment. A reader that sees this record sees all before it.
+        visible record may be missing for a moment. A reader that sees this record sees all before
+        it.
         """
         offsets: list[int] = []
         producer.begin_transaction()
@@ -454,8 +457,8 @@ class PublishedRecords(StateBackend):
             self.point("rows.after")
             self.point("write.before")
         except KafkaException as error:
-            # A transaction that a record has broken takes no more records. The reason is in the
-            # report of that record, which comes a little later.
+            # A transaction that was broken by a record accepts no more records. The reason is in
+            # the report of that record, which arrives a little later.
             producer.poll(0)
             for _ in range(_REPORT_POLLS_MAX * (error.args[0].name() == "_STATE")):
                 if self._heard:
@@ -494,7 +497,7 @@ class PublishedRecords(StateBackend):
         doing = "write the records"
         if meaning_of(error.name()) is ErrorMeaning.FENCED:
             # Fenced by a successor, whose epoch is in the ledger, or by a zombie, which will read
-            # our epoch there and stop.
+            # our epoch in the ledger and stop.
             return StoreUnavailable(
                 f"somebody else has taken over transactional id 'txtopo.{self._topic}'; nothing "
                 "was written; the ledger will say who may write"
@@ -536,10 +539,10 @@ class LedgerTopic:
         self.name = f"{topic}{LEDGER_END}"
 
     def create(self) -> None:
-        """Make the topic if it is missing.
+        """Create the topic if it is missing.
 
-        It has as many replicas as the topic of the records: if only the ledger were lost, nobody
-        would know what was written. A topic with ``unclean.leader.election.enable`` may lose
+        It has as many replicas as the topic of the records: if only the ledger were lost, it would
+        be unknown what was written. A topic with ``unclean.leader.election.enable`` may lose
         acknowledged records, since a replica that is behind may become the leader. If the records
         were lost but not the ledger, their txid would count as done and never be written again.
 
@@ -641,7 +644,8 @@ class LedgerTopic:
     def visible(self) -> Ledger | None:
         """Return the last visible ledger; None if there is none, or no topic.
 
-        Unlike a claim it fences nobody; a ledger that is committed meanwhile may be missing.
+        Unlike a claim, it does not fence anybody; a ledger that is committed meanwhile may be
+        missing.
 
         Raises:
             CorruptNodeError: It cannot be read.
@@ -703,7 +707,7 @@ class LedgerTopic:
             return Ledger.of(parts)
         except (ValueError, TypeError, KeyError) as error:
             raise CorruptNodeError(
-                f"the last record of topic {self.name!r} is no ledger; got {data!r:.200} "
+                f"the last record of topic {self.name!r} is not a ledger; got {data!r:.200} "
                 f"({error}); who else writes there? bring back the last one of txtopo's",
                 topic=self.name,
             ) from error

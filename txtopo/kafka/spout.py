@@ -2,35 +2,37 @@
 
 Rules
 -----
-1. The group decides which task reads which partition. Each task is a member with a consumer of its
-   own, so tasks of one run, and runs of several drivers, share the partitions. A member that dies
-   is missed after ``session.timeout.ms``; its partitions go to the others.
+1. The group decides which task reads which partition. Each task is a member with its own consumer,
+   so tasks of one run, and runs of several drivers, share the partitions. When a member dies, the
+   group notices after ``session.timeout.ms``, and gives its partitions to the others.
 2. Kafka keeps the position: the offset that is committed for the group. A record is committed when
    it and all records below it in its partition are acked. :class:`UncommittedOffsets` decides that,
-   without I/O. So whatever dies, what was not acked is read again.
-3. Commits are sent at most once a second, and nothing waits for them. One that is lost or refused
-   is sent again with the next. A broker refuses those of a member that the group has excluded.
+   without I/O. So whatever dies, records that were not acked are read again.
+3. Commits are sent at most once a second, and nothing waits for them. A lost or refused commit is
+   sent again with the next one. A broker refuses commits of a member that the group has excluded.
 4. A partition without a committed offset begins at ``start``, and that offset is committed before
    its first record is emitted: "latest" must not mean a later end after a crash. A partition that
-   was made since the group began begins at its first record. It was if the task does not know it
-   from its opening, or if the group had committed offsets of its topic before the task joined.
-5. A partition that is taken away is committed as far as it is acked, and forgotten. Acks and
-   failures of its tuples are ignored from then on, also if it comes back, since whoever got it
-   began at the committed offset. Hence the number of the assignment in message ids.
+   was created after the group began is read from its first record. It counts as such if it did not
+   exist when the task opened, or if the group had committed offsets of its topic before the task
+   joined.
+5. A partition that is revoked is committed as far as it is acked, and forgotten. Acks and failures
+   of its tuples are ignored from then on, even if it is assigned again, since the member that got
+   it began at the committed offset. That is why message ids contain the number of the assignment.
 6. A record that failed is emitted again from memory, before any new one. So its offset, and all
-   after it, are not committed meanwhile, and no consumer is set back.
+   after it, are not committed meanwhile, and no consumer seeks backwards.
 7. A partition with ``uncommitted_max`` records from the first one that is not acked is paused, and
-   goes on when half of them are committable. That bounds the memory, and what a restart repeats.
+   resumes when half of them are committable. That bounds the memory, and the records that a restart
+   repeats.
 8. A run that is deactivated leaves the group when its last tuple has ended.
-9. The topics have nothing more when the group has committed the end of each partition. No task can
-   tell by itself: a partition that moves belongs to nobody for a while, and a fetch that has no
-   answer yet looks like one without records.
-10. An offset is committed with the id of its topic. A topic that is made again under its name has
-   another one, and other records at the same offsets, so such an offset is refused. While a
-   partition is read, the id is asked for again and again.
+9. The topics are exhausted when the group has committed the end of each partition. No task can tell
+   by itself: a partition that moves belongs to nobody for a while, and a fetch that is not answered
+   yet looks like one without records.
+10. An offset is committed with the id of its topic. A topic that is recreated under its name has
+    another id, and other records at the same offsets, so such an offset is refused. While a
+    partition is read, the id is queried regularly.
 
-What differs from Storm's ``storm-kafka-client``: it sets a consumer back to the first record that
-failed and skips what was acked since, from which several of its bugs came; it once needed offsets
+Storm's ``storm-kafka-client`` differs: it seeks a consumer back to the first failed record and
+skips records that were acked since, which caused several of its bugs; it once needed offsets
 without gaps to commit any; it may commit for partitions that it lost; and a group whose start is
 the end of the log begins at a later end if it dies before its first commit.
 """
@@ -82,27 +84,28 @@ OnBadRecord = Literal["stop", "report"]
 
 UNCOMMITTED_MAX = 100_000
 
-# What is acked is committed after this time. A shorter one makes more requests; a longer one makes
-# more records come again.
+# Acked records are committed after this time. A shorter time causes more requests; a longer one
+# causes more records to be repeated.
 COMMIT_S = 1.0
 
 # Records that are decoded together. The first waits for the last, which takes about a millisecond.
 FETCH_MAX = 500
 
 # `next_tuple` may not block for long, since acks wait meanwhile. But a spout that returns without a
-# tuple is asked again after a pause, so it waits a little for records that the log has. A member
-# that has just joined has nothing to be acked. It waits longer, for members that have died.
+# tuple is called again only after a pause, so it waits a little for records that the log has. A
+# member that has just joined has no pending acks. It waits longer, for members that have died.
 WAIT_S = 0.5
 JOIN_S = 60.0
 POLL_S = 0.05
 
-# A topic may be made again while it is read, which no record tells. It is asked for so often.
+# A topic may be recreated while it is read, which no record shows. Its id is queried this often.
 WATCH_S = 10.0
 
-# Before the id of a topic in what is committed with an offset, where other tools note other things.
+# The prefix of a topic's id in the metadata of a committed offset, where other tools note other
+# things.
 _OF_TOPIC = "txtopo topic "
 
-# A broker that is away is reported again after this time.
+# An unreachable broker is reported again after this time.
 REPORT_S = 60.0
 
 # After n failures in a row the next 2^n calls do not connect, at most this many: some seconds, with
@@ -113,12 +116,12 @@ SKIPPED_CALLS_MAX = 64
 REFUSALS_MAX = 10
 
 _GROUP = {
-    # Partitions that a task keeps in a rebalance go on meanwhile.
+    # Partitions that a task keeps in a rebalance continue meanwhile.
     "partition.assignment.strategy": "cooperative-sticky",
-    # Heartbeats have a thread of their own, so a member that is silent for so long is dead.
+    # Heartbeats have their own thread, so a member that is silent for this long is dead.
     "session.timeout.ms": 10_000,
-    # A request that finds nothing is answered after this time. It delays only what has no records:
-    # the news that the end of a partition is reached.
+    # A fetch that finds nothing is answered after this time. It only delays the event that the end
+    # of a partition is reached.
     "fetch.wait.max.ms": 100,
 }
 
@@ -128,7 +131,7 @@ POLL_INTERVAL_MS = 300_000
 
 
 class MessageId(NamedTuple):
-    """Identifies a record that was emitted, for one assignment of its partition."""
+    """Identifies an emitted record, for one assignment of its partition."""
 
     topic: str
     partition: int
@@ -143,7 +146,7 @@ class _Assigned:
     Attributes:
         number: The number of the assignment.
         offsets: Its records that are not committed yet.
-        topic_id: The id of its topic; empty if the cluster did not tell it.
+        topic_id: The id of its topic; empty if the cluster did not report it.
         committed: The offset that was committed last, or is being committed.
         ended: Whether it was read to the end of the log.
         paused: Whether nothing is fetched.
@@ -161,15 +164,15 @@ class KafkaSpout(Spout):
     """Emits the records of topics, and commits their offsets when their trees are complete.
 
     Delivery: at least once. The position is the committed offset of a consumer group, which Kafka
-    keeps, also while this process is down. An offset is committed when its record and all before it
+    keeps even while this process is down. An offset is committed when its record and all before it
     in the partition are acked, in whatever order. After a failure, a timeout, a crash or a change
     of the group, records that were not acked come again, and after a crash or such a change also
     acked ones that follow them. With ``AtLeastOnceConfig(ackers=0)`` a record is acked when it is
-    emitted: at most once, but for what a crash repeats.
+    emitted: at most once, except for records that a crash repeats.
 
     Tasks, and runs with the same *group*, share the partitions; a task beyond their number has
-    nothing to do. Records of a partition are emitted in the order of their offsets, except those
-    that come again.
+    nothing to do. Records of a partition are emitted in the order of their offsets, except repeated
+    ones.
 
     A record that *fails* is emitted again at once. Kafka does not count that, so it is never given
     up: a bolt that cannot process a record should ack it, and emit it to a stream for such records.
@@ -192,19 +195,20 @@ class KafkaSpout(Spout):
         key: How a key is decoded: ``"bytes"``, ``"string"``, ``Avro(…)`` or ``Protobuf(…)``.
         columns: The fields of a tuple, of ``key``, ``value``, ``headers``, ``topic``,
             ``partition``, ``offset``, ``timestamp``, as those of a ``KafkaTransactionalSpout``.
-        start: Where a partition begins of which the group has no offset: ``"earliest"``,
-            ``"latest"``, a datetime, or ``{topic: {partition: offset}}``. One that is added to a
-            topic of which the group has offsets begins at its first record, unless it is named.
-        on_bad_record: What a record does that cannot be decoded: ``"stop"`` ends the run;
-            ``"report"`` tells the listeners (``ErrorReported``) topic, partition and offset, and
-            counts as acked.
-        uncommitted_max: How many records of a partition are read from the first one that is not
-            acked on, some hundreds more or less: the limit on what a crash repeats.
+        start: Where a partition without an offset of the group begins: ``"earliest"``,
+            ``"latest"``, a datetime, or ``{topic: {partition: offset}}``. A partition that is added
+            to a topic of which the group has offsets begins at its first record, unless it is
+            named.
+        on_bad_record: What happens to a record that cannot be decoded: ``"stop"`` ends the run;
+            ``"report"`` reports its topic, partition and offset to the listeners
+            (``ErrorReported``), and treats it as acked.
+        uncommitted_max: How many records of a partition are read, counted from the first one that
+            is not acked; accurate to a few hundred. It limits what a crash repeats.
         isolation: Which records of transactions are read, as in a ``KafkaTransactionalSpout``.
-        timeout_s: How many seconds a question to the cluster may take.
+        timeout_s: How many seconds a request to the cluster may take.
         settings: More settings of librdkafka, such as ``security.protocol``, ``sasl.password`` or
-            ``session.timeout.ms``. Task *i* is the member ``group.instance.id`` with ``-i`` behind
-            it, since two members of one name exclude each other.
+            ``session.timeout.ms``. Task *i* is the member ``group.instance.id`` with the suffix
+            ``-i``, since two members with one name exclude each other.
 
     Raises:
         ConfigError: An argument is wrong, or ``txtopo[kafka]`` is not installed. When the run
@@ -212,10 +216,10 @@ class KafkaSpout(Spout):
             offset behind its end, or the client refuses *settings*.
         InfrastructureError: The cluster cannot be reached, when the run starts.
         AuthError: The cluster refuses the credentials, when the run starts or for some time.
-        SourceDataLost: Records at the committed offset were deleted, or the topic was. To go on
+        SourceDataLost: Records at the committed offset were deleted, or the topic was. To continue
             without them, set the offset of the group with Kafka's own tool.
-        OffsetRegression: A log ends before the committed offset, or the topic was made again.
-        EmitError: A record cannot be decoded. It ends the run, unless *on_bad_record* says else.
+        OffsetRegression: A log ends before the committed offset, or the topic was recreated.
+        EmitError: A record cannot be decoded, and *on_bad_record* is ``"stop"``; it ends the run.
     """
 
     client_modules: Sequence[str] = ("confluent_kafka",)
@@ -268,7 +272,7 @@ class KafkaSpout(Spout):
     def open(
         self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
     ) -> None:
-        """Look at the topics; the class lists the errors."""
+        """Check the topics; the class lists the errors."""
         self._collector, self._config = collector, config
         self._topology, self._id = context.topology_id, context.component_id
         self._task = context.task_index
@@ -315,7 +319,7 @@ class KafkaSpout(Spout):
     def tend(self) -> None:
         """Commit what is acked, and take part in changes of the group, once a second.
 
-        A spout that may not emit more is not called for records, but still for acks.
+        If a spout may not emit more, it is not called for records, but still for acks.
         """
         now_s = now()
         if self._consumer is None or now_s - self._tended_s < COMMIT_S:
@@ -326,7 +330,7 @@ class KafkaSpout(Spout):
         self._guarded(self._poll)
 
     def may_have_more(self) -> bool:
-        """Return whether tuples are pending or the group is not at the end, or nobody can say."""
+        """Return whether tuples are pending or the group may not be at the end."""
         self._more = True
         if self._consumer is not None and not self._pending:
             self._guarded(self._look)
@@ -342,7 +346,7 @@ class KafkaSpout(Spout):
         self._leave_at_rest()
 
     def fail(self, message_id: Any) -> None:
-        """Have the record emitted again."""
+        """Emit the record again."""
         self._pending -= 1
         assigned = self._assignment(message_id)
         if assigned is not None:
@@ -379,7 +383,7 @@ class KafkaSpout(Spout):
         self._decode()
 
     def _receive(self) -> None:
-        """Take what the consumer has; if that is nothing, wait for what the log has."""
+        """Take what the consumer has fetched; if that is nothing, wait for records in the log."""
         assert self._consumer is not None
         end_s = now() + (WAIT_S if self._joined else JOIN_S)
         while len(self._fetched) < FETCH_MAX:
@@ -394,7 +398,7 @@ class KafkaSpout(Spout):
 
     @property
     def _lacks_records(self) -> bool:
-        """Whether the log has records that did not come yet, or that is not known yet."""
+        """Whether the log has records that have not arrived, or it is not known yet."""
         if not self._joined:
             return True
         return not all(each.ended or each.paused for each in self._assigned.values())
@@ -465,7 +469,7 @@ class KafkaSpout(Spout):
         self._ready += zip((_id_of(*one) for one in fetched), rows, strict=True)
 
     def _processed(self, message_id: MessageId, assigned: _Assigned) -> None:
-        """Let the next commit pass a record, and let its partition go on if it was paused."""
+        """Allow the next commit to pass a record, and resume its partition if it was paused."""
         assigned.offsets.ack(message_id.offset)
         if assigned.paused and len(assigned.offsets) <= self._uncommitted_max // 2:
             self._resume(message_id[:2], assigned)
@@ -481,7 +485,7 @@ class KafkaSpout(Spout):
         assigned.paused = assigned.ended = False
 
     def _commit(self) -> None:
-        """Commit what may be committed and was not yet, without waiting for the answer."""
+        """Commit what can be committed and is not yet, without waiting for the answer."""
         if self._consumer is None:
             return
         offsets = []
@@ -493,12 +497,12 @@ class KafkaSpout(Spout):
             self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def _answered(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        """Have offsets that were not committed committed again."""
+        """Schedule offsets whose commit failed for the next commit."""
         for each in partitions:
             assigned = self._assigned.get((each.topic, each.partition))
             if assigned is not None and (error or each.error):
                 assigned.committed = -1
-        # One that passes is what a change of the group or an outage looks like.
+        # A transient error is what a change of the group or an outage looks like.
         if error is not None and not may_pass(error):
             self._heard.append(error)
 
@@ -506,24 +510,24 @@ class KafkaSpout(Spout):
         if consumer is not self._consumer:
             return
         self._joined = True
-        self._answers = {}  # they may be of the topic before
+        self._answers = {}  # they may be from the previous topic
         if partitions:
             for partition, offset in self._starts(consumer, partitions).items():
                 self._number += 1
                 offsets: UncommittedOffsets[Message] = UncommittedOffsets(offset)
                 id = self._ids.get(partition.topic, "")
                 self._assigned[partition] = _Assigned(self._number, offsets, id, offset)
-        # The client goes on from the committed offsets, which are these.
+        # The client continues from the committed offsets, which are these.
 
     def _starts(
         self, consumer: Consumer, partitions: Sequence[TopicPartition]
     ) -> dict[KafkaPartition, int]:
-        """Return where partitions begin, each of which has a committed offset then.
+        """Return where partitions begin; afterwards each has a committed offset.
 
         Raises:
             SourceDataLost: The records there were deleted.
-            OffsetRegression: A log ends before that, or the offset is one of another topic.
-            InfrastructureError: A partition cannot be seen; try again.
+            OffsetRegression: A log ends before that, or the offset belongs to another topic.
+            InfrastructureError: A partition is not visible; try again.
         """
         from confluent_kafka import KafkaException
 
@@ -570,10 +574,10 @@ class KafkaSpout(Spout):
         return partition in self._known and partition.topic not in (self._begun or ())
 
     def _watch(self) -> None:
-        """Ask now and then whether a topic was made again; no answer is waited for.
+        """Check regularly whether a topic was recreated, without waiting for the answer.
 
         Raises:
-            OffsetRegression: One was.
+            OffsetRegression: A topic was recreated.
         """
         if not self._answers:
             if self._assigned and now() - self._watched_s >= WATCH_S:
@@ -585,17 +589,17 @@ class KafkaSpout(Spout):
         answers, self._answers = self._answers, {}
         for (topic, _), assigned in self._assigned.items():
             answer = answers.get(topic)
-            # The consumer tells what is wrong if there is no answer.
+            # If there is no answer, the consumer reports what is wrong.
             if answer is not None and answer.exception() is None and assigned.topic_id:
                 text = _OF_TOPIC + assigned.topic_id
                 self._check_topic(topic, str(answer.result().topic_id), text)
 
     def _check_topic(self, topic: str, id: str, told: str) -> None:
-        """Check that an offset is one of this topic, by what was committed with it."""
+        """Check that an offset belongs to this topic, by the topic id committed with it."""
         if not id or not told.startswith(_OF_TOPIC) or told == _OF_TOPIC + id:
             return
         raise OffsetRegression(
-            f"topic {topic!r} was deleted and made again; got id {id}; expected "
+            f"topic {topic!r} was deleted and recreated; got id {id}; expected "
             f"{told.removeprefix(_OF_TOPIC)}, of which group {self._group!r} has committed "
             "offsets; set them with kafka-consumer-groups --reset-offsets while no run has joined "
             "it: --to-earliest, or --to-current if they are those of this topic, as after a move "
@@ -607,7 +611,7 @@ class KafkaSpout(Spout):
         """Check that no partition begins behind its end.
 
         Raises:
-            ConfigError: One does, since *start* says so; repair it.
+            ConfigError: A partition does, because of *start*; repair it.
         """
         for partition, offset in begun.items():
             bounds = look.bounds.get(partition)
@@ -615,7 +619,7 @@ class KafkaSpout(Spout):
                 raise ConfigError(
                     f"start of spout {self._id!r} is behind the end of partition "
                     f"{partition.number} of topic {partition.topic!r}; got offset {offset}; "
-                    f"expected {bounds.start} to {bounds.end}; was the topic made again?",
+                    f"expected {bounds.start} to {bounds.end}; was the topic recreated?",
                     setting="start",
                 )
 
@@ -632,14 +636,14 @@ class KafkaSpout(Spout):
         if offset < bounds.start:
             raise SourceDataLost(
                 f"records of {about} were deleted before they were read; wanted is offset "
-                f"{offset}; the first that is there is {bounds.start}; {advice}",
+                f"{offset}; the first available offset is {bounds.start}; {advice}",
                 **place,
                 wanted=offset,
                 available=bounds.start,
             )
         raise OffsetRegression(
             f"{about} ends at offset {bounds.end}, but offset {offset} is wanted next; the log was "
-            f"truncated, the topic made again, or start is wrong; {advice}",
+            f"truncated, the topic recreated, or start is wrong; {advice}",
             **place,
             wanted=offset,
             end=bounds.end,
@@ -651,7 +655,7 @@ class KafkaSpout(Spout):
             self._forget(partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        """Forget partitions that others may have already: nothing of them can be committed."""
+        """Forget partitions that others may already have: nothing of them can be committed."""
         if consumer is self._consumer:
             self._forget(partitions)
 
@@ -663,7 +667,7 @@ class KafkaSpout(Spout):
             if assigned is not None:
                 gone.add(assigned)
                 if assigned.paused:
-                    # Else it would still be paused if it comes back.
+                    # Otherwise it would still be paused when it is assigned again.
                     self._resume(place, assigned)
         self._fetched = [one for one in self._fetched if one[0] not in gone]
         self._failed = [one for one in self._failed if one[0] not in gone]
@@ -686,7 +690,7 @@ class KafkaSpout(Spout):
         self._report(error, self._skip * self._config.poll_interval_s)
 
     def _tell_heard(self) -> None:
-        """Report what the client heard in the background; raise what will not pass."""
+        """Report errors that the client got in the background; raise permanent ones."""
         error = self._connection.fault("read", self._heard[-1], self._heard)
         self._heard.clear()
         if isinstance(error, PromiseError):
@@ -720,7 +724,7 @@ class KafkaSpout(Spout):
         self._heard.clear()
         settings = dict(self._connection.settings)
         if "group.instance.id" in settings:
-            # Two members of one name exclude each other, again and again.
+            # Two members with one name would exclude each other again and again.
             settings["group.instance.id"] = f"{settings['group.instance.id']}-{self._task}"
         interval_ms = max(POLL_INTERVAL_MS, int(3000 * self._config.message_timeout_s))
         given = {
@@ -735,7 +739,7 @@ class KafkaSpout(Spout):
             self._consumer = Consumer(given)
         self._joined = False
         if self._begun is None:
-            # Before this task joins: what others commit later is the same beginning.
+            # Before this task joins: what others commit later does not change the beginning.
             known = [TopicPartition(*partition) for partition in sorted(self._known)]
             told = self._consumer.committed(known, timeout=self._connection.timeout_s)
             self._begun = {each.topic for each in told if each.offset >= 0}
@@ -752,14 +756,14 @@ class KafkaSpout(Spout):
             self._leave()
 
     def _leave(self) -> None:
-        """Leave the group; what was not committed comes again."""
+        """Leave the group; records that were not committed are read again."""
         consumer, self._consumer = self._consumer, None
         self._assigned.clear()
         self._fetched.clear()
         self._failed.clear()
         self._ready.clear()
         if consumer is not None:
-            # An unanswered commit is waited for, by librdkafka, as long as a session lasts.
+            # librdkafka waits for an unanswered commit as long as a session lasts.
             consumer.close()
 
 
@@ -795,7 +799,7 @@ def _check_group(group: str, settings: Mapping[str, Setting]) -> None:
     check_text("the group of a KafkaSpout", group)
     if "group.id" in settings:
         raise ConfigError(
-            "setting 'group.id' of Kafka is not for you to set; use group", setting="group.id"
+            "setting 'group.id' of Kafka cannot be set; use group", setting="group.id"
         )
 
 

@@ -1,7 +1,7 @@
 """The two spouts that read Kafka: KafkaTransactionalSpout and KafkaOpaqueSpout.
 
-Neither keeps anything that decides what a batch is: the batch of a txid follows from the metadata
-of the txid before and from one look at the cluster.
+Neither keeps anything that determines a batch: the batch of a txid follows from the metadata of the
+previous txid and from one look at the cluster.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ from txtopo.spouts.spout import (
 
 BATCH_RECORDS_MAX = 10_000
 
-# The partitions of an opaque spout are numbers that keep their meaning for ever, while topics may
-# come to match a pattern at any time. So their number is fixed, and each stands for a share of all
-# partitions of Kafka, found by their names. Tasks beyond this number have nothing to do.
+# The partitions of an opaque spout are numbers that keep their meaning forever, while new topics
+# may match a pattern at any time. So their number is fixed, and each stands for a share of all
+# Kafka partitions, determined by their names. Tasks beyond this number have nothing to do.
 SHARES = 64
 
-# How long a topic that becomes compacted may stay unnoticed. By itself Kafka compacts a segment
-# that is a week old; a question costs a round trip.
+# How long it may take to notice that a topic became compacted. By default Kafka compacts a segment
+# when it is a week old; a query costs a round trip.
 COMPACTION_CHECK_S = 60.0
 
 OnDataLoss = Literal["stop", "record"]
@@ -81,16 +81,16 @@ class KafkaTransactionalSpout(TransactionalSpout):
 
     Delivery: transactional. A batch is a range of offsets of each partition. The driver plans it
     and stores it before the tasks read it, so states of both kinds are exactly once. The run stops
-    with ``SourceDataLost`` when retention has deleted records of a range, or the records that come
-    next; the error names topic, partition, wanted offset and first available offset. A topic that
-    was deleted, or made again under its name, stops the run as well. A topic with
-    ``cleanup.policy=compact`` may bring fewer records on replay, so it is refused, also one that
-    becomes compacted later, within a minute: use ``KafkaOpaqueSpout``.
+    with ``SourceDataLost`` when retention has deleted records of a range, or the next records; the
+    error names topic, partition, wanted offset and first available offset. A topic that was
+    deleted, or recreated under its name, stops the run as well. A topic with
+    ``cleanup.policy=compact`` may bring fewer records on replay, so it is refused. If a topic
+    becomes compacted later, it is refused within a minute. Use ``KafkaOpaqueSpout`` instead.
 
     A broker that is down fails the attempt after ``timeout_s``; it is tried again, with pauses,
-    until the broker is back. A partition without a leader keeps its position while the others go
-    on. Partitions and topics that are added later are read from their beginning. The spout joins
-    no consumer group and reads nothing back from one. Progress shows how many offsets each
+    until the broker is back. A partition without a leader keeps its position while the others
+    continue. Partitions and topics that are added later are read from their beginning. The spout
+    joins no consumer group and reads nothing back from one. Progress shows how many offsets each
     partition is behind.
 
     Args:
@@ -106,14 +106,14 @@ class KafkaTransactionalSpout(TransactionalSpout):
             [name, value]), ``topic``, ``partition``, ``offset``, ``timestamp``. Fewer are faster.
         start: Where the first batch starts: ``"earliest"``, ``"latest"``, a datetime (the first
             record of that time or later), or ``{topic: {partition: offset}}`` (``"earliest"`` for
-            partitions that are not named). Later starts go on after the last batch.
+            partitions that are not named). Later starts continue after the last batch.
         batch_records_max: The most offsets that a batch takes from each partition.
         isolation: ``"read_committed"``: records of aborted transactions are skipped, and those of
             an open transaction hold back all that follow them. ``"read_uncommitted"``: both are
             read.
         timeout_s: After how many seconds without an answer an attempt fails.
-        commit_group: A consumer group to which committed offsets are copied, at best, for tools
-            that show its lag; None for none. Nothing else may use the group; see
+        commit_group: A consumer group to which committed offsets are copied, on a best-effort
+            basis, for tools that show its lag; None for none. Nothing else may use the group; see
             ``docs/how-to/kafka.md``.
         settings: More settings of librdkafka, e.g. ``security.protocol``, ``sasl.password``,
             ``ssl.ca.location``. They travel to the tasks, and are never shown or stored.
@@ -166,15 +166,15 @@ class KafkaTransactionalSpout(TransactionalSpout):
 
 
 class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
-    """Reads topics of Kafka in batches that a replay may cut anew, and can skip lost records.
+    """Reads topics of Kafka in batches that a replay may cut differently; can skip lost records.
 
     Delivery: opaque. Each record counts in exactly one committed txid, though a failed attempt may
     be followed by another batch of the same txid; needs opaque states. The tasks that read a batch
-    decide where it ends. Use this spout for compacted topics, and where going on is better than
-    stopping when retention has deleted unread records: ``on_data_loss="record"`` then reads on from
-    the first available offset, also in a topic that was made again. The offsets that were lost
-    stand in the metadata of the batch (``lost``), in a warning of the log and in the progress. A
-    missing topic keeps its position, in case it comes back. With ``"stop"`` the run stops with
+    decide where it ends. Use this spout for compacted topics, and where continuing is better than
+    stopping when retention has deleted unread records: with ``on_data_loss="record"`` it continues
+    at the first available offset, even in a topic that was recreated. The lost offsets are recorded
+    in the metadata of the batch (``lost``), in a warning in the log and in the progress. A missing
+    topic keeps its position, in case it comes back. With ``"stop"`` the run stops with
     ``SourceDataLost``, as with a ``KafkaTransactionalSpout``. A log that ends before the position
     stops the run with either setting.
 
@@ -268,7 +268,7 @@ class KafkaSource:
         self._records_max = checked_max(records_max)
 
     def check(self, config: Config) -> None:
-        """Check that the topics exist, and that batches can be as large as they shall be.
+        """Check that the topics exist, and that batches can be as large as required.
 
         If the cluster cannot be asked, planning will wait for it.
 
@@ -294,7 +294,7 @@ class KafkaSource:
         Args:
             txid: The batch.
             last: The newest batch whose metadata is known.
-            before: The positions of that batch in the topics that still are what they were.
+            before: The positions of that batch in the topics that are unchanged.
             look: The state of the cluster.
             first: Whether no batch has read anything yet.
         """
@@ -310,7 +310,7 @@ class KafkaSource:
     ) -> dict[KafkaPartition, int]:
         """Return how many offsets each partition has after *before*.
 
-        Nothing is known of a first batch whose start depends on the time: it stores the start.
+        For a first batch whose start depends on the time nothing is known yet: it stores the start.
         """
         if first and not self._fixed:
             return {}
@@ -339,9 +339,9 @@ class KafkaSource:
         With *rows_max* they have no more offsets together; *turn* is as for ``shared_out``.
 
         Raises:
-            SourceDataLost: Records that were not read are gone.
+            SourceDataLost: Unread records are gone.
             OffsetRegression: A log ends before the position.
-            InfrastructureError: The start of the first batch cannot be seen; try again.
+            InfrastructureError: The start of the first batch is not visible; try again.
         """
         ends = {partition: each.end for partition, each in before.ranges.items()}
         new = [partition for partition in partitions if partition not in ends]
@@ -380,18 +380,19 @@ class RangesCoordinator(TransactionalCoordinator):
         self._source = source
         self._check = LossCheck()
         self._look: ClusterSnapshot | None = None
-        # When the policy of a topic was asked last, by its name and id; which ones are not told.
+        # When the policy of a topic was last queried, by its name and id; and which topics have an
+        # unknown one.
         self._asked_s: dict[tuple[str, str], float] = {}
         self._untold: set[str] = set()
 
     def check_kept(self, topics: Mapping[str, Topic]) -> None:
-        """Check that compaction takes no record away, for each topic about once a minute.
+        """Check that no topic is compacted, for each topic about once a minute.
 
-        A topic whose policy the cluster does not tell is read, and named in the log once.
+        A topic whose policy the cluster does not report is read, and named in the log once.
 
         Raises:
             ConfigError: A topic is compacted.
-            InfrastructureError: The cluster cannot be reached, and a topic was never asked for.
+            InfrastructureError: The cluster cannot be reached, and a topic was never checked.
         """
         now_s = now()
         asked = {(name, topic.id): name for name, topic in topics.items()}
@@ -407,7 +408,7 @@ class RangesCoordinator(TransactionalCoordinator):
         except InfrastructureError:
             if not due.keys() <= self._asked_s.keys():
                 raise
-            return  # what is planned next shows whether the cluster is away
+            return  # the next planning shows whether the cluster is unreachable
         for topic, name in due.items():
             if name not in policies and topic not in self._asked_s:
                 raise InfrastructureError(f"topic {name!r} is not known everywhere; looking again")
@@ -424,9 +425,9 @@ class RangesCoordinator(TransactionalCoordinator):
         if name not in self._untold:
             self._untold.add(name)
             text = (
-                "the cluster does not tell whether topic %r is compacted; expected a user who may "
-                "describe its settings (DescribeConfigs); it is read as one that is not: a replay "
-                "of a compacted one may lack records"
+                "the cluster does not report whether topic %r is compacted; expected a user who "
+                "may describe its settings (DescribeConfigs); it is read as one that is not: a "
+                "replay of a compacted one may lack records"
             )
             _logger.warning(text, name)
 
@@ -453,7 +454,7 @@ class RangesCoordinator(TransactionalCoordinator):
 
         Raises:
             SourceDataLost: Records that were not read are gone.
-            OffsetRegression: A topic was made again, or a log ends before the position.
+            OffsetRegression: A topic was recreated, or a log ends before the position.
             InfrastructureError: The cluster cannot be reached, or does not yet report every topic
                 and partition leader that the first batch needs; try again.
         """
@@ -506,20 +507,20 @@ class _RangesEmitter(TransactionalEmitter):
             self._group.close()
 
     def _check_ids(self, ids: Mapping[str, str]) -> None:
-        """Check, once a job, that the topics are those that were planned."""
+        """Check, once per job, that the topics are still those of the plan."""
         if not ids.keys() <= self._ids.keys():
             topics = self._source.offsets.topics()
             self._ids = {name: topic.id for name, topic in topics.items()}
         for name, id in ids.items():
             got = self._ids.get(name)
             if got is None:
-                raise InfrastructureError(f"topic {name!r} is not there; looking again")
+                raise InfrastructureError(f"topic {name!r} is missing; looking again")
             if got != id:
                 raise made_anew(name, id, got)
 
 
 class SharesCoordinator(PartitionedCoordinator):
-    """Says when a ``KafkaOpaqueSpout`` has records; its emitters decide where a batch ends."""
+    """Decides when a ``KafkaOpaqueSpout`` has records; its emitters decide where a batch ends."""
 
     def __init__(self, source: KafkaSource, context: TaskContext, *, stops: bool) -> None:
         self._source = source
@@ -563,7 +564,7 @@ class SharesCoordinator(PartitionedCoordinator):
         return {str(each.partition): f"{each.start} to {each.end}" for each in lost}
 
     def _present(self, before: Positions, look: ClusterSnapshot) -> Positions:
-        """Leave out topics that are missing or were made again; warn once of each missing one."""
+        """Exclude topics that are missing or were recreated; warn once of each missing one."""
         for name in before.ids:
             missing_looks = 0 if name in look.topics else self._missing_looks.get(name, 0) + 1
             self._missing_looks[name] = missing_looks
@@ -623,7 +624,7 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
         except SourceDataLost as error:
             if self._stops:
                 raise
-            # Deleted between the look and the reading: the next attempt looks again.
+            # Deleted after the look and before the read: the next attempt looks again.
             raise InfrastructureError(f"records went while they were read: {error}") from error
         return batch.to_json()
 
@@ -652,7 +653,7 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
         """Return the batch of a share that follows *before*.
 
         Raises:
-            SourceDataLost: Records that were not read are gone, and the run is to stop.
+            SourceDataLost: Unread records are gone, and the run is to stop.
             OffsetRegression: A log ends before the position.
             InfrastructureError: The start of the first batch cannot be seen; try again.
         """
@@ -687,7 +688,7 @@ def whole(cut: Json) -> Positions:
 
 
 def _skipped(before: Positions, lost: Iterable[Lost]) -> Positions:
-    """Return the positions after what is lost; a topic that was made again has none."""
+    """Return the positions after lost records; a topic that was recreated has none."""
     ranges = dict(before.ranges)
     for each in lost:
         if each.end is None:
@@ -721,7 +722,7 @@ def check_topics(offsets: Offsets) -> None:
     if missing:
         raise ConfigError(
             f"topic of a Kafka spout is not there; got {missing[0]!r}; look at its spelling, or "
-            "make it before the topology starts",
+            "create it before the topology starts",
             topic=missing[0],
         )
 

@@ -1,18 +1,18 @@
-"""UncommittedOffsets: which offset of a partition may be committed, whatever the order of acks.
+"""UncommittedOffsets: which offset of a partition may be committed, for any order of acks.
 
 No I/O, clock, thread or random number is used here.
 
 Rules
 -----
-1. The offset that may be committed is that of the lowest record that is not acked, or the offset
-   after all records that were taken if each is acked. So a committed offset never passes a record
-   that is not acked. A record that failed is one that is not acked.
-2. Nothing is concluded from numbers that follow each other. Compaction, aborted transactions and
-   markers of transactions leave offsets without a record, which nobody would ever ack. They are
-   passed together with the records around them.
+1. The offset that may be committed is the offset of the lowest record that is not acked; or, if all
+   records that were taken are acked, the offset after them. So a committed offset never passes a
+   record that is not acked. A failed record counts as not acked.
+2. Offsets need not be consecutive. Compaction, aborted transactions and transaction markers leave
+   offsets without a record, which nobody would ever ack. They are passed together with the records
+   around them.
 
-What was committed once stays true: below it everything is processed. So a commit that comes too
-late, or twice, may set a group back, but never makes it pass a record.
+A committed offset stays valid: everything below it is processed. So a commit that arrives too late,
+or twice, may set a group back, but never makes it skip a record.
 
 One object belongs to one assignment of a partition to one task. When the partition is assigned
 again, a new one begins at the committed offset.
@@ -27,7 +27,7 @@ Record = TypeVar("Record")
 
 
 class UncommittedOffsets(Generic[Record]):
-    """The offsets of a partition that were taken and may not all be committed.
+    """The offsets of a partition that were taken and are not all committable.
 
     Args:
         start: The offset from which the partition is read; all below it is processed.
@@ -46,7 +46,7 @@ class UncommittedOffsets(Generic[Record]):
 
     @property
     def committable(self) -> int:
-        """The offset that may be committed: a group that has it is given this record next."""
+        """The offset that may be committed: the record that the group would read next."""
         return self._taken[0] if self._taken else self.position
 
     def take(self, offset: int, record: Record) -> bool:

@@ -1,6 +1,6 @@
-"""Ensemble: what an ensemble knows of all its topologies, and commands to those that run.
+"""Ensemble: the status of all topologies of an ensemble, and commands to running ones.
 
-It needs neither the module of a topology nor its stores, only ZooKeeper. See
+It needs only ZooKeeper, not the module of a topology or its stores. See
 ``docs/how-to/commands.md``.
 """
 
@@ -83,10 +83,10 @@ class Ensemble:
         """Connect to an ensemble.
 
         Args:
-            config: Says where it is, and with which credentials.
-            folder: Directory of an embedded ensemble, instead of what *config* says. It needs no
-                Spark session: while a run lives its server is used; otherwise one is started, and
-                stopped by :meth:`close`.
+            config: Its address and credentials.
+            folder: Directory of an embedded ensemble, instead of the address in *config*. It needs
+                no Spark session: while a run is alive, its server is used; otherwise one is
+                started, and stopped by :meth:`close`.
             ensemble: The ensemble of runs in this process, for ``zookeeper="memory"``.
 
         Raises:
@@ -133,7 +133,7 @@ class Ensemble:
     def stored(self, topology_id: str) -> dict[str, Json]:
         """Return all that the ensemble stores of a topology: the value of each node, by path.
 
-        In the place of one that cannot be read stands ``{"unreadable": why}``.
+        A node that cannot be read is returned as ``{"unreadable": why}``.
 
         Raises:
             StateUsageError: The ensemble has no such topology.
@@ -158,11 +158,11 @@ class Ensemble:
         wait_s: float = WAIT_S,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> Answer:
-        """Ask the leader of a topology for a command, and wait for its answer.
+        """Send a command to the leader of a topology, and wait for its answer.
 
-        The answer says that the status is stored; what follows from it begins then. Without a
-        leader this process leads, claims an epoch and stores the status itself. So a coordinator
-        that had lost its session in this moment is deposed, as by any other takeover.
+        The answer means that the status is stored; only then does it take effect. Without a leader
+        this process leads, claims an epoch and stores the status itself. So a coordinator that has
+        just lost its session is deposed, as in any other takeover.
 
         Args:
             topology_id: Id of the topology.
@@ -172,8 +172,8 @@ class Ensemble:
 
         Raises:
             StateUsageError: There is no such topology or verb.
-            CommandUnanswered: Nobody answered in time; the command stands.
-            CoordinatorUnavailable: The ensemble cannot be reached; the command may stand or not.
+            CommandUnanswered: Nobody answered in time; the command is still pending.
+            CoordinatorUnavailable: The ensemble cannot be reached; the command may be pending.
         """
         check_command(verb, wait_s)
         self.topology(topology_id)
@@ -206,18 +206,18 @@ class Ensemble:
 
 @dataclass(frozen=True, slots=True)
 class TopologyStatus:
-    """What an ensemble says of a topology.
+    """The status of a topology in an ensemble.
 
     Attributes:
         id: Id of the topology.
         summary: What the leader wrote about its run in the last second; None without a leader, in
             its first second, and from a txtopo that writes none.
         leader: Host and process of the leader; None if nobody leads.
-        standbys: Those that wait for the leadership, in their order.
+        standbys: The candidates that wait for the leadership, in order.
         epoch: The last claimed epoch; None if it is not known.
         current: The lowest txid that is not committed; None if it is not known.
         desired: What an operator wants of it; None if it cannot be read.
-        operation: The verb of ``txtopo.operations`` that was begun and has not ended, or None.
+        operation: The unfinished verb of ``txtopo.operations``, or None.
         unreadable: The error of each node that cannot be read, by path.
     """
 
@@ -248,7 +248,7 @@ class TopologyStatus:
 
 
 def status_of(topology: TopologyNodes) -> TopologyStatus:
-    """Return the status of a topology; what cannot be read is named in it."""
+    """Return the status of a topology, which names the nodes that cannot be read."""
     values: dict[str, object] = {}
     unreadable: dict[str, str] = {}
     readers: dict[str, tuple[str, Callable[[Node | None], object]]] = {
@@ -277,7 +277,7 @@ def status_of(topology: TopologyNodes) -> TopologyStatus:
 
 
 def _stored(state: TransactionalState, path: str) -> Json:
-    """Return the value of a node; None if it is not there, or not any more."""
+    """Return the value of a node; None if it does not exist, or no longer."""
     try:
         node = state.get(path)
     except (AuthError, CorruptNodeError, SchemaVersionError) as error:

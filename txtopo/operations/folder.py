@@ -2,11 +2,12 @@
 
 The JVM that hosts the server has a lock on the directory. While somebody has it, the port is in the
 directory. While nobody has it, this process starts a JVM with PySpark's jars, which takes the lock
-and hosts the server until it is closed. A run that starts meanwhile becomes a client of it, and
-hosts the server itself once it is gone, as every process with an embedded ensemble does.
+and hosts the server until it is closed. A run that starts meanwhile becomes a client of that
+server, and hosts the server itself afterwards, as every process with an embedded ensemble does.
 
-The JVM ends with this process: it reads a pipe that ends then. It only obeys who has its secret.
-py4j is imported when it is needed, since every verb of an operator imports this module.
+The JVM ends with this process: it reads a pipe that is closed then. It only accepts commands from
+holders of its secret. py4j is imported when it is needed, since every verb of an operator imports
+this module.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     from txtopo.ensemble.embedded import EmbeddedServer
 
 END_TIMEOUT_S = 10.0
-"""How long the JVM may take to end before it is killed. What it acknowledged is on disk."""
+"""How long the JVM may take to end before it is killed. Acknowledged data is on disk."""
 
 
 class EmbeddedFolder:
-    """The server of a directory: the server of a run, or its own one while no run hosts it.
+    """The server of a directory: that of a run, or its own while no run hosts one.
 
     Args:
         folder: Directory of the ensemble. Nothing is created if it is not one.
@@ -62,7 +63,7 @@ class EmbeddedFolder:
         """
         from txtopo.ensemble.embedded import HOST
 
-        with self._lock:  # pages ask from several threads
+        with self._lock:  # pages call it from several threads
             if self._server is None and self._is_free():
                 self._host()
             if self._server is not None:
@@ -70,7 +71,7 @@ class EmbeddedFolder:
         try:
             return f"{HOST}:{int((self._folder / 'port').read_text())}"
         except (FileNotFoundError, ValueError):
-            return f"{HOST}:0"  # its host has locked the directory and does not listen yet
+            return f"{HOST}:0"  # its host has locked the directory but does not listen yet
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -128,7 +129,7 @@ def _launch() -> Any:
         classpath=str(Path(home, "jars", "*")),
         die_on_exit=True,
         java_path=None,
-        create_new_process_group=True,  # ^C is for the command; the pipe ends the JVM
+        create_new_process_group=True,  # ^C is meant for the command; the pipe ends the JVM
         enable_auth=True,
     )
 

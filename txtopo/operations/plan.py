@@ -1,10 +1,10 @@
 """Plan: the steps of a verb, shown to the operator before any of them is done.
 
 A verb that changes something returns a plan and has written nothing yet. ``print(plan)`` shows its
-steps and ``plan.apply()`` does them. ``apply`` first looks again, while it leads, and refuses if
-the steps have changed. Before each look the program is compared with the topology that ran, see
-:mod:`txtopo.operations.program`. The process may be killed after any step: the same verb with the
-same arguments then continues, and its plan has no steps once nothing is left to do.
+steps and ``plan.apply()`` does them. ``apply`` first makes the plan again, while it leads, and
+refuses if the steps have changed. Each time, the program is first compared with the topology that
+ran, see :mod:`txtopo.operations.program`. The process may be killed after any step: the same verb
+with the same arguments then continues, and its plan has no steps once nothing is left to do.
 
 A verb of more than one step first writes its name and arguments into ``/current``, and removes them
 with its last step. In between no coordinator starts, and ``repair_node`` is the only other verb
@@ -69,7 +69,7 @@ class Plan:
 
         Raises:
             CoordinatorActive: A coordinator leads; stop it first. Nothing was written.
-            StateUsageError: The steps would be others by now; make a new plan. Nothing was written.
+            StateUsageError: The steps have changed since; make a new plan. Nothing was written.
             TopologyChanged: Another topology has run under the id meanwhile. Nothing was written.
             InfrastructureError: ZooKeeper or a store cannot be reached; make the plan again later.
                 Steps that were done stay done.
@@ -119,18 +119,18 @@ class Verb(Protocol):
 
     @property
     def arguments(self) -> dict[str, Json]:
-        """Its arguments, by which an unfinished call is recognised."""
+        """Its arguments, which identify an unfinished call."""
         ...
 
     def objection(self, session: OperatorSession) -> str | None:
-        """Return why the verb cannot take another topology than the one that ran; None if it can.
+        """Return why the verb needs the topology that ran; None if it accepts a different one.
 
-        It is asked only if the topology is another one.
+        It is called only if the topology is a different one.
         """
         ...
 
     def look(self, session: OperatorSession) -> VerbSteps:
-        """Read what is there and return the steps that are left. Writes nothing.
+        """Read everything and return the remaining steps. Writes nothing.
 
         Raises:
             TxtopoError: The verb cannot help here; the message says what can.
@@ -144,11 +144,11 @@ class VerbSteps:
 
     Attributes:
         steps: The steps, in order; empty if nothing is left to do.
-        ledgers: The states to claim, with the ledger that was read of each. With an empty mapping
+        ledgers: The states to claim, with the ledger that was read for each. With an empty mapping
             only ZooKeeper is claimed; with None nothing is, and the steps protect themselves.
         takes_over: Claim a state even if its ledger names another owner or ensemble.
-        lifts: Claim even if ZooKeeper does not know an epoch that a ledger names, since it was set
-            back to an earlier state. All states are claimed then.
+        lifts: Claim even if ZooKeeper does not have an epoch that a ledger names, because it was
+            reverted to an earlier state. All states are claimed then.
         keeps_topology: Whether the claim stores the fingerprint of the program if none is stored.
     """
 
@@ -173,10 +173,10 @@ class VerbStep:
 
 
 def check_unfinished(verb: Verb, contents: JournalContents) -> bool:
-    """Return whether this call of the verb was begun before and has not ended.
+    """Return whether this call of the verb was begun earlier and is unfinished.
 
     Raises:
-        OperationUnfinished: Another call is unfinished, of any verb; finish that one first.
+        OperationUnfinished: Another call, of any verb, is unfinished; finish that one first.
     """
     operation = contents.operation
     if operation is None:
@@ -190,7 +190,7 @@ def check_histories(contents: JournalContents, ledgers: Mapping[str, Ledger | No
     """Check that the states hold what was committed, before a verb begins to change them.
 
     Raises:
-        TwoHistoriesError: A state holds what another history has at its txid.
+        TwoHistoriesError: A state holds its txid from another history.
         StoreBehindCoordinator: A state that holds an uncommitted txid was restored from a backup.
     """
     stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
@@ -237,19 +237,19 @@ def _claim(session: OperatorSession, work: VerbSteps, program: Fingerprint | Non
 def checked_metadata(
     session: OperatorSession, txid: int, value: Json, *, given: bool = False
 ) -> BatchMetadata:
-    """Return metadata, if it says where the batch ended.
+    """Return metadata, if it includes where the batch ended.
 
-    A spout that stored metadata does not name was not in the topology yet, so it begins at its
-    beginning. One that an operator does not name may have been anywhere.
+    If stored metadata does not name a spout, the spout was not in the topology yet, so it begins at
+    its beginning. If an operator does not name a spout, its position is unknown.
 
     Args:
         session: The session.
         txid: Txid of the batch, for errors.
-        value: The metadata, or a whole node with attempt and metadata, as ``show()`` has both.
-        given: Whether an operator gave it, so that it has to name each spout.
+        value: The metadata, or a whole node with attempt and metadata, as ``show()`` returns it.
+        given: Whether an operator supplied it, so that it must name each spout.
 
     Raises:
-        StateUsageError: It cannot be read, or does not say where the batch ended.
+        StateUsageError: It cannot be read, or does not include where the batch ended.
     """
     if isinstance(value, dict) and {*value, "content"} == {"attempt", "metadata", "content"}:
         value = value["metadata"]
@@ -277,7 +277,7 @@ def checked_metadata(
 def _unusable(session: OperatorSession, metadata: BatchMetadata, value: Json) -> str | None:
     spouts = [each.id for each in session.graph.spouts]
     if others := [id for id in _named_in(value) if id not in spouts]:
-        return f"{others[0]!r} is no spout of the topology; {nearest(others[0], spouts)}"
+        return f"{others[0]!r} is not a spout of the topology; {nearest(others[0], spouts)}"
     if uncut := [id for id in spouts if id in session.cutting and metadata.of(id).cut is None]:
         return (
             f"the cut of {uncut[0]!r} is None, so it does not say where the batch ended in each "
@@ -287,7 +287,7 @@ def _unusable(session: OperatorSession, metadata: BatchMetadata, value: Json) ->
 
 
 def _unnamed(session: OperatorSession, value: Json) -> str | None:
-    """Return which spout metadata does not name, and so would send to its beginning."""
+    """Return why metadata that omits a spout is refused: the spout would begin again."""
     named = _named_in(value)
     left_out = [each.id for each in session.graph.spouts if each.id not in named]
     if not left_out:
@@ -305,7 +305,7 @@ def _named_in(value: Json) -> Collection[str]:
 
 
 def metadata_form(session: OperatorSession) -> str:
-    """Return what metadata of the topology looks like, for messages."""
+    """Return the form of the topology's metadata, for messages."""
     facts = ", 'facts': {'time': …}" if session.graph.asks else ""
     if session.graph.lookups:
         facts = ", 'facts': {'time': …, 'tables': {…}}"
@@ -316,7 +316,7 @@ def metadata_form(session: OperatorSession) -> str:
 def with_stored_facts(
     contents: JournalContents, txid: int, metadata: BatchMetadata
 ) -> BatchMetadata:
-    """Return *metadata*, with the facts that are stored for the txid if it names none."""
+    """Return *metadata*, with the stored facts of the txid if it names none."""
     batch = contents.batches.get(txid)
     if metadata.facts is not None or batch is None:
         return metadata
@@ -324,7 +324,7 @@ def with_stored_facts(
 
 
 def with_unnamed_partitions(before: BatchMetadata | None, metadata: BatchMetadata) -> BatchMetadata:
-    """Return *metadata*, with the position in *before* for each partition that it does not name."""
+    """Return *metadata*, with the position from *before* for each partition that it omits."""
     if before is None:
         return metadata
     shares = {

@@ -14,9 +14,9 @@ What is compared
    spout in the metadata of a batch that is in use. Both have to be in the program.
 3. The first verb that claims an epoch where no fingerprint is stored stores that of its program.
 
-A verb may take another program where that does no harm, and says so itself (``Verb.objection``):
-``rebuild`` if all states of the other one are empty, so that it begins again; ``forget`` as
-:mod:`txtopo.operations.forget` says.
+A verb may accept another program where that does no harm, which it decides itself
+(``Verb.objection``): ``rebuild`` if all states of the other one are empty, so that it begins again;
+``forget`` as :mod:`txtopo.operations.forget` says.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ SAME_PROGRAM = (
     "a verb works on all states and spouts that ran; expected the program that ran; or, if the "
     "change is meant, start the new one once with Config(allow_change=True) and call this again"
 )
-"""Why most verbs take no other program."""
+"""Why most verbs do not accept another program."""
 
 
 def check_program(verb: Verb, session: OperatorSession) -> Fingerprint | None:
-    """Check that a verb is given the topology that ran, or may take another one. Writes nothing.
+    """Check that a verb got the topology that ran, or accepts a different one. Writes nothing.
 
     Returns:
-        The fingerprint to claim with; None if it is another topology, and the verb may take it.
+        The fingerprint to claim with; None for a different topology that the verb accepts.
 
     Raises:
         TopologyChanged: It is another one; the message names what differs.
@@ -79,7 +79,7 @@ def check_program(verb: Verb, session: OperatorSession) -> Fingerprint | None:
 def changed(
     verb: str, session: OperatorSession, found: Sequence[Difference], why: str
 ) -> TopologyChanged:
-    """Return the error for a verb that is given another topology than the one that ran."""
+    """Return the error for a verb that got another topology than the one that ran."""
     changes = tuple(each.text for each in found)
     return TopologyChanged(
         f"{verb} was given another topology than the one that ran as {session.graph.id!r}; "
@@ -89,7 +89,7 @@ def changed(
 
 
 def differences_of(session: OperatorSession) -> list[Difference]:
-    """Return how the program differs from what is stored of the topology that ran."""
+    """Return how the program differs from the stored record of the topology that ran."""
     known = known_topology(session)
     if known is not None:
         return differences(known, fingerprint(session.graph))
@@ -104,9 +104,9 @@ def known_topology(session: OperatorSession) -> Fingerprint | None:
 
 
 def _states_left_out(session: OperatorSession) -> Iterator[Difference]:
-    """Name the states in the stores of the program that ran with its states and are not in it.
+    """Name the states in the stores of the program that ran with its states but are not in it.
 
-    One that was taken out of the topology earlier holds a lower txid than they do.
+    A state that was removed from the topology earlier holds a lower txid than the others.
     """
     held = [each for each in session.ledgers().values() if each is not None]
     lowest = min((each.txid for each in held if each.topology == session.graph.id), default=0)
@@ -121,7 +121,7 @@ def _states_left_out(session: OperatorSession) -> Iterator[Difference]:
 
 
 def _others(session: OperatorSession) -> Iterator[tuple[str, Ledger]]:
-    """Return the tables in the stores of the program that its states do not have, with ledgers."""
+    """Return the tables, with ledgers, in the program's stores that none of its states has."""
     stores: dict[str, State] = {}
     own: dict[str, set[str]] = {}
     for component in session.graph.components.values():
@@ -139,7 +139,7 @@ def _others(session: OperatorSession) -> Iterator[tuple[str, Ledger]]:
 
 
 def _ledger(store: State, table: str) -> Ledger | None:
-    """Return the ledger of a table; None if it has none, or is damaged, as one of others may be."""
+    """Return the ledger of a table; None if it has none, or is damaged, as foreign ones may be."""
     try:
         with store.beside(table).reader() as reader:
             return reader.ledger
@@ -150,7 +150,7 @@ def _ledger(store: State, table: str) -> Ledger | None:
 
 
 def _spouts_left_out(session: OperatorSession) -> Iterator[Difference]:
-    """Name the spouts in the metadata of batches that are in use and are not in the program."""
+    """Name the spouts in the metadata of batches in use that are not in the program."""
     spouts = {each.id for each in session.graph.spouts}
     named: dict[str, int] = {}
     for txid, metadata in _in_use(session).items():
@@ -165,7 +165,7 @@ def _spouts_left_out(session: OperatorSession) -> Iterator[Difference]:
 def _in_use(session: OperatorSession) -> dict[int, BatchMetadata]:
     """Return the metadata of the batches that can be read, from current - 1 on."""
     state, found = session.state, dict[int, BatchMetadata]()
-    current = 1  # if nobody knows, all batches that are there are in use
+    current = 1  # if unknown, all existing batches count as in use
     with suppress(CorruptNodeError):
         current = current_of(state.get(CURRENT))
     for name in state.children(BATCHES):
@@ -175,7 +175,7 @@ def _in_use(session: OperatorSession) -> dict[int, BatchMetadata]:
             stored = batch_of(path, txid, state.get(path)).metadata
             metadata = metadata_from_json(txid, stored)
         except CorruptNodeError:
-            continue  # whoever needs it says so
+            continue  # whatever needs it reports it
         if txid >= current - 1:
             found[txid] = metadata
     return found

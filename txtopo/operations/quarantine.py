@@ -1,10 +1,10 @@
-"""The verb ``quarantine``, which takes a batch that always fails out of the order of txids.
+"""The verb ``quarantine``, which takes out a batch that always fails.
 
 The txid is committed as an empty batch: every ledger gets it, and rows that an earlier attempt
 wrote are taken back. The next batch starts where this one ended. For a transactional spout the plan
-says where that is. If emitters decide where a batch ends, it was stored when the batch was
-processed; if no attempt came that far, the operator has to say it. The attempt and metadata of the
-batch are kept in ``/quarantine/<txid>``.
+contains that position. If emitters decide where a batch ends, the position was stored when the
+batch was processed; if no attempt got that far, the operator must supply it. The attempt and
+metadata of the batch are kept in ``/quarantine/<txid>``.
 
 A group of txids that some state holds is written together or not at all, so none of them can be
 taken out. It is committed first, or taken back with ``rewind``.
@@ -73,8 +73,8 @@ def quarantine(
         config: As for ``start``.
         end: Where the batch ends, as ``{"spouts": {id: {"planned": …, "cut": …}}}``; needed when
             the emitters of a partitioned or opaque spout decide that and no attempt was processed.
-            In partitions that it does not name nothing is skipped.
-        reason: A text that is kept with the batch.
+            Partitions that it does not name skip nothing.
+        reason: A text that is stored with the batch.
         access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
     Raises:
@@ -183,8 +183,8 @@ class _Quarantine:
     def _end(self, session: OperatorSession, contents: JournalContents) -> BatchMetadata:
         """Return where the batch ends.
 
-        Later batches need no new plan when the operator gives the end: an opaque spout cuts them
-        again anyway, and a partitioned spout has not cut them before this one.
+        Later batches need no new plan when the operator supplies the end: an opaque spout cuts them
+        again anyway, and a partitioned spout has not cut them yet.
         """
         batch = contents.batches.get(self.txid)
         known = None if batch is None else session.metadata_of(self.txid, batch.metadata)

@@ -1,19 +1,19 @@
 """The verb ``repair_node``, which restores one node of ZooKeeper that is lost or cannot be read.
 
-What can be derived from the rest:
+These values can be derived from the rest:
 
 * ``/epoch``: any number above all that ledgers and batches name, if a ledger was ever claimed; with
   the token of the ensemble that the ledgers name, so that they accept the coordinator again; and
-  with the fingerprint that the lost node or the given value has, or else that of the program, so
-  that the next verb and the next start are held to it.
+  with the fingerprint of the lost node or of the given value, or otherwise of the program, so that
+  the next verb and the next start are compared with it.
 * ``/current``: it follows from the ledgers and the batches, as in a takeover. It is never within a
   group of txids that a state holds.
-* ``/desired`` has to be given: nobody else knows whether the topology is to run.
+* ``/desired`` must be supplied, since nothing else shows whether the topology should run.
 * ``/batches/<txid>`` that no state holds: this batch and the later ones may be planned again. For
   an opaque spout this is true of a batch that some state holds as well: it is undone and cut again.
 
-Everything else has to be given, in the form in which ``show()`` prints it. A node that can be read
-is never overwritten.
+Everything else must be supplied, in the form that ``show()`` prints. A node that can be read is
+never overwritten.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def repair_node(
             ``/desired`` or ``/batches/<txid as 20 digits>``. If several are lost, restore
             ``/epoch`` first, then ``/current``.
         config: As for ``start``.
-        value: What the node held, as ``show()`` or a snapshot of ZooKeeper had it; needed when it
-            cannot be derived.
+        value: What the node held, from ``show()`` or a snapshot of ZooKeeper; needed when it cannot
+            be derived.
         access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
     Raises:
@@ -128,7 +128,7 @@ class _RepairNode:
             if self.value in (None, node.value):
                 return VerbSteps()
             raise StateUsageError(
-                f"node {self.path} can be read and is not written over; got {self.value!r:.200}; "
+                f"node {self.path} can be read and is not overwritten; got {self.value!r:.200}; "
                 f"it holds {node.value!r:.200}; expected no value; rewind and rebuild change what "
                 "is there",
                 path=self.path,
@@ -139,7 +139,7 @@ class _RepairNode:
         if self.path == EPOCH:
             return self._epoch(session, reading)
         if not isinstance(epoch := reading.nodes[EPOCH], Node):
-            raise self._unknown(f"{EPOCH} cannot be read either; put that back first")
+            raise self._unknown(f"{EPOCH} cannot be read either; restore that first")
         if self.path == CURRENT:
             return self._current(reading, epoch)
         if self.path == DESIRED:
@@ -165,7 +165,7 @@ class _RepairNode:
         token = given or self._ensemble(session, reading)
         if token:
             value["ensemble"] = token
-        # A coordinator of the lost node may still hold its version; the new node must be past it.
+        # A coordinator may still hold the version of the lost node; the new node's must be higher.
         rewrites = min(epoch, REWRITES_MAX) if reading.nodes[EPOCH] is None else 0
         writes = rewritten(value, rewrites + 1)
         source = "is given" if given else "the ledgers name"
@@ -184,7 +184,7 @@ class _RepairNode:
         return claimed_terms(None, named[0] if named else secrets.token_hex(8))
 
     def _topology(self, session: OperatorSession) -> Fingerprint:
-        """Return the fingerprint for ``/epoch``; with one that is given the program has to fit."""
+        """Return the fingerprint for ``/epoch``; the program must match a given one."""
         now = fingerprint(session.graph)
         given = fingerprint_of(Node(self.value, 0)) or known_topology(session) or now
         if found := differences(given, now):
@@ -248,14 +248,14 @@ class _RepairNode:
             batch_of("", txid, Node(there[txid], 0)).attempt for txid in group if txid in there
         ]
         if len(members) < len(group):
-            # What is before the last txid goes when the group is committed, and rebuild stores the
-            # last one alone.
+            # What is before the last txid is deleted when the group is committed, and rebuild
+            # stores the last one alone.
             last = members[-1]
             if {each.last_writer for each in ledgers if not each.is_empty} - {last}:
                 raise self._unknown(f"the metadata of txids {first} to {high} is not complete")
             return high + 1
         of_one_term = len({(each.epoch, each.term) for each in members}) == 1
-        # Ledgers with other attempts mean that a replay had begun; the group is done again.
+        # Ledgers with other attempts mean that a replay had begun; the group is redone.
         same = of_one_term and {each.writer for each in ledgers} == {group_of(members)}
         return high + 1 if same else first
 
@@ -266,7 +266,7 @@ class _RepairNode:
                 "{'status': 'running', 'command': 0} unless somebody asked"
             )
         given = desired_of(Node(self.value, 0))
-        # Numbers of commands must not be used again, so none that is known may come after this.
+        # Numbers of commands must not be reused, so no known number may be higher than this.
         known = last_number(session.state)
         desired = replace(given, command=max(given.command, known))
         text = f"set {DESIRED} to {desired.to_json()}"
@@ -277,7 +277,7 @@ class _RepairNode:
     def _batch(self, session: OperatorSession, reading: Reading) -> VerbSteps:
         txid, current = txid_of(self.path), reading.current
         if current is None:
-            raise self._unknown(f"{CURRENT} cannot be read either; put that back first")
+            raise self._unknown(f"{CURRENT} cannot be read either; restore that first")
         there = reading.values(BATCHES)
         held = max((e.txid for e in reading.ledgers.values() if isinstance(e, Ledger)), default=0)
         missing = reading.nodes.get(self.path) is None
@@ -297,7 +297,7 @@ class _RepairNode:
             drops = [txid, *(later for later in there if later > txid)]
         elif txid >= current and not session.repeatable and txid - 1 in there:
             before = batch_of("", txid - 1, Node(there[txid - 1], 0)).metadata
-            # The number of partitions and the limit are those of the batch before.
+            # The number of partitions and the limit are those of the previous batch.
             planned = session.metadata_of(txid - 1, before).cut_again()
             cut_again = partial(_put, TransactionAttempt(txid, 0, 0), planned)
             return VerbSteps([VerbStep(f"let txid {txid} be undone and cut again", cut_again)], {})
@@ -313,7 +313,7 @@ class _RepairNode:
 
     def _unknown(self, why: str) -> StateUsageError:
         return StateUsageError(
-            f"node {self.path} cannot be put back; got value={self.value!r:.200}; {why}; expected "
+            f"node {self.path} cannot be restored; got value={self.value!r:.200}; {why}; expected "
             "value=… as an earlier show(), a log or a snapshot of ZooKeeper had it",
             path=self.path,
         )

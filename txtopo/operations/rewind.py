@@ -1,30 +1,31 @@
 """The verbs ``rewind`` and ``rebuild``, which make states and source agree again.
 
 ``rewind`` takes both back to what they were after an earlier txid. Txids themselves never go back:
-ledgers and readers rely on that. The last group of txids, [s..t], is written once more, as one
-that leaves the states as they were after the wanted txid. Txid *t* + 1 then starts where the wanted
+ledgers and readers rely on that. The last group of txids, [s..t], is written once more, as a group
+that restores what the states held after the wanted txid. Txid *t* + 1 then starts where the wanted
 one ended. So the records in between are read again, under new txids.
 
 * To *s* - 1: an opaque state takes back what the group wrote, as it does in every redo.
-* Further back: the store has to know what it held (Delta does, for ``history_txids`` txids).
+* Further back: the store must still have its earlier values (Delta does, for ``history_txids``
+  txids).
 * Not to a txid within a group: no store has ever held that.
 
-The last group need not be committed. If some states hold one that the others do not take, it is
-taken back in the same way, and becomes committed without effect.
+The last group need not be committed. If only some states hold it and the others cannot take it, it
+is taken back in the same way, and becomes committed without effect.
 
-ZooKeeper knows the position of the source for ``Config.history_txids`` txids before the last one;
-for others it has to be given. Order of the writes: the verb into ``/current``; the states, one
-after the other; in one write the new end of *t*, the deletion of batches after *t* and within its
-group, and the removal of the verb.
+ZooKeeper has the position of the source for ``Config.history_txids`` txids before the last one; for
+others it must be supplied. Order of the writes: the verb into ``/current``; the states, one after
+the other; in one write the new end of *t*, the deletion of batches after *t* and within its group,
+and the removal of the verb.
 
-``rebuild`` makes ZooKeeper fit the stores, whether it knows less or more than they do. The ledgers
-say up to which txid is committed, but have no metadata, so they do not say where the source was.
-The metadata of that txid is taken from ZooKeeper if it is still there. Otherwise it has to be
-given, from an earlier ``show()`` or from the source; it is never guessed. A ledger names the
-ensemble that its epochs come from. If that is another one, because ZooKeeper was wiped or replaced,
-the state is taken over and the plan says so. Order of the writes: the epoch in ZooKeeper; the epoch
-in the ledgers; in one write ``current`` and the batches. Before that last write a coordinator
-refuses to start.
+``rebuild`` adjusts ZooKeeper to the stores, whether it is behind or ahead of them. The ledgers show
+which txids are committed, but have no metadata, so they do not show where the source was. The
+metadata of that txid is taken from ZooKeeper if it is still there. Otherwise it must be supplied,
+from an earlier ``show()`` or from the source; it is never guessed. A ledger names the ensemble that
+its epochs come from. If that is a different one, because ZooKeeper was wiped or replaced, the state
+is taken over, and the plan shows that. Order of the writes: the epoch in ZooKeeper; the epoch in
+the ledgers; in one write ``current`` and the batches. Before that last write a coordinator refuses
+to start.
 """
 
 from __future__ import annotations
@@ -99,12 +100,11 @@ def rewind(
 
     Args:
         topology: The topology, which must not run.
-        txid: The txid to go back to; 0 is before the first batch. Not one within a group of txids
-            that were committed together.
+        txid: The txid to go back to; 0 is before the first batch. It must not be within a group of
+            txids that were committed together.
         config: As for ``start``.
         metadata: Position of the sources after *txid*, as
-            ``{"spouts": {id: {"planned": …, "cut": …}}}``; needed when ZooKeeper does not have it
-            any more.
+            ``{"spouts": {id: {"planned": …, "cut": …}}}``; needed when ZooKeeper no longer has it.
         access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
     Raises:
@@ -124,14 +124,14 @@ def rebuild(
     metadata: Mapping[int, Json] | None = None,
     access: Access = Access(),
 ) -> Plan:
-    """Set ``current`` and the source's position to what the ledgers of the states say.
+    """Set ``current`` and the source's position according to the ledgers of the states.
 
     Args:
         topology: The topology, which must not run. It may be a new one, with states that another
             topology has released (``forget``); its txids go on from theirs.
         config: As for ``start``.
-        metadata: Metadata by txid, as ``{"spouts": {id: {"planned": …, "cut": …}}}``: that of the
-            txid that all states hold, and that of each later one if some state holds it and the
+        metadata: Metadata by txid, as ``{"spouts": {id: {"planned": …, "cut": …}}}``: the metadata
+            of the txid that all states hold, and of each later txid that some state holds if the
             spout is transactional. ``{"absent": None, "cut": {}}`` is the start of a source.
         access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
@@ -296,7 +296,7 @@ class _Rewind:
 def _last_groups(
     contents: JournalContents, ledgers: Mapping[str, Ledger | None]
 ) -> dict[str, tuple[int, int]]:
-    """Return first and last txid of what each state takes back; see the head of this file."""
+    """Return first and last txid that each state takes back; see the docstring of this module."""
     current, held = contents.current, HeldTxids.of(ledgers.values())
     if held.high >= current and held.fits and held.first == current:
         return dict.fromkeys(ledgers, (current, held.high))
@@ -314,7 +314,7 @@ class _Rebuild:
     name: str = "rebuild"
 
     def objection(self, session: OperatorSession) -> str | None:
-        """Return what keeps another topology from beginning again with empty states."""
+        """Return what prevents another topology from beginning again with empty states."""
         known = known_topology(session)
         if known is not None and (why := other_spouts(known, fingerprint(session.graph))):
             return f"{why}; to begin again with other spouts, give the topology another id"
@@ -375,7 +375,8 @@ class _Rebuild:
                         txid=txid,
                     )
             else:
-                # It is undone and cut again. Its plan is the number of partitions, and a limit.
+                # It is undone and cut again. Its plan is only the number of partitions, and a
+                # limit.
                 plan = replace(before.cut_again(), facts=None)
                 plan = with_stored_facts(contents, txid, plan)
                 batches[txid] = replace(plan, facts=plan.facts or before.facts)
@@ -388,7 +389,7 @@ class _Rebuild:
         txid: int,
         writers: Collection[TransactionAttempt],
     ) -> BatchMetadata:
-        """Return the metadata of a txid, as it was given, or as a writer of the txid stored it."""
+        """Return the metadata of a txid, as given or as a writer of the txid stored it."""
         if txid in self.given:
             _check_attempt(txid, self.given[txid], writers)
             given = checked_metadata(session, txid, self.given[txid], given=True)
@@ -413,16 +414,16 @@ class _Rebuild:
 
 
 def _check_attempt(txid: int, given: Json, writers: Collection[TransactionAttempt]) -> None:
-    """Check that the node of a batch is that of an attempt which states hold.
+    """Check that the node of a batch is from an attempt that states hold.
 
-    Metadata alone does not name its attempt, and is the word of an operator.
+    Metadata alone does not name its attempt; then the operator is trusted.
     """
     if not isinstance(given, dict) or "attempt" not in given or not writers:
         return
     try:
         attempt = batch_of(batch_path(txid), txid, Node(given, 0)).attempt
     except CorruptNodeError:
-        return  # it is told what is wrong with it
+        return  # the caller reports what is wrong with it
     if attempt not in writers:
         wrote = ", ".join(f"{each} of term {each.term!r}" for each in writers)
         raise StateUsageError(
@@ -435,7 +436,7 @@ def _check_attempt(txid: int, given: Json, writers: Collection[TransactionAttemp
 
 
 def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> HeldTxids:
-    """Return what the ledgers hold, if a coordinator could go on from there."""
+    """Return what the ledgers hold, if a coordinator could continue from there."""
     for name, ledger in ledgers.items():
         if ledger is None or ledger.topology == RELEASED:
             continue
@@ -450,7 +451,7 @@ def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> Hel
     if not ledgers:
         raise StateUsageError(
             f"topology {session.graph.id!r} has no state, so no ledger says what is committed; "
-            "expected one; put back single nodes with repair_node"
+            "expected one; restore single nodes with repair_node"
         )
     held = HeldTxids.of(ledgers.values())
     if not held.fits:
@@ -467,7 +468,7 @@ def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> Hel
 def _fits(
     session: OperatorSession, contents: JournalContents, ledgers: Mapping[str, Ledger | None]
 ) -> bool:
-    """Return whether a coordinator could start as things are."""
+    """Return whether a coordinator could start now."""
     mine = {name: each or Ledger(session.graph.id, 0) for name, each in ledgers.items()}
     if not all(session.may_claim(name, ledger) for name, ledger in mine.items()):
         return False
@@ -497,7 +498,7 @@ def _writers(ledgers: Mapping[str, Ledger | None], txid: int) -> set[Transaction
 
 
 def _writer(ledgers: Mapping[str, Ledger | None], txid: int) -> TransactionAttempt:
-    """Return the attempt that all states which hold a txid as their last hold it from.
+    """Return the attempt from which states hold a txid, if it is their last one.
 
     Raises:
         TwoHistoriesError: They hold it from several attempts.
@@ -524,7 +525,7 @@ def _write(
     batches: Mapping[int, BatchMetadata],
     claim: VerbClaim,
 ) -> None:
-    # A txid after it that a state has already is redone, as no ledger holds attempt 0 of epoch 0.
+    # If a state already has a later txid, it is redone, since no ledger holds attempt 0 of epoch 0.
     attempts = {txid: TransactionAttempt(txid, 0, 0) for txid in batches} | {writer.txid: writer}
     claim.write(
         Put(CURRENT, {"current": writer.txid + 1}),

@@ -2,11 +2,11 @@
 
 A verb holds the leadership while it reads and while it writes, so that no coordinator runs. An
 election alone does not protect the stores. So a verb that writes to them also claims an epoch, as a
-coordinator does: a coordinator that wakes up later is refused by ZooKeeper and by every ledger.
+coordinator does: then ZooKeeper and every ledger refuse a coordinator that wakes up later.
 
 :func:`read` collects what ZooKeeper and the stores hold, node by node. A coordinator stops at the
-first node that it cannot read. An operator wants to see the rest as well, so an error stands in the
-place of each value that could not be read.
+first node that it cannot read. An operator wants to see the rest as well, so each value that could
+not be read is replaced by its error.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class OperatorSession:
 
     Attributes:
         graph: The topology.
-        config: How its runs are configured.
+        config: The settings of its runs.
         state: Its transactional state.
         backends: Its states, as ``component.state``.
         owners: The owner of each state, as its ledger has to name it.
         point: Called with the name of each durable step.
-        journal: What the verb writes ZooKeeper with, once it has claimed an epoch.
+        journal: Writes to ZooKeeper, once the verb has claimed an epoch.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class OperatorSession:
 
     @property
     def repeatable(self) -> tuple[str, ...]:
-        """Ids of the spouts of whose tuples a replay has the same as the first attempt."""
+        """Ids of the spouts whose replays have the same tuples as the first attempt."""
         return repeating(self.graph.spouts)
 
     def metadata_of(self, txid: int, stored: Json) -> BatchMetadata:
@@ -118,10 +118,10 @@ class OperatorSession:
         return BatchMetadata().read_for(each.id for each in self.graph.spouts)
 
     def check_ends(self, batches: Mapping[int, StoredBatch], current: int, found: Compared) -> None:
-        """Check that the batches end that states hold, as a takeover does.
+        """Check that the end of each batch that states hold is known, as a takeover does.
 
         Raises:
-            PromiseError: One does not.
+            PromiseError: The end of a batch is unknown.
         """
         held = range(current, (found.adopted or found.pinned or 0) + 1)
         stored = {txid: self.metadata_of(txid, batches[txid].metadata) for txid in held}
@@ -168,10 +168,10 @@ class OperatorSession:
         return self.graph.components[owner.component].states[owner.state].layout()
 
     def sound_ledgers(self, *, every_row: bool = False) -> dict[str, Ledger | None]:
-        """Read the ledger of every state, and check that its rows are those of it.
+        """Read the ledger of every state, and check that its rows match the ledger.
 
         Args:
-            every_row: Whether to look for rows of later txids as well, which may read all of them.
+            every_row: Whether to also look for rows of later txids, which may read all rows.
 
         Raises:
             StoreDamagedError: A table or a ledger was restored alone.
@@ -221,14 +221,14 @@ class OperatorSession:
         """Claim an epoch above every known one, in ZooKeeper and then in these ledgers.
 
         Args:
-            ledgers: The states that the verb writes to, with the ledger that was read of each.
-            fingerprint: That of the program, which has to be the stored one, and is stored if none
-                is; None keeps the stored one.
+            ledgers: The states that the verb writes to, with the ledger that was read for each.
+            fingerprint: The fingerprint of the program, which must equal the stored one, and is
+                stored if there is none; None keeps the stored one.
             takes_over: Claim a state even if its ledger names another owner or ensemble.
-            lifts: Claim even if ZooKeeper does not know an epoch that a ledger names.
+            lifts: Claim even if ZooKeeper does not have an epoch that a ledger names.
 
         Raises:
-            StoreAheadOfCoordinator: ZooKeeper does not know an epoch that a ledger names.
+            StoreAheadOfCoordinator: ZooKeeper does not have an epoch that a ledger names.
             ForeignStateError: Another topology owns a state.
             TopologyChanged: The fingerprint is not the stored one; nothing was written.
             StoreUnavailable: A store cannot be reached; call the verb again.
@@ -265,7 +265,7 @@ def open_operator_session(
 
     Raises:
         CoordinatorUnavailable: ZooKeeper cannot be reached.
-        ConfigError: The configuration does not say where ZooKeeper is.
+        ConfigError: The configuration does not name ZooKeeper.
     """
     if config.zookeeper.hosts == "memory" and access.ensemble is None:
         raise ConfigError(
@@ -278,7 +278,7 @@ def open_operator_session(
     with ExitStack() as stack:
         locate = None
         if config.zookeeper.hosts == "embedded" and jvm is None:
-            # It needs py4j, which whoever only imports the verbs may not have.
+            # It needs py4j, which may be missing where the verbs are only imported.
             from txtopo.operations.folder import EmbeddedFolder
 
             folder = EmbeddedFolder(config.zookeeper.dir)
@@ -301,7 +301,7 @@ class Access:
 
     Attributes:
         spark: The session whose JVM hosts the embedded server. Without it that server is found by
-            ``ZooKeeper.dir``, and hosted by a JVM of its own while no run does.
+            ``ZooKeeper.dir``, and hosted by a separate JVM while no run does.
         ensemble: The ensemble of the run, for ``zookeeper="memory"``.
         point: Called with the name of each durable step. Tests kill the process there.
         seed: Returns 64 random bits, for the id of the verb's term.
@@ -319,7 +319,7 @@ class VerbClaim:
 
     Attributes:
         session: The session of the verb.
-        epoch: The claimed epoch; 0 for a verb that claims none itself.
+        epoch: The claimed epoch; 0 for a verb that does not claim one itself.
         term: Its term id.
     """
 
@@ -344,7 +344,7 @@ class VerbClaim:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What ZooKeeper and the stores hold, with an error in the place of what cannot be read.
+    """What ZooKeeper and the stores hold, with an error in place of each unreadable value.
 
     Attributes:
         nodes: The node of each path; None if it is missing, an error if it cannot be read.
@@ -431,13 +431,13 @@ class HeldTxids:
         txids = [each.txid for each in held]
         low, high = min(txids, default=0), max(txids, default=0)
         firsts = {each.writer.first_txid for each in held if each.txid == high}
-        # Between those that have the group and those that lack it nobody may stand.
+        # No state may be between those that have the group and those that lack it.
         together = set(txids) <= {low, high} and len(firsts) == 1
         return cls(low, high, firsts.pop() if together else None)
 
     @property
     def fits(self) -> bool:
-        """Whether the states are apart by one group at the most, as a crash leaves them."""
+        """Whether the states differ by at most one group, as a crash leaves them."""
         return self.low == self.high or self.first == self.low + 1
 
 
@@ -461,7 +461,7 @@ def read(session: OperatorSession) -> Reading:
 
 
 def holder(ledger: Ledger) -> str:
-    """Return the owner that a ledger names, as text for a plan that takes the state over."""
+    """Return the owner that a ledger names, as text for a plan that takes over the state."""
     if ledger.topology == RELEASED:
         return "nobody, since it was released"
     return f"{ledger.owner}, with epochs of ensemble {ledger.ensemble!r}"

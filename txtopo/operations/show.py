@@ -1,9 +1,9 @@
 """The verbs ``show`` and ``verify``, which read and change nothing.
 
-``show`` returns what ZooKeeper, every ledger and the spout say. It takes no lock and may run beside
-a coordinator; then its parts are of different moments. ``verify`` compares ZooKeeper, ledgers and
-tables, and says for each finding what to do. It leads while it reads, so that what it compares is
-of one moment.
+``show`` returns the contents of ZooKeeper and of every ledger, and the lag of the spout. It takes
+no lock and may run while a coordinator does; then its parts are from different moments. ``verify``
+compares ZooKeeper, ledgers and tables, and gives a remedy for each finding. It leads while it
+reads, so that everything it compares is from one moment.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def show(topology: Topology, config: Config = Config(), *, access: Access = Access()) -> Overview:
-    """Return what ZooKeeper, the ledgers and the spout say. It may be called at any time.
+    """Return the contents of ZooKeeper, the ledgers and the spout's lag. Callable at any time.
 
     Raises:
         CoordinatorUnavailable: ZooKeeper cannot be reached.
@@ -95,7 +95,7 @@ def verify(
         access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
     Returns:
-        What is wrong; an empty list means that a coordinator can go on.
+        What is wrong; an empty list means that a coordinator can continue.
 
     Raises:
         CoordinatorActive: A coordinator leads; stop it first.
@@ -123,7 +123,7 @@ class Overview:
         ensemble: The token by which ledgers name this ZooKeeper; empty if it has none yet.
         current: The lowest uncommitted txid; None if its node is missing or cannot be read.
         desired: What an operator wants of the topology; None if its node cannot be read.
-        operation: The operator's verb that was begun and has not ended, or None.
+        operation: The unfinished verb of an operator, or None.
         batches: The node of each stored batch, by txid. Keep it with your backups:
             ``repair_node``, ``rebuild`` and ``rewind`` accept it.
         quarantined: The node of each batch that ``quarantine`` took out, by txid.
@@ -236,7 +236,7 @@ def _nodes(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
         yield Finding(
             CURRENT,
             f"{operation.get('verb')} was begun with {operation.get('arguments')!r:.300}",
-            "call it again with the same arguments: it goes on where it stopped",
+            "call it again with the same arguments: it resumes where it stopped",
         )
     if found := _differences(session):
         yield Finding(
@@ -283,7 +283,7 @@ def _ledgers(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
         else:
             ledgers[name] = ledger or Ledger(session.graph.id, 0)
             findings += _ledger(session, reading, name, ledgers[name])
-    # What is wrong with one alone is not told again.
+    # What is wrong with only one of them is not reported again.
     return iter(findings or _together(session, reading, ledgers))
 
 
@@ -351,7 +351,7 @@ def _together(
     pinned = found.pinned
     if pinned is None or pinned == current:
         return findings
-    # It needs pyarrow, which whoever only imports the verbs may not have.
+    # It needs pyarrow, which may be missing where the verbs are only imported.
     from txtopo.stages.program import compile_program
 
     graph, config = session.graph, session.config
@@ -376,7 +376,7 @@ def _together(
 def _ends(
     session: OperatorSession, reading: Reading, current: int, found: Compared
 ) -> list[Finding]:
-    """Return which batch a takeover would refuse, since its end is not known."""
+    """Return the batch that a takeover would refuse because its end is unknown."""
     held = range(current, (found.adopted or found.pinned or 0) + 1)
     batches = {each: batch for each in held if (batch := _stored(reading, each)) is not None}
     try:
@@ -392,7 +392,7 @@ def _compared(
 ) -> tuple[list[Finding], Compared]:
     """Return what a takeover would refuse, and which group it would adopt or redo.
 
-    Nothing if what has to be compared cannot be read.
+    Nothing if the values to compare cannot be read.
     """
     current = reading.current or 1
     owners = {name: session.owners[name] for name in ledgers}
@@ -449,7 +449,7 @@ def _rows(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
 
 
 def _beyond(session: OperatorSession, name: str) -> tuple[int, list[tuple[Key, int | None]]]:
-    """Return the txid of a state, and the key and txid of each row that is of a later one."""
+    """Return the txid of a state, and key and txid of each row with a later txid."""
     with session.backends[name].snapshot() as snapshot:
         held = snapshot.ledger.txid if snapshot.ledger is not None else 0
         return held, [(key, row.txid) for key, row in snapshot.items() if (row.txid or 0) > held]

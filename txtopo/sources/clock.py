@@ -1,4 +1,4 @@
-"""ClockTransactionalSpout: brings a txid when no other spout has brought one for some time."""
+"""ClockTransactionalSpout: produces a txid when no other spout has for some time."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ SHORTEST = datetime.timedelta(seconds=1)
 
 
 class ClockTransactionalSpout(TransactionalSpout):
-    """Brings a txid when none was planned for some time, with one row: when it was planned.
+    """Produces a txid when none was planned for some time; its one row is its planned time.
 
-    Delivery: transactional. The row is ``context.planned_time`` of the txid, which is kept in its
-    metadata, so a replay emits the same.
+    Delivery: transactional. The row is ``context.planned_time`` of the txid, which is stored in its
+    metadata, so a replay emits the same row.
 
-    It stands beside other spouts, whose silence would stop whatever waits for time to pass. As long
-    as they bring batches it is absent from them. It asks no clock of its own: what counts is the
-    planned time of the last txid, whichever leader planned it. It waits until nothing is in flight.
-    So the pause between two txids is *every* and a little more: up to ``Config.poll_interval_s``,
-    and as long as the commit before it takes.
+    Use it next to other spouts: while they are silent, nothing that waits for time to pass would
+    continue. As long as they have batches, it does not take part in them. It has no clock of its
+    own: the planned time of the last txid counts, whichever leader planned it. It waits until
+    nothing is in flight. So the pause between two txids is *every* and a little more: up to
+    ``Config.poll_interval_s``, plus the duration of the previous commit.
 
-    ``process_all_available`` does not wait for what only time brings.
+    ``process_all_available`` does not wait for txids that only time brings.
 
     Args:
-        every: The pause, as ``"1 minute"`` or a ``timedelta``; a second at the least.
+        every: The pause, as ``"1 minute"`` or a ``timedelta``; at least a second.
 
     Raises:
-        TopologyError: It is no duration, or too short.
+        TopologyError: It is not a duration, or too short.
 
     Example:
         >>> from txtopo.spouts import ClockTransactionalSpout
@@ -63,7 +63,7 @@ class ClockTransactionalSpout(TransactionalSpout):
 
     @property
     def traits(self) -> Traits:
-        """Nobody waits for what only time brings."""
+        """Nothing waits for txids that only time brings."""
         return replace(super().traits, brings_time_only=True)
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:

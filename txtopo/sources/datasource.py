@@ -1,7 +1,7 @@
 """The spout that reads any PySpark Python Data Source as a stream: DataSourceSpout.
 
 Spark's streaming engine is not used. The driver plans the end of each batch and stores it before
-anything is read, so each txid is a range of offsets that starts where the one before ended. Which
+anything is read, so each txid is a range of offsets that starts where the previous one ended. Which
 records a range holds is up to the reader. The first batch may be empty: it stores the initial
 offset before any record is read.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _logger = logger_of("txtopo.spouts")
 
-# Names of types for StructType.add, where they differ from ours.
+# Names of types for StructType.add that differ from ours.
 _SPARK_NAMES = {"int": "integer"}
 
 
@@ -55,18 +55,18 @@ class DataSourceSpout(TransactionalSpout):
     Delivery: opaque; each range of offsets counts in exactly one committed txid. With *repeatable*
     you promise that a range always reads the same tuples in the same order; the spout is then
     transactional. When data is gone, the exception of the reader ends the run (``SourceDataLost``,
-    if it raises that). A reader that skips lost data silently cannot be noticed.
+    if it raises that). If a reader silently skips lost data, nothing can notice.
 
     Who calls the reader: ``latestOffset``, ``commit`` and ``stop`` in the driver, ``partitions``
     and ``read`` in each task. ``partitions(start, end)`` must return the same list in each task;
     use one task if it does not. The ranges of a simple reader are read in one task. ``commit(end)``
-    is called when it is durable that everything up to *end* is committed; not for each batch, and
-    perhaps again after a restart.
+    is called once everything up to *end* is durably committed; not for each batch, and possibly
+    again after a restart.
 
-    ``latestOffset`` may have the signature of PySpark 4.2, with the end of the batch before and a
+    ``latestOffset`` may have the signature of PySpark 4.2, with the end of the previous batch and a
     ``ReadLimit``, or the older one without arguments, where the reader decides the size of a batch.
-    An offset whose changed numbers are all less than before brings a warning and no batch, until it
-    is ahead again: a reader that counts its own calls begins anew in each process.
+    If all changed numbers of an offset are lower than before, there is a warning and no batch until
+    it is ahead again: a reader that counts its own calls starts over in each process.
 
     Args:
         source: A ``DataSource`` class, the name of one that is imported, or a stream reader that
@@ -74,15 +74,14 @@ class DataSourceSpout(TransactionalSpout):
         options: Options of the ``DataSource``.
         fields: The fields; by default the schema of the ``DataSource``.
         repeatable: Whether a range always reads the same tuples in the same order.
-        batch_rows_max: The limit that the reader gets as ``ReadMaxRows``; by default its own
-            limit. A simple reader and one with the older signature take none.
-        writes_nowhere_else: Whether you declare that it does not matter if the topology commits
-            txids in groups, although the reader has a ``commit``. Otherwise each is committed
-            alone.
+        batch_rows_max: The limit that the reader gets as ``ReadMaxRows``; by default its own limit.
+            A simple reader and one with the older signature accept none.
+        writes_nowhere_else: Declares that the topology may commit txids in groups, although the
+            reader has a ``commit``. Otherwise each txid is committed separately.
 
     Raises:
         ConfigError: *source* is not a source; repair it. ``start`` raises it when the source has no
-            stream reader, or a reader that takes no limit although there is a *batch_rows_max*.
+            stream reader, or when its reader accepts no limit but *batch_rows_max* is set.
     """
 
     def __init__(
@@ -108,17 +107,17 @@ class DataSourceSpout(TransactionalSpout):
 
     @property
     def traits(self) -> Traits:
-        """What is declared of the reader, which has a ``commit`` of the user's, or none."""
+        """Whether the reader has a ``commit`` of the user's own, as declared."""
         return replace(super().traits, emitter_writes_nowhere_else=self.writes_nowhere_else)
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
-        """Make the planning part, which has the reader of the driver."""
+        """Create the planning part, which has the reader of the driver."""
         reader = made(self._open)
         self._done = _Done(told=has_commit(reader))
         return _DataSourceCoordinator(reader, self._rows_max, self._done, config, context)
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
-        """Make an emitting part; the one in the driver only passes on what is committed."""
+        """Create an emitting part; the one in the driver only passes on committed ends."""
         assert self.output_fields is not None
         done = self.__dict__.get("_done")
         emitter = _DataSourceEmitter(self._open, self.output_fields.names, context, done)
@@ -126,19 +125,19 @@ class DataSourceSpout(TransactionalSpout):
         return emitter
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the part that stays in the driver."""
+        """Exclude the part that stays in the driver."""
         return {name: value for name, value in self.__dict__.items() if name != "_done"}
 
 
 class _Done:
-    """Passes committed offsets from the emitter to the coordinator part, which tells the reader.
+    """Passes committed offsets from the emitter to the coordinator part, which notifies the reader.
 
     They run on different threads. A batch that was planned in an earlier epoch may never have been
     stored, and another leader's batch of that txid may end elsewhere. So its end is forgotten; the
-    reader is told of a later batch instead.
+    reader is notified of a later batch instead.
 
     Attributes:
-        told: Whether the reader has a ``commit`` of its own, which is told.
+        told: Whether the reader has its own ``commit``, which is notified.
     """
 
     def __init__(self, *, told: bool) -> None:
@@ -166,7 +165,7 @@ class _Done:
         self._tell()
 
     def _tell(self) -> None:
-        """Queue the newest committed end; if two threads do it at a time, it is queued twice."""
+        """Queue the newest committed end; if two threads do so at once, it is queued twice."""
         known = [each for each in list(self._ends) if each < self._before]
         ends = [end for each in sorted(known) if (end := self._ends.pop(each, None)) is not None]
         if ends:
@@ -259,7 +258,7 @@ class _DataSourceCoordinator(TransactionalCoordinator):
 
         rows_max = self._rows_max if rows_max is None else rows_max
         default = self._reader.getDefaultReadLimit
-        # A copy, since a reader may keep and change what it gets.
+        # A copy, since a reader may keep and change its arguments.
         copy = json.loads(json.dumps(start))
         limit = default() if rows_max is None else ReadMaxRows(rows_max)
         return copied(latest(copy, limit), "latestOffset")
@@ -322,8 +321,8 @@ class _DataSourceEmitter(TransactionalEmitter):
         if isinstance(row, tuple | list):
             return row
         raise EmitError(
-            f"the reader of {self._context.component_id!r} gave a row that is none; got "
-            f"{row!r:.200}; expected a tuple, a list, a Row, or a pyarrow.RecordBatch"
+            f"the reader of {self._context.component_id!r} returned something that is not a row; "
+            f"got {row!r:.200}; expected a tuple, a list, a Row, or a pyarrow.RecordBatch"
         )
 
     def _emit_readable(
@@ -369,7 +368,7 @@ class _DataSourceEmitter(TransactionalEmitter):
             place = span.place(batch=number, row=row)
             collector.set_aside(error, place, row_values(batch, row))
 
-        # Another column, or one of another type, is no fault of a row.
+        # A wrong column, or one of another type, is not the fault of a row.
         collector.fitted(batch.slice(0, 0))
         for fitted in readable(batch.num_rows, read, refuse):
             for each in fitted:
@@ -422,7 +421,7 @@ class Span(NamedTuple):
 
 
 def _batches(row: Any) -> Sequence[pa.RecordBatch] | None:
-    """Return the record batches of what a reader gave; None for a single row."""
+    """Return the record batches that a reader returned; None for a single row."""
     if hasattr(row, "to_batches"):  # a table of Arrow
         batches: Sequence[pa.RecordBatch] = row.to_batches()
         return batches
@@ -477,7 +476,7 @@ class SimpleReader:
         """Return the end of all rows that there are now.
 
         Raises:
-            EmitError: There are rows, but the end is the start, so they would never be read.
+            EmitError: There are rows, but the end equals the start, so they would never be read.
         """
         rows, end = self.wrapped.read(start)
         if end == start and next(iter(rows), None) is not None:
@@ -505,7 +504,7 @@ class SimpleReader:
 def opener(
     source: object, options: Mapping[str, str], fields: Fields | None
 ) -> tuple[Callable[[], Any], Fields]:
-    """Return a picklable function that makes the reader, and the fields of its records.
+    """Return a picklable function that creates the reader, and the fields of its records.
 
     Raises:
         ConfigError: *source* is not a source, or has no fields.
@@ -516,15 +515,15 @@ def opener(
     if isinstance(source, readers):
         if fields is None:
             raise ConfigError(
-                f"a reader does not tell its fields; got {type(source).__name__} alone; expected "
-                "fields=Fields(…) too"
+                f"a reader does not declare its fields; got {type(source).__name__} alone; "
+                "expected fields=Fields(…) too"
             )
         return _Given(source), fields
     if isinstance(source, str):
         source = _named(source)
     if not (isinstance(source, type) and issubclass(source, spark.DataSource)):
         raise ConfigError(
-            f"this is no source; got {source!r:.200}; expected a subclass of "
+            f"this is not a source; got {source!r:.200}; expected a subclass of "
             "pyspark.sql.datasource.DataSource, its name, or a stream reader"
         )
     made_of = _FromDataSource(source, dict(options), None)
@@ -566,7 +565,7 @@ def name_of(reader: StreamReader) -> str:
 
 
 def has_commit(reader: StreamReader) -> bool:
-    """Return whether the user's reader has a ``commit``, and not only that of PySpark."""
+    """Return whether the user's reader has its own ``commit``, not just PySpark's."""
     from pyspark.sql import datasource as spark
 
     kinds = (spark.DataSourceStreamReader, spark.SimpleDataSourceStreamReader)
@@ -677,7 +676,7 @@ def copied(offset: object, method: str) -> Json:
 
 
 def behind(start: Json, end: Json) -> bool:
-    """Return whether *end* is before *start*: all differences are numbers that became less."""
+    """Return whether *end* is before *start*: all differences are numbers that decreased."""
     before, after = dict(_leaves(start)), dict(_leaves(end))
     if before.keys() != after.keys():
         return False

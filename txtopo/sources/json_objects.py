@@ -1,4 +1,4 @@
-"""JSON objects as columns: what a value of each declared type is in JSON, and how it is read.
+"""JSON objects as columns: the form of each declared type in JSON, and how it is read.
 
 =====================  ========================================================================
 type                   in JSON
@@ -15,28 +15,28 @@ timestamp              text, ISO 8601: ``"2026-01-31T08:00:00.5+02:00"``; UTC if
 timestamp_ntz          the same without a zone
 =====================  ========================================================================
 
-``KafkaSink`` and ``txtopo state export`` write values so, by :mod:`txtopo.state.plain_values`. A
-number is never taken for a date or time: nothing says what it counts. A fraction of more than six
-digits is refused, unless those beyond are zeros.
+``KafkaSink`` and ``txtopo state export`` write values in this form, by
+:mod:`txtopo.state.plain_values`. A number is never read as a date or time, since its unit is
+unknown. A fraction of more than six digits is refused, unless the further digits are zeros.
 
 One object a record
 -------------------
 Arrow's parser reads a block of records at once, ten times as fast as a parser that is called for
-each record. But it does not know records: several objects may be on a line, or an object may
-continue after a newline, and only their total number can be compared. Worse, a ``null`` outside of
-an object makes it write to memory that it does not own, and the process dies. So a block is checked
+each record. But it does not distinguish records: several objects may be on a line, or an object may
+continue after a newline, and only their total number can be compared. Worse, a ``null`` outside an
+object makes it write to memory that it does not own, and the process dies. So a block is checked
 before it is parsed:
 
 * Every record begins with ``{`` and ends with ``}``; there is one newline between two records and
   none inside. Arrow refuses a newline in a string. So all strings are closed at a newline, and an
-  object that continued after it would need a comma between ``}`` and ``{``. Hence none does: each
-  record holds one object or more, and nothing of an earlier record.
+  object that continued after it would need a comma between ``}`` and ``{``. So no object continues:
+  each record holds one object or more, and nothing of an earlier record.
 * Outside of strings, every ``}`` is followed by ``,``, ``}``, ``]`` or the end of the record. The
   first three cannot follow an object at the top level, or Arrow refuses them. Hence nothing
   follows the first object of a record.
 
-Both checks look at all records at once. Where something else follows a ``}``, it may be a space, or
-inside a string; a slower search that skips both then decides. Newlines between the values of a
+Both checks examine all records at once. If something else follows a ``}``, it may be a space, or
+inside a string; then a slower search that skips both decides. Newlines between the values of a
 record are first replaced by tabs, which Arrow refuses in strings as well.
 """
 
@@ -55,7 +55,7 @@ from txtopo.sources.values import fitted_column
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Arrow counts the bytes of a block in 32 bits; smaller ones also take less memory.
+# Arrow counts the bytes of a block in 32 bits; smaller blocks also take less memory.
 BLOCK_BYTES_MAX = 64 * 1024 * 1024
 
 _MAY_FOLLOW = bytes(byte in b",}]\n" for byte in range(256))
@@ -66,7 +66,7 @@ _FOLLOWED = re.compile(rb"\}[ \t\r]*[^,}\] \t\r\n]")
 
 _TEXT = re.compile(rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"')
 
-# A double has no number of so many digits.
+# No double has this many digits.
 _LONG = re.compile(rb"[0-9]{309}|" + _TEXT.pattern)
 
 
@@ -108,7 +108,7 @@ def objects(records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
 
 
 def bytes_of(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return texts of base64 as bytes.
+    """Return base64 texts as bytes.
 
     Raises:
         ValueError: One is not base64.
@@ -128,11 +128,11 @@ def times_of(texts: pa.Array | pa.ChunkedArray, declared: pa.DataType) -> pa.Arr
     """Return texts in ISO 8601 as times; those without a zone are UTC if the type has one.
 
     Raises:
-        ValueError: One is not such a text, or has a zone that the type has not.
+        ValueError: A text is not ISO 8601, or has a zone although the type has none.
     """
     import pyarrow.compute as pc
 
-    with suppress(ValueError):  # mostly Arrow takes them as they are, and gives the same times
+    with suppress(ValueError):  # usually Arrow accepts them unchanged, and returns the same times
         return fitted_column(texts, declared)
     texts = pc.replace_substring_regex(texts, _ZEROS, r"\1")
     if declared.tz is not None:
@@ -144,8 +144,8 @@ def times_of(texts: pa.Array | pa.ChunkedArray, declared: pa.DataType) -> pa.Arr
 def _read_as(declared: pa.DataType) -> pa.DataType:
     """Return the type as which Arrow's parser reads a field.
 
-    By itself it takes a number for a date, text for bytes, and a number that is too large for a
-    float for infinity; and it moves a time with a zone that is declared without one.
+    By itself it reads a number as a date, text as bytes, and a number that is too large for a float
+    as infinity; and it shifts a time with a zone that is declared without one.
     """
     import pyarrow as pa
 
@@ -180,9 +180,9 @@ _DAY = r"^\d{4}-\d{2}-\d{2}$"
 
 
 def _with_bare_numbers(block: bytes, schema: pa.Schema) -> bytes:
-    """Return a block whose ``"NaN"`` and ``"Infinity"`` in floats Arrow's parser takes.
+    """Return a block in which Arrow's parser accepts ``"NaN"`` and ``"Infinity"`` in floats.
 
-    It takes them without quotation marks only. Every text of a record is looked at from its
+    It accepts them only without quotation marks. Every text of a record is matched from its
     beginning, so a match is never within another text.
     """
     import pyarrow as pa
@@ -234,7 +234,7 @@ def _proven(records: Sequence[bytes]) -> bytes:
 
 
 def _one_a_line(block: bytes, records: int) -> bool:
-    # Where Arrow looks for the end of its last row, a carriage return is a newline too.
+    # When Arrow looks for the end of the last row, a carriage return is also a newline.
     if not block.startswith(b"{") or not block.endswith(b"}") or b"\r" in block:
         return False
     import numpy as np

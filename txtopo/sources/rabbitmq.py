@@ -1,16 +1,17 @@
 """The spout that reads a RabbitMQ queue, each message at least once: QueueSpout.
 
 The server keeps a message until it is acked. When a connection ends, for whatever reason, its
-unacked messages are ready again for any client. So the spout has nothing to store: a lost task, a
+unacked messages become available to any client. So the spout has nothing to store: a lost task, a
 killed driver and a broken connection are the same case.
 
-A delivery has a number, its tag, that belongs to its connection. A message that was delivered on a
-lost connection is delivered again under another tag. An ack or failure of the old delivery must be
-ignored, since the same tag on the new connection belongs to another message. Hence message ids are
-(number of the connection, delivery tag).
+A delivery has a number, its tag, which is valid only on its connection. A message that was
+delivered on a lost connection is delivered again under another tag. An ack or failure of the old
+delivery must be ignored, since the same tag on the new connection belongs to another message. So
+message ids are (number of the connection, delivery tag).
 
-The tables at the end say which errors of RabbitMQ and of its client pika may pass. An error that is
-in no table passes. A test compares the tables with the errors of the installed client.
+The tables at the end list which errors of RabbitMQ and of its client pika are transient. An error
+that is in no table counts as transient. A test compares the tables with the errors of the installed
+client.
 """
 
 from __future__ import annotations
@@ -54,16 +55,16 @@ PREFETCH = 10_000
 
 PREFETCH_MAX = 65_535
 
-# A spout that waits for acks is not called, so its heartbeats are late. The server must not take it
-# for dead before its trees have timed out.
+# A spout that waits for acks is not called, so its heartbeats are late. The server must not
+# consider it dead before its trees have timed out.
 HEARTBEAT_S = 60
 
 # After n failures in a row the next 2^n calls do not connect, at most this many: some seconds, with
 # the pauses of an idle spout.
 SKIPPED_CALLS_MAX = 64
 
-# This many refusals in a row end the run: some 15 seconds, with the pauses of an idle spout. Time
-# enough for somebody who changes rights or makes a queue again.
+# This many refusals in a row end the run: some 15 seconds, with the pauses of an idle spout. That
+# is enough time to change rights or recreate a queue.
 REFUSALS_MAX = 10
 
 MESSAGE = Fields("message string")
@@ -77,18 +78,18 @@ def text(body: bytes) -> Sequence[Any]:
 class QueueSpout(Spout):
     """Emits the messages of a RabbitMQ queue and acks them there when their trees are complete.
 
-    Delivery: at least once. The server keeps a message until it is acked, also while this process
+    Delivery: at least once. The server keeps a message until it is acked, even while this process
     is down. With ``AtLeastOnceConfig(ackers=0)`` a message is acked when it is emitted: at most
     once. After a failure, a timeout or a lost connection messages are delivered again, in any
     order. All tasks, and other programs, share the messages of the queue.
 
     A message that *fails* is returned to the server, which delivers it again at once, to any
-    client. To bound that, let the server count: a quorum queue with ``x-delivery-limit`` moves a
+    client. To limit that, let the server count: a quorum queue with ``x-delivery-limit`` moves a
     message that was returned too often to the queue's dead letter exchange. A message for which
     *decode* raises ``FailedException`` is rejected and goes there at once.
 
-    ``process_all_available`` waits until the server says that no message of the queue is ready. It
-    does not wait for messages that other clients hold.
+    ``process_all_available`` waits until the server reports that no message of the queue is ready.
+    It does not wait for messages that other clients hold.
 
     A lost connection is reported (``ErrorReported``) and opened again, with growing pauses;
     ``process_all_available`` waits meanwhile. If the server refuses, or has no such queue,
@@ -100,10 +101,10 @@ class QueueSpout(Spout):
             after a ``?``, such as ``heartbeat``.
         queue: Name of the queue, which must exist.
         fields: The fields of its tuples.
-        decode: Makes the values of a tuple from a message, in the task; picklable. None skips
-            the message: it is acked. ``FailedException`` rejects it. Any other exception ends the
-            run. By default a message is text in UTF-8, one value.
-        prefetch: How many messages a task may hold that are not acked; by default
+        decode: Turns a message into the values of a tuple, in the task; picklable. If it returns
+            None, the message is skipped: it is acked. ``FailedException`` rejects it. Any other
+            exception ends the run. By default a message is text in UTF-8, one value.
+        prefetch: How many unacked messages a task may hold; by default
             ``AtLeastOnceConfig.max_spout_pending``, or 10,000 without that.
 
     Raises:
@@ -111,7 +112,7 @@ class QueueSpout(Spout):
         AuthError: The server refuses user or password, when the run starts or for some time.
         SourceDataLost: There is no such queue, when the run starts or for some time.
         InfrastructureError: The server cannot be reached, when the run starts.
-        FieldsError: A message is no text in UTF-8; give *decode*. It ends the run.
+        FieldsError: A message is not text in UTF-8; set *decode*. It ends the run.
     """
 
     client_modules = ("pika",)
@@ -193,7 +194,7 @@ class QueueSpout(Spout):
             self._guarded(lambda: connection.process_data_events(0))
 
     def may_have_more(self) -> bool:
-        """Return whether messages are open or ready, or the server cannot say."""
+        """Return whether messages are pending or ready, or the server cannot tell."""
         self._more = True
         if self._connection is not None and not self._pending:
             self._guarded(self._look)
@@ -221,8 +222,8 @@ class QueueSpout(Spout):
     def _look(self) -> None:
         """Ask whether the queue is empty.
 
-        A message that the server had sent before it counted may arrive after its first answer, but
-        not after its second: a channel answers in order.
+        A message that the server sent before it counted may arrive after its first answer, but not
+        after its second, since a channel answers in order.
         """
         assert self._connection is not None
         for _ in range(2):
@@ -233,7 +234,7 @@ class QueueSpout(Spout):
         self._more = False
 
     def _give_back(self) -> None:
-        # The client returns messages that it has not handed to us; those in `_waiting` are ours.
+        # The client returns messages that it has not passed to us; those in `_waiting` are ours.
         self._channel.basic_cancel(self._tag)
         while self._waiting:
             self._channel.basic_nack(self._waiting.popleft()[0])
@@ -247,7 +248,7 @@ class QueueSpout(Spout):
             return None
         except UnicodeDecodeError as error:
             raise FieldsError(
-                f"a message of queue {self._queue!r} is no text in UTF-8; got {body[:80]!r}; give "
+                f"a message of queue {self._queue!r} is not text in UTF-8; got {body[:80]!r}; give "
                 "QueueSpout(…, decode=…), which may raise FailedException to reject a message"
             ) from error
         if values is None:
@@ -391,7 +392,7 @@ CODES = {
 }
 """The meaning of each reply code with which the server closes a channel or a connection."""
 
-# A refusal with one of these texts passes: the node of a queue or vhost is down, or too many
+# A refusal with one of these texts is transient: the node of a queue or vhost is down, or too many
 # clients are connected.
 _PASSING_TEXTS = ("is down", "inaccessible", "stopped by supervisor", "limit")
 
@@ -408,7 +409,7 @@ CLASSES = {
     "ReentrancyError": ErrorMeaning.LASTS,
     "ShortStringTooLong": ErrorMeaning.LASTS,
     "UnsupportedAMQPFieldException": ErrorMeaning.LASTS,
-    # Unless the server said so, this is a guess of pika's, also for lost connections.
+    # Unless the server said so, this is only pika's guess, even for lost connections.
     "ProbableAccessDeniedError": ErrorMeaning.PASSES,
     "ProbableAuthenticationError": ErrorMeaning.PASSES,
 } | dict.fromkeys(
@@ -437,7 +438,7 @@ def meaning_of(error: Exception) -> ErrorMeaning:
         passing = any(part in error.reply_text for part in _PASSING_TEXTS)
         return ErrorMeaning.PASSES if passing else meaning
     probable = exceptions.ProbableAuthenticationError, exceptions.ProbableAccessDeniedError
-    # A server that refuses says so before it hangs up.
+    # A server that refuses sends its reason before it closes the connection.
     if isinstance(error, probable) and "ClosedByBroker" in str(error):
         return ErrorMeaning.REFUSED
     return CLASSES.get(type(error).__name__, ErrorMeaning.PASSES)

@@ -1,8 +1,8 @@
 """Values that a spout reads: columns of the declared types, or the row that does not fit.
 
-Arrow holds values that Python and the stores cannot: text that is not UTF-8, times in the year
+Arrow can hold values that Python and the stores cannot: text that is not UTF-8, times in the year
 292,278. Such a value would pass the spout, and then a bolt or a store would fail without knowing
-where it came from. So every spout checks its columns here, where the record is still known.
+where it came from. So every spout checks its columns here, while the record is still known.
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ def first_unreadable(rows: int, schema: pa.Schema, read: Read) -> UnreadableRow:
 def readable(
     rows: int, read: Callable[[int, int], T], refuse: Callable[[int, Exception], None]
 ) -> Iterator[T]:
-    """Read all rows that can be read, in few parts; tell those that cannot, one by one, in order.
+    """Read all readable rows, in few parts; report the others one by one, in order.
 
     Args:
         rows: The number of rows.
         read: (first row, last row exclusive) -> these rows. Whether a row can be read must not
-            depend on the other rows. A ``TypeError`` is no fault of a row, and is raised.
+            depend on the other rows. A ``TypeError`` is not the fault of a row, and is raised.
         refuse: Called with each row that cannot be read, and its error.
     """
     waiting = [(0, rows)]
@@ -134,7 +134,7 @@ def row_values(table: pa.Table | pa.RecordBatch, row: int) -> dict[str, object]:
             column = column.cast(column.type.value_type)
         try:
             values[name] = column.to_pylist()[0]
-        except (ValueError, OverflowError, LookupError):  # the last: of an unknown time zone
+        except (ValueError, OverflowError, LookupError):  # the last one: for an unknown time zone
             kind = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
             if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
                 kind = pa.binary()
@@ -145,8 +145,9 @@ def row_values(table: pa.Table | pa.RecordBatch, row: int) -> dict[str, object]:
 def damaged(error: OSError, filesystem: fs.FileSystem) -> bool:
     """Return whether reading failed because the file itself is damaged, so that it fails again.
 
-    Arrow raises the same error for a damaged file and for a failing disk. That of a local disk has
-    an ``errno``. That of another filesystem cannot be told from an outage, so it is not damage.
+    Arrow raises the same error for a damaged file and for a failing disk. The error of a local disk
+    has an ``errno``. On another filesystem it cannot be distinguished from an outage, so it does
+    not count as damage.
     """
     from pyarrow import fs
 

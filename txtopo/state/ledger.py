@@ -485,7 +485,7 @@ def check_ensemble(ledger: Ledger, ensemble: str) -> None:
         f"{ledger.owner} takes its epochs from another ZooKeeper; got ensemble "
         f"{ensemble!r}; the ledger names {ledger.ensemble!r}, up to txid {ledger.txid}; was "
         "ZooKeeper's data deleted or moved, or is this zookeeper='memory', new in each run? to "
-        "begin anew, delete the state, too; to go on, point to the right one, or call "
+        "start over, delete the state as well; to continue, point to the right one, or call "
         "txtopo.operations.rebuild",
         ensemble=ensemble,
         stored_ensemble=ledger.ensemble,

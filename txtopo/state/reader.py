@@ -264,7 +264,7 @@ class StateReader:
             if len(stored) == 1:
                 return stored[0]
             raise StateUsageError(
-                f"which state is meant? the store holds {names}; expected the name of its table: "
+                f"no state is named, and the store holds {names}; expected the name of its table: "
                 "table='…', or --table of the command"
             )
         for table in stored:

@@ -4,7 +4,7 @@ It is Storm's ``Testing.withSimulatedTimeLocalCluster`` with ``advanceClusterTim
 
 :class:`VirtualTime` is its scheduler, driven by one seed. Nothing blocks and nothing runs in
 parallel: a work on a serial executor is done at a moment of virtual time that the seed decides, and
-its outcome is reported at a later moment. Time passes only when the test says so. (The simulator of
+its outcome is reported at a later moment. Time passes only when the test lets it. (The simulator of
 transactional topologies in ``txtopo.testing.simulation`` runs code that really blocks, and needs
 threads for that. Here user code just runs.)
 """
@@ -61,7 +61,7 @@ class SimulatedCluster:
         *,
         active: bool = True,
     ) -> ReliableRun:
-        """Start a topology. An earlier one has to be stopped before.
+        """Start a topology. An earlier one must be stopped first.
 
         Raises:
             ConfigError: As ``ReliableTopology.start``.
@@ -87,7 +87,7 @@ class SimulatedCluster:
         """Let time pass until *done* returns true.
 
         Raises:
-            TimeoutError: It did not within *timeout_s* of simulated time.
+            TimeoutError: It did not do so within *timeout_s* of simulated time.
             Exception: The error that ended the run.
         """
 
@@ -141,8 +141,7 @@ class SimulatedCluster:
         self._live().slots.kill(slot)
 
     def lose_acker(self, slot: int = 0) -> None:
-        """Erase what the acker of a slot knows; its trees time out. On Spark only all of a slot
-        can be lost."""
+        """Erase the acker of a slot; its trees time out. On Spark only a whole slot can be lost."""
         self._live().slots.lose_acker(slot)
 
     def _live(self) -> Opened:
@@ -161,8 +160,8 @@ class SimulatedCluster:
 
 T = TypeVar("T")
 
-# The longest delay before a work begins, and before its outcome is reported. It is about what
-# threads and networks take.
+# The longest delay before a work begins, and before its outcome is reported. Threads and networks
+# take about as long.
 LATENCY_MAX_S = 0.004
 
 
@@ -191,7 +190,7 @@ class VirtualTime:
         self.timeline.after(0.0, partial(self._call, callback))
 
     def on_loop(self) -> bool:
-        """Return false, since nothing has to wait for the loop in simulated time."""
+        """Return False, since nothing has to wait for the loop in simulated time."""
         return False
 
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
@@ -203,11 +202,11 @@ class VirtualTime:
         self.serial_executor("").submit(work, done)
 
     def serial_executor(self, name: str) -> SerialExecutor:
-        """Return an executor that does its works one after the other."""
+        """Return an executor that does one work after the other."""
         return _VirtualExecutor(self)
 
     def beside(self, work: Callable[[], T]) -> Future[T]:
-        """Do blocking *work* at once, before the caller goes on."""
+        """Do blocking *work* at once, before the caller continues."""
         return settled(work)
 
     def seed(self) -> int:
@@ -238,7 +237,7 @@ class VirtualTime:
 
 
 class _VirtualExecutor:
-    """Does works in order, each at a moment of its own."""
+    """Does works in order, each at its own moment."""
 
     def __init__(self, time: VirtualTime) -> None:
         self._time = time
@@ -250,7 +249,7 @@ class _VirtualExecutor:
             self._begin()
 
     def close(self) -> None:
-        """The works that wait are still done."""
+        """Waiting works are still done."""
 
     def _begin(self) -> None:
         self._time.timeline.after(self._time.latency_s(), self._do)

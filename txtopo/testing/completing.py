@@ -38,18 +38,18 @@ def complete_topology(
 
     Args:
         topology: The topology.
-        inputs: The tuples that replace those of each spout, in its stream ``default``. A spout that
-            is not named emits nothing.
+        inputs: The tuples that each spout emits to its stream ``default`` instead of its own. A
+            spout that is not named emits nothing.
         config: How to run.
         seed: Decides the interleaving.
 
     Returns:
         The values of all tuples that spouts and bolts emitted, by component, in the order of their
-        arrival: ``{"words": [("a",), …], "count": …, "count/errors": …}``. A tuple that failed is
-        emitted again and is there twice.
+        arrival: ``{"words": [("a",), …], "count": …, "count/errors": …}``. A failed tuple is
+        emitted again and appears twice.
 
     Raises:
-        TopologyError: *inputs* names no spout of the topology.
+        TopologyError: *inputs* names something that is not a spout of the topology.
         TimeoutError: They are not processed within an hour of simulated time.
         Exception: The error that user code raised.
     """
@@ -143,7 +143,7 @@ class _Capture(Bolt):
 
 
 class _Inputs(FeederSpout):
-    """Emits given tuples, and again those that fail."""
+    """Emits given tuples, and emits failed ones again."""
 
     def __init__(self, fields: Fields, rows: Sequence[Sequence[Any]]) -> None:
         super().__init__(fields)

@@ -50,7 +50,7 @@ def simulate(
     version of a state is compared with the fold of the committed batches.
 
     Args:
-        topology: The topology. Its spout has to come to an end, and to emit the same in each seed.
+        topology: The topology. Its spout must come to an end, and emit the same in each seed.
         oracle: For each state but watermarks, by table, a fold that returns what it should hold.
         seeds: How many seeds.
         first: The first seed.
@@ -63,7 +63,7 @@ def simulate(
 
     Raises:
         SimulationFailed: A promise was broken.
-        TopologyError: An oracle is missing, or names no state.
+        TopologyError: An oracle is missing, or does not name a state.
 
     Example:
         >>> simulate(topology, {"counts": counts}, seeds=3).seeds

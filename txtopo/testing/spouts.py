@@ -1,16 +1,16 @@
-"""FeederSpout and scripted spouts: spouts for tests, which emit what the test says.
+"""FeederSpout and scripted spouts: spouts for tests, which emit what the test specifies.
 
 A :class:`FeederSpout` is fed by the test, one tuple at a time, while the topology runs (Storm's
 ``FeederSpout``).
 
 The batches, outages, delays, changed replays and poison records of a :class:`ScriptedSpout` are
 data: a script. The records of a partition are those of its batches, one after the other. A batch
-takes as many as the script says, from where the batch before ended. What is left at the end, after
-an outage or a smaller replay, comes in one more batch. So each record counts once, whatever the
-script says.
+takes as many as the script specifies, from where the previous batch ended. Whatever is left at the
+end, after an outage or a smaller replay, comes in an additional batch. So each record counts once,
+whatever the script.
 
 Spouts and bolts are copied for each task. A :class:`Shared` object stays the same object when it is
-pickled and read back in this process, so a test can talk to a spout that runs.
+pickled and unpickled in this process, so a test can talk to a running spout.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 class FeederSpout(Spout):
     """Emits the tuples that a test feeds it, and lists which were acked and which failed.
 
-    It works in the process of the test only: with the carrier ``local``, or in a
+    It works only in the process of the test: with the carrier ``local``, or in a
     :class:`~txtopo.testing.SimulatedCluster`.
 
     It never replays a tuple by itself; feed it again. All its tasks share the tuples. The methods
@@ -83,14 +83,14 @@ class FeederSpout(Spout):
         self._feed.waiting.append((values, message_id))
 
     def attach(self, cluster: SimulatedCluster) -> None:
-        """Wait in the simulated time of *cluster* from now on. The cluster calls this."""
+        """From now on, wait in the simulated time of *cluster*, which calls this."""
         self._feed.cluster = cluster
 
     def wait_until_acked(self, *message_ids: Any, timeout_s: float = 60.0) -> None:
         """Wait until all of these messages are acked; in a ``SimulatedCluster`` in simulated time.
 
         Raises:
-            TimeoutError: They are not within *timeout_s*; the message lists those missing.
+            TimeoutError: Some are not acked within *timeout_s*; the message lists them.
         """
         feed = self._feed
 
@@ -119,7 +119,7 @@ class FeederSpout(Spout):
         self._collector = collector
 
     def next_tuple(self) -> None:
-        """Emit the tuple that was fed first."""
+        """Emit the oldest fed tuple."""
         if self._feed.waiting:
             values, message_id = self._feed.waiting.popleft()
             self._collector.emit(values, message_id)
@@ -140,9 +140,9 @@ class FeederSpout(Spout):
 class ScriptedSpout(OpaquePartitionedTransactionalSpout):
     """An opaque spout that follows a script, for tests of topologies.
 
-    Delivery: opaque. Each record counts in exactly one committed txid, whatever the script says.
-    The records are in memory and the tasks read them. If a later start has a script with fewer
-    records than were read, it ends with ``SourceDataLost``.
+    Delivery: opaque. Each record counts in exactly one committed txid, whatever the script. The
+    records are in memory and the tasks read them. If a later start has a script with fewer records
+    than were read, it ends with ``SourceDataLost``.
 
     Args:
         fields: The fields.
@@ -217,8 +217,8 @@ class ScriptedTransactionalSpout(PartitionedTransactionalSpout):
 class Late:
     """A batch is not ready the first few times that the spout is asked, in each start.
 
-    ``process_all_available`` may return meanwhile, since it takes that for the end of the source.
-    Wait for what you expect in the state instead.
+    ``process_all_available`` may return meanwhile, since that looks like the end of the source.
+    Wait for the expected contents of the state instead.
 
     Attributes:
         txid: The txid of the batch.
@@ -231,7 +231,7 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """A record that cannot be read: an attempt that comes to it fails.
+    """A record that cannot be read: an attempt that reaches it fails.
 
     Attributes:
         record: Number of the record in its partition, from 0.
@@ -325,7 +325,7 @@ class Script:
         """Return how many records a partition has from *start* on.
 
         Raises:
-            SourceDataLost: The script of an earlier start had more of them.
+            SourceDataLost: The script of an earlier start had more records.
         """
         left = len(self.records[partition]) - start
         if left < 0:
@@ -379,7 +379,7 @@ class Script:
 
 
 def _check(event: Event, records: Sequence[int]) -> None:
-    """Refuse an event that cannot happen, since a test with it would show nothing."""
+    """Refuse an event that cannot happen, since a test with it would prove nothing."""
     flaw = None
     if not isinstance(event, Event):
         flaw = "expected Outage, Recut, Late or Poison"
@@ -430,7 +430,7 @@ class _ScriptedCoordinator(PartitionedCoordinator):
         self._late = {event.txid: event.asks for event in script.events if isinstance(event, Late)}
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        """Be ready for the batches of the script, and for what they left over."""
+        """Be ready for the batches of the script, and for leftovers."""
         if self._late.get(txid, 0) > 0:
             self._late[txid] -= 1
             return False

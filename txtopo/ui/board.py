@@ -1,11 +1,11 @@
-"""Board: the figures of a run, in memory. Progress bar, pages, metrics, notebooks read it.
+"""Board: the figures of a run, in memory. Progress bar, pages, metrics and notebooks read it.
 
-It is a listener that each run has. What it keeps is bounded: the last thousand txids, the last
-hundred failures, one sample each ten seconds of the last hour, totals and histograms. The loop
-writes and any thread reads; each holds the lock for a short time.
+It is a listener that each run has. Its size is bounded: the last thousand txids, the last hundred
+failures, one sample for each ten seconds of the last hour, totals and histograms. The loop writes
+and any thread reads; each holds the lock for a short time.
 
 All methods return plain JSON values. Units are in the names: times (``…_at_s``) are seconds since
-1970, durations (``…_s``) seconds. What is not known is None.
+1970, durations (``…_s``) are seconds. Unknown values are None.
 """
 
 from __future__ import annotations
@@ -56,18 +56,19 @@ FAILURES_MAX = 100
 PARTITIONS_MAX = 100
 CAUSE_CHARACTERS_MAX = 200
 
-# Trees fail, and errors are reported, by the thousand; those of one kind in this time are one row.
+# Trees fail, and errors are reported, by the thousand; failures of one kind within this time are
+# one row.
 _MERGED_S = 1.0
 
-# Events that each txid has wait to be noted, at most so many, and until somebody reads. That takes
-# half the processor time of noting them one by one, between all that a run does besides.
+# Frequent events are queued, at most this many, until somebody reads. Noting them together takes
+# half the processor time of noting them one by one between the other work of a run.
 _OFTEN = {BatchPlanned, ProcessingStarted, BatchesProcessed, CommitStarted, BatchCommitted}
 _WAITING_MAX = 100
 
 # Rows that are read under one hold of the lock.
 _ROWS_AT_ONCE = 100
 
-# A spout of files tells these two in place of partitions; they are no records.
+# A spout of files reports these two instead of partitions; they do not count records.
 _FILES = {"files", "bytes"}
 
 
@@ -81,7 +82,7 @@ class Board(TopologyListener):
         clock: Returns the seconds since 1970.
 
     Attributes:
-        page: Address of the run's own page, if it has one; set by what serves it.
+        page: Address of the run's own page, if it has one; the server of the page sets it.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Board(TopologyListener):
     def attach(
         self, status: Callable[[], str], pace: Callable[[], dict[str, Json] | None] = lambda: None
     ) -> None:
-        """Tell who knows the status of the run in one word, and what limits its batches now."""
+        """Set the functions that return the status of the run and what limits its batches now."""
         self._status, self._pace = status, pace
 
     # ------------------------------------------------------------ what is told
@@ -162,7 +163,7 @@ class Board(TopologyListener):
                 self._catch_up()
 
     def _catch_up(self) -> None:
-        """Note what was told."""
+        """Note the queued events."""
         while self._told:
             now_s, change = self._told.popleft()
             if self._history.due(now_s):
@@ -276,7 +277,7 @@ class Board(TopologyListener):
         failures: int,
         cause: str | Exception,
     ) -> None:
-        """Add a failure, to the row of those like it of the last second if there is one."""
+        """Add a failure; one like those of the last second is added to their row."""
         key = kind, component, task
         for number in range(len(self._failures) - 1, -1, -1):
             _, row = self._failures[number]
@@ -314,7 +315,7 @@ class Board(TopologyListener):
             return self._summary(now_s, status)
 
     def facts(self) -> dict[str, Any]:
-        """Return the summary and all other figures of now."""
+        """Return the summary and all other current figures."""
         now_s, status = self._clock(), self._status()
         with self._caught_up():
             facts = self._facts(now_s, status)
@@ -353,13 +354,13 @@ class Board(TopologyListener):
         now_s, status = self._clock(), self._status()
         limited_by = (self._pace() or {}).get("limited_by")
         with self._caught_up():
-            # These change without an event; the rate does when it has fallen to 0.
+            # These change without an event; the rate does so when it falls to 0.
             seen = status, limited_by, self._rate(now_s) > 0
             if seen != self._seen:
                 self._seen = seen
                 self._version += 1
             version = self._version
-            since = since if 0 <= since <= version else 0  # that of a process before this one
+            since = since if 0 <= since <= version else 0  # from an earlier process
             failures = [row for changed, row in self._failures if changed > since]
         changed = version > since
         return {
@@ -371,10 +372,10 @@ class Board(TopologyListener):
 
     @property
     def histograms(self) -> dict[str, Histogram]:
-        """Durations of ``plan``, ``process``, ``wait``, ``commit``, of committed txids.
+        """Durations of ``plan``, ``process``, ``wait`` and ``commit`` of committed txids.
 
-        And the commit of each state, as ``commit:<component>.<name>``, the writes to ``zookeeper``,
-        and, of an at-least-once topology, the time from emit to ``ack``.
+        Also the commit of each state, as ``commit:<component>.<name>``, the writes to
+        ``zookeeper``, and, of an at-least-once topology, the time from emit to ``ack``.
         """
         with self._caught_up():
             by_state = {f"commit:{name}": each for name, each in self._of_state.items()}
@@ -385,7 +386,7 @@ class Board(TopologyListener):
 
     @property
     def counters(self) -> dict[str, Any]:
-        """Totals since the start of the run, and what else only metrics show."""
+        """Totals since the start of the run, and other figures that only metrics show."""
         with self._caught_up():
             return {
                 "batches": self._batches,
@@ -413,7 +414,7 @@ class Board(TopologyListener):
 
     @contextmanager
     def _caught_up(self) -> Iterator[None]:
-        """Hold the lock; everything that was told is noted."""
+        """Hold the lock; all queued events are noted first."""
         with self._lock:
             self._catch_up()
             yield
@@ -490,7 +491,7 @@ class Board(TopologyListener):
         return sum(counted) if counted else None
 
     def _partitions(self, lag: Mapping[str, int]) -> list[dict[str, Any]]:
-        """Return the partitions that are furthest behind; of those, and then, any with losses."""
+        """Return the partitions that are furthest behind; those with losses come first."""
         names = [*lag, *(each for each in self._lost if each not in lag)]
         names.sort(key=lambda name: (-lag.get(name, -1), name))
         return [

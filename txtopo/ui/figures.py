@@ -18,8 +18,8 @@ SAMPLES_MAX = 360
 LATENCIES_MAX = 1_000
 LATENCIES_S = 60.0
 
-# So many totals, at least a second apart, from which rates are taken: those of some ten seconds, or
-# of the last ten commits if they are further apart.
+# Rates are computed from this many totals, at least a second apart: about ten seconds, or the last
+# ten commits if they are further apart.
 _TOTALS_MAX = 11
 _TOTALS_S = 1.0
 _REST_S = 10.0
@@ -42,7 +42,7 @@ class Rates:
         self.add(now_s, rows, tuples)
 
     def add(self, now_s: float, rows: int, tuples: Mapping[str, int]) -> None:
-        """Take totals, and keep them at most once a second."""
+        """Note totals, and keep them at most once a second."""
         self._last_s = now_s
         if not self._due_s - _REST_S <= now_s < self._due_s:  # or the clock was set back
             self._totals.append((now_s, rows, dict(tuples)))
@@ -51,7 +51,7 @@ class Rates:
     def at(self, now_s: float, rows: int, tuples: Mapping[str, int]) -> tuple[float, list[float]]:
         """Return the rows per second and those of each component.
 
-        They are 0 if nothing has come for as long as they look back, or for ten seconds.
+        They are 0 if there were no rows for as long as the totals reach back, or for ten seconds.
         """
         if not self._totals:
             return 0.0, [0.0] * len(tuples)
@@ -64,7 +64,7 @@ class Rates:
 
 
 class Samples:
-    """One sample each ten seconds of the last hour."""
+    """One sample for each ten seconds of the last hour."""
 
     def __init__(self, now_s: float) -> None:
         self.samples: deque[dict[str, Any]] = deque(maxlen=SAMPLES_MAX)
@@ -83,10 +83,10 @@ class Samples:
             now_s: The time.
             rows: Number of rows since the start.
             txids: Number of txids that were committed since the start.
-            others: Other figures as they are now.
+            others: Other current figures.
         """
         if not 0 <= now_s - self._due_s < SAMPLES_MAX * SAMPLE_S:
-            self._due_s = now_s  # the clock was set, or nothing has come for an hour
+            self._due_s = now_s  # the clock was set, or nothing has happened for an hour
         while self._due_s <= now_s:
             self._one(self._due_s, rows, txids, others)
             self._due_s += SAMPLE_S
@@ -106,12 +106,12 @@ class Samples:
 
 
 def recent(latencies: Sequence[Latency], now_s: float) -> list[Latency]:
-    """Return the latencies of the last minute; all of them if there are none."""
+    """Return the latencies of the last minute; all latencies if there are none."""
     return [each for each in latencies if now_s - each[0] <= LATENCIES_S] or list(latencies)
 
 
 def percentiles(latencies: Sequence[Latency]) -> dict[str, dict[str, float] | None]:
-    """Return the median and the 99th percentile of each phase; None where nothing is known."""
+    """Return the median and the 99th percentile of each phase; None without data."""
     found: dict[str, dict[str, float] | None] = {}
     for number, phase in enumerate(PHASES, 1):
         known = sorted(value for each in latencies if (value := each[number]) is not None)
@@ -120,5 +120,5 @@ def percentiles(latencies: Sequence[Latency]) -> dict[str, dict[str, float] | No
 
 
 def _rank(ordered: Sequence[float], percent: int) -> float:
-    """Return the smallest value that at least so many per cent of all are not above."""
+    """Return the smallest value such that at least this percentage of values is not above it."""
     return ordered[-(-percent * len(ordered) // 100) - 1]

@@ -1,7 +1,7 @@
 """Metrics: the figures of a run's board in the text format of Prometheus.
 
-They are read when they are asked for, so that they cost a run nothing.
-``docs/reference/metrics.md`` lists them, with a dashboard and alerts.
+They are read only on request, so that they cost a run nothing. ``docs/reference/metrics.md`` lists
+them, with a dashboard and alerts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STATUSES = (
     *("starting", "standby", "running", "deactivated", "leadership lost"),
     *("restarting", "stopping", "stopped", "killed", "failed"),
 )
-"""What ``status`` of a ``TopologyRun`` can be."""
+"""The possible values of ``status`` of a ``TopologyRun``."""
 
 # A leader that is deactivated still leads, and so does one that is killed until it has finished.
 _LEADING = ("running", "deactivated")
@@ -46,12 +46,12 @@ LABEL_CHARACTERS_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a metric is.
+    """The description of a metric.
 
     Attributes:
         name: Its name, with the prefix ``txtopo_``.
         type: ``gauge``, ``counter`` or ``histogram``.
-        labels: Its labels besides ``topology``.
+        labels: Its labels other than ``topology``.
         meaning: What it counts, with the unit.
     """
 
@@ -129,7 +129,7 @@ errors_reported_total | counter | component | errors that a spout or bolt report
 
 
 Sample = tuple[str, tuple[str, ...], float | Histogram]
-"""The value of a metric, with those of its labels besides ``topology``."""
+"""The value of a metric, with the values of its labels other than ``topology``."""
 
 
 def text(board: Figures) -> bytes:
@@ -141,7 +141,7 @@ def text(board: Figures) -> bytes:
 
 
 class BoardCollector(Collector):
-    """Reads a board when it is asked, for a registry of ``prometheus_client``.
+    """Reads a board on request, for a registry of ``prometheus_client``.
 
     Args:
         board: The board.
@@ -151,7 +151,7 @@ class BoardCollector(Collector):
         self._board = board
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics of now."""
+        """Return the current metrics."""
         families: dict[str, Any] = {}
         topology = label(self._board.topology)
         for name, labels, value in samples(self._board):
@@ -265,10 +265,10 @@ def _of_trees(
 
 
 def label(value: str) -> str:
-    """Return a value of a label that is UTF-8 and not long.
+    """Return a value of a label that is valid UTF-8 and not long.
 
-    The end of a long value is replaced by a digest of all of it, so that different values stay
-    different: two series of one name would spoil both.
+    The end of a long value is replaced by a digest of the whole value, so that different values
+    stay different: two series with one name would corrupt both.
     """
     shown = value.encode("utf-8", "backslashreplace").decode("utf-8")
     if len(shown) <= LABEL_CHARACTERS_MAX:

@@ -38,7 +38,7 @@ class ProgressBar(TopologyListener):
     ``RichHandler`` needs the same *console*.
 
     Args:
-        total_rows: Total number of rows, if it is known. Otherwise the bar only pulses.
+        total_rows: Total number of rows, if known. Otherwise the bar only pulses.
         line_every_s: Without a terminal, minimum number of seconds between two lines.
         console: The console to print to, of ``rich``; standard error by default.
 
@@ -126,7 +126,7 @@ class ProgressBar(TopologyListener):
             self._late.expect()
 
     def close(self) -> None:
-        """Give the terminal back: at the end, and where a start has failed; may be called twice."""
+        """Release the terminal, at the end or after a failed start; may be called twice."""
         self._late.drop()
         if self._bar is not None:
             self._bar.stop()
@@ -146,11 +146,11 @@ class ProgressBar(TopologyListener):
 
 
 class LateLine:
-    """Prints a line that was held back, so that the last one is true while nothing happens.
+    """Prints a delayed line, so that the last line is up to date while nothing happens.
 
     Args:
-        after_s: How long the line is held back.
-        write: Prints it; called in a thread of its own.
+        after_s: How long the line is delayed.
+        write: Prints it; called on a separate thread.
     """
 
     def __init__(self, after_s: float, write: Callable[[], None]) -> None:
@@ -160,7 +160,7 @@ class LateLine:
         self._timer: Timer | None = None
 
     def expect(self) -> None:
-        """Print the line later, unless it is dropped before."""
+        """Print the line later, unless it is dropped first."""
         with self._lock:
             if self._timer is None:
                 self._timer = Timer(self._after_s, self._due)
@@ -168,7 +168,7 @@ class LateLine:
                 self._timer.start()
 
     def drop(self) -> None:
-        """Print nothing: a newer line stands there."""
+        """Print nothing, since a newer line has been printed."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -183,7 +183,7 @@ class LateLine:
 
 
 def details_of(last: BatchProgress | ReliableProgress | None, *, ended: bool = False) -> str:
-    """Return the numbers of a progress in one line; at the end without those of a moment."""
+    """Return the numbers of a progress in one line; at the end without momentary ones."""
     if last is None:
         return ""
     if isinstance(last, ReliableProgress):
@@ -213,7 +213,7 @@ def _rows(last: BatchProgress | ReliableProgress | None) -> int:
 
 
 def _terminal_handlers() -> list[tuple[StreamHandler[TextIO], TextIO]]:
-    """Return the handlers of the log that write to standard output or error, and to which."""
+    """Return the log handlers that write to standard output or error, each with its stream."""
     handlers = [*getLogger().handlers, *getLogger("txtopo").handlers]
     streams = [(each, each.stream) for each in handlers if isinstance(each, StreamHandler)]
     return [(each, stream) for each, stream in streams if stream in (sys.stdout, sys.stderr)]

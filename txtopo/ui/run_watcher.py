@@ -1,4 +1,4 @@
-"""RunWatcher: shows a run to people by its board, and on its page if a port is given."""
+"""RunWatcher: shows a run to people through its board, and on its page if a port is set."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RunWatcher:
         return [self._board, *listeners, *pages]
 
     def attach(self, run: WatchedRun) -> None:
-        """Let the board read the status of the run and its pace."""
+        """Connect the board to the status of the run and its pace."""
         self._board.attach(lambda: run.status, lambda: run.pace)
 
     def begin(self, run: RunHandle[Any], ensemble: MemoryEnsemble | None) -> None:
@@ -69,7 +69,7 @@ class RunWatcher:
             self._page.start(self._board, self._graph, run, ensemble)
 
     def show(self, ended: Future[Any], seconds: float | None) -> None:
-        """Show the run, live in a notebook, else as lines."""
+        """Show the run, live in a notebook, otherwise as lines."""
         watch(self._board, ended, seconds)
 
     def __enter__(self) -> Self:

@@ -20,7 +20,8 @@ from txtopo.runtime.progress import (
 TXIDS_MAX = 1_000
 ATTEMPTS_MAX = 20
 
-# What an attempt in each phase is to the coordinator: what failed is planned still, and waits.
+# The coordinator's name for each phase of an attempt: after a failure, a txid is still planned, and
+# waits.
 _COORDINATOR_PHASE = {"failed": "PLANNED", "abandoned": "PLANNED"}
 
 
@@ -101,7 +102,7 @@ class TxidTimeline:
 
     def __init__(self) -> None:
         self._rows: dict[int, TxidRecord] = {}
-        # Apart from the rows, since more txids may be in flight than rows are kept.
+        # Separate from the rows, since more txids may be in flight than rows are kept.
         self._open: dict[int, AttemptRecord] = {}
         self.version = 0
         self.replayed_txids = self.run_txids = 0
@@ -177,7 +178,7 @@ class TxidTimeline:
                     del self._open[txid]
 
     def abandoned(self, change: BatchesAbandoned, now_s: float) -> None:
-        """Note attempts that a failure took with it. They come again if what failed does."""
+        """Note attempts that a failure dropped. They are repeated if the failed attempt is."""
         failed = None if change.failed is None else change.failed.txid
         again = failed in self._open
         for attempt in change.attempts:
@@ -188,7 +189,7 @@ class TxidTimeline:
                 del self._open[attempt.txid]
 
     def end_term(self, adopted: range, now_s: float) -> None:
-        """Note that nothing is in flight any more: a term has begun or ended.
+        """Note that nothing is in flight any longer: a term has begun or ended.
 
         Args:
             adopted: The txids whose commit had reached every state.
@@ -206,9 +207,9 @@ class TxidTimeline:
         record.phase, record.ended_at_s, record.row.version = phase, now_s, self.version
 
     def _record(self, attempt: TransactionAttempt) -> AttemptRecord:
-        """Return the record of an attempt, a new one if need be, and mark its row as changed."""
+        """Return the record of an attempt, creating it if needed, and mark its row as changed."""
         record = self._open.get(attempt.txid)
-        # The same object as a rule; to compare two is slower.
+        # Usually the same object; comparing two objects is slower.
         if record is None or (record.attempt is not attempt and record.attempt != attempt):
             row = self._row(attempt.txid) if record is None else record.row
             record = self._open[attempt.txid] = AttemptRecord(row, attempt)
@@ -228,5 +229,5 @@ class TxidTimeline:
 
 
 def _several(group: tuple[int, int]) -> tuple[int, int] | None:
-    """Return first and last txid of a commit; None if it was that of one txid."""
+    """Return first and last txid of a group commit; None for a commit of one txid."""
     return group if group[0] < group[1] else None

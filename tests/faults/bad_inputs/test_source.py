@@ -117,7 +117,7 @@ def test_a_planned_file_that_is_not_what_it_was_is_refused(
     with (
         nothing_committed(storage),
         pytest.raises(
-            SourceDataLost, match=f"rows.csv' of a planned batch {match}.*; bring it back as it was"
+            SourceDataLost, match=f"rows.csv' of a planned batch {match}.*; restore it unchanged"
         ) as caught,
     ):
         run_to_end(topology_over(storage, spout), storage)

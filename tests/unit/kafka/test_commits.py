@@ -87,5 +87,5 @@ def test_a_topic_that_is_made_again_while_it_is_read_is_noticed_without_waiting(
     told.id = "another id"
     watch()
     told.answer()
-    with pytest.raises(OffsetRegression, match=r"'words' was .* made again; got id another id; .*"):
+    with pytest.raises(OffsetRegression, match=r"'words' was .* recreated; got id another id; .*"):
         watch()

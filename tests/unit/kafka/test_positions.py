@@ -264,7 +264,7 @@ def test_a_policy_that_may_not_be_seen_is_warned_of_once_by_name(
     with caplog.at_level(logging.WARNING, "txtopo"):
         assert all([look_again(coordinator), look_again(coordinator)])
 
-    assert caplog.text.count("does not tell whether topic 'orders' is compacted") == 1
+    assert caplog.text.count("does not report whether topic 'orders' is compacted") == 1
 
 
 def test_nothing_is_planned_of_a_topic_before_its_policy_was_asked_for(

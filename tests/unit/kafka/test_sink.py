@@ -366,7 +366,7 @@ def test_settings_that_would_lose_or_double_records_are_refused(
     name: str, value: str | int | bool
 ) -> None:
     """Before the run: in it librdkafka would refuse them for ever, like a broker that is down."""
-    with pytest.raises(ConfigError, match=f"setting '{name}' of a KafkaSink is not for you"):
+    with pytest.raises(ConfigError, match=f"setting '{name}' of a KafkaSink cannot be set"):
         KafkaSink("127.0.0.1:1", "t", settings={name: value})
 
 

@@ -484,7 +484,7 @@ def test_an_offset_of_a_topic_that_was_made_again_is_refused_until_it_is_set(
     log.write(range(100, 105), partitions=1)
     group.set_to(3, told)  # as a commit that was under way
 
-    with pytest.raises(OffsetRegression, match=r"made again; .* --reset-offsets while no run"):
+    with pytest.raises(OffsetRegression, match=r"recreated; .* --reset-offsets while no run"):
         group.driven().next(1)
     for text in ("", '{"topologyId": "of Storm"}'):
         group.set_to(0, text)

@@ -51,7 +51,7 @@ def test_deleted_records_end_the_run_and_an_offset_set_by_hand_lets_it_go_on(
 
     error = ends_with(group, seen)
     assert isinstance(error, SourceDataLost)
-    assert "wanted is offset 5; the first that is there is 12; bring the data back" in str(error)
+    assert "wanted is offset 5; the first available offset is 12; bring the data back" in str(error)
     place = {"topic": log.name, "partition": 0}
     assert error.facts == {**place, "wanted": 5, "available": 12}
     runtime = [vars(each) for each in caplog.records if each.name == "txtopo.runtime"]
@@ -186,8 +186,8 @@ def test_what_no_time_mends_ends_the_run_at_once(
         ({"uncommitted_max": 0}, "uncommitted_max is wrong; got 0"),
         ({"uncommitted_max": True}, "uncommitted_max is wrong; got True"),
         ({"value": "text"}, "unknown decoder of values"),
-        ({"settings": {"group.id": "other"}}, "'group.id' of Kafka is not for you to set"),
-        ({"settings": {"enable.auto.commit": True}}, "'enable.auto.commit' of Kafka is not for"),
+        ({"settings": {"group.id": "other"}}, "'group.id' of Kafka cannot be set"),
+        ({"settings": {"enable.auto.commit": True}}, "'enable.auto.commit' of Kafka cannot be set"),
     ],
 )
 def test_a_wrong_argument_is_refused(options: dict[str, Any], text: str) -> None:

@@ -105,7 +105,7 @@ def test_a_node_that_can_be_read_is_not_written_over(memory: Make) -> None:
     deployment.run()
 
     assert not repair(deployment, CURRENT).steps
-    with pytest.raises(StateUsageError, match="is not written over"):
+    with pytest.raises(StateUsageError, match="is not overwritten"):
         repair(deployment, CURRENT, {"current": 2})
 
 

@@ -129,7 +129,7 @@ def test_a_batch_of_several_spouts_is_taken_out(three: Three) -> None:
             {"planned": 1, "cut": {"0": [2, 4]}},
             "expected {'spouts': {'ranges': {'planned': …, 'cut': …}",
         ),
-        ({"spouts": {"range": {"planned": 1}}}, "'range' is no spout of the topology"),
+        ({"spouts": {"range": {"planned": 1}}}, "'range' is not a spout of the topology"),
         ({"spouts": {name: {"planned": 1} for name in NAMES}}, "cut of 'partitioned' is None"),
         ({"spouts": {"ranges": 3}}, "cannot be used"),
         (

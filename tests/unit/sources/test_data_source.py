@@ -160,11 +160,11 @@ def test_a_transactional_state_needs_a_repeatable_reader(folder: Path) -> None:
 
 
 def test_what_is_no_source_is_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="this is no source"):
+    with pytest.raises(ConfigError, match="this is not a source"):
         DataSourceSpout(Path)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="no data source of this name is imported; got 'kafka'"):
         DataSourceSpout("kafka")
-    with pytest.raises(ConfigError, match="does not tell its fields"):
+    with pytest.raises(ConfigError, match="does not declare its fields"):
         DataSourceSpout(SimpleLinesReader(folder))
     with pytest.raises(ConfigError, match="batch_rows_max is wrong"):
         DataSourceSpout(LinesSource, {}, batch_rows_max=0)

@@ -193,7 +193,7 @@ def test_an_entry_of_the_log_that_it_cannot_follow_stops_the_run(
 
 def test_mistakes_are_found_when_the_topology_is_made(tmp_path: Path) -> None:
     for fields in ("n long", "n long, gone string"):
-        with pytest.raises(ConfigError, match="changes names no boolean field"):
+        with pytest.raises(ConfigError, match="changes does not name a boolean field"):
             DeltaTransactionalSpout(tmp_path, Fields(fields), changes="gone")
     schema = pa.schema([("n", pa.int64()), ("gone", pa.bool_())])
     DeltaTable.create(str(tmp_path), schema)

@@ -337,7 +337,7 @@ def test_a_header_that_is_no_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"name,am\rount\na,1\n")
     made = spout(tmp_path, "csv", partitions=1)
 
-    with pytest.raises(EmitError, match="its header is no line of CSV"):
+    with pytest.raises(EmitError, match="its header is not a line of CSV"):
         emit(made, Planner(made).plan())
 
 

@@ -115,7 +115,7 @@ def test_what_is_no_row_is_refused(row: Any) -> None:
     """The names of a mapping would pass for the values of two strings."""
     reader = Rows(row)
 
-    with pytest.raises(EmitError, match="gave a row that is none"):
+    with pytest.raises(EmitError, match="returned something that is not a row"):
         numbers(reader, 1)
 
 

@@ -261,7 +261,7 @@ def test_a_large_range_is_read_in_pieces(table: Table) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"key": "other"}, "'other', which is no field"),
+        ({"key": "other"}, "'other', which is not a field"),
         ({"key": "word"}, "'word', a string"),
         ({"settle_s": -1}, "settle_s"),
         ({"settle_s": float("nan")}, "settle_s"),

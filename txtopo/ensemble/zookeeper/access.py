@@ -1,10 +1,9 @@
 """ZooKeeperAccess: credentials, ACLs and TLS of the connections to ZooKeeper.
 
-kazoo reads the certificate files in a thread of its own whenever it connects. A missing file would
-look like a server that never answers, and a certificate without a key is ignored silently. So an
-SSL context is made here, once, from the same settings, and an error in them is raised at once.
-:mod:`~txtopo.ensemble.zookeeper.diagnosis` uses it for a handshake when no session can
-be opened.
+kazoo reads the certificate files in its own thread whenever it connects. A missing file would look
+like a server that never answers, and a certificate without a key is silently ignored. So an SSL
+context is created here, once, from the same settings, and an error in them is raised at once.
+:mod:`~txtopo.ensemble.zookeeper.diagnosis` uses it for a handshake when no session can be opened.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ def complete(settings: Mapping[str, str | bool]) -> dict[str, str | bool]:
 
 
 def context_of(arguments: Mapping[str, str | bool]) -> ssl.SSLContext | None:
-    """Return the SSL context that kazoo makes of these arguments; None without TLS.
+    """Return the SSL context that kazoo creates from these arguments; None without TLS.
 
     Raises:
         ConfigError: A file cannot be used.

@@ -1,4 +1,4 @@
-"""ZooKeeperDirectory: the topologies below a chroot, read with many requests under way at once."""
+"""ZooKeeperDirectory: the topologies below a chroot, read with many concurrent requests."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ZooKeeperDirectory:
         return sorted(found)
 
     def read(self, ids: Sequence[str]) -> list[TopologyNodes]:
-        """Read what is known of topologies."""
+        """Read the nodes of topologies."""
         paths = [f"{self._chroot}/{id}" for id in ids]
         queues = self._all("get_children_async", [f"{path}/leader" for path in paths])
         places = [
@@ -107,7 +107,7 @@ def _ask(request: str, path: str, client: Any) -> Any:
 
 
 def _in_order(names: object) -> list[str]:
-    found = names if isinstance(names, list) else []  # no such node, or no right to read it
+    found = names if isinstance(names, list) else []  # no such node, or no permission to read it
     return sorted(found, key=lambda name: str(name)[-10:])
 
 
@@ -142,4 +142,4 @@ def _candidate(path: str, got: Mapping[str, Any]) -> NodeRecord | None:
     try:
         return decode(path, answer[0])
     except TxtopoError:
-        return None  # whoever stands there, it is no coordinator of this version
+        return None  # whatever it is, it is not a coordinator of this version

@@ -71,7 +71,7 @@ class Election:
             return
         path = f"{self._path}/{name}"
         data = encode(path, candidate, self._session.id, summary)
-        # Without an answer the next summary comes in a second.
+        # Without an answer, the next summary follows in a second.
         with contextlib.suppress(NoNodeError):
             self._session.ask(path, lambda client: client.set_async(path, data))
 
@@ -105,12 +105,12 @@ class Election:
     def _stand_in_queue(self, candidate: Json) -> tuple[str, str | None]:
         """Join the queue unless in it; return the own place and the one right before it.
 
-        An earlier place of this candidate is given up first. Mostly it has ended with its session.
-        But it lives as long as this one if it was created in it under the number of the session
-        before, which expired in between, or if it could not be removed when it was left. Then this
-        candidate would wait for itself, and all others for it.
+        An earlier place of this candidate is given up first. Usually it has ended with its session.
+        But it may belong to the current session: if it was created there under the number of the
+        previous session, which had just expired, or if it could not be removed when it was given
+        up. Then this candidate would wait for itself, and all others for it.
         """
-        # A new session must not mistake an ephemeral node of the session before for its own.
+        # A new session must not mistake an ephemeral node of the previous session for its own.
         token = f"{self._session.id}-{self._session.generation}-{self._places}-"
         queue = self._queue()
         for name in queue:
@@ -193,6 +193,6 @@ class _ZooKeeperLeadership(Leadership):
         try:
             on_lost = self._on_lost.pop()
         except IndexError:
-            return  # released, or reported before
+            return  # already released or reported
         self._session.watch_loss(self, None)
         on_lost()

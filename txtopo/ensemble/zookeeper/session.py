@@ -1,18 +1,18 @@
-"""ZooKeeperSession: a kazoo client that waits with limits and gives its errors a meaning.
+"""ZooKeeperSession: a kazoo client with limited waits and classified errors.
 
 **Connection.** kazoo reconnects by itself, and opens a new session when the old one has expired.
 While the connection is down (SUSPENDED) the session may still live, and a request waits. Only LOST
 ends a leadership. While it connects, kazoo queues requests without limit. So nothing is sent before
-there is a connection, and every answer is waited for with a limit.
+there is a connection, and every wait for an answer is limited.
 
-**Login.** A SASL login takes several messages on an open connection. kazoo 2.11 takes every failure
-in between for a refusal and gives up for good, even if the server was just stopped or lost its
-quorum. ZooKeeper 3.9 sends an error when it refuses; old servers close the connection. So:
+**Login.** A SASL login takes several messages on an open connection. kazoo 2.11 treats every
+failure in between as a refusal and gives up permanently, even if the server was just stopped or
+lost its quorum. ZooKeeper 3.9 sends an error when it refuses; old servers close the connection. So:
 
-* An error that the server sends is final, also after an earlier login succeeded: somebody changed
+* An error that the server sends is final, even after an earlier login succeeded: somebody changed
   the password.
-* A lost connection is tried again. Before the first successful login only :data:`LOSSES_MAX` times
-  in a row; after that it counts as the refusal of an old server.
+* After a lost connection the login is tried again. Before the first successful login this is done
+  only :data:`LOSSES_MAX` times in a row; then it counts as the refusal of an old server.
 * An error of the client's own library (a missing Kerberos ticket) is final before the first
   successful login, and tried again afterwards.
 
@@ -20,9 +20,10 @@ A login that is tried again keeps its session, and a leader keeps its leadership
 lives. kazoo has no public hook for this: :func:`judge_logins` replaces one private method of its
 connection, and tests log in to a real server.
 
-**Errors.** :data:`MEANINGS` says what each error of kazoo means for a request. A test compares the
-table with the installed kazoo. An error that is not in the table, of a later version, counts as a
-lost answer: the request may have been done or not, so the caller looks and asks again.
+**Errors.** :data:`MEANINGS` lists what each error of kazoo means for a request. A test compares the
+table with the installed kazoo. An error that is not in the table, from a later version, counts as a
+lost answer: the request may have been done or not, so the caller checks, and sends it again if
+needed.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from txtopo.log_records import logger_of
 from txtopo.retries import warn_of_retry
 
 SLICE_S = 0.1
-"""Length of one wait. After each the state of the session is checked."""
+"""Length of one wait. After each, the state of the session is checked."""
 
 READS_MAX = 3
 """How often a read is sent if its answer is lost with the connection."""
@@ -122,7 +123,7 @@ class ZooKeeperSession:
 
     @property
     def granted_s(self) -> float | None:
-        """How long the server keeps the session without a word; None before it has told."""
+        """How long the server keeps a silent session; None until it has granted one."""
         return self._grants.session_s
 
     def wait_connected(self, timeout_s: float | None = None) -> None:
@@ -141,7 +142,7 @@ class ZooKeeperSession:
                 raise self._unreachable(limit_s, first=timeout_s is not None)
 
     def locate(self) -> None:
-        """If there is no connection, find out where the server is now."""
+        """If there is no connection, find out the server's current address."""
         if self._locate is not None and not self._client.connected and not self._closed:
             self._hosts = self._locate()
             self._client.set_hosts(self._hosts)
@@ -150,7 +151,7 @@ class ZooKeeperSession:
         """Send a request once and return the answer.
 
         Args:
-            path: The node that it is about, for errors.
+            path: The node that the request concerns, for errors.
             question: Takes the client and returns kazoo's asynchronous result.
 
         Raises:
@@ -158,7 +159,7 @@ class ZooKeeperSession:
             CoordinatorUnavailable: There is no connection, or the session expired.
             AuthError: The credentials do not allow it.
             PromiseError: The server refuses it, and always will.
-            KazooException: The answer is about a node: it is missing, or has another version.
+            KazooException: The answer concerns a node: it is missing, or has another version.
         """
         self.wait_connected()
         try:
@@ -219,7 +220,8 @@ class ZooKeeperSession:
         parent = path.rpartition("/")[0]
         if parent:
             self.ensure(parent)
-        # It exists if another client was faster, or if the answer to an earlier request was lost.
+        # It already exists if another client was faster, or if the answer to an earlier request was
+        # lost.
         with contextlib.suppress(NodeExistsError):
             self.read(path, lambda client: client.create_async(path, INNER_NODE))
 
@@ -313,7 +315,7 @@ class ZooKeeperSession:
             self._suspended = 0
         if state != KazooState.LOST or self._closed:
             return
-        # kazoo gives up for good only when a login failed; it ends in the state CLOSED then.
+        # kazoo gives up permanently only when a login failed; it then ends in the state CLOSED.
         if self._client.client_state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED):
             self._refused = True
         self.generation += 1
@@ -328,7 +330,7 @@ class Patience:
         self._slices = math.ceil(timeout_s / SLICE_S)
 
     def wait(self, event: Any) -> bool:
-        """Wait for the event for one slice; return False if the limit was used up before."""
+        """Wait for the event for one slice; return False if the limit was already used up."""
         if self._slices <= 0:
             return False
         self._slices -= 1
@@ -344,8 +346,9 @@ class Patience:
 
 
 LOSSES_MAX = 3
-"""Servers hardly stop in the middle of a login this often in a row. kazoo pauses only after it has
-tried all hosts, so an ensemble of three that stops at that moment counts as one that refuses."""
+"""Servers hardly ever stop in the middle of a login this often in a row. kazoo pauses only after it
+has tried all hosts, so an ensemble of three that stops at that moment counts as one that
+refuses."""
 
 
 def judge_logins(client: KazooClient) -> None:
@@ -355,7 +358,7 @@ def judge_logins(client: KazooClient) -> None:
 
 
 def note_grants(client: KazooClient) -> Grants:
-    """Return what servers grant to *client*, which kazoo keeps to itself."""
+    """Return what servers grant to *client*, which kazoo does not expose."""
     connection = client._connection
     grants = Grants(connection._connect)
     connection._connect = grants.connect
@@ -363,10 +366,10 @@ def note_grants(client: KazooClient) -> Grants:
 
 
 class Grants:
-    """Notes how long a session lasts, each time a connection is made.
+    """Notes the granted session timeout, each time a connection is made.
 
     Attributes:
-        session_s: What was granted last; None before the first connection.
+        session_s: The last granted timeout; None before the first connection.
     """
 
     def __init__(self, connect: Callable[..., tuple[float, float]]) -> None:
@@ -387,7 +390,7 @@ class _Logins:
         self._lost = 0
 
     def log_in(self, host: str, timeout_s: float) -> None:
-        """Log in; raise the error that makes kazoo try again, or the one that makes it give up."""
+        """Log in; on failure, raise the error that makes kazoo try again, or give up."""
         try:
             self._authenticate(host, timeout_s)
         except SessionClosedRequireSaslError as error:
@@ -427,7 +430,7 @@ MEANINGS = {
     "KazooTimeoutError": ErrorMeaning.PASSES,
     "LockTimeout": ErrorMeaning.PASSES,
     "NewConfigNoQuorumError": ErrorMeaning.PASSES,
-    "NotReadOnlyCallError": ErrorMeaning.PASSES,  # the server has lost its quorum, and only reads
+    "NotReadOnlyCallError": ErrorMeaning.PASSES,  # the server has lost its quorum, and is read-only
     "OperationTimeoutError": ErrorMeaning.PASSES,
     "ReconfigInProcessError": ErrorMeaning.PASSES,
     "RequestTimeoutError": ErrorMeaning.PASSES,
@@ -458,7 +461,7 @@ MEANINGS = {
 
 
 def meaning_of(error: BaseException) -> ErrorMeaning:
-    """Return the meaning of an error: of its class, or else of the nearest base class."""
+    """Return the meaning of an error: that of its class, or of the nearest base class."""
     for kind in type(error).__mro__:
         if kind.__name__ in MEANINGS:
             return MEANINGS[kind.__name__]

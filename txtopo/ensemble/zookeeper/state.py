@@ -1,4 +1,4 @@
-"""ZooKeeperTransactionalState: writes to ZooKeeper, finds out if an unanswered one was done.
+"""ZooKeeperTransactionalState: writes to ZooKeeper, and resolves unanswered writes.
 
 One ``apply`` is one ``multi``. If the connection is lost before the answer, the nodes that it would
 have written are read. If one of them carries the id of the write, the write was done. Otherwise it
@@ -57,7 +57,7 @@ class ZooKeeperTransactionalState(TransactionalState):
         auth: ``"user:password"``, or kazoo's ``sasl_options``.
         tls: kazoo's TLS arguments.
         session_timeout_s: A leader that is silent for longer is deposed. A server grants 2 to 20 of
-            its ticks and takes the nearest limit, without an error, for anything else.
+            its ticks; for any other value it silently uses the nearest limit.
         connect_timeout_s: Limit for the first connection.
         locate: Called while there is no connection; returns the current ``host:port``.
         on_close: Called once after the session has ended.
@@ -156,7 +156,7 @@ class ZooKeeperTransactionalState(TransactionalState):
 
     @property
     def session_s(self) -> float | None:
-        """What the server has granted, which may be less than was asked for."""
+        """What the server has granted, which may be less than requested."""
         return self._session.granted_s
 
     def synchronize(self) -> None:
@@ -190,7 +190,7 @@ class ZooKeeperTransactionalState(TransactionalState):
             self._on_close.pop()()
 
     def _write(self, steps: Sequence[Step], records: Sequence[bytes]) -> None:
-        """Send a multi, and again if it was wrong about which nodes exist."""
+        """Send a multi; send it again if it was wrong about which nodes exist."""
         for _ in range(2 * len(steps) + 1):
             operations = [
                 (step, operation)
@@ -279,7 +279,7 @@ class ZooKeeperTransactionalState(TransactionalState):
 
 
 def _nothing() -> None:
-    """Another server is not tidied from here."""
+    """Do nothing: other servers delete their own old files."""
 
 
 _Operation = Callable[[Any], None]

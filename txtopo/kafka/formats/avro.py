@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from txtopo.kafka.formats.registry_client import ReadingContext, RegistryClient
 
 Schema = Any
-"""A schema as JSON has it: a name, an object, or a list for a union."""
+"""A schema in JSON: a name, an object, or a list for a union."""
 
 _PRIMITIVES = {
     "boolean": "boolean",
@@ -42,24 +42,25 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"): "timestamp_ntz",
     ("string", "uuid"): "string",
 }
-# fastavro makes times of the day of them, which no column has.
+# fastavro turns them into times of day, for which there is no column type.
 _NO_COLUMN = {("int", "time-millis"), ("long", "time-micros"), ("fixed", "duration")}
 _NESTED = ("array", "map", "record")
-# What JSON has, so that nested data can be written from it.
+# The types that JSON has, so that nested data can be written from it.
 _IN_JSON = ("null", "boolean", "int", "long", "float", "double", "string", "enum")
 
 
 class Avro(SchemaFormat):
     """The format of Avro keys or values: ``value=Avro(schema, registry="http://…")``.
 
-    The fields of the record become columns, as the table in ``docs/how-to/avro-protobuf.md`` says;
-    a schema that is no record becomes one column, ``value`` or ``key``. A spout reads every version
-    of the schema, by Avro's rules of resolution: a field that a record lacks has its default, and
-    fields that the schema lacks are left out. A sink registers the schema when it starts.
+    The fields of the record become columns, according to the table in
+    ``docs/how-to/avro-protobuf.md``; a schema that is not a record becomes one column, ``value`` or
+    ``key``. A spout reads every version of the schema, by Avro's rules of resolution: a field that
+    a record lacks gets its default, and fields that the schema lacks are ignored. A sink registers
+    the schema when it starts.
 
     Args:
-        schema: The schema, as JSON text or as what ``json.loads`` makes of that. It names no other
-            schemas of the registry; those that records were written with may.
+        schema: The schema, as JSON text or as the result of ``json.loads``. It must not refer to
+            other schemas of the registry; the schemas that records were written with may.
         registry: URL of the registry; several, with commas, for copies of one.
         subject: The subject; None for that of the topic, ``<topic>-value`` or ``<topic>-key``.
         auto_register: Whether a sink registers the schema. If not, it writes with the latest one
@@ -106,7 +107,7 @@ class Avro(SchemaFormat):
         )
 
     def check_writable(self) -> None:
-        """Check that no field has parts that JSON does not have."""
+        """Check that no field has parts that JSON cannot represent."""
         for name, schema in self._fields.items():
             if _is_json(schema) and (found := _beyond_json(schema)) is not None:
                 raise ConfigError(
@@ -116,7 +117,7 @@ class Avro(SchemaFormat):
                 )
 
     def decoder(self, client: RegistryClient, part: Part) -> Callable[[bytes, ReadingContext], Row]:
-        """Return what decodes a record, whichever version of the schema wrote it."""
+        """Return a function that decodes a record written with any version of the schema."""
         from confluent_kafka.schema_registry.avro import AvroDeserializer
 
         from txtopo.kafka.formats.registry_client import read_schema_id
@@ -136,7 +137,7 @@ class Avro(SchemaFormat):
     def encoder(
         self, client: RegistryClient, topic: str, part: Part
     ) -> Callable[[Sequence[Any]], bytes]:
-        """Register the schema, or compare it with the latest one, and return what writes with it.
+        """Register the schema, or compare it with the latest one; return a function that writes it.
 
         Raises:
             ConfigError: The registry refuses the schema, or the latest one has other fields.
@@ -170,7 +171,7 @@ class Avro(SchemaFormat):
         return encode
 
     def _check_latest(self, client: RegistryClient, subject: str) -> None:
-        """Check that the latest schema takes what this one has.
+        """Check that records of this schema can be written with the latest one.
 
         Raises:
             ConfigError: It does not, or there is none.
@@ -222,17 +223,17 @@ def _why_not_written(field: Schema) -> str | None:
     try:
         schemaless_writer(io.BytesIO(), parse_schema(alone), {})
     except SchemaParseException:
-        return None  # a named type stands in it twice, in its places
+        return None  # a named type occurs in it twice, spelled out in both places
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         return text_of(error)
     return None
 
 
 def read_schema(schema: Any) -> tuple[str, Schema]:
-    """Return a schema as JSON text, and with its named types in their places.
+    """Return a schema as JSON text, and with its named types spelled out.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not a schema.
     """
     from fastavro.schema import SchemaParseException, expand_schema, parse_schema
 
@@ -241,11 +242,11 @@ def read_schema(schema: Any) -> tuple[str, Schema]:
         plain = not isinstance(schema, str) or schema in _IN_JSON or schema == "bytes"
         given = schema if plain else json.loads(schema)
         text = json.dumps({"type": given} if isinstance(given, str) else given)
-        parse_schema(json.loads(text))  # which looks at names as well
+        parse_schema(json.loads(text))  # which checks names as well
         parsed: Schema = expand_schema(json.loads(text))
     except json.JSONDecodeError as error:
         raise ConfigError(
-            f"schema of Avro is no JSON; got {schema!r:.200} ({error}); {expected}"
+            f"schema of Avro is not JSON; got {schema!r:.200} ({error}); {expected}"
         ) from error
     except (SchemaParseException, ValueError, TypeError, LookupError, AttributeError) as error:
         reason = f"{type(error).__name__}: {text_of(error)}"
@@ -260,7 +261,7 @@ def fields_of(schema: Schema, defaults: set[str] | None = None) -> dict[str, Sch
 
     Args:
         schema: The schema.
-        defaults: Gets the names of the fields that have a default.
+        defaults: Receives the names of the fields that have a default.
     """
     if not _is_record(schema):
         if _type(schema) == "bytes" and not isinstance(schema, list) and "logicalType" in schema:
@@ -283,7 +284,7 @@ def column_type(name: str, schema: Schema) -> str:
     """Return the type of the column that a field becomes.
 
     Raises:
-        ConfigError: No column has it.
+        ConfigError: No column type fits.
     """
     if _is_json(schema):
         return "string"
@@ -331,7 +332,7 @@ def _nullable(schema: Schema) -> bool:
 
 
 def _is_json(schema: Schema) -> bool:
-    """Return whether a field becomes JSON text: what has parts, or may be of several types."""
+    """Return whether a field becomes JSON text: it has parts, or may be of several types."""
     branches = _not_null(schema)
     return len(branches) > 1 or _type(branches[0]) in (*_NESTED, "error")
 
@@ -342,7 +343,7 @@ def _is_uuid(schema: Schema) -> bool:
 
 
 def _beyond_json(schema: Schema) -> str | None:
-    """Return a type in a schema that JSON does not have; None if there is none."""
+    """Return a type in a schema that JSON lacks; None if there is none."""
     if isinstance(schema, list):
         return next((found for each in schema if (found := _beyond_json(each))), None)
     kind = _type(schema)
@@ -357,7 +358,7 @@ def _beyond_json(schema: Schema) -> str | None:
 
 
 def _takes(theirs: Schema, ours: Schema) -> bool:
-    """Return whether a field of a schema in the registry takes what ours has."""
+    """Return whether a field of a schema in the registry accepts the values of ours."""
     if _is_json(theirs) or _is_json(ours):
         return bool(theirs == ours)
     same = column_type("", theirs) == column_type("", ours)
@@ -366,10 +367,10 @@ def _takes(theirs: Schema, ours: Schema) -> bool:
 
 
 def _plain_of(schema: Schema) -> Callable[[Any], object] | None:
-    """Return what makes the value of a column of what fastavro reads; None if it is that.
+    """Return a function from fastavro's values to a column's; None if they are the same.
 
-    fastavro applies the logical type of the record's schema, not of the declared one, and gives
-    defaults as they stand in JSON.
+    fastavro applies the logical type of the record's schema, not of the declared one, and returns
+    defaults in their JSON form.
     """
     if _is_json(schema):
         return lambda value: _json_text(_nested(schema, value))
@@ -377,7 +378,7 @@ def _plain_of(schema: Schema) -> Callable[[Any], object] | None:
 
 
 def _value_of(schema: Schema) -> Callable[[Any], object] | None:
-    """Return what makes a value of a type without parts; None if it is that already."""
+    """Return a function that converts values of a type without parts; None if none is needed."""
     kind, logical = _type(schema), schema.get("logicalType") if isinstance(schema, dict) else None
     if kind == "string":
         return _text
@@ -405,7 +406,7 @@ def _nested(schema: Schema, value: Any) -> Any:
     return to(value) if to else value
 
 
-# The types that a value may be of which fastavro has made nothing of.
+# The types that a value may have if fastavro has not converted it.
 _KINDS: dict[type, tuple[str, ...]] = {
     int: ("int", "long"),
     bytes: ("bytes", "fixed"),
@@ -420,7 +421,7 @@ def _text(value: object) -> str | None:
 
 
 def _bytes(value: object) -> object:
-    # Only a default is a text: each of its characters is a byte.
+    # Only a default is text: each of its characters is a byte.
     return value.encode("latin-1") if isinstance(value, str) else value
 
 
@@ -435,7 +436,7 @@ def _decimal(scale: int) -> Callable[[Any], object]:
     return to_decimal
 
 
-# A number with more digits than a column has; Inexact says that there were more yet.
+# A number with more digits than a column has; Inexact signals that digits were lost.
 _ALL_DIGITS = decimal.Context(prec=100, traps=[decimal.Inexact])
 
 
@@ -474,7 +475,7 @@ def _in_json(value: object) -> object:
 
 
 def _avro_of(name: str, schema: Schema) -> Callable[[Any], object]:
-    """Return what makes a value that fastavro writes of the value of a column."""
+    """Return a function from a column's values to those that fastavro writes."""
     from fastavro.validation import validate
 
     nullable, nested = _nullable(schema), _is_json(schema)

@@ -1,9 +1,9 @@
-"""Schemas of Avro whose records could end the process or never end: they are not read.
+"""Refuses schemas of Avro whose records could crash the process or never end.
 
-fastavro decodes in C, and calls itself for each level of nested data, without a limit. How deep a
-record goes is in the schema, but for one that contains itself: there it is in the data, and 40 kB
-of valid data use up the stack of the process. The items of an array whose type takes no bytes are
-in no data at all: ten bytes stand for 2^62 of them.
+fastavro decodes in C, and calls itself for each level of nested data, without a limit. The schema
+limits the depth of a record, unless a type contains itself: then the data determines the depth, and
+40 kB of valid data exhaust the stack of the process. If the item type of an array takes no bytes,
+the data does not limit their number: ten bytes can stand for 2^62 items.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def why_not_read(text: str) -> str | None:
     """Return why records of a schema are not read; None if they are.
 
     Args:
-        text: The schema as JSON text; what is none is for others to refuse.
+        text: The schema as JSON text; invalid text is refused elsewhere.
     """
     try:
         schema = json.loads(text)
@@ -36,9 +36,9 @@ def _flaw(
 
     Args:
         schema: The schema.
-        namespace: The namespace that it stands in.
-        around: The full names of the types that it is a part of.
-        empty: Gets whether values of a named type take no bytes.
+        namespace: The namespace that it is in.
+        around: The full names of the types that contain it.
+        empty: Receives, for each named type, whether its values take no bytes.
     """
     if isinstance(schema, str):
         name = _full_name(schema, namespace)
@@ -67,7 +67,7 @@ def _flaw(
 
 
 def _is_empty(schema: Any, namespace: str, empty: dict[str, bool]) -> bool:
-    """Return whether values of a schema take no bytes; its named types are known already."""
+    """Return whether values of a schema take no bytes; its named types are already known."""
     if isinstance(schema, str):
         return schema == "null" or empty.get(_full_name(schema, namespace), False)
     if not isinstance(schema, dict):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _SECOND, _MICROSECOND = datetime.timedelta(seconds=1), datetime.timedelta(microseconds=1)
 
-# By the names of the constants TYPE_… of a field's descriptor.
+# Keyed by the names of the constants TYPE_… of a field's descriptor.
 _SCALARS = {
     "DOUBLE": "double",
     "FLOAT": "float",
@@ -60,16 +60,16 @@ _WRAPPERS = {
 class Protobuf(SchemaFormat):
     """The format of Protobuf keys or values: ``value=Protobuf(Sale, registry="http://…")``.
 
-    The fields of the message become columns, as the table in ``docs/how-to/avro-protobuf.md`` says.
-    A spout reads every version of the message, by Protobuf's rules: fields are known by their
-    numbers, a field that a record lacks has the default of its type, or is NULL if the message
-    tells that it was not set, and fields that the class lacks are left out. A record of another
-    message is refused. A sink registers the ``.proto`` file, and those that it imports, when it
-    starts.
+    The fields of the message become columns, according to the table in
+    ``docs/how-to/avro-protobuf.md``. A spout reads every version of the message, by Protobuf's
+    rules: fields are identified by their numbers; a field that a record lacks has the default of
+    its type, or is NULL if the message tracks presence; and fields that the class lacks are
+    ignored. A record of another message is refused. A sink registers the ``.proto`` file, and those
+    that it imports, when it starts.
 
     Args:
-        message: The class that ``protoc`` has generated. The tasks get its descriptors, not the
-            class, so the generated module is needed in the driver only.
+        message: The class that ``protoc`` generated. The tasks get its descriptors, not the class,
+            so only the driver needs the generated module.
         registry: URL of the registry; several, with commas, for copies of one.
         subject: The subject; None for that of the topic, ``<topic>-value`` or ``<topic>-key``.
         auto_register: Whether a sink registers the schema. If not, it writes with the latest one
@@ -117,7 +117,7 @@ class Protobuf(SchemaFormat):
         """Check nothing: each column can be written."""
 
     def decoder(self, client: RegistryClient, part: Part) -> Callable[[bytes, ReadingContext], Row]:
-        """Return what decodes a record, whichever version of the message wrote it."""
+        """Return a function that decodes a record written with any version of the message."""
         from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
         from google.protobuf.json_format import MessageToDict
 
@@ -149,7 +149,7 @@ class Protobuf(SchemaFormat):
     def encoder(
         self, client: RegistryClient, topic: str, part: Part
     ) -> Callable[[Sequence[Any]], bytes]:
-        """Register the schema, or compare it with the latest one, and return what writes with it.
+        """Register the schema, or compare it with the latest one; return a function that writes it.
 
         Raises:
             ConfigError: The registry refuses the schema, or the latest one has other fields.
@@ -170,7 +170,7 @@ class Protobuf(SchemaFormat):
         }
         serialize: Any = ProtobufSerializer(message, client, conf)
         context = context_of(topic, part)
-        with suppress(EncodeError):  # an empty message may lack what is required, but registers
+        with suppress(EncodeError):  # it may lack required fields, but registers
             serialize(message(), context)
         setters = [_setter_of(each) for each in message.DESCRIPTOR.fields]
 
@@ -184,7 +184,7 @@ class Protobuf(SchemaFormat):
         return encode
 
     def _message(self) -> Any:
-        """Return the class of the message, which each process makes of its descriptors once."""
+        """Return the class of the message, which each process builds once from its descriptors."""
 
         def make() -> Any:
             from google.protobuf.descriptor_pool import DescriptorPool
@@ -198,7 +198,7 @@ class Protobuf(SchemaFormat):
         return self.once(make, "message")
 
     def _name_check(self, client: RegistryClient) -> Callable[[ReadingContext, Part], None]:
-        """Return what checks that a record is of our message; the deserializer takes any."""
+        """Return a check that a record is of our message; deserializers accept any."""
         from txtopo.kafka.formats.registry_client import id_of
 
         names: dict[tuple[object, ...], str] = {}
@@ -219,7 +219,7 @@ class Protobuf(SchemaFormat):
         return check
 
     def _check_latest(self, client: RegistryClient, subject: str, ours: Any) -> None:
-        """Check that the latest schema has the message, at its place, and the fields of ours.
+        """Check that the latest schema has the message at the same place, with our fields.
 
         Raises:
             ConfigError: It does not, or there is none.
@@ -269,7 +269,7 @@ def _kind(field: Any) -> str:
 
 
 def _is_json(field: Any) -> bool:
-    """Return whether a field becomes JSON text, in Protobuf's own form: what has parts."""
+    """Return whether a field has parts, so that it becomes JSON text in Protobuf's own form."""
     if _repeated(field):
         return True
     message = field.message_type
@@ -277,7 +277,7 @@ def _is_json(field: Any) -> bool:
 
 
 def _repeated(field: Any) -> bool:
-    # Protobuf 7 has no label any more, and versions before 6 have nothing else.
+    # Protobuf 7 no longer has a label, and versions before 6 have nothing else.
     repeated = getattr(field, "is_repeated", None)
     return bool(field.label == field.LABEL_REPEATED if repeated is None else repeated)
 
@@ -291,7 +291,7 @@ def _label(field: Any) -> int:
 
 
 def _files_of(file: Any) -> tuple[bytes, ...]:
-    """Return a file and those that it imports, each after what it needs."""
+    """Return a file and its imports, each after the files that it needs."""
     found: dict[str, bytes] = {}
 
     def add(each: Any) -> None:
@@ -335,7 +335,7 @@ def _indexes_of(descriptor: Any) -> list[int]:
 
 
 def _plain_of(field: Any) -> Callable[[Any], object]:
-    """Return what gets the value of a column from a message."""
+    """Return a function that gets the value of a column from a message."""
     name, to = field.name, _value_of(field)
     if not field.has_presence:
         return lambda message: to(getattr(message, name))
@@ -366,7 +366,7 @@ def _json_text(field: Any, parts: Mapping[str, Any]) -> str | None:
 
 
 def _setter_of(field: Any) -> Callable[[Any, Any], None]:
-    """Return what puts the value of a column into a message."""
+    """Return a function that puts the value of a column into a message."""
     from google.protobuf.json_format import ParseDict
 
     name, to = field.name, _proto_of(field)
@@ -396,7 +396,7 @@ def _setter_of(field: Any) -> Callable[[Any, Any], None]:
 
 
 def _proto_of(field: Any) -> Callable[[Any], object]:
-    """Return what makes a scalar of a message of the value of a column."""
+    """Return a function from a column's value to a scalar of a message."""
     if field.enum_type is not None:
         numbers = {each.name: each.number for each in field.enum_type.values}
 

@@ -1,4 +1,4 @@
-"""The client of a schema registry: confluent-kafka's own, with what its errors mean.
+"""The client of a schema registry: confluent-kafka's own, with the meaning of its errors.
 
 It is imported when a format is first used, since it needs the packages of an extra.
 """
@@ -25,15 +25,15 @@ T = TypeVar("T")
 # Error codes of the registry: https://docs.confluent.io/platform/current/schema-registry/develop/api.html
 # 40401 is a subject that it does not have, 40402 a version, 40403 a schema.
 _UNKNOWN = (40401, 40402, 40403)
-# Bytes that begin with a 1 by chance look like a GUID. A registry without GUIDs, as those before
-# version 8, answers as to any path that it does not have.
+# Bytes that begin with a 1 by chance look like a GUID. A registry without GUIDs (before version 8)
+# answers as it does for any unknown path.
 _UNKNOWN_GUID = (404, *_UNKNOWN)
 _REFUSED = (401, 403)
 _WRONG_SCHEMA = (409, 422)
 
 
 class UnknownSchema(LookupError):
-    """The registry does not have a schema, subject or version; it never leaves the formats."""
+    """The registry lacks a schema, subject or version; this error never leaves the formats."""
 
 
 class RegistryClient(SchemaRegistryClient):
@@ -158,16 +158,16 @@ def _meant(error: SchemaRegistryError, doing: str, where: str, unknown: Sequence
 
 
 def context_of(topic: str, part: Any) -> SerializationContext:
-    """Return what a serializer is told of the records of a topic."""
+    """Return the context that a serializer gets for the records of a topic."""
     return SerializationContext(topic, part)
 
 
 class ReadingContext(SerializationContext):
-    """What a deserializer is told of the records of one topic, in one reading.
+    """The context that a deserializer gets for the records of one topic, in one reading.
 
     Attributes:
         unknown: The ids of schemas that the registry does not have, each with its answer.
-        schema_id: The id of the schema of the last record, with what else stands before the data.
+        schema_id: The id of the schema of the last record, with whatever else precedes the data.
     """
 
     def __init__(self, topic: str, part: Any, unknown: dict[object, str]) -> None:
@@ -185,7 +185,7 @@ def read_schema_id(data: bytes, reading: Any, schema_id: Any) -> Any:
     """Read the id of a record's schema, from the headers or before the data, and note it.
 
     Raises:
-        UnknownSchema: The registry has said in this reading that it does not have it.
+        UnknownSchema: The registry has already answered in this reading that it lacks the schema.
     """
     rest = dual_schema_id_deserializer(data, reading, schema_id)
     reading.schema_id = schema_id

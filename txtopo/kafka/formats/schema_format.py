@@ -1,15 +1,15 @@
-"""What Avro and Protobuf share: their registry, and how records become columns and back.
+"""What Avro and Protobuf have in common: the registry, and the conversion to and from columns.
 
-confluent-kafka's own serializers read and write the bytes. Here are only the columns, and what an
-error means.
+confluent-kafka's own serializers read and write the bytes. This module only handles the columns,
+and the meaning of errors.
 
 Rules
 -----
 1. Each process has one client and one (de)serializer for equal formats, and asks the registry once
-   for each schema. What the registry does not know is asked for once in each reading.
-2. What goes wrong while a record is decoded is the record's fault, unless the registry was asked
-   and did not answer as a registry does: that fails the attempt, which is tried again. So a replay
-   decodes the same, as long as nobody deletes a schema: a registry gives an id away only once.
+   for each schema. A schema that the registry does not have is requested once in each reading.
+2. An error while a record is decoded is the record's fault, unless the registry was asked and did
+   not answer like a registry: that fails the attempt, which is tried again. So a replay decodes the
+   same values, as long as nobody deletes a schema: a registry never reuses an id.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ Row = Mapping[str, Any]
 Setting = str | int | float | bool
 T = TypeVar("T")
 
-# A registry answers in milliseconds. What takes longer than this fails the attempt, and the runtime
-# tries that again, with pauses of its own.
+# A registry answers in milliseconds. If it takes longer than this, the attempt fails, and the
+# runtime tries it again, with its own pauses.
 _DEFAULTS: dict[str, Setting] = {"timeout": 20, "max.retries": 2, "retries.wait.ms": 100}
 
 _CREDENTIALS = "basic.auth.user.info"
 
-# What each process keeps: clients, deserializers, serializers. A fork makes its own.
+# What each process keeps: clients, deserializers, serializers. A fork creates its own.
 _kept: dict[tuple[object, ...], Any] = {}
 
-# Which types of columns a field of a wider type takes without loss.
+# For each type of field, the types of columns that it can hold without loss.
 _WIDER = {
     "byte": ("short", "int", "long"),
     "short": ("int", "long"),
@@ -67,7 +67,7 @@ class SchemaFormat(ABC):
 
     Args:
         name: The full name of the record or message.
-        columns: The columns; the field of a schema that is no record has the name "".
+        columns: The columns; for a schema that is not a record, one field with the name "".
         registry: URL of the registry; several, with commas, for copies of one.
         subject: The subject; None for the topic's, ``<topic>-key`` or ``<topic>-value``.
         auto_register: Whether a sink registers its schema; else it uses the latest one.
@@ -125,7 +125,7 @@ class SchemaFormat(ABC):
         return f"{type(self).__name__}({self._name!r}, registry={self._registry!r})"
 
     def fields(self, part: Part) -> Fields:
-        """Return the columns; a schema that is no record is one column, named for the part."""
+        """Return the columns; a schema that is not a record is one column, named for the part."""
         return Fields.of([Field(each.name or part, each.type) for each in self._columns])
 
     @property
@@ -152,13 +152,13 @@ class SchemaFormat(ABC):
                 )
 
     def reader(self, part: Part) -> RecordReader:
-        """Return what decodes the records of one reading."""
+        """Return a decoder for the records of one reading."""
         return RecordReader(self, part)
 
     def writer(self, topic: str, part: Part) -> Callable[[Tuple], bytes]:
-        """Return what encodes tuples for a topic; each process makes it once.
+        """Return a function that encodes tuples for a topic; each process creates it once.
 
-        The first use may ask the registry.
+        The first use may query the registry.
 
         Raises:
             InfrastructureError: The registry does not answer; try again.
@@ -181,7 +181,7 @@ class SchemaFormat(ABC):
                 return encode([tuple[name] for name in names])
             except (TxtopoError, ImportError, MemoryError):
                 raise
-            except Exception as error:  # each library has its own for a value that does not fit
+            except Exception as error:  # each library has its own for unfit values
                 raise ValueRefusedError(
                     f"a {part} cannot be written as {self!r}; got {tuple!r:.200} "
                     f"({text_of(error)}); nothing of its batch was written; repair it in the bolt "
@@ -202,11 +202,11 @@ class SchemaFormat(ABC):
     def encoder(
         self, client: RegistryClient, topic: str, part: Part
     ) -> Callable[[Sequence[Any]], bytes]:
-        """Register or look up the schema, and return what encodes the values of the columns."""
+        """Register or look up the schema; return a function that encodes the columns' values."""
 
     @abstractmethod
     def decoder(self, client: RegistryClient, part: Part) -> Callable[[bytes, ReadingContext], Row]:
-        """Return what decodes the bytes of a record; it may raise anything."""
+        """Return a function that decodes the bytes of a record; it may raise anything."""
 
     def subject_conf(self) -> dict[str, Any]:
         """Return the setting of a (de)serializer that names the subject."""
@@ -251,7 +251,7 @@ class RecordReader:
         """Return the values of the columns; all are NULL if there is no key or value.
 
         Raises:
-            ValueError: It cannot be decoded; the text says why.
+            ValueError: It cannot be decoded; the text explains why.
             InfrastructureError: The registry does not answer; try again.
             AuthError: The registry refuses the credentials.
         """
@@ -277,12 +277,12 @@ class RecordReader:
 
 
 def checked_url(url: object, kind: str) -> tuple[str, dict[str, Setting]]:
-    """Return the URL of a registry if it is one, and the setting with its credentials, if any.
+    """Return the URL of a registry, if valid, and the setting with its credentials, if any.
 
-    A URL without them can be logged, as the library of HTTP does.
+    A URL without credentials can be logged, as the HTTP library does.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not a URL of a registry.
     """
     credentials: dict[str, Setting] = {}
     plain = []
@@ -304,7 +304,7 @@ def checked_url(url: object, kind: str) -> tuple[str, dict[str, Setting]]:
 
 
 def checked_settings(settings: object, kind: str) -> Mapping[str, Setting]:
-    """Return the settings of a client if they are some.
+    """Return the settings of a client, if valid.
 
     Raises:
         ConfigError: They are not.
@@ -316,9 +316,7 @@ def checked_settings(settings: object, kind: str) -> Mapping[str, Setting]:
             f"settings of {kind} are wrong; got a {type(settings).__name__}; expected a dict"
         )
     if "url" in settings:
-        raise ConfigError(
-            f"setting 'url' of {kind} is not for you to set; use registry", setting="url"
-        )
+        raise ConfigError(f"setting 'url' of {kind} cannot be set; use registry", setting="url")
     timeout = settings.get("timeout", 1)
     if type(timeout) not in (int, float) or not timeout > 0:
         raise ConfigError(

@@ -1,25 +1,25 @@
 """Planning batches of a Delta table from its log: which files hold the changes of each version.
 
 The log entry of a version never changes, so a version always names the same files. Entries that
-rewrite rows without changing them (OPTIMIZE) say so, and are skipped.
+rewrite rows without changing them (OPTIMIZE) are marked as such, and are skipped.
 
 If a version has files of change data, they hold all of its changes. Otherwise the files that it
 added hold inserted rows, and the files that it removed hold deleted rows. Delta's protocol defines
-the change data feed like that. It holds where the feed is off as well: a delete then rewrites a
-file, so the rows that remain are deleted and inserted again. That is more to read, with the same
+the change data feed like that. This also works where the feed is off: a delete then rewrites a
+file, so the remaining rows are deleted and inserted again. That is more to read, with the same
 total.
 
 The metadata of a batch is ``{"start": [version, file], "end": [version, file], "entry": digest,
 "whole": true}``: the files from the first position (included) to the second one (excluded). Both
 are in versions that exist when the batch is planned, so a replay finds the same files. The appended
 files of a version may be divided between batches. The changes of a version are not, since one file
-may delete a row that another inserts. ``whole`` says that the last version has no more files: the
-next batch does not need its entry, which the retention of the log may have taken meanwhile.
+may delete a row that another inserts. ``whole`` means that the last version has no more files: the
+next batch does not need its entry, which log retention may have removed meanwhile.
 
-The digest is that of the log entry of the last version. It tells a table that was deleted and made
-again, or restored to an earlier state and then changed: its versions have the same numbers and
-other entries. The id of a table does not tell that. deltalake gives a table a new id when it is
-replaced in place, where the log goes on, and keeps the id after a restore. A batch without files
+The digest is that of the log entry of the last version. It reveals a table that was deleted and
+recreated, or restored to an earlier state and then changed: its versions have the same numbers but
+other entries. The id of a table does not reveal that: deltalake gives a table a new id when it is
+replaced in place, where the log continues, and keeps the id after a restore. A batch without files
 has no digest.
 """
 
@@ -49,20 +49,20 @@ if TYPE_CHECKING:
 # Entries are small, and planning a batch needs the same few again and again.
 _KEPT_MAX = 256
 
-# Two entries of one version are alike by chance once in 2e19.
+# Two entries of one version have the same digest by chance once in 2e19.
 _DIGEST_BYTES = 8
 
 _MAPPING = "delta.columnMapping.mode"
 
 CHANGE_TYPE = "_change_type"
-"""The column of a file of change data that says how a row changed."""
+"""The column in a file of change data that describes how a row changed."""
 
 Position = tuple[int, int]
 """(version, number of a file in it) that is read next."""
 
 
 class RowChange(Enum):
-    """How a version changed the rows of a file: inserted, deleted, or as each row says."""
+    """How a version changed the rows of a file: inserted, deleted, or as given in each row."""
 
     INSERTED = "inserted"
     DELETED = "deleted"
@@ -122,7 +122,7 @@ class DeltaLog:
         """Return the files with the changes of a version, in the order of the log.
 
         Raises:
-            SourceDataLost: The log does not reach back so far, or the version cannot be read.
+            SourceDataLost: The log does not reach back that far, or the version cannot be read.
             InfrastructureError: The table cannot be reached; try again.
         """
         return self._entry(version).files
@@ -132,7 +132,7 @@ class DeltaLog:
 
         Raises:
             SourceDataLost: As of :meth:`files`.
-            OffsetRegression: The table is another one than the batch was planned of.
+            OffsetRegression: The table is not the one for which the batch was planned.
             InfrastructureError: The table cannot be reached; try again.
         """
         start, end = positions(metadata)
@@ -160,7 +160,7 @@ class DeltaLog:
             raise OffsetRegression(
                 f"the Delta table at {self.uri!r} ends before the version up to which it was read; "
                 f"got {latest} as its latest version; expected at least {version}; was it deleted "
-                "and made again, or restored from a copy? bring the earlier table back, or read "
+                "and recreated, or restored from a copy? bring the earlier table back, or read "
                 "this one under a new topology id",
                 version=version,
             )
@@ -174,7 +174,7 @@ class DeltaLog:
         return self._entry(version).digest
 
     def digest_now(self, version: int) -> str | None:
-        """Return the digest of the log entry of a version, read again; None if it is not there.
+        """Return the digest of the log entry of a version, read again; None if it is missing.
 
         The log may have been cleaned up, which begins with its oldest versions.
 
@@ -203,7 +203,7 @@ class DeltaLog:
         return OffsetRegression(
             f"the Delta table at {self.uri!r} is another one than was read; got a log entry of "
             f"version {version} with the digest {got}; expected {expected}, as when its rows were "
-            "planned; was the table deleted and made again, or restored from a copy? bring the "
+            "planned; was the table deleted and recreated, or restored from a copy? bring the "
             "earlier table back, or read this one under a new topology id",
             version=version,
         )
@@ -267,7 +267,7 @@ class DeltaLog:
                 )
 
     def _unreadable(self, action: dict[str, Any]) -> str | None:
-        """Return why an action cannot be read, if it cannot."""
+        """Return why an action cannot be read; None if it can."""
         removed, added = action.get("remove") or {}, action.get("add") or {}
         went = bool(removed) and removed.get("dataChange", True)
         if went and not self.changes:
@@ -282,8 +282,8 @@ class DeltaLog:
 def actions_in(entry: bytes) -> list[dict[str, Any]]:
     """Return the actions of a log entry.
 
-    Lines end with a newline and nothing else: the statistics of text may have U+2028, U+0085 and
-    other characters that ``str.splitlines`` takes for line ends, and JSON does not.
+    Lines end only with a newline: the statistics of text may contain U+2028, U+0085 and other
+    characters that end a line in ``str.splitlines``, but not in JSON.
 
     Raises:
         ValueError: A line is not a JSON object.
@@ -299,13 +299,13 @@ _ESCAPED_BYTES = re.compile(r"(?:\\u00[0-9A-Fa-f]{2})+")
 
 
 def partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """Return the value of a partition column from its text in a log, as Delta's protocol has it.
+    """Return the value of a partition column from its text in a log, by Delta's protocol.
 
     An empty text is NULL, whatever the type. A timestamp without a zone is in UTC. Bytes are
-    characters (Spark), or an escape for each (delta-rs).
+    written as characters (Spark), or as an escape for each (delta-rs).
 
     Raises:
-        ValueError: The text is not one of the type.
+        ValueError: The text is not a value of the type.
     """
     import pyarrow as pa
 
@@ -323,8 +323,8 @@ def partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
 def maps_columns(what: str, configuration: Mapping[str, str | None]) -> str:
     """Return why a table with this configuration cannot be read: it maps columns to other names.
 
-    It is empty for a table that does not. It does not advise to begin behind the version that says
-    so: the columns of later files would be NULL.
+    Empty for a table without a mapping. It does not suggest to begin behind the version that sets
+    the mapping, since the columns of later files would be NULL.
     """
     mode = configuration.get(_MAPPING) or "none"
     if mode == "none":
@@ -347,7 +347,7 @@ def _file(found: Mapping[str, Any], change: RowChange) -> ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class DeltaLimits:
-    """The most that a batch holds. It has at least one file, and of changes a whole version.
+    """The limits of a batch. It has at least one file; if it reads changes, a whole version.
 
     Attributes:
         versions: Maximum versions that changed something.
@@ -378,7 +378,7 @@ class DeltaCoordinator(TransactionalCoordinator):
         self._first = first
         self._table = table
         self._empty_before: Position = first
-        # The latest version at which the table was compared with the one that was read.
+        # The last version at which the identity of the table was checked.
         self._compared: int | None = None
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
@@ -388,7 +388,7 @@ class DeltaCoordinator(TransactionalCoordinator):
         for version, _, _ in files_between(self._log, position, (latest + 1, 0)):
             assert version <= latest
             return True
-        # Versions without files are not looked at again.
+        # Versions without files are not examined again.
         self._empty_before = max(self._empty_before, (latest + 1, 0))
         return False
 

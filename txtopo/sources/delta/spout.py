@@ -49,10 +49,10 @@ class DeltaTransactionalSpout(TransactionalSpout):
     Delivery: transactional. A batch is a range of files of the table's log, which a replay reads
     again. Each appended row is emitted in exactly one batch. If a file or a log entry is removed
     (VACUUM, ``delta.logRetentionDuration``) before its rows are committed, the run stops with
-    ``SourceDataLost``; with ``OffsetRegression`` if the table is deleted and made again, or an
+    ``SourceDataLost``; with ``OffsetRegression`` if the table is deleted and recreated, or an
     earlier state of it is restored from a copy. OPTIMIZE does no harm.
 
-    A version that deletes, updates or overwrites rows stops the run, too, unless ``changes`` names
+    A version that deletes, updates or overwrites rows also stops the run, unless ``changes`` names
     a boolean field. Then each deleted row is emitted again, with true in that field; an updated row
     is emitted as deleted in its old form, and in its new form. ``PersistentAggregate(…,
     retracted=that field)`` retracts deleted rows. The change data feed
@@ -70,7 +70,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
         changes: Name of a boolean field, not of a column, that is true for deleted rows; None for a
             table to which rows are only appended.
         starting_version: The first version to read; 0 reads everything that was ever appended, as
-            long as the log has it.
+            far as the log has it.
         batch_versions_max: Maximum versions of a batch.
         batch_files_max: Maximum files of a batch.
         batch_bytes_max: Maximum bytes of a batch; a larger file is a batch of its own.
@@ -105,8 +105,8 @@ class DeltaTransactionalSpout(TransactionalSpout):
             )
         if changes is not None and ("boolean", changes) not in [(f.type, f.name) for f in fields]:
             raise ConfigError(
-                f"changes names no boolean field; got {changes!r}; expected one of the fields, "
-                f"e.g. Fields('…, {changes} boolean'); they are {fields}"
+                f"changes does not name a boolean field; got {changes!r}; expected one of the "
+                f"fields, e.g. Fields('…, {changes} boolean'); they are {fields}"
             )
         self.output_fields = fields
         self.changes = changes
@@ -115,7 +115,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
         uri = os.fspath(table)
         check_text("the path of a Delta table", uri)
         uri = uri if "://" in uri else os.path.abspath(uri)
-        # Files on a local disk are read by pyarrow alone.
+        # Files on a local disk are read only by pyarrow.
         self.client_modules = ("deltalake",) if "://" in uri else ()
         self.log = DeltaLog(uri, dict(storage_options or {}), changes is not None)
 
@@ -147,7 +147,7 @@ def _opened(log: DeltaLog) -> DeltaTable:
     except TableNotFoundError as error:
         raise ConfigError(
             f"there is no Delta table at {log.uri!r}; expected the folder that has _delta_log in "
-            "it; make the table before the topology starts",
+            "it; create the table before the topology starts",
             table=log.uri,
         ) from error
 
@@ -200,8 +200,8 @@ class DeltaEmitter(TransactionalEmitter):
         """Emit this task's files.
 
         Raises:
-            SourceDataLost: A file or an entry of the log is gone, or the table was made again.
-            EmitError: A record does not fit the fields; the message says what can be done.
+            SourceDataLost: A file or an entry of the log is gone, or the table was recreated.
+            EmitError: A record does not fit the fields; the message says what to do.
             InfrastructureError: The table cannot be reached; the batch is tried again.
         """
         context = self._context
@@ -249,7 +249,7 @@ class DeltaEmitter(TransactionalEmitter):
             ) from error
 
     def _fitting(self, table: pa.Table, version: int, file: ChangedFile, before: int) -> pa.Table:
-        """Return a table with all fields, those of its partition too; NULL for missing ones."""
+        """Return a table with all fields, including partition columns; NULL for missing ones."""
         import pyarrow as pa
 
         def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
@@ -310,9 +310,9 @@ _READING = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 class DeltaDataFrameSpout(DataFrameTransactionalSpout):
     """A ``DeltaTransactionalSpout`` whose files Spark reads, for topologies of DataFrames.
 
-    Delivery: transactional, as that spout. The driver takes the files of a batch from the log, and
-    Spark reads them as Parquet, so it needs no jars of Delta. Spark must reach the table under the
-    same path or URL.
+    Delivery: transactional, like that spout. The driver takes the files of a batch from the log,
+    and Spark reads them as Parquet, so it needs no jars of Delta. Spark must reach the table under
+    the same path or URL.
 
     Args:
         table: Path or URL of the table.
@@ -345,7 +345,7 @@ class _Read:
         """Return the rows of the files of a batch.
 
         Raises:
-            SourceDataLost: A file or an entry of the log is gone, or the table was made again.
+            SourceDataLost: A file or an entry of the log is gone, or the table was recreated.
         """
         alike: dict[tuple[object, ...], list[ChangedFile]] = {}
         for _, file in self._log.planned(metadata):
@@ -402,7 +402,7 @@ def _literal(text: str | None, field: Field) -> str:
     """Return the value of a partition as an SQL expression in which no character needs an escape.
 
     Raises:
-        ValueError: The text is not one of the type.
+        ValueError: The text is not a value of the type.
     """
     import pyarrow as pa
 
@@ -411,12 +411,12 @@ def _literal(text: str | None, field: Field) -> str:
     if not value.is_valid:
         return f"CAST(NULL AS {_type(field.type)})"
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return f"timestamp_micros({value.value})"  # a text would be in the zone of the session
+        return f"timestamp_micros({value.value})"  # text would be read in the zone of the session
     if pa.types.is_binary(kind):
         return f"unhex('{value.as_py().hex()}')"
     return f"CAST(decode(unhex('{str(text).encode().hex()}'), 'utf-8') AS {_type(field.type)})"
 
 
 def _escaped(path: str) -> str:
-    """Return a path with escapes, so that Hadoop does not take it for a pattern."""
+    """Return a path with escapes, so that Hadoop does not treat it as a pattern."""
     return "".join(f"\\{c}" if c in "{}[]*?\\" else c for c in path)

@@ -1,15 +1,15 @@
-"""The folders that a files spout reads: how they are spelled, and whether they are those of before.
+"""The folders that a files spout reads: their spelling, and whether they are the earlier ones.
 
-A file is known by its path as it is listed, so a folder under another path would be read again from
-its beginning. A path is taken as it is given: links are not followed to find out what a file is.
-So the target of a link may change, as it does where a release is switched or Kubernetes updates a
-ConfigMap, and the files keep their names. What would be read twice is refused:
+A file is identified by its listed path, so a folder under another path would be read again from its
+beginning. Paths are used as given: links are not followed to identify a file. So the target of a
+link may change, as when a release is switched or Kubernetes updates a ConfigMap, and the files keep
+their names. Anything that would be read twice is refused:
 
-* a folder that one spout gets under two names, with links followed for this alone;
+* a folder that one spout gets under two names; only for this check are links followed;
 * a link in a folder that leads to the folder itself or to one above it, where each file would have
   any number of names: it is not followed, whenever it is made;
-* other folders than before, if none of the files in them was read. Their files may be those that
-  were read, moved to another place.
+* other folders than before, if none of the files in them was read. Their files may be files that
+  were read and moved to another place.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def local_base(filesystem: fs.FileSystem) -> str | None:
 def plain(path: str) -> str:
     """Return a local path without ``.`` and doubled slashes.
 
-    ``..`` stays, since behind a link it leads elsewhere. So does the dot of ``./*.csv``, which says
-    in which folder to look.
+    ``..`` stays, since after a link it leads elsewhere. So does the dot of ``./*.csv``, which names
+    the folder to search.
     """
     parts = [part for part in path.split("/") if part not in ("", ".")]
     start = "/" if path.startswith("/") else ""
@@ -54,15 +54,15 @@ def plain(path: str) -> str:
 def check_apart(paths: Iterable[str], filesystem: fs.FileSystem) -> None:
     """Check that no two local paths are the same folder or file, or one inside the other.
 
-    A path inside another one is right if it is spelled as such, since its files then have the same
-    names under both.
+    A path inside another one is accepted if its spelling shows that, since its files then have the
+    same names under both.
 
     Args:
         paths: Each path up to its first wildcard.
-        filesystem: The filesystem. One that is not local is not looked at.
+        filesystem: The filesystem. One that is not local is not checked.
 
     Raises:
-        ConfigError: Two are; give one of them.
+        ConfigError: Two are the same or nested; give one of them.
     """
     base = local_base(filesystem)
     if base is None:
@@ -83,10 +83,10 @@ def check_apart(paths: Iterable[str], filesystem: fs.FileSystem) -> None:
 
 
 class Walk:
-    """Lists local files as they are now, and links that lead round or to a folder that it lists.
+    """Lists the current local files, and links that form a loop or lead to a listed folder.
 
-    A folder is known by its device and inode. Names that are not UTF-8 are as ``os.fsdecode`` makes
-    them.
+    A folder is identified by its device and inode. Names that are not UTF-8 are decoded by
+    ``os.fsdecode``.
 
     Attributes:
         loops: The links that are not followed, with the folder to which each leads.
@@ -101,7 +101,7 @@ class Walk:
     def files(
         self, base: str, root: str, *, recursive: bool
     ) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the path and the facts of each file that is not hidden, in a folder or below it.
+        """Yield path and properties of each file that is not hidden, in a folder or below it.
 
         Args:
             base: The folder in which the paths lie; empty for none.
@@ -122,7 +122,7 @@ class Walk:
             with os.scandir(inside(base, path)) as listed:
                 entries = sorted(listed, key=lambda entry: (entry.is_symlink(), entry.name))
         except (FileNotFoundError, NotADirectoryError):
-            return  # It was there when its folder was listed.
+            return  # It existed when its folder was listed.
         for known, name in above:
             if known == place:
                 self.loops[path] = name
@@ -138,7 +138,7 @@ class Walk:
             try:
                 found = entry.stat()
             except FileNotFoundError:
-                continue  # It has gone, or it is a link that leads nowhere.
+                continue  # It is gone, or it is a link that leads nowhere.
             if stat.S_ISREG(found.st_mode):
                 yield name, found
             elif recursive and stat.S_ISDIR(found.st_mode):
@@ -151,14 +151,15 @@ def _place(found: os.stat_result) -> tuple[int, int]:
 
 
 def within(path: str, folder: str) -> bool:
-    """Return whether a path is a folder, or in it."""
+    """Return whether a path is a folder, or inside it."""
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
 def exchanged(before: Sequence[str], now: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the folders that are read no more, and those that are read in their place.
+    """Return the folders that are no longer read, and those that replaced them.
 
-    Folders that came are no matter while all of before are still read, nor are folders that went.
+    Added folders alone do not matter while all earlier ones are still read, and neither do removed
+    folders alone.
     """
     gone = [old for old in before if not any(within(old, new) for new in now)]
     new = [new for new in now if not any(within(new, old) for old in before)]
@@ -166,7 +167,7 @@ def exchanged(before: Sequence[str], now: Sequence[str]) -> tuple[list[str], lis
 
 
 def inside(base: str, path: str) -> str:
-    """Return the path on the machine of one in a folder; of an empty folder, the path itself."""
+    """Return the absolute path of one in a base folder; the path itself if the base is empty."""
     return f"{base.rstrip('/')}/{path.lstrip('/')}" if base else path
 
 

@@ -1,37 +1,39 @@
-"""Planning batches of files in the driver: which part of which file is next, which were read.
+"""Plans batches of files in the driver: which part of which file is next, and which were read.
 
-The metadata of a batch has a *cursor*, which says which files were read. It must stay small however
-many files there were. It keeps a digest of each of the last ``RECENT_FILES_MAX`` files. Of the
-files read before them, which were pruned, it keeps only a *mark*: the highest position in the order
-(by name or time), the latest time, their number, and the digests of all of them in one.
+The metadata of a batch has a *cursor*, which records which files were read. It must stay small
+however many files there were. It keeps a digest of each of the last ``RECENT_FILES_MAX`` files. Of
+earlier files, which were pruned, it keeps only a *mark*: the highest position in the order (by name
+or time), the latest time, their number, and one digest of all their digests.
 
 Rules
 -----
-1. After a restart a file that is not among the recent ones is new if its position is above the
-   mark, or below that of each file that was ever read, or if it is newer than the time of the mark.
-   No file that was pruned is, as long as it keeps its time.
-2. Of the other files, all were read if they are as many as were pruned, with the digest of those.
-3. Else some of those that were read have gone, or others came. A file that got its name before the
-   last listing was found by it, and was read if its turn had come. The time of that cannot be set,
-   as ``cp -p`` and ``rsync -a`` set the time of a file. (Only a local filesystem tells it. Another
-   one also sets the time of a file itself, so a file that comes late is newer than the mark; there
-   the files were read if they are no more than were pruned.)
-4. A file that came later may be one that was read, moved away and brought back, or renamed; or it
-   was never read. Nothing tells that. So it is an error that names the file, never a silent skip
-   and never a second reading. With ``Config.allow_change`` such files are read.
-5. A file whose time is in the future is read as any other, and told. It stays among the recent
-   ones until that time, so that it is not the time of the mark, which no file of the present would
-   reach.
-6. A file that changes after it was read is not read again, nor is what was appended to it. A
-   process that saw it as it was warns of it, once for each file. Its new time counts from then on,
-   so that it does not look like a new file when it is pruned.
+1. After a restart, a file that is not among the recent ones is new if its position is above the
+   mark, or below the position of every file that was ever read, or if it is newer than the time of
+   the mark. None of this holds for a pruned file, as long as it keeps its time.
+2. All other files were read if their number and their digest are those of the pruned files.
+3. Otherwise some of the read files are gone, or others were added. A file that got its name before
+   the last listing was found by that listing, and was read if its turn had come. Unlike the time of
+   a file, which ``cp -p`` and ``rsync -a`` set, the time at which it got its name cannot be set.
+   (Only a local filesystem reports it. Other filesystems set the time of a file themselves, so a
+   file that is added late is newer than the mark; there the files were read if they are not more
+   than were pruned.)
+4. A file that was added later may have been read, moved away and brought back, or renamed; or it
+   was never read. There is no way to tell. So this is an error that names the file, never a silent
+   skip and never a second reading. With ``Config.allow_change`` such files are read.
+5. A file whose time is in the future is read like any other, and reported. It stays among the
+   recent ones until that time; otherwise its time would become the time of the mark, and no present
+   file would be newer.
+6. A file that changes after it was read is not read again, and neither is data appended to it. A
+   process that saw the earlier version warns once for each file. The new time counts from then on,
+   so that the file does not look like a new one when it is pruned.
 
 A running process knows all files that it read. The order cannot change once files were pruned,
 since a mark in one order says nothing about the other.
 
-The cursor also keeps the folders that were read, if they are few. If they are many, the folders of
-the files of its batch take their place. Other folders instead of them are an error, unless a file
-in them was read or ``Config.allow_change`` is set; :mod:`txtopo.sources.files.folders` says why.
+The cursor also keeps the folders that were read, if they are few. If they are many, it keeps the
+folders of the files of its batch instead. If other folders replace them, it is an error, unless a
+file in them was read or ``Config.allow_change`` is set; :mod:`txtopo.sources.files.folders`
+explains why.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ from txtopo.spouts.spout import LastBatch, TransactionalCoordinator, other_posit
 
 _logger = logger_of("txtopo.spouts")
 
-# A name and its fingerprint are some 60 to 230 bytes; ten batches of 256 files are then at most
+# A name and its fingerprint have about 60 to 230 bytes; ten batches of 256 files are then at most
 # 0.6 MB in one write, where ZooKeeper takes 1 MiB.
 BATCH_FILES_MAX = 256
 
@@ -81,16 +83,17 @@ RECENT_FILES_MAX = 4096
 # How far the clocks of writers and servers may be ahead of that of the driver.
 AHEAD_S = 60.0
 
-# Clocks of disks tick in hundredths of a second, and those of servers differ a little.
+# Clocks of disks tick in hundredths of a second, and clocks of servers differ a little.
 LISTING_S = 0.5
 
-# 48 bits: with 4,096 digests, one new file in 7e10 is taken for one that was read.
+# 48 bits: with 4,096 digests, one new file in 7e10 is mistaken for one that was read.
 DIGEST_BYTES = 6
 
-# Batches whose end is remembered to tell the lag behind them; far more than are ever in flight.
+# Batches whose end is remembered to compute the lag; far more than are ever in flight.
 ENDS_MAX = 1000
 
-# Folders that are longer together are not stored, so that the metadata of a batch stays small.
+# Folders that are longer than this in total are not stored, so that the metadata of a batch stays
+# small.
 FOLDERS_CHARACTERS_MAX = 4096
 
 Order = Literal["name", "time"]
@@ -156,7 +159,7 @@ class FilesCoordinator(TransactionalCoordinator):
     """Plans ranges in the driver; reads a file itself only to count rows.
 
     Counting may fail, and the batch is then planned again. So the cursor moves only when the whole
-    batch is known: otherwise the files that were counted before the failure would be skipped.
+    batch is known: otherwise files that were counted before the failure would be skipped.
     """
 
     def __init__(
@@ -178,17 +181,18 @@ class FilesCoordinator(TransactionalCoordinator):
         self._stored: Json = None
         self._cursor = self._cursor_of(None)
         self._open: tuple[SourceFile, int] | None = None
-        # The folders that an earlier coordinator read, until it is known that they are the same.
+        # The folders that an earlier coordinator read, until they have been found to be the same.
         self._earlier: list[str] | None = None
         self._folders: list[str] | None = None
-        # What was planned since this coordinator began, at the end of each batch and so far; and
-        # that with what waits. They are replaced, never changed, since lag() has its own thread.
+        # Totals planned since this coordinator began, at the end of each batch and so far; and the
+        # same including waiting files. They are replaced, never changed, since lag() has its own
+        # thread.
         self._planned = _Amount()
         self._ends: dict[str | None, _Amount] = {}
         self._found = _Amount()
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        """Return whether a file waits; list new files when all earlier ones are planned."""
+        """Return whether a file is waiting; list new files when all earlier ones are planned."""
         self._resume(last.metadata)
         self._look()
         return self._open is not None or self._cursor.waiting > 0
@@ -229,9 +233,9 @@ class FilesCoordinator(TransactionalCoordinator):
     def lag(self, metadata: Json) -> Mapping[str, int]:
         """Return how many ``files`` and ``bytes`` wait behind a batch, as of the last listing.
 
-        Nothing is listed or read for it. A file of which a part was read counts as one file; the
-        bytes are those of the rest, and of a Parquet file all. Nothing is known of batches that an
-        earlier coordinator planned, except the last one.
+        This lists and reads nothing. A partly read file counts as one file; its bytes are those of
+        the rest, but for a Parquet file all bytes. The lag behind batches that an earlier
+        coordinator planned is unknown, except for the last one.
         """
         end = self._ends.get(_end_of(_cursor(metadata))) if metadata else None
         if end is None:
@@ -252,9 +256,9 @@ class FilesCoordinator(TransactionalCoordinator):
         self._found = _Amount(self._planned.files + rest.files, self._planned.bytes + rest.bytes)
 
     def _compare(self, earlier: list[str], now: list[str], files: Sequence[SourceFile]) -> None:
-        """Check that folders which are read in the place of earlier ones have a file that was read.
+        """Check that folders which replace earlier ones contain a file that was read.
 
-        While they have no file at all, nothing can be said.
+        While they contain no files at all, this cannot be decided.
         """
         gone, new = exchanged(earlier, now)
         found = [file for file in files if any(within(file.name, folder) for folder in new)]
@@ -279,7 +283,7 @@ class FilesCoordinator(TransactionalCoordinator):
         return f"link {loops[0]!r}{more} leads to a folder above it, and is not followed"
 
     def _rest(self) -> _Amount:
-        """Return what was found and is not planned yet."""
+        """Return the totals that were found and are not planned yet."""
         files, size = self._cursor.waiting, self._cursor.waiting_bytes
         if self._open is None:
             return _Amount(files, size)
@@ -297,7 +301,7 @@ class FilesCoordinator(TransactionalCoordinator):
         self._open = None
         if isinstance(stored, dict) and "open" in stored:
             self._open = _opened(stored["open"])
-        self._ends = {}  # first: an end that lag() finds always fits what was found
+        self._ends = {}  # first, so that an end that lag() finds always fits these totals
         self._planned, self._found = _Amount(), self._rest()
         self._ends = {_end_of(stored): self._planned}
 
@@ -394,17 +398,17 @@ def _cursor(metadata: Json) -> Json:
 
 
 def _end_of(cursor: Json) -> str | None:
-    """Return what tells where a batch ends: its last file, and the place in it."""
+    """Return what identifies the end of a batch: its last file, and the place in it."""
     if not isinstance(cursor, dict):
         return None
     opened = cursor.get("open")
     start = opened[-1] if isinstance(opened, list) else None
-    # Six bytes are eight characters of base64, without a rest.
+    # Six bytes are eight characters of base64, without padding.
     return f"{str(cursor['recent'])[-8:]} {start}"
 
 
 def _folders(metadata: Json) -> list[str]:
-    """Return the folders that were read up to a batch; those of its files if it does not say."""
+    """Return the folders read up to a batch; if it has none stored, the folders of its files."""
     cursor = _cursor(metadata)
     assert isinstance(cursor, dict)
     stored = cursor.get("folders")
@@ -456,9 +460,9 @@ class Listings:
     """What the cursor keeps of the last listings.
 
     Attributes:
-        done_s: When the last one was made of which all files were taken, in seconds since 1970.
-        last_s: When the last one was made.
-        upto: The position of the file of it that was taken last; None for none.
+        done_s: When the last fully taken listing was made, in seconds since 1970.
+        last_s: When the last listing was made.
+        upto: The position of the last file that was taken from it; None for none.
     """
 
     done_s: float = 0.0
@@ -470,13 +474,13 @@ class Cursor:
     """The files that were read, and the listed files that wait to be planned.
 
     It is mutable; one thread at a time uses it. :meth:`list` finds new files, :meth:`ahead` yields
-    those that come next, and :meth:`take` marks them as planned, which cannot fail.
+    the next files, and :meth:`take` marks them as planned, which cannot fail.
 
     Args:
         order: The order of the files.
         stored: What an earlier cursor has stored.
         came_at: Returns when a file got its name, at the latest; None if that is not known.
-        may_change: Whether a file of which it cannot be told whether it was read is read.
+        may_change: Whether to read a file when it is unknown whether it was read before.
     """
 
     def __init__(
@@ -521,7 +525,7 @@ class Cursor:
 
         Raises:
             TopologyChanged: Files were pruned in another order.
-            PromiseError: It is unknown which files were read; the message says how to go on.
+            PromiseError: It is unknown which files were read; the message says how to continue.
         """
         by_digest = {_digest(file.name): file for file in files}
         first, self._now_s = not self._now_s, now_s
@@ -531,7 +535,8 @@ class Cursor:
         new = [file for digest, file in by_digest.items() if digest not in self._read]
         self._queue = deque(sorted(new, key=self._place))
         self._queue_bytes = sum(file.size for file in new)
-        # The first listing of a process may find files that an earlier one had found and not taken.
+        # The first listing of a process may find files that an earlier process found but did not
+        # take.
         done_s = self._listings.done_s if first else self._listings.last_s
         self._listings = Listings(done_s, now_s)
         self._tell_ahead(new)
@@ -566,7 +571,7 @@ class Cursor:
         return bool(self._now_s) and file.mtime_ns > (self._now_s + AHEAD_S) * 1e9
 
     def has_read(self, file: SourceFile) -> bool:
-        """Return whether a file is known to have been read; of pruned ones that is not known."""
+        """Return whether a file is known to have been read; for pruned ones that is unknown."""
         return _digest(file.name) in self._read
 
     def ahead(self) -> Iterator[SourceFile]:
@@ -591,7 +596,7 @@ class Cursor:
                 self._prune(self._oldest())
 
     def _oldest(self) -> bytes:
-        """Take the first of the recent files; the first in time, if others are in the future."""
+        """Remove the first of the recent files; the first in time, if others are in the future."""
         for _ in range(len(self._recent)):
             digest = self._recent.popleft()
             if digest not in self._facts or not self._is_ahead(self._facts[digest]):
@@ -628,7 +633,7 @@ class Cursor:
         self._listings = _listings_of(stored["listed"])
         if "low" in stored:
             low = _place_of(stored["low"])
-            # The order may change until files were pruned: then nothing is below what was read.
+            # The order may change until files are pruned: then nothing is below what was read.
             same = self._mark is not None or bool(low[0]) == (self._order == "time")
             self._low = low if same else (-1, "")
 
@@ -654,7 +659,7 @@ class Cursor:
     def _settle(self, by_digest: dict[bytes, SourceFile]) -> None:
         """Decide, at the first listing after a restart, which old files were read."""
         assert self._mark is not None
-        # A filesystem without times has one order only.
+        # A filesystem without times has only one order.
         marked = "time" if self._mark.place[0] else "name"
         if self._mark.mtime_ns and marked != self._order:
             raise TopologyChanged(
@@ -662,7 +667,7 @@ class Cursor:
                 f"{RECENT_FILES_MAX} files read; got order={self._order!r}; expected "
                 f"order={marked!r}, in which {self._mark.count} earlier files were read that the "
                 "position does not name one by one; give the order as before, or the topology "
-                "another id, under which it begins anew",
+                "another id, under which it starts over",
                 changes=(f"order of a files spout: {marked} before, {self._order} now",),
             )
         below = {
@@ -680,7 +685,7 @@ class Cursor:
         self._doubt = False
 
     def _doubtful(self, below: set[bytes], by_digest: Mapping[bytes, SourceFile]) -> set[bytes]:
-        """Return the files of which it cannot be told whether they were pruned or never read."""
+        """Return the files that may have been either pruned or never read."""
         assert self._mark is not None
         numbers = (int.from_bytes(digest) for digest in below)
         if len(below) == self._mark.count and reduce(xor, numbers, 0) == self._mark.digest:
@@ -689,17 +694,17 @@ class Cursor:
         for digest in below:
             came_s = self._came_at(by_digest[digest])
             if came_s is None:
-                # Where nothing tells when a file came, its time is that, and it is old.
+                # If it is unknown when a file was added, its own time is used, and that is old.
                 return below if len(below) > self._mark.count else set()
             if not self._was_taken(self._place(by_digest[digest]), came_s):
                 doubtful.add(digest)
         return doubtful
 
     def _was_taken(self, place: Place, came_s: float) -> bool:
-        """Return whether a file came before the last listing, and its turn had come."""
+        """Return whether a file was added before the last listing, and its turn had come."""
         done_s, last_s, upto = astuple(self._listings)
         if last_s > self._now_s:
-            return False  # Its clock was ahead, or this one is behind.
+            return False  # The clock of that driver was ahead, or this one is behind.
         turn_had_come = upto is not None and place <= upto
         return came_s < done_s - LISTING_S or (came_s < last_s - LISTING_S and turn_had_come)
 

@@ -31,8 +31,8 @@ from txtopo.tuples import Fields
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Ten times the size that is fastest for Python code: columns are divided where tuples are made of
-# them, and routing is faster on larger ones.
+# Ten times the size that is fastest for Python code: columns are divided where they become tuples,
+# and routing is faster with larger batches.
 EMIT_ROWS_MAX = 100_000
 
 # Large enough that starting a parser costs nothing, small enough for many tasks on one machine.
@@ -40,15 +40,15 @@ BLOCK_BYTES = 8 * 1024 * 1024
 
 _TAIL_BYTES = 64 * 1024
 
-# The byte order mark of UTF-8, which is no part of the first line.
+# The byte order mark of UTF-8, which is not part of the first line.
 _MARK = b"\xef\xbb\xbf"
 
-# A dead letter has the number of its line if the range starts within so many bytes: to count the
+# A dead letter has the number of its line if the range starts within this many bytes: to count the
 # lines before it, each range with a bad line reads the file from its beginning.
 COUNTED_BYTES_MAX = 256 * 1024 * 1024
 
-# A file is held by its size and time as soon as a batch is planned with it, so that repairing it
-# where it is would change rows that may have been written.
+# Once a batch is planned with a file, its size and time must not change, since repairing it in
+# place would change rows that may have been written.
 REMEDY = (
     "declare other fields; or leave the file as it is, take its batch out with quarantine, and "
     "write the rows of the batch, repaired, into a file with another name"
@@ -58,7 +58,8 @@ _ASIDE = "set such records aside with dead_letters= (which needs allow_change on
 # What to do about a record that was set aside.
 _AGAIN = "write it, repaired, into a file with another name"
 
-# Counting stops inside a block, whose rest is read again for the next batch; so blocks are smaller.
+# Counting stops inside a block, and the rest of the block is read again for the next batch; so
+# these blocks are smaller.
 _COUNT_BYTES = 1024 * 1024
 
 
@@ -70,7 +71,7 @@ class FilesEmitter(TransactionalEmitter):
         format: How they are read.
         fields: The columns.
         context: Which task it is.
-        remedy: What to do about a file that cannot be read; the end of the errors.
+        remedy: What to do about a file that cannot be read; the last part of error messages.
         aside: What to do instead about a single record; empty if its reader takes no dead letters.
     """
 
@@ -98,8 +99,8 @@ class FilesEmitter(TransactionalEmitter):
         """Emit this task's shares of the batch.
 
         Raises:
-            SourceDataLost: A file is gone or was changed; bring it back as it was.
-            EmitError: A record does not fit the fields; the message says what can be done.
+            SourceDataLost: A file is gone or was changed; restore it unchanged.
+            EmitError: A record does not fit the fields; the message says what to do.
             InfrastructureError: The filesystem cannot be reached; the batch is tried again.
         """
         shares = from_json(metadata)
@@ -154,7 +155,7 @@ class FilesEmitter(TransactionalEmitter):
         try:
             return read(0, table.num_rows, self._schema)
         except (ValueError, TypeError) as error:
-            # A column of another type is no fault of a row.
+            # A column of another type is not the fault of a row.
             if isinstance(error, TypeError) or not collector.takes_dead_letters:
                 raise bad_row(0, table.num_rows, error) from error
         parts = readable(table.num_rows, lambda a, b: read(a, b, self._schema), refuse)
@@ -192,7 +193,7 @@ class FilesEmitter(TransactionalEmitter):
             def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
                 return self._parse(b"".join(lines[start:end]), header, schema)
 
-            # A type that a text cannot have is no fault of a line.
+            # A type that text cannot have is not the fault of a line.
             if isinstance(error, TypeError) or not collector.takes_dead_letters:
                 bad = first_unreadable(len(lines), self._schema, read)
                 line = None
@@ -265,7 +266,7 @@ class FilesEmitter(TransactionalEmitter):
         try:
             header = next(csv.reader([line], delimiter=self._format.delimiter), [])
         except csv.Error as error:
-            raise ValueError(f"its header is no line of CSV: {error}") from error
+            raise ValueError(f"its header is not a line of CSV: {error}") from error
         _check_columns(list(self._fields.names), header)
         return header
 
@@ -305,7 +306,7 @@ def parquet_rows(source: FileSource, file: SourceFile) -> int:
         with source.open(file) as opened:
             return int(pq.read_metadata(opened).num_rows)
     except pa.ArrowInvalid as error:
-        raise EmitError(f"file {file.name!r} is no Parquet file: {error}") from error
+        raise EmitError(f"file {file.name!r} is not a Parquet file: {error}") from error
     except OSError as error:
         raise failure(f"read {file.name!r}", error) from error
 
@@ -358,13 +359,13 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
         lines = list(filter(None, block.replace(b"\r\n", b"\n").split(b"\n")))
         rows = len(lines)
         if b"\r" in block and b"\r" in b"".join(lines):
-            # One that is in no quoted value ends a row, so a line may have several.
+            # A carriage return outside a quoted value ends a row, so a line may have several rows.
             rows = sum(parsed(line).num_rows for line in lines)
         # Parse the last line twice: Arrow closes a quoted value at the end of a block, but not
         # before another line.
         once, twice = (parsed(b"\n".join(lines[-1:] * times)).num_rows for times in (1, 2))
         if table.num_rows < rows or twice < 2 * once:
-            # If a range ended between the two lines, the value would be another one.
+            # If a range ended between the two lines, the value would be different.
             raise ValueError("a quoted value continues behind the end of its line")
     doubtful = _doubtful(block, table.select(asked.names))
     if doubtful:
@@ -378,9 +379,9 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
 
 
 def _doubtful(block: bytes, table: pa.Table) -> list[str]:
-    """Return the columns whose numbers may not be those of their texts.
+    """Return the columns whose numbers may differ from their texts.
 
-    The texts of a column are parsed for it alone, and mostly there is none.
+    Only their texts are parsed, and usually there is no such column.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -397,7 +398,7 @@ def _doubtful(block: bytes, table: pa.Table) -> list[str]:
 
 
 def _has_pair(block: bytes, pair: bytes) -> bool:
-    """Return whether two characters are in a block; ten times as fast as ``in`` for two."""
+    """Return whether two characters occur in a block; ten times as fast as ``in``."""
     if pair[1:] not in block:
         return False
     import numpy as np
@@ -435,7 +436,7 @@ def line_blocks(file: IO[bytes], start: int, end: int | None) -> Iterator[bytes]
         start: First byte.
         end: Last byte, exclusive; None for the end of the file.
     """
-    # A line starts at *start* if the byte before is a newline, so reading begins there.
+    # A line starts at *start* if the preceding byte is a newline, so reading begins there.
     position = max(start - 1, 0)
     if position:
         file.seek(position)
@@ -466,7 +467,7 @@ def end_of_rows(file: IO[bytes], start: int, size: int, rows: int) -> tuple[int,
     """Find where *rows* lines that start at or after *start* end.
 
     Returns:
-        The start of the line after them (or *size*), and how many lines there are before it.
+        The start of the line after them (or *size*), and the number of lines before it.
     """
     if start:
         file.seek(start - 1)
@@ -484,7 +485,7 @@ def end_of_rows(file: IO[bytes], start: int, size: int, rows: int) -> tuple[int,
         found += newlines
         position += len(chunk)
         if chunk.endswith(b"\n") and position >= size:
-            found -= 1  # a newline at the very end starts no line
+            found -= 1  # a newline at the very end does not start a line
     return size, found
 
 
@@ -500,7 +501,7 @@ def first_line(file: IO[bytes]) -> bytes:
 
 
 def _tail(file: IO[bytes]) -> bytes:
-    """Read on to the end of the line."""
+    """Continue reading to the end of the line."""
     tail = b""
     while True:
         chunk = file.read(_TAIL_BYTES)

@@ -1,8 +1,8 @@
-"""The files that a spout can read: listing them, their formats, and dividing them into ranges.
+"""The files that a spout can read: lists them, defines formats, and divides them into ranges.
 
 Files are on any filesystem that pyarrow opens. A range of a file of lines is in bytes; it owns the
-lines that *start* in ``[start, end)``, so adjacent ranges own each line once, wherever they were
-cut. A range of a Parquet file is in rows. ``end`` None means the whole file.
+lines that *start* in ``[start, end)``, so adjacent ranges own each line once, wherever the cut is.
+A range of a Parquet file is in rows. ``end`` None means the whole file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FormatName = Literal["csv", "json", "text", "parquet"]
 FORMATS = ("csv", "json", "text", "parquet")
 
 METADATA_VERSION = 1
-"""The number of the form of a batch's metadata."""
+"""The version of the stored form of a batch's metadata."""
 
 # Read as one range, since a compressed stream cannot be read from its middle.
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -86,7 +86,7 @@ class FileSource:
         """Check that every named folder and file exists, and is named once.
 
         Raises:
-            ConfigError: One does not; look at its spelling, or make it first. Or two paths are one
+            ConfigError: One does not; check its spelling, or create it first. Or two paths are one
                 folder, by a link.
         """
         from pyarrow import fs
@@ -96,13 +96,13 @@ class FileSource:
             if self.filesystem.get_file_info(root).type == fs.FileType.NotFound:
                 raise ConfigError(
                     f"input of the files spout is not there; got {path!r}; expected the "
-                    f"folder or file {root!r} to exist; make it before the topology starts",
+                    f"folder or file {root!r} to exist; create it before the topology starts",
                     path=path,
                 )
         check_apart(map(_root, self._paths), self.filesystem)
 
     def folders(self) -> list[str]:
-        """Return the folders that are read, in order; of a file or a glob the one in which it is.
+        """Return the folders that are read, in order; for a file or a glob, the folder it is in.
 
         Raises:
             InfrastructureError: The filesystem cannot be reached; try again.
@@ -124,7 +124,7 @@ class FileSource:
         """Open a file, if it has not changed since it was planned.
 
         Raises:
-            SourceDataLost: It is gone or was changed; bring it back as it was.
+            SourceDataLost: It is gone or was changed; restore it unchanged.
             OffsetRegression: It is shorter than it was.
             InfrastructureError: The filesystem cannot be reached; try again.
         """
@@ -146,10 +146,10 @@ class FileSource:
             raise failure(f"open {file.name!r}", error) from error
 
     def came_at(self, file: SourceFile) -> float | None:
-        """Return when a file got its name, at the latest, in seconds since 1970.
+        """Return the latest time at which a file can have got its name, in seconds since 1970.
 
-        That is the time of its last change of any kind, which nobody can set: of its name, its
-        content, its rights. None if it has gone, or the filesystem does not tell.
+        That is the time of its last change of any kind (name, content or rights), which nobody can
+        set. None if the file is gone, or the filesystem does not report it.
         """
         base = local_base(self.filesystem)
         if base is None:
@@ -162,8 +162,8 @@ class FileSource:
     def _now(self, name: str) -> SourceFile | None:
         """Return a file as it is now; None if it is gone.
 
-        Size and time are from where a list of files has them: pyarrow has other times than the
-        system beyond the year 2262.
+        Size and time come from the same place as in a listing: for times after the year 2262
+        pyarrow differs from the system.
         """
         from pyarrow import fs
 
@@ -181,7 +181,7 @@ class FileSource:
     ) -> SourceDataLost:
         return kind(
             f"file {file.name!r} of a planned batch is {what}; expected {file.size} bytes of "
-            f"{file.mtime_ns} ns, as it was when the batch was planned; bring it back as it was, "
+            f"{file.mtime_ns} ns, as it was when the batch was planned; restore it unchanged, "
             "with its time; or take the batch out with quarantine, and write its rows into a file "
             "with another name",
             path=file.name,
@@ -220,7 +220,7 @@ class FileSource:
         ]
 
     def _tell(self, walk: Walk) -> None:
-        """Warn of links, of each once."""
+        """Warn about each link once."""
         for path, other in walk.loops.items():
             if path not in self.loops:
                 text = "a files spout does not follow link %r, which leads to folder %r above it"
@@ -232,7 +232,7 @@ class FileSource:
                     "files under both names; take the link away, or give one of them as a path"
                 )
                 _logger.warning(text, other, path)
-        # Replaced and never changed, since pages ask from other threads.
+        # Replaced and never changed, since pages read it from other threads.
         self.loops, self._twice = {**walk.loops}, {*walk.twice}
 
 
@@ -338,7 +338,7 @@ def _local(name: str, found: os.stat_result) -> SourceFile:
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a name is UTF-8; one of a local filesystem need not be."""
+    """Return whether a name is UTF-8; names on a local filesystem need not be."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -375,12 +375,12 @@ def _opened(
 
 
 def _spelled(filesystem: fs.FileSystem, paths: list[str]) -> tuple[str, ...]:
-    """Return paths in the one spelling that a local filesystem has for them, but for links."""
+    """Return local paths in a normal form, without resolving links."""
     base = local_base(filesystem)
     if base is None:
         return tuple(paths)
     if not base:
-        # Without a slash, a pattern would be looked for in the root of the disk.
+        # Without a slash, a pattern would be matched in the root of the disk.
         paths = [f"./{path}" if WILDCARDS.search(path.split("/")[0]) else path for path in paths]
     return tuple(map(plain, paths))
 
@@ -415,7 +415,7 @@ def _hidden(path: str) -> bool:
 
 
 def shared(ranges: Sequence[FileRange], partitions: int) -> list[Share]:
-    """Share the ranges of a batch among partitions, as evenly as they can be divided."""
+    """Distribute the ranges of a batch among partitions, as evenly as possible."""
     if all(each.end is None for each in ranges):
         return _by_size(ranges, partitions)
     shares: list[Share] = [[] for _ in range(partitions)]
@@ -432,7 +432,7 @@ def shared(ranges: Sequence[FileRange], partitions: int) -> list[Share]:
 
 
 def to_json(shares: Sequence[Share]) -> Json:
-    """Return shares as JSON; the common beginning of all names is written once."""
+    """Return shares as JSON; the common prefix of all names is written once."""
     names = [each.file.name for share in shares for each in share]
     root = _common(names)
     listed: list[Json] = [
@@ -446,7 +446,7 @@ def to_json(shares: Sequence[Share]) -> Json:
 
 
 def check_version(version: Json) -> None:
-    """Check the number of the form that the metadata of a batch has.
+    """Check the version of the metadata of a batch.
 
     Raises:
         SchemaVersionError: A newer txtopo planned it.
@@ -499,7 +499,7 @@ def _by_size(ranges: Sequence[FileRange], partitions: int) -> list[Share]:
 
 
 def _cut(each: FileRange, before: int, total: int, shares: list[Share]) -> None:
-    """Divide a range at the borders between the shares."""
+    """Divide a range at the boundaries between shares."""
     assert each.end is not None
     start = each.start
     for partition, share in enumerate(shares):

@@ -33,22 +33,22 @@ class FilesTransactionalSpout(TransactionalSpout):
 
     Delivery: transactional. Each file is read exactly once, and a replayed batch has the same rows.
     A file that is changed or removed before its rows are committed stops the run with
-    ``SourceDataLost``, until it is brought back as it was.
+    ``SourceDataLost``, until it is restored unchanged.
 
     Files are read in the order of their names (or times). A file that appears later is read after
     those that were found before, even if its name sorts before theirs. A file must be complete when
     it appears under its name, since it is read only once, however often it changes afterwards.
     Write it elsewhere, or under a name that begins with ``_`` or ``.``, and rename it.
-    :mod:`txtopo.sources.files.planning` says how the spout knows which files were read.
+    :mod:`txtopo.sources.files.planning` explains how the spout knows which files were read.
 
-    A file is known by its path, with links as they are given. A folder that is given under two
+    A file is identified by its path; links in it are not resolved. A folder that is given under two
     names is refused. A link in a folder that leads to it or to a folder above is not followed. The
-    run ends with ``TopologyChanged`` if other folders take the place of those that were read, and
-    none of the files in them was: they may be the same files, moved. If they are others, keep the
+    run ends with ``TopologyChanged`` if other folders replace those that were read, and none of the
+    files in them was read: they may be the same files, moved. If they are other files, keep the
     earlier paths in the list as well, or start once with ``Config(allow_change=['source'])``.
 
-    ``Progress.lag`` has how many ``files`` and ``bytes`` were found and are not read yet. The files
-    are listed again when all that were found before are planned.
+    ``Progress.lag`` shows how many ``files`` and ``bytes`` were found and are not read yet. The
+    files are listed again when all files found before are planned.
 
     Batches are planned in the driver, from sizes and times only. A limit in rows makes the driver
     read Parquet footers, or the lines of the files. Files of lines are divided at any byte, so a
@@ -62,7 +62,7 @@ class FilesTransactionalSpout(TransactionalSpout):
         paths: A folder (with all below it), a file, a glob (``**`` crosses folders), or several;
             local, or URLs such as ``s3://bucket/folder``.
         fields: The fields; for text one string.
-        format: ``"csv"``, ``"json"`` (an object a line), ``"text"`` or ``"parquet"``.
+        format: ``"csv"``, ``"json"`` (one object per line), ``"text"`` or ``"parquet"``.
         batch_rows_max: Maximum rows of a batch.
         batch_bytes_max: Maximum bytes of a batch; 64 MiB if no limit is given.
         batch_files_max: Maximum files of a batch, never more than 256. If it is the only limit,
@@ -115,8 +115,8 @@ class FilesTransactionalSpout(TransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: A named folder or file does not exist; make it first. Or two paths are the
-                same folder, by a link; give one of them.
+            ConfigError: A named folder or file does not exist; create it first. Or two paths are
+                the same folder, by a link; give one of them.
         """
         self._source.check()
         return FilesCoordinator(
@@ -141,8 +141,8 @@ MessageId = tuple[str, int]
 class FileSpout(Spout):
     """Emits each line of some text files, and again when it fails. The files must not change.
 
-    Delivery: at least once. It stores no position: a new run, and a task that was lost, begin at
-    the first line again. With several tasks, each reads files of its own.
+    Delivery: at least once. It stores no position: a new run, and a lost task, begin at the first
+    line again. With several tasks, each reads its own files.
 
     Lines are kept in memory until they are acked, so set
     ``AtLeastOnceConfig.max_spout_pending``.
@@ -150,7 +150,7 @@ class FileSpout(Spout):
     Args:
         paths: A file, a pattern such as ``logs/*.txt`` (``**`` crosses folders), or several of
             them. A file that has several of the names, or matches several patterns, is read once.
-        encoding: Encoding of the files; one in which a line ends with the byte 0x0A.
+        encoding: Encoding of the files; a line must end with the byte 0x0A in it.
 
     Raises:
         ConfigError: An argument is wrong, or a path is a folder when the run starts; repair it.
@@ -170,7 +170,7 @@ class FileSpout(Spout):
     ) -> None:
         """Find the files of this task."""
         names = sorted((name for path in self._paths for name in self._found(path)), reverse=True)
-        # One file may have several names: links, and other ways to its folder.
+        # One file may have several names: links, and other paths to its folder.
         files = sorted({os.path.realpath(name): name for name in names}.values())
         if not files:
             raise SourceDataLost(
@@ -183,7 +183,7 @@ class FileSpout(Spout):
         self._again: deque[MessageId] = deque()
 
     def next_tuple(self) -> None:
-        """Emit a line that failed, else the next one."""
+        """Emit a failed line, otherwise the next one."""
         if self._again:
             id = self._again.popleft()
             self._collector.emit([self._open[id], *id], id)
@@ -202,7 +202,7 @@ class FileSpout(Spout):
         self._again.append(message_id)
 
     def _found(self, path: str) -> list[str]:
-        """Return the files of a path; a name that exists is no pattern."""
+        """Return the files of a path; a name that exists is not a pattern."""
         if os.path.isdir(path):
             raise ConfigError(
                 f"a path of a FileSpout is a folder; got {path!r}; expected a file or a pattern; "

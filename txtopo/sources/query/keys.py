@@ -4,11 +4,11 @@ The metadata of a batch is ``{"after": key, "upto": key, "cuts": [[key, rows], â
 "at_upto": rows, "gaps": [[key or null, key], â€¦], "source": {"key": name, "query": text}}``.
 
 Each cut is read by one task: the rows after the key of the previous cut, up to its own key. The
-number of rows was counted when the batch was planned; a task that reads another number knows that
-rows were changed. ``newest`` was the largest key in the table at that time; when the table ends
-before it, unread rows have been deleted. ``at_upto`` is the number of rows whose key is the last
-one of the batch. ``gaps`` are the largest distances between keys so far, for keys that are numbers;
-the one before the first key has no beginning. ``source`` tells a position from one in another table
+number of rows was counted when the batch was planned; if a task reads another number, rows were
+changed. ``newest`` was the largest key in the table at that time; when the table ends before it,
+unread rows have been deleted. ``at_upto`` is the number of rows whose key is the last one of the
+batch. ``gaps`` are the largest distances between keys so far, for keys that are numbers; the gap
+before the first key has no beginning. ``source`` distinguishes a position from one in another table
 or by another key, which may be an equal number.
 """
 
@@ -42,10 +42,10 @@ EXPECTED = {
 
 
 class PlannedKeys(NamedTuple):
-    """The metadata of a batch, with keys as the database gave them.
+    """The metadata of a batch, with keys as the database returned them.
 
     Attributes:
-        after: The end of the batch before.
+        after: The end of the previous batch.
         upto: The end of the batch.
         newest: The largest key in the table when the batch was planned.
         cuts: The end of each cut, and its number of rows.
@@ -62,7 +62,7 @@ class PlannedKeys(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A range of numbers in which there was no row when it was read past.
+    """A range of numbers that had no row when it was skipped.
 
     Attributes:
         low: The key of the row before it; None before the first row.
@@ -74,11 +74,11 @@ class Gap(NamedTuple):
 
     @property
     def width(self) -> float:
-        """How far the two keys are apart."""
+        """The distance between the two keys."""
         return math.inf if self.low is None else self.high - self.low
 
     def holds(self, key: Any) -> Any:
-        """Return whether a key is in the gap, or the condition for a column."""
+        """Return whether a key is in the gap; for a column, return the condition."""
         below = key < self.high
         return below if self.low is None else (key > self.low) & below
 
@@ -93,7 +93,7 @@ def check_key(key: str, fields: Fields, start_after: object) -> str:
     kinds = {field.name: field.type for field in fields}
     kind = kinds.get(key)
     if kind not in KEY_TYPES:
-        got = f"{key!r}, which is no field" if kind is None else f"{key!r}, a {kind}"
+        got = f"{key!r}, which is not a field" if kind is None else f"{key!r}, a {kind}"
         raise ConfigError(
             f"the key of a query is wrong; got {got}; expected one of the fields, which is a "
             f"whole number, a date or a timestamp; the fields are {fields}",
@@ -101,7 +101,7 @@ def check_key(key: str, fields: Fields, start_after: object) -> str:
         )
     if start_after is not None and type(start_after) is not KEY_TYPES[kind]:
         raise ConfigError(
-            f"start_after of a query is no key; got {start_after!r}; expected a {kind}", key=key
+            f"start_after of a query is not a key; got {start_after!r}; expected a {kind}", key=key
         )
     return kind
 

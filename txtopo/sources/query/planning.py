@@ -2,17 +2,18 @@
 
 Rows
 ----
-1. A row whose key is a time that has not come yet is not there yet: it is not the newest key, and
-   no batch reads up to it. So one row of a writer whose clock is ahead does not take the position
-   past all rows of the present. It is told, and read when its time has come. The time of a date
-   has come when the day is over, since rows of that day come until then.
-2. No such bound is known of numbers. A row whose number is far ahead, as one typed by hand, is
-   read, and the position with it. The rows that follow then have keys within the gap before it,
-   which count as read. So the largest gaps are kept, and a row that appears in one ends the run.
-   All numbers before the first row are a gap, too.
-3. A row that comes with the last key that was read counts as read. So the rows of that key are
-   counted, and one more ends the run. It happens if keys are times of whole hours, or numbers of
-   files, and ``settle_s`` is shorter than such a key lasts.
+1. A row whose key is a future time is treated as absent: it is not the newest key, and no batch
+   reads up to it. So one row of a writer whose clock is ahead does not move the position past all
+   present rows. The row is reported, and read when its time has come. The time of a date has come
+   when the day is over, since rows of that day are inserted until then.
+2. Numbers have no such bound. A row whose number is far ahead, for example one typed by hand, is
+   read, and moves the position with it. The rows that follow then have keys in the gap before it,
+   and count as read. So the largest gaps are kept, and a row that appears in one ends the run. All
+   numbers before the first row are also a gap.
+3. A row that is added with the last key that was read counts as read. So the rows of that key are
+   counted, and an additional one ends the run. This happens if keys are times of whole hours, or
+   numbers of files, and ``settle_s`` is shorter than the time in which rows with one key are
+   inserted.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 # The clocks of some databases tick in seconds.
 _TICK_S = 1.0
 
-# The largest gap is that before a number which was typed by hand, but some may be of the source,
-# and one is before the first number.
+# The largest gap is the one before a number typed by hand, but some gaps may be natural, and one is
+# before the first number.
 _GAPS_MAX = 5
 
-# Up to this number, rows of the last key that was read are counted at every look, and else only
+# Up to this number, rows of the last key that was read are counted at every look; beyond it, only
 # before a batch is planned.
 _COUNTED_MAX = 1_000
 
@@ -102,10 +103,10 @@ class QueryCoordinator(TransactionalCoordinator):
 
         source, key = self._source, self._rows.c[self._source.key]
         with source.connected(self._engine) as connection:
-            pass  # an unreachable database is no mistake in the query
+            pass  # an unreachable database is not a mistake in the query
         try:
             with self._engine.connect() as connection:
-                connection.execute(select(self._rows).limit(0)).all()  # no value is looked at
+                connection.execute(select(self._rows).limit(0)).all()  # values do not matter
                 self._check_null(connection, ConfigError)
                 source.check_order(connection, select(key))
                 source.checked(connection.scalar(select(func.min(key))))
@@ -124,7 +125,8 @@ class QueryCoordinator(TransactionalCoordinator):
 
         Raises:
             SourceDataLost: Unread rows are gone.
-            OffsetRegression: The table was empty, and was filled again behind the position.
+            OffsetRegression: The table was emptied, and was filled again with keys before the
+                position.
             TopologyChanged: The last batch was planned by another query or key.
             EmitError: A key cannot be read, or compared; repair its row.
         """
@@ -164,7 +166,7 @@ class QueryCoordinator(TransactionalCoordinator):
         With *rows_max* it has no more rows, except to keep rows of equal keys together.
 
         Raises:
-            SourceDataLost: Rows that were just seen cannot be counted.
+            SourceDataLost: Rows that were just seen have vanished.
             EmitError: A key is NULL, or cannot be compared; repair its row.
         """
         kept, upto = self._source.to_json, self._upto
@@ -183,7 +185,7 @@ class QueryCoordinator(TransactionalCoordinator):
                 cuts.append(cut)
                 after, left = cut[0], left - cut[1]
             if rows_max == 0 and self._cut(connection, start, upto, 1) is not None:
-                end = start  # there are rows, which are for the next batch
+                end = start  # there are rows, but they are for the next batch
             gaps = self._gaps_upto(connection, previous_metadata, start, after)
             last = cuts[-1][0] if cuts else end
             at_upto = self._planned_here(previous_metadata).at_upto
@@ -228,7 +230,7 @@ class QueryCoordinator(TransactionalCoordinator):
         end = source.checked(connection.scalar(select(newest)), EmitError)
         if end is None:
             return None
-        # Counted by the key, since rows of equal keys stay together.
+        # Counted by key, since rows of equal keys stay together.
         cut = select(key).where(source.between(rows, after, end))
         source.check_order(connection, cut, EmitError)
         count = connection.scalar(select(func.count()).select_from(cut.subquery("cut")))
@@ -259,10 +261,10 @@ class QueryCoordinator(TransactionalCoordinator):
         self._look_at_file()
         source, key = self._source, self._rows.c[self._source.key]
         dialect = self._engine.dialect.name
-        zoneless = dialect in ("mysql", "mariadb")  # its CURRENT_TIMESTAMP jumps in summer
+        zoneless = dialect in ("mysql", "mariadb")  # CURRENT_TIMESTAMP jumps in summer
         time = func.utc_timestamp() if zoneless else func.current_timestamp()
         ends = [select(end(key).label(source.key)) for end in (func.min, func.max)]
-        # What SQLite has before or behind all other keys is not of their form.
+        # Values that SQLite sorts before or behind all keys do not have the form of a key.
         source.check_order(connection, union_all(*ends), EmitError)
         now, newest = connection.execute(select(time, func.max(key))).one()
         newest = source.checked(newest, EmitError)
@@ -277,14 +279,14 @@ class QueryCoordinator(TransactionalCoordinator):
         return now, newest
 
     def _look_at_file(self) -> None:
-        """Note whether a file of SQLite was replaced since the last look."""
+        """Note whether an SQLite file was replaced since the last look."""
         path = self._engine.url.database
         if self._engine.dialect.name != "sqlite" or not path:
             return
         try:
             found = os.stat(path)
         except OSError:
-            return  # what is read next tells it
+            return  # the next read will report it
         before, self._file = self._file, (found.st_dev, found.st_ino)
         self._replaced |= before not in (None, self._file)
 
@@ -294,7 +296,7 @@ class QueryCoordinator(TransactionalCoordinator):
             return None
         days = 0
         ahead_s = _TICK_S + self._max_ahead_s
-        if self._source.kind == "date":  # the day must be over, by the tick as well
+        if self._source.kind == "date":  # the day must be over, including the last tick
             days, ahead_s = 1, self._max_ahead_s
         try:
             latest = comparable(now) + datetime.timedelta(days=-days, seconds=ahead_s)
@@ -335,7 +337,7 @@ class QueryCoordinator(TransactionalCoordinator):
         pairs = select(before.label("low"), key.label("high"))
         found = pairs.where(source.between(self._rows, start, end)).subquery("txtopo_pairs")
         low, high = found.c.low, found.c.high
-        # As floats, since the distance of two numbers of 64 bits may be none.
+        # As floats, since the distance of two 64-bit numbers may not fit into 64 bits.
         width = high * 1.0 - low
         widest = select(low, high).where(high > low + 1).order_by(width.desc())
         new = [Gap(*pair) for pair in connection.execute(widest.limit(_GAPS_MAX)).all()]
@@ -347,9 +349,9 @@ class QueryCoordinator(TransactionalCoordinator):
         return tuple(sorted(wide, key=lambda gap: (-gap.width, gap.high))[:_GAPS_MAX])
 
     def _check_late(self, connection: Connection, metadata: Json, *, also_many: bool) -> None:
-        """Look for rows in the gaps that were read past, and for more rows of the last key.
+        """Look for rows in the skipped gaps, and for more rows of the last key.
 
-        With *also_many* the rows of the last key are counted however many they are.
+        With *also_many* the rows of the last key are counted even if there are many.
         """
         planned = self._planned_here(metadata)
         if planned.gaps:
@@ -361,7 +363,7 @@ class QueryCoordinator(TransactionalCoordinator):
         from sqlalchemy import func, select, union_all
 
         source, key = self._source, self._rows.c[self._source.key]
-        # One by one, since a database searches an index for each range, and not for several.
+        # One by one, since a database uses the index for a single range, but not for several.
         firsts = [
             select(func.min(key).label(source.key)).where(each.holds(key)) for each in planned.gaps
         ]
@@ -401,13 +403,13 @@ class QueryCoordinator(TransactionalCoordinator):
 
         rows = self._rows
         same = rows.c[self._source.key] == key
-        if isinstance(key, datetime.datetime):  # which SQLite has in several forms
+        if isinstance(key, datetime.datetime):  # which SQLite stores in several forms
             first = comparable(key) == datetime.datetime.min
             same = self._source.between(rows, None if first else key - _MICROSECOND, key)
         return connection.scalar(select(func.count()).select_from(rows).where(same)) or 0
 
     def _planned_here(self, metadata: Json) -> PlannedKeys:
-        """Return what this query has planned: nothing if another one did, whose rows are others."""
+        """Return what this query has planned; nothing if another query, with other rows, did."""
         if not isinstance(metadata, dict) or metadata.get("source") != self._source.identity:
             return PlannedKeys(None, None, None, [])
         return self._source.planned(metadata)
@@ -435,11 +437,12 @@ class QueryCoordinator(TransactionalCoordinator):
             )
 
     def _check_filled_again(self, position: Key | None, metadata: Json) -> None:
-        """Look for new rows up to the position, which are never read.
+        """Look for new rows up to the position, which would never be read.
 
-        Rows that were read may go, the last ones too, so that a table ends before its position
-        proves nothing, and is a warning. After it was empty, all its rows are new. In another file
-        of SQLite they are those of another time, as of a backup, and new ones follow them.
+        Rows that were read may be deleted, even the last ones. So a table that ends before its
+        position proves nothing, and causes a warning. After the table was empty, all its rows are
+        new. In a different SQLite file they are from another time, for example from a backup, and
+        new rows follow them.
         """
         newest, was_empty = self._newest, self._was_empty
         self._was_empty = newest is None
@@ -479,8 +482,8 @@ class QueryCoordinator(TransactionalCoordinator):
 class SettledKeys:
     """Finds the largest key that has been visible long enough.
 
-    Two clocks must say so: the database's own, which may be set forward, and one of the driver that
-    is never set. If the database's goes back, what was noted has to settle again.
+    Two clocks must agree: the database's own, which may be set forward, and one of the driver that
+    is never set. If the database's clock goes back, the noted keys have to settle again.
     """
 
     def __init__(self, settle_s: float) -> None:

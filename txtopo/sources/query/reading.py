@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlalchemy import Connection, Result
 
-# The rows that a task holds at once; record batches of this size are the fastest to process.
+# The rows that a task holds at once; record batches of this size are processed fastest.
 _ROWS_AT_ONCE = 10_000
 
 

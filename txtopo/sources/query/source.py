@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
 
-# Of psycopg, unless the URL has them, as for states. Else a query whose server is gone without a
-# word waits for two hours.
+# Parameters of psycopg, unless the URL sets them, as for states. Without them a query whose server
+# vanished waits for two hours.
 _PROBES = {
     "connect_timeout": 10,
     "tcp_user_timeout": 15_000,
@@ -43,17 +43,17 @@ _PROBES = {
     "keepalives_count": 2,
 }
 
-# What drivers of MariaDB and MySQL call a FLOAT and a TIMESTAMP.
+# The names that drivers of MariaDB and MySQL use for FLOAT and TIMESTAMP.
 _MYSQL_FLOAT = 4
 _MYSQL_TIMESTAMP = 7
 
-# Texts of SQLite whose order is that of their times: what SQLAlchemy and SQLite write. No other
-# form may be among them: 'T' is behind ' '.
+# Forms of text in SQLite that sort like their times: what SQLAlchemy and SQLite write. Other forms
+# must not be mixed in: 'T' sorts behind ' '.
 _DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 _SECOND = f"{_DAY} [0-9][0-9]:[0-9][0-9]:[0-9][0-9]"
 _MOMENTS = (_DAY, _SECOND, f"{_SECOND}.{'[0-9]' * 3}", f"{_SECOND}.{'[0-9]' * 6}")
 
-# A longer query is in metadata by its beginning and its digest.
+# For a longer query, metadata has its beginning and its digest.
 _QUERY_CHARACTERS_MAX = 200
 
 
@@ -85,9 +85,9 @@ class QuerySource:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What tells its keys from those of another source, for metadata.
+        """What distinguishes its keys from those of another source, for metadata.
 
-        The URL is not in it: a database may move.
+        The URL is not included, since a database may move.
         """
         query = " ".join(self.query.split())
         if len(query) > _QUERY_CHARACTERS_MAX:
@@ -99,8 +99,8 @@ class QuerySource:
         """Check that a batch was planned by this query, or that another one is allowed.
 
         Raises:
-            TopologyChanged: It was planned by another one, or by another key, which is never
-                allowed: its position says nothing about this one.
+            TopologyChanged: It was planned by another query, or by another key, which is never
+                allowed: a position by another key means nothing for this one.
         """
         planned = cast("dict[str, dict[str, Json]]", metadata)["source"]
         identity = self.identity
@@ -197,7 +197,7 @@ class QuerySource:
             ) from error
 
     def unreadable(self, error: DBAPIError) -> str:
-        """Return what is wrong when the driver or the database refuses a value."""
+        """Return the error for a value that the driver or the database refuses."""
         return (
             f"a value of {self.query!r:.100} cannot be read: {error.orig}; expected "
             f"{self.fields!r}; repair the row, or leave it out by a query"
@@ -221,14 +221,14 @@ class QuerySource:
         keys: SelectBase,
         wrong: type[ConfigError | EmitError] = ConfigError,
     ) -> None:
-        """Raise *wrong* if SQLite has keys in another order than their values.
+        """Raise *wrong* if SQLite sorts keys in another order than their values.
 
-        SQLite keeps any value in any column, compares times as texts, and texts behind all numbers.
-        Other databases compare what they have declared.
+        SQLite keeps any value in any column, compares times as text, and sorts text behind all
+        numbers. Other databases compare by the declared type.
 
         Args:
             connection: A connection to any database.
-            keys: Selects the keys to look at, under the name of the key.
+            keys: Selects the keys to check, under the name of the key.
             wrong: What to raise.
         """
         from sqlalchemy import String, func, or_, select, type_coerce
@@ -273,8 +273,8 @@ class QuerySource:
     def exact_columns(self, connection: Connection, rows: FromClause) -> list[ColumnElement[Any]]:
         """Return the columns to read: a FLOAT of MariaDB and MySQL as a DOUBLE.
 
-        They print a FLOAT with six digits, which are another number than the one that they hold and
-        compute with. A TIMESTAMP of theirs is a moment, which their driver gives without a zone.
+        They print a FLOAT with six digits, which differs from the number that they store. Their
+        TIMESTAMP is a moment, but the driver returns it without a zone.
 
         Raises:
             EmitError: A TIMESTAMP is declared as ``timestamp_ntz``.
@@ -306,14 +306,14 @@ class QuerySource:
         return key <= upto if after is None else (key > after) & (key <= upto)
 
     def to_json(self, key: Key | None) -> int | str | None:
-        """Return a key as it is stored in metadata."""
+        """Return a key in its form in metadata."""
         return key if key is None or isinstance(key, int) else key.isoformat()
 
     def planned(self, metadata: Json) -> PlannedKeys:
         """Return the keys in the metadata of a batch.
 
         Raises:
-            TopologyChanged: Another spout planned it, or this one by a key of another type.
+            TopologyChanged: Another spout planned it, or this one with a key of another type.
         """
         match metadata:
             case {
@@ -337,7 +337,7 @@ class QuerySource:
         raise other_position(f"a QueryTransactionalSpout whose key is a {self.kind}", metadata)
 
     def _from_json(self, kept: Any) -> Key | None:
-        """Return a key as the Python value that the database gave."""
+        """Return a key as the Python value that the database returned."""
         if kept is None:
             return None
         kind: Any = KEY_TYPES[self.kind]
@@ -349,7 +349,7 @@ class QuerySource:
 
 
 def _set_time_zone(driver: Any, _: object) -> None:
-    """Set up a session of another driver than psycopg, whose own settings are left to it."""
+    """Set up a session, unless the driver is psycopg, which has its own settings."""
     cursor = driver.cursor()
     cursor.execute("SET TIME ZONE 'UTC'")
     cursor.close()
@@ -359,9 +359,9 @@ def _set_time_zone(driver: Any, _: object) -> None:
 def _type(kind: str) -> TypeEngine[Any]:
     """Return the type of a column: for comparisons, and for the texts of SQLite's times.
 
-    Of all other values the driver's are read as they are, since SQLAlchemy would make them fit: it
-    rounds a binary number to the scale of a decimal, and any number but 0 is true to it. What fits
-    is decided by :mod:`txtopo.fitting`.
+    All other values are read as the driver returns them, since SQLAlchemy would force them to fit:
+    it rounds a binary number to the scale of a decimal, and treats any number but 0 as true.
+    :mod:`txtopo.fitting` decides what fits.
     """
     import sqlalchemy
 
@@ -379,7 +379,7 @@ def _type(kind: str) -> TypeEngine[Any]:
 
 @cache
 def _moments() -> TypeEngine[Any]:
-    """Return the type of SQLite's texts of times: Python would drop digits behind the sixth."""
+    """Return the type of SQLite's time texts: Python would drop digits after the sixth."""
     from sqlalchemy import types
     from sqlalchemy.dialects.sqlite import DATETIME
 
@@ -397,7 +397,7 @@ _FINER = re.compile(r"[.,]\d{6}0*[1-9]")
 
 
 def _moment(text: Any) -> Any:
-    """Return a time of SQLite; what is not a text, for which SQLite has no type, as it is."""
+    """Return a time from SQLite; anything but text is returned unchanged, to be refused later."""
     if not isinstance(text, str):
         return text
     if _FINER.search(text):

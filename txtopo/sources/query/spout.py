@@ -25,28 +25,30 @@ class QueryTransactionalSpout(TransactionalSpout):
     finds another number of rows in its part of the range, the run stops with ``SourceDataLost``. It
     also stops when unread rows at the end of the table are gone. Rows must not be changed, nor
     deleted before their batch is committed. Each row is then emitted in exactly one batch, on one
-    condition, which holds for every reader of a table:
+    condition, which applies to every reader of a table:
 
     *Rows may become visible in a different order from that in which their keys were assigned.* A
     sequence, an identity column or ``now()`` assigns a key when a row is inserted, but others see
     the row only when its transaction is committed. If a larger key was read before that, the row
     would be skipped, and nothing could notice. So the spout reads up to a key only when it has seen
-    the key for ``settle_s`` seconds. Give more seconds than the longest transaction that inserts
-    rows takes, and if several rows have one key, than the time between the first and the last of
-    them. 0 is right if the table no longer grows, or if one transaction at a time inserts.
+    the key for ``settle_s`` seconds. Set it to more seconds than the longest transaction that
+    inserts rows takes; and if several rows have one key, to more than the time between the first
+    and the last of them. 0 is right if the table no longer grows, or if only one transaction at a
+    time inserts.
 
     A key that is a time is read when the time has come, by the clock of the database in UTC: a row
-    of a writer whose clock is ahead waits, and a warning, the page and the metrics say so. A date
-    has come when its day is over. A number is read however far it is ahead. If rows then come with
-    numbers before it that count as read, or with the last key that was read, the run ends with
-    ``OffsetRegression``.
+    of a writer whose clock is ahead waits, and a warning, the page and the metrics report it. A
+    date has come when its day is over. A number is read however far it is ahead. If rows are then
+    added with lower numbers that count as read, or with the last key that was read, the run ends
+    with ``OffsetRegression``.
 
     Ranges are planned in the driver; the tasks divide a batch and read it. Rows are read in the
-    order of the key, so give it an index. Rows of equal keys stay in one batch, in no order.
+    order of the key, so create an index on it. Rows of equal keys stay in one batch, in no
+    particular order.
 
-    Rows may be deleted once they are committed, but a key that was read must not come again: a
-    table that is emptied continues behind it. The position belongs to the key and the query, and
-    the run stops with ``TopologyChanged`` if another one is under the id of the topology.
+    Rows may be deleted once they are committed, but a key that was read must never be reused: if a
+    table is emptied, its keys must continue behind it. The position belongs to the key and the
+    query, and the run stops with ``TopologyChanged`` if the topology has another key or query.
 
     Sessions in PostgreSQL, MariaDB and MySQL are in UTC, whatever the zone of the server is. Times
     without a zone that become a ``timestamp`` are taken as UTC, from every database.
@@ -65,8 +67,9 @@ class QueryTransactionalSpout(TransactionalSpout):
         start_after: Start after this key (exclusive); None starts with the first row.
         batch_rows_max: Maximum rows of a batch; exceeded only to keep rows of equal keys together.
         max_ahead_s: How many seconds a key that is a time may be ahead of the database's clock and
-            be read: as many as local times are ahead of UTC, if keys are local times; 86,400 if all
-            rows of a date are inserted at once. None for any, if the table no longer grows.
+            still be read: the offset of local times from UTC, if keys are local times; 86,400 if
+            all rows of a date are inserted at once. None for any number, if the table no longer
+            grows.
 
     Raises:
         ConfigError: An argument is wrong.

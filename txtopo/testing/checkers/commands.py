@@ -1,4 +1,4 @@
-"""C11: what operators asked for was done once, in order, by who may, and lasts."""
+"""C11: operators' commands were executed once, in order, by an entitled process, and last."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class _Commands:
     """What the writes so far have shown.
 
     Attributes:
-        answered: The answer to each command, by number, also of those that were deleted.
-        claimed: The desired status that the present epoch found and that has not changed since.
+        answered: The answer to each command, by number, including deleted ones.
+        claimed: The desired status that the current epoch found and that has not changed since.
         planned: The highest txid whose metadata was ever stored.
     """
 
@@ -33,16 +33,17 @@ class Commanded:
 
     * An answer and the status that it leads to are one write. No answer ever changes, and no number
       is answered twice, even after its node was deleted.
-    * The status changes by answers only, to what the command asks for, in the order of numbers.
+    * The status changes only through answers, to what the command requests, in the order of
+      numbers.
     * An epoch that was claimed after a kill writes no batch and commits none; one that was claimed
       after a deactivation plans no new batch: each until another command is answered.
-    * What a client was told is what was stored.
+    * The answer that a client received is the one that was stored.
     """
 
     name = "C11"
 
     def check(self, evidence: Evidence) -> Iterator[Violation]:
-        """Yield what is wrong with each write, and with what clients were told."""
+        """Yield what is wrong with each write, and with the answers that clients received."""
         seen, id = _Commands(), evidence.topology_id
         for write in evidence.history.writes:
             if isinstance(write, NodesWrite):

@@ -1,4 +1,4 @@
-"""Evidence: the history that the checkers judge, with what all of them derive from it."""
+"""Evidence: the history that is checked, with the data that all checkers derive from it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from txtopo.testing.simulation.topologies import Oracle, Rows
 
 @dataclass(slots=True)
 class Evidence:
-    """One history, and what it is compared with.
+    """One history, and the data to compare it with.
 
     Attributes:
         topology_id: Id of the topology.
         history: What happened.
         oracles: The plain fold of each state, by table.
         source: Size of the source; None if its offsets are not known.
-        repeatable: Numbers of the spouts whose part of a batch has to be the same in every
-            attempt; 0 for the only one.
-        records: All records that have to be counted; None if not known.
+        repeatable: Numbers of the spouts whose part of a batch must be the same in every attempt; 0
+            for the only one.
+        records: All records that must be counted; None if not known.
         outside: What was written outside the states, by name, at the end.
         leftovers: What was wrong at the end of the simulation.
         expected: Classes of errors that a run may end with.
-        limited: Whether each batch has to have a limit in its metadata.
+        limited: Whether each batch must have a limit in its metadata.
         rows_per_second: The rate of planned rows; None for no rate, or if clocks jump.
         spouts: Ids of the spouts.
     """
@@ -60,10 +60,10 @@ class Evidence:
         return self._store_writes
 
     def versions(self, table: str) -> list[tuple[StoreWrite, Rows]]:
-        """Return every version of a table, with the rows that have expired before.
+        """Return every version of a table, with the rows that have expired earlier.
 
-        Whether a row that has expired is deleted, and when, is nobody's business. So those who
-        compare rows add it, until something else is written under its key.
+        Whether and when an expired row is deleted does not matter. So comparisons of rows include
+        it, until something else is written under its key.
         """
         found: list[tuple[StoreWrite, Rows]] = []
         expired: Rows = {}
@@ -84,10 +84,10 @@ class Evidence:
 
         Args:
             attempt: The attempt.
-            nodes: The nodes in ZooKeeper then. They say which cut counts if a task ran twice.
+            nodes: The nodes in ZooKeeper then. They determine which cut counts if a task ran twice.
 
         Raises:
-            TwoCuts: They do not say which cut counts.
+            TwoCuts: They do not determine which cut counts.
         """
         shares: dict[int, list[EmittedShare]] = {}
         for emission in self.history.emissions.get(attempt, ()):
@@ -99,8 +99,8 @@ class Evidence:
             if len(emissions) > 1:
                 number, partition = divmod(share, PARTITIONS_APART)
                 cut = self._cut(attempt, nodes, self.spouts[number]).get(str(partition))
-                # A task that could not reach its partition has no cut. The end of the batch
-                # before is stored then, which no emission of this attempt has.
+                # A task that could not reach its partition has no cut. Then the end of the previous
+                # batch is stored, which no emission of this attempt has.
                 fitting = [each for each in emissions if each.metadata == cut]
                 emissions = fitting or [each for each in emissions if each.metadata is None]
             if len(emissions) != 1:
@@ -128,7 +128,7 @@ class Evidence:
         """Return the records of each txid that a table holds at the end, from txid 1.
 
         Raises:
-            TwoCuts: Nothing says which cut of an attempt was committed.
+            TwoCuts: It is unknown which cut of an attempt was committed.
         """
         last: dict[int, tuple[TransactionAttempt, Nodes]] = {}
         for write in self.store_writes():
@@ -167,7 +167,7 @@ class Source:
 
 
 class TwoCuts(Exception):
-    """An attempt was cut in two ways, and nothing says which one was committed."""
+    """An attempt was cut in two ways, and it is unknown which one was committed."""
 
 
 def members_of(ledger: Ledger) -> list[TransactionAttempt]:
@@ -181,12 +181,12 @@ def members_of(ledger: Ledger) -> list[TransactionAttempt]:
 
 
 def is_expiry(write: StoreWrite) -> bool:
-    """Return whether a write has deleted what expired: the ledger is as it was."""
+    """Return whether a write deleted expired rows: the ledger is unchanged."""
     return write.before.ledger is not None and write.before.ledger == write.after.ledger
 
 
 def visible(contents: Contents) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the rows that a reader sees. It is written anew here, not to trust what is judged."""
+    """Return the rows that a reader sees. It does not reuse the code that is being checked."""
     return {key: row.current for key, row in contents.rows.items() if not row.deleted}
 
 
@@ -229,7 +229,7 @@ def stored_pace(topology_id: str, nodes: Nodes, txid: int) -> dict[str, Any] | N
 
 
 def stored_facts(topology_id: str, nodes: Nodes, txid: int) -> dict[str, Any] | None:
-    """Return what ZooKeeper has of what the outside said when a txid was planned, or None."""
+    """Return the outside facts that ZooKeeper has for a planned txid, or None."""
     found = nodes.get(f"/{topology_id}/batches/{txid:020d}")
     return None if found is None else _decoded(found[0])["metadata"].get("facts")
 

@@ -1,4 +1,4 @@
-"""The checkers, one class for each promise, which judge the history of a simulation.
+"""The checkers, one class for each promise, which check the history of a simulation.
 
 * C1 :class:`ExactCount`: each record counts in exactly one committed txid, and the states are the
   fold of the committed batches.
@@ -12,15 +12,15 @@
 * C5 :class:`Zombies`: a deposed coordinator changes nothing, neither in a store nor in ZooKeeper.
 * C6 :class:`Skew`: the states of a topology are at most one group apart, and equal at the end.
 * C7 :class:`Undo`: when a later attempt of a group is written, nothing of the earlier one is left.
-* C8 :class:`Liveness`: after the faults stop everything is processed in bounded time, and nothing
+* C8 :class:`Liveness`: after the faults stop, everything is processed in bounded time, and nothing
   is left open.
 * C10 :class:`TraceReplay`: a seed that runs again does the same at the same virtual times.
-* C11 :class:`~txtopo.testing.checkers.commands.Commanded`: what operators asked for was done once,
-  in order, by who may, and lasts.
+* C11 :class:`~txtopo.testing.checkers.commands.Commanded`: operators' commands were executed once,
+  in order, by an entitled process, and their effect lasts.
 * C12 :class:`Paced`: no committed batch is above the limit in its metadata, all attempts of a txid
   have the same limit, and in no time span more rows were planned than the rate allows.
-* C13 :class:`PlannedFacts`: what the outside said when a txid was planned is the same in every
-  attempt, as it is stored and as tasks are told; and its time never goes back.
+* C13 :class:`PlannedFacts`: the outside facts recorded when a txid was planned are the same in
+  every attempt, both as stored and as passed to tasks; and planned time never goes back.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Prefix:
 
 
 class TxidDiscipline:
-    """C3: compares each version of a table, and of the nodes in ZooKeeper, with the one before."""
+    """C3: compares each version of a table, and of ZooKeeper's nodes, with the previous one."""
 
     name = "C3"
 
@@ -307,7 +307,7 @@ class Paced:
         try:
             batches = evidence.batches(table)
         except TwoCuts:
-            return  # another checker tells
+            return  # another checker reports it
         for txid, batch in enumerate(batches, 1):
             pace = paces.get(txid, {"rows_max": 0})
             limit = pace["rows_max"]
@@ -345,7 +345,7 @@ class PlannedFacts:
     name = "C13"
 
     def check(self, evidence: Evidence) -> Iterator[Violation]:
-        """Yield facts that change, tasks that were told another time, and times that go back."""
+        """Yield facts that change, tasks that got another time, and times that go back."""
         known: dict[int, dict[str, Any]] = {}
         for write in evidence.history.writes:
             if not isinstance(write, NodesWrite):
@@ -383,7 +383,7 @@ class Zombies:
                 before, after = write.before.ledger, write.after.ledger
                 epoch = 0 if after is None else after.epoch
                 wrote = after is not None and (before is None or before.writer != after.writer)
-                # A state that was added begins at a txid that nobody has written to it.
+                # An added state begins at a txid that nobody has written to it.
                 if wrote and after is not None and after.attempts and after.writer_epoch != epoch:
                     yield Violation(
                         self.name,
@@ -411,7 +411,7 @@ class Zombies:
 
 
 def _only_asks(write: NodesWrite) -> bool:
-    """Return whether a write adds a command and nothing else. Clients ask without an epoch."""
+    """Return whether a write only adds a command. Clients send commands without an epoch."""
     changed = [path for path, node in write.after.items() if write.before.get(path) is not node]
     gone = write.before.keys() - write.after.keys()
     return not gone and all("/commands/" in path and path not in write.before for path in changed)
@@ -455,7 +455,7 @@ class Undo:
 
 
 class Liveness:
-    """C8: looks at how runs ended, and at what is left."""
+    """C8: checks how runs ended, and what is left."""
 
     name = "C8"
 
@@ -511,7 +511,7 @@ def _missing(evidence: Evidence, batches: Batches) -> Iterator[str]:
 
 
 def _keeps_previous(write: StoreWrite) -> bool:
-    """Return whether the table is opaque. Its rows show it once one was written twice."""
+    """Return whether the table is opaque, which its rows show once a row was written twice."""
     return any(row.previous_txid is not None for row in write.after.rows.values())
 
 
@@ -520,7 +520,7 @@ def _left(write: StoreWrite) -> Iterator[str]:
     txid = write.after.ledger.txid
     rows = write.before.rows
     if not any(row.previous_txid is not None for row in rows.values()):
-        return  # a transactional state, which keeps nothing to go back to
+        return  # a transactional state, which keeps no earlier values
     for key, row in rows.items():
         if row.txid != txid:
             continue

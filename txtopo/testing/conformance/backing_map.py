@@ -1,8 +1,8 @@
-"""BackingMapSuite: what every backing map has to do, as a class to be subclassed.
+"""BackingMapSuite: what every backing map must do; subclass it to test one.
 
 * :class:`TextsSuite`: what a map does with texts: order, missing keys, odd keys, large values,
   restarts.
-* :class:`CrashSuite`: a put that dies halfway is taken back by the state over the map.
+* :class:`CrashSuite`: the state over the map undoes a put that dies halfway.
 * :class:`ComparingSuite`: the optional third method; skipped for a map of two methods.
 """
 
@@ -36,7 +36,7 @@ class TextsSuite(MapFixtures):
 
     @proves(MapRule.ANSWERS)
     def test_a_key_that_was_never_put_has_none(self, open_map: OpenMap) -> None:
-        """It has None, not an empty text and no error."""
+        """It gets None, not an empty text or an error."""
         texts = open_map()
 
         assert texts.multi_get(["a", "b"]) == [None, None], "None stands for a missing key"
@@ -191,7 +191,7 @@ class ComparingSuite(MapFixtures):
 
     @proves(MapRule.COMPARES)
     def test_a_compare_and_put_writes_only_over_what_was_expected(self, open_map: OpenMap) -> None:
-        """The expected text may be None, for a key that is not there."""
+        """The expected text may be None, for a missing key."""
         texts, other = _comparing(open_map), _comparing(open_map)
 
         assert texts.compare_and_put("a", None, "1") is True
@@ -223,12 +223,12 @@ class BackingMapSuite(TextsSuite, CrashSuite, ComparingSuite, DyingMapSuite, Rai
     """Proves that a :class:`txtopo.plugins.stores.BackingMap` keeps its contract.
 
     The subclass needs a fixture ``open_map``: a function without arguments. Each call opens the
-    store of the test once more; the store is empty when the test begins. Attributes of the
-    subclass say how much the tests do: ``keys_max`` and the others of
+    store of the test once more; the store is empty when the test begins. Attributes of the subclass
+    set how much the tests do: ``keys_max`` and the others of
     :class:`~txtopo.testing.conformance.map_fixtures.MapFixtures`.
 
-    Its 380 puts take 2 s on a store with 5 ms a put; the suite says at its start how long it takes
-    here.
+    Its 380 puts take 2 s on a store with 5 ms a put; the suite prints at its start how long it
+    takes here.
 
     Example:
         >>> class TestFolder(BackingMapSuite):

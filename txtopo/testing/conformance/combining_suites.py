@@ -106,7 +106,7 @@ class CombiningSuite(StoreFixtures):
 
     @proves(Rule.COMBINE)
     def test_nan_is_the_largest_number(self, url: str, drive: Drive) -> None:
-        """In whatever order the values come."""
+        """In any order of the values."""
         if "nan" in self.refused:
             pytest.skip("the store refuses NaN")
         fields, extremes = Fields("low double, high double"), (Min("x"), Max("x"))
@@ -215,7 +215,7 @@ class CombiningSuite(StoreFixtures):
     def test_a_sum_that_is_no_number_is_kept_or_refused(
         self, url: str, drive: Drive, kind: str
     ) -> None:
-        """It is never the sum without one of the two."""
+        """It is never the sum with one of the two left out."""
         if "infinity" in self.refused:
             pytest.skip("the store refuses infinity, so no sum of two is NaN")
         store = drive(self._sums(url, kind))
@@ -257,12 +257,12 @@ _ALL: dict[str, tuple[str, Aggregate]] = {
 
 
 class Product(OwnAggregate):
-    """A product, in which a value that is used twice or left out shows."""
+    """A product, which reveals a value that is used twice or left out."""
 
     type = "long"
 
     def zero(self) -> int:
-        """Return the product of nothing."""
+        """Return the empty product."""
         return 1
 
     def add(self, value: int, item: int) -> int:
@@ -372,7 +372,7 @@ class RandomHistorySuite(StoreFixtures):
     """What the suites of random histories have in common."""
 
     def play(self, state: State, drive: Drive, commit: Commit, seeds: Sequence[int]) -> None:
-        """Play a history for each seed, one after the other in one state; fail if one is wrong."""
+        """Play a history for each seed, one after the other in one state; fail if any is wrong."""
         if not seeds:
             pytest.skip("the other parts have all the histories that are wanted of this store")
         store, contents = drive(state), Contents()
@@ -384,7 +384,7 @@ class RandomHistorySuite(StoreFixtures):
 
 
 def seeds_of(part: int, extent: Extent) -> Sequence[int]:
-    """Return the seeds of the histories of one test; each history has keys of its own."""
+    """Return the seeds of the histories of one test; each history has its own keys."""
     return range(extent.histories // 2)[part::PARTS]
 
 
@@ -435,7 +435,7 @@ class HistoryRandom(random.Random):
 class RandomHistory:
     """A few txids, each with one to three attempts, whose batches differ.
 
-    If the store takes groups, some of the txids are committed together.
+    If the store supports groups, some of the txids are committed together.
 
     Between attempts the coordinator may be deposed: a successor opens the state again and claims
     it, and the old one tries to write once more.
@@ -445,7 +445,7 @@ class RandomHistory:
         drive: Opens it for the next coordinator.
         seed: Seed of the history.
         contents: What the state holds now.
-        fenced: Whether a zombie has to be refused.
+        fenced: Whether a zombie must be refused.
 
     Attributes:
         store: The state, opened by the last coordinator.

@@ -1,14 +1,14 @@
-"""Deaths: a piece of work is done in a process of its own, which is killed in the middle.
+"""Deaths: a piece of work is done in a separate process, which is killed in the middle.
 
-A suite cannot die itself, and an exception in its place would be another thing: ``except`` and
+A suite cannot die itself, and raising an exception instead would be different: ``except`` and
 ``finally`` run after an exception, and nothing runs after a death. So the work is done in a fork,
-which SIGKILL ends at a step (:mod:`~txtopo.testing.conformance.steps`), or a signal of the clock in
-the middle of one call. The plug-in's author has nothing to do for it.
+which is ended by SIGKILL at a step (:mod:`~txtopo.testing.conformance.steps`), or by a timer in the
+middle of one call. The plug-in's author does not have to do anything.
 
 A process with threads and open clients should not be forked: the clients of some stores refuse to
-work there. So a fresh process is forked for each piece of work, the *nursery*, which opens nothing.
-Work that cannot be pickled or unpickled there, such as a function that holds a server, is done in a
-fork of this process.
+work there. So each piece of work is done in a fork of a fresh process, the *nursery*, which opens
+nothing. Work that cannot be pickled or unpickled there, such as a function that holds a server, is
+done in a fork of this process.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _LIMIT_S = 120.0
 """How long a piece of work may take; one that takes longer counts as hanging."""
 
 _TIMED = 8
-"""How many writers the clock kills."""
+"""How many writers are killed by a timer."""
 
 
 class Work(Protocol):
-    """What is done in a process that dies."""
+    """The work of a process that dies."""
 
     def prepare(self) -> Callable[[], object]:
-        """Open what it needs, and return the rest, in which the process may die."""
+        """Open what it needs, and return the rest of the work, in which the process may die."""
         ...
 
 
@@ -63,15 +63,15 @@ class _Ending:
 
 
 class _Failure(Enum):
-    """What the nursery answers in the place of a value."""
+    """The nursery's answer instead of a value."""
 
     NOT_LOADED = "the job could not be unpickled there"
 
 
 def done(work: Work) -> float:
-    """Do the work to its end in a process of its own, which then closes nothing.
+    """Do the work to its end in a separate process, which then closes nothing.
 
-    Do it before :func:`steps_of`, so that what the work imports is there and counts no steps.
+    Call it before :func:`steps_of`, so that imports of the work are done and count no steps.
 
     Returns:
         How many seconds it took.
@@ -85,24 +85,24 @@ def done(work: Work) -> float:
 
 
 def steps_of(work: Work) -> Steps:
-    """Do the work to its end in a process of its own, and return its steps."""
+    """Do the work to its end in a separate process, and return its steps."""
     found = _in_a_process(partial(_count, work)).value
     assert isinstance(found, Steps)
     return found
 
 
 def dies_at(work: Work, step: int) -> bool:
-    """Begin the work in a process of its own and kill it at a step; return whether it came there.
+    """Begin the work in a separate process and kill it at a step; return whether it got there.
 
-    It may not, if the work takes another way than it took when its steps were counted.
+    It may not, if the work takes a different path than when its steps were counted.
     """
     return bool(_in_a_process(partial(_die, work, step)).killed_by)
 
 
 def dies_after(work: Work, after_s: float) -> bool:
-    """Begin the work in a process of its own, and have the clock kill it, unless it ends before.
+    """Begin the work in a separate process, and kill it by a timer, unless it ends first.
 
-    It may die in the middle of a call, where no step is.
+    It may die in the middle of a call, where there is no step.
     """
     return bool(_in_a_process(partial(_die_later, work, after_s)).killed_by)
 
@@ -112,11 +112,11 @@ class Deaths:
     """Lets processes die in one kind of write, one after the other.
 
     Attributes:
-        work: Returns the next work, which begins where the one before has left what it writes to.
-            It takes the same steps each time.
-        landed: Given what to say of a death, checks what it has left. Returns whether the whole
-            write is there.
-        ended: Checks what a process has left that has done its work.
+        work: Returns the next work, which begins with what the previous one left. It takes the same
+            steps each time.
+        landed: Given a description of a death, checks what it has left. Returns whether the whole
+            write took effect.
+        ended: Checks what a process has left after finishing its work.
     """
 
     work: Callable[[], Work]
@@ -124,12 +124,12 @@ class Deaths:
     ended: Callable[[], object]
 
     def at_each_step(self, most: int) -> None:
-        """Let a writer die before and after the step at which its write is there, and elsewhere.
+        """Let a writer die before and after the step where its write takes effect, and elsewhere.
 
-        What is atomic has one such step: before it there is nothing of the write, and after it the
-        whole. So it is looked for by halves, first among the calls, of which nearly always one
-        writes. If there is a part of the write for some steps, one of the halves ends there. As
-        many as *most* further deaths are spread over all calls.
+        An atomic write has one such step: before it there is nothing of the write, and after it the
+        whole. So it is found by binary search, first among the calls, of which nearly always one
+        writes. If there is a part of the write for some steps, the search ends there. Up to *most*
+        further deaths are spread over all calls.
         """
         done(self.work())
         self.ended()
@@ -144,9 +144,9 @@ class Deaths:
             landed(step)
 
     def at_any_time(self) -> None:
-        """Let writers die closer and closer to the moment at which the write is there.
+        """Let writers die closer and closer to the moment at which the write takes effect.
 
-        The moments are times since the beginning. A busy machine makes them others; any will do.
+        The moments are times since the beginning. On a busy machine they shift; any will do.
         """
         done(self.work())
         self.ended()
@@ -170,7 +170,7 @@ class Deaths:
 
 
 def spread(items: Sequence[int], most: int) -> Sequence[int]:
-    """Return at most so many items, spread evenly, the first and the last among them."""
+    """Return at most this many items, spread evenly, including the first and the last."""
     if len(items) <= most:
         return items
     return [items[at * (len(items) - 1) // max(1, most - 1)] for at in range(most)]
@@ -179,7 +179,7 @@ def spread(items: Sequence[int], most: int) -> Sequence[int]:
 def _halved(
     steps: Sequence[int], below: int, above: int, landed: Callable[[int], bool]
 ) -> tuple[int, int]:
-    """Return the steps, or the bounds, between which the write comes to be there."""
+    """Return the steps, or the bounds, between which the write takes effect."""
     low, high = -1, len(steps)
     while high - low > 1:
         middle = (low + high) // 2
@@ -255,7 +255,7 @@ def _forked(job: Callable[[], object]) -> _Ending:
 
 def _live(job: Callable[[], object], writing: int) -> NoReturn:
     """Do the job, and end this process without closing anything."""
-    gc.disable()  # what the parent holds is not finalised here
+    gc.disable()  # the parent's objects are not finalised here
     for each in (signal.SIGALRM, signal.SIGINT):
         signal.signal(each, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, _LIMIT_S)
@@ -264,7 +264,7 @@ def _live(job: Callable[[], object], writing: int) -> NoReturn:
         value = job()
         signal.setitimer(signal.ITIMER_REAL, 0)
         ending = _Ending(value, modules=tuple(sorted(set(sys.modules) - before)))
-    except BaseException:  # noqa: BLE001 - told to the parent
+    except BaseException:  # noqa: BLE001 - reported to the parent
         ending = _Ending(error=traceback.format_exc())
     with os.fdopen(writing, "wb") as answers:
         answers.write(pack(ending))
@@ -304,7 +304,7 @@ def _nursery() -> _Nursery:
 
 
 def nurse() -> None:
-    """Be the nursery: fork for each job that comes, until no more can come."""
+    """Be the nursery: fork for each job that arrives, until no more can arrive."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -316,7 +316,7 @@ def nurse() -> None:
             os.chdir(folder)
             ending = _forked(partial(_unpickled, job))
             for module in ending.modules:
-                with suppress(Exception):  # it was imported as a part of another one
+                with suppress(Exception):  # it was imported as part of another module
                     importlib.import_module(module)
             pickle.dump(ending, answers)
             answers.flush()

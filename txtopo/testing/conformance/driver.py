@@ -1,4 +1,4 @@
-"""StateDriver: does with a state what the runtime does, so that tests read as scripts.
+"""StateDriver: uses a state as the runtime does, so that tests read like scripts.
 
 :class:`StoreFixtures` is what all suites of stores have in common: what a subclass declares about
 its store, and the fixtures that open states in it.
@@ -66,7 +66,7 @@ class StateDriver:
         state: The state.
         epoch: The epoch of the attempts that it commits.
         backend: Its backend.
-        ledger: What the claim returned.
+        ledger: The ledger that the claim returned.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ def whole_ledger(
 ) -> Ledger:
     """Return the whole ledger of a state that :func:`claim_of` or :func:`release` claimed.
 
-    *earlier* has the attempt numbers of the txids before *txid* in its group.
+    *earlier* has the attempt numbers of the earlier txids in the group of *txid*.
     """
     released = topology == RELEASED
     return Ledger(
@@ -281,7 +281,7 @@ class Drive(Protocol):
 class StoreFixtures:
     """What the suites of stores have in common; a subclass declares what its store cannot do.
 
-    The subclass or its module has a fixture ``url``: an empty store for each test.
+    The subclass or its module provides a fixture ``url``: an empty store for each test.
 
     Attributes:
         kinds: The kinds of states that the store keeps. Tests of other kinds are skipped.
@@ -290,26 +290,26 @@ class StoreFixtures:
         atomic_reader: Whether a reader never sees half a batch.
         refused: The values that it refuses, by their names in
             :data:`txtopo.testing.conformance.REFUSABLE`. It keeps all others exactly.
-        decimal_digits: The most digits of a decimal that it keeps. It refuses the states of wider
-            ones, and sums that grow beyond.
+        decimal_digits: The most digits of a decimal that it keeps. It refuses states with wider
+            decimals, and sums that exceed them.
         histories: How many random histories are tried. Each commits about six times, so 200 take
             9 s on a store with 5 ms a commit. None, the default, is as many as fit into 12 s,
             from 20 to 200.
-        keys_max: How many keys the test of many keys writes, four times each: enough to find what
-            a store does to a batch that is too large for one statement. None, the default, is as
-            many as fit into 6 s, from 200 to 100,000.
-        many: A number of rows that the store writes in bulk, if it writes many rows in another
-            way than a few; 40 commits have that many. None, the default, is as many as fit into
-            6 s, from 25 to 2,500.
-        deaths: How many deaths are spread over the calls of a commit, besides the ten or so of each
-            kind of write that look for the step at which it is there. None, the default, is as many
-            as fit into a second, from 4 to 12.
+        keys_max: How many keys the test of many keys writes, four times each: enough to find out
+            how a store handles a batch that is too large for one statement. None, the default, is
+            as many as fit into 6 s, from 200 to 100,000.
+        many: A number of rows that the store writes in bulk, if it writes many rows differently
+            from a few; 40 commits have that many. None, the default, is as many as fit into 6 s,
+            from 25 to 2,500.
+        deaths: How many deaths are spread over the calls of a commit, in addition to about ten for
+            each kind of write that search for the step at which the write takes effect. None, the
+            default, is as many as fit into a second, from 4 to 12.
         long: Whether the defaults are 200 histories, 100,000 keys, 2,500 rows and 12 deaths,
             however long it takes. The environment variable ``TXTOPO_LONG=1`` does that for all
             suites.
-        forks: Whether a process that has opened nothing can open the store by its URL. False for
-            one that needs more of the process of the tests, such as its Spark session; its writers
-            are not killed then.
+        forks: Whether a fresh process can open the store by its URL. False for a store that needs
+            more of the process of the tests, such as its Spark session; then its writers are not
+            killed.
     """
 
     kinds: ClassVar[frozenset[StateKind]] = frozenset({"opaque", "transactional"})
@@ -342,23 +342,23 @@ class StoreFixtures:
         return found is None or int(found[1]) <= self.decimal_digits
 
     def losing(self, backend: StateBackend, *, landed: bool) -> StateBackend | None:
-        """Return a backend whose next commit loses its answer; None to have the suite imitate it.
+        """Return a backend whose next commit loses its answer; None to let the suite imitate it.
 
         Override it for a store whose connection can really be lost, for instance by a proxy.
 
         Args:
             backend: An open backend of the store.
-            landed: Whether the write is done all the same.
+            landed: Whether the write takes effect nevertheless.
         """
         return None
 
     def test_a_commit_is_timed_and_the_suite_says_how_long_it_takes(self, extent: Extent) -> None:
-        """It runs first; the other tests are as long as the store allows."""
+        """It runs first; the length of the other tests depends on the speed of the store."""
         assert extent.histories > 0
 
     @pytest.fixture
     def extent(self, request: pytest.FixtureRequest, url: str, drive: Drive) -> Extent:
-        """How much the long tests do; the first test that asks times the store and prints it."""
+        """How much the long tests do; on first use, the store is timed and the result printed."""
         cls = type(self)
         if "_extent" not in vars(cls):
             kind: StateKind = "opaque" if "opaque" in self.kinds else "transactional"
@@ -475,6 +475,6 @@ def named(fields: Fields, *values: Any) -> dict[str, Any]:
 
 
 def stored_rows(driver: StateDriver) -> Mapping[Key, Row]:
-    """Return the rows as the store has them, with tombstones."""
+    """Return the rows as the store keeps them, with tombstones."""
     with driver.backend.snapshot() as snapshot:
         return dict(snapshot.items())

@@ -1,12 +1,11 @@
 """Suites of writers that die in the middle of a write, and of writes that raise there.
 
-What dies is a process of its own that has opened the store once more
-(:mod:`~txtopo.testing.conformance.deaths`). After each death the store is opened again, as by the
-next coordinator. It must hold the whole write or nothing of it, and what comes next must come out
-right.
+A separate process opens the store and dies (:mod:`~txtopo.testing.conformance.deaths`). After each
+death the store is opened again, as by the next coordinator. It must hold the whole write or nothing
+of it, and the next writes must have the right results.
 
 * :class:`DyingSuite`: commits of partial aggregates, groups, and the first start.
-* :class:`DyingPutsSuite`: commits of final values; redos; a table that is given columns.
+* :class:`DyingPutsSuite`: commits of final values; redos; a table that gets new columns.
 * :class:`RaisingSuite`: rows that raise when they are read. The same object continues.
 """
 
@@ -62,7 +61,7 @@ class Commit(Work):
 
 @dataclass(frozen=True)
 class FirstStart(Work):
-    """A first coordinator, which makes the table, claims the state and commits txid 1."""
+    """A first coordinator, which creates the table, claims the state and commits txid 1."""
 
     state: State
     writes: Writes
@@ -77,7 +76,7 @@ class FirstStart(Work):
 
 @dataclass(frozen=True)
 class ChangingClaim(Work):
-    """A coordinator that claims a state whose table it gives new columns."""
+    """A coordinator that claims a state and adds columns to its table."""
 
     state: State
     epoch: int
@@ -88,7 +87,7 @@ class ChangingClaim(Work):
 
 
 class Batches:
-    """What successive txids write; a subclass says how it is packed and what it makes of a state.
+    """What successive txids write; a subclass defines its form and its effect on a state.
 
     The state has the same keys whenever :meth:`another` was committed, so that writes of the same
     batch have the same steps.
@@ -102,7 +101,7 @@ class Batches:
         self.rows = rows
 
     def of(self, txid: int) -> tuple[Writes, Callable[[Counts], Counts]]:
-        """Return a batch, and what becomes of the contents of the state."""
+        """Return a batch, and the contents of the state after it."""
         raise NotImplementedError
 
     def another(self, txid: int) -> tuple[Writes, Callable[[Counts], Counts]]:
@@ -145,14 +144,14 @@ class _Finals(Batches):
 
 @dataclass
 class Survivor:
-    """What is there of a state while one coordinator after the other dies in it.
+    """The expected state while one coordinator after the other dies in a write to it.
 
     Attributes:
         suite: What the store declares.
         batches: What they commit.
         members: How many txids they commit in one write.
         redo: Whether they die in a redo: an earlier attempt has written another batch.
-        txid: The last txid that is there.
+        txid: The last txid in the state.
         contents: The contents of the state after that txid.
     """
 
@@ -165,18 +164,18 @@ class Survivor:
     epoch: int = 0
 
     def begin(self) -> None:
-        """Commit two txids, after which each key is there that :attr:`batches` leave."""
+        """Commit two txids, after which every key that :attr:`batches` leave exists."""
         with self._next() as store:
             self._commit(store, *self.batches.of(1), members=1)
             self._commit(store, *self.batches.another(2), members=1)
 
     def deaths(self) -> Deaths:
-        """Begin the state, and return how to let writers die in it."""
+        """Begin the state, and return the object that lets writers die in it."""
         self.begin()
         return Deaths(self.dying, self.check, self.check_done)
 
     def dying(self) -> Commit:
-        """Return the work of a coordinator that dies in the commit after the last one."""
+        """Return the work of a coordinator that dies in the next commit."""
         last = self.txid + self.members
         if self.redo:
             with self._next() as store:
@@ -186,7 +185,7 @@ class Survivor:
         return Commit(self.batches.state, self.epoch, last, writes, self.txid + 1)
 
     def check_done(self) -> None:
-        """Check that the write of a process that has ended is there."""
+        """Check that the write of a process that has ended exists."""
         last = self.txid + self.members
         with self._next() as store:
             assert (store.ledger.txid, store.ledger.writer_epoch) == (last, self.epoch - 1), (
@@ -198,10 +197,10 @@ class Survivor:
             self._commit(store, *self.batches.another(last + 1), members=1)
 
     def check(self, death: str) -> bool:
-        """Check what a death has left, and that what comes next comes out right.
+        """Check what a death has left, and that the next writes have the right results.
 
         Returns:
-            Whether the write was done.
+            Whether the write took effect.
         """
         last = self.txid + self.members
         before = self.contents
@@ -263,7 +262,7 @@ class DyingSuite(DeathFixtures):
     def test_a_redo_whose_writer_dies_leaves_one_of_both_attempts(
         self, counts: State, most: int
     ) -> None:
-        """What the first attempt wrote is taken back in the write that has the second one."""
+        """The write of the second attempt also undoes the first attempt."""
         Survivor(self, AddedCounts(counts), redo=True).deaths().at_each_step(0)
 
     @proves(Rule.KEPT)
@@ -284,12 +283,12 @@ class DyingSuite(DeathFixtures):
     def test_a_large_merge_whose_writer_dies_at_any_time_is_there_whole_or_not_at_all(
         self, counts: State, extent: Extent, most: int
     ) -> None:
-        """Also in the middle of one call that writes all rows."""
+        """Even in the middle of one call that writes all rows."""
         Survivor(self, AddedCounts(counts, rows=extent.many)).deaths().at_any_time()
 
     @proves(Rule.DURABLE)
     def test_a_first_start_that_dies_is_no_hindrance(self, url: str, most: int) -> None:
-        """The next one makes what is missing."""
+        """The next one creates what is missing."""
         names = (f"first{n}" for n in itertools.count())
 
         def start() -> FirstStart:
@@ -361,7 +360,7 @@ class DyingPutsSuite(DeathFixtures):
 
 
 class RaisingSuite(StoreFixtures):
-    """Rows that raise in the middle of a write, as a store does that cannot be reached any more."""
+    """Rows that raise in the middle of a write, like a store that becomes unreachable."""
 
     @proves(Rule.ONE_WRITE)
     def test_a_write_whose_rows_raise_writes_nothing_and_is_tried_again(
@@ -427,7 +426,7 @@ class RaisingRows(Mapping[Key, Value]):
 
 
 def _raises(store: StateDriver, txid: int, batch: Puts, accesses: int) -> bool:
-    """Commit a batch whose rows raise; return False if they were read to their end before."""
+    """Commit a batch whose rows raise; return False if they were read to the end first."""
     given: list[RaisingRows[Any]] = []
 
     def raising(rows: Mapping[Key, Value]) -> RaisingRows[Value]:
@@ -467,14 +466,14 @@ def _held(state: State) -> tuple[int | None, dict[Any, Any]]:
 
 
 def _backend_of(state: State) -> StateBackend:
-    """Return a backend of the store that is closed, since some stores have room for one process."""
+    """Return a closed backend of the store, since some stores allow only one process."""
     backend = state.open()
     backend.close()
     return backend
 
 
 def _opened(state: State, epoch: int, *, changes_table: bool = False) -> StateDriver:
-    """Open and claim a state, even if what a dead process has locked is not free at once."""
+    """Open and claim a state, even if a dead process's locks are not released at once."""
     return patiently(partial(StateDriver, state, epoch, changes_table=changes_table))
 
 

@@ -1,7 +1,7 @@
 """DyingEnsembleSuite: clients of an ensemble that die in the middle of a write, and that raise.
 
-What dies is a process of its own (:mod:`~txtopo.testing.conformance.deaths`). The next client must
-find all steps of the write done, or none.
+A separate process dies (:mod:`~txtopo.testing.conformance.deaths`). The next client must find all
+steps of the write done, or none.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SurvivingTree:
     number: int = 0
 
     def steps(self, number: int) -> list[Step]:
-        """Return the steps of a write, as of a coordinator that commits a txid."""
+        """Return the steps of a write, like those of a coordinator that commits a txid."""
         return [
             CompareAndSet("/epoch", number, number - 1 if number else None),
             Put(f"/batches/{number + 1}", {"of": number}),
@@ -65,7 +65,7 @@ class SurvivingTree:
         ]
 
     def tree(self, number: int) -> Tree:
-        """Return what is there after a write."""
+        """Return the nodes after a write."""
         return Node(number, number), Node(number, number), [str(number + 1)]
 
     def begin(self) -> None:
@@ -78,13 +78,13 @@ class SurvivingTree:
         return Apply(self.open_client, self.topology_id, self.steps(self.number + 1))
 
     def ended(self) -> None:
-        """Check that a write is there that another process has done."""
+        """Check that the write of another process exists."""
         found = self._found()
         assert found == self.tree(self.number + 1), "the write of another process is not there"
         self.number += 1
 
     def landed(self, death: str) -> bool:
-        """Check what a death has left, and make the write if it is not there."""
+        """Check what a death has left, and repeat the write if it did not take effect."""
         found = self._found()
         before, after = self.tree(self.number), self.tree(self.number + 1)
         assert found in (before, after), f"{death}, and a part of its write was done"

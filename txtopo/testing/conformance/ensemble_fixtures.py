@@ -21,23 +21,23 @@ class EnsembleRule(Enum):
     """A promise of an ensemble; see :mod:`txtopo.ensemble.store`."""
 
     VERSIONS = "each write of a node adds one to its version, and a new node has version 0"
-    EXACT = "a value is JSON and comes back as it was, or the write is refused whole"
+    EXACT = "a value is JSON and is returned unchanged, or the write is refused whole"
     COMPARE = "CompareAndSet and Check see the version that the node has when the write is done"
     ONE_WRITE = "all steps of one apply are done, or none"
-    AGAIN = "steps that were done may be done again: Put overwrites, Delete takes nothing amiss"
+    AGAIN = "steps that were done may be done again: Put overwrites, Delete ignores a missing node"
     READS = "a client reads its own writes, and after synchronize those of all others"
-    DURABLE = "what apply wrote is there for whoever connects next, however the writer ended"
+    DURABLE = "what apply wrote is there for the next client, however the writer ended"
     FENCE = "a coordinator whose epoch was taken over writes nothing"
     APART = "topologies of one ensemble do not see each other"
-    LEADER = "one candidate leads, and the others follow in the order in which they came"
-    SESSION = "a session that ends gives up its place, and its leader is told once"
-    TIMED = "the time of a write, if the ensemble tells it, is that of the last one of the node"
-    ANNOUNCED = "what the leader announces is seen while it leads, if the ensemble says that it can"
+    LEADER = "one candidate leads, and the others follow in the order of their arrival"
+    SESSION = "a session that ends gives up its place, and its leader is notified once"
+    TIMED = "the time of a node, if the ensemble records it, is the time of its last write"
+    ANNOUNCED = "what the leader announces is seen while it leads, if the ensemble supports that"
 
     @property
     def broken(self) -> str:
         """The note on a test that found the rule broken."""
-        return f"the ensemble broke a rule: {self.value}; read txtopo/ensemble/store.py"
+        return f"the ensemble violated a rule: {self.value}; see txtopo/ensemble/store.py"
 
 
 OpenClient = Callable[[str], TransactionalState]

@@ -1,4 +1,4 @@
-"""Suites of a topology that changes: a state that is added, and columns that are.
+"""Suites of a topology that changes: a state is added, and columns are added.
 
 * :class:`BeginningSuite`: a state may begin after any txid.
 * :class:`EvolutionSuite`: a table with rows takes further columns, with their defaults.
@@ -19,7 +19,7 @@ from txtopo.tuples import Fields
 
 
 class BeginningSuite(StoreFixtures):
-    """What a claim does that names the txid after which a state begins."""
+    """Claims that name the txid after which a state begins."""
 
     @proves(Rule.CLAIM)
     def test_a_state_that_is_added_begins_after_the_txid_of_its_claim(self, counts: State) -> None:
@@ -51,7 +51,7 @@ OLD, NEW = Fields("paid long"), Fields("paid long, refunds long, note string")
 
 
 class EvolutionSuite(StoreFixtures):
-    """What a claim does with a table that lacks columns; skipped if the store changes none."""
+    """Claims of a table that lacks columns; skipped if the store does not add columns."""
 
     @pytest.fixture
     def old(self, url: str, drive: Drive) -> StateDriver:

@@ -1,7 +1,7 @@
 """Suites of groups: several txids that a state takes in one write.
 
-They are skipped for a store whose backend does not declare ``StateBackend.groups``: it is never
-given a group.
+They are skipped for a store whose backend does not declare ``StateBackend.groups``, since it never
+gets a group.
 
 * :class:`GroupSuite`: groups of partial aggregates: order, bounds, fence, undo, lost answers,
   restarts, readers.
@@ -82,7 +82,7 @@ class GroupSuite(StoreFixtures):
 
     @proves(Rule.GROUP)
     def test_a_redo_takes_a_whole_group_back(self, grouped: StateDriver) -> None:
-        """To what was before its first txid, whichever keys come again."""
+        """To what was before its first txid, whichever keys are repeated."""
         grouped.merge(4, [("a", 10), ("b", 20), ("new", 1)], first=2)
 
         grouped.merge(4, [("b", 5), ("other", 1)], attempt=1, first=2)
@@ -257,7 +257,7 @@ class GroupSuite(StoreFixtures):
 
     @proves(Rule.EXACT)
     def test_a_group_that_does_not_fit_is_refused_whole(self, grouped: StateDriver) -> None:
-        """Nothing of it is written, so that its first txid can be committed alone."""
+        """Nothing of it is written, so its first txid can be committed separately."""
         with pytest.raises(ValueRefusedError):
             grouped.merge(3, [("a", LARGEST), ("new", 1)], first=2)
         _holds(grouped, {"a": 1, "b": 1}, txid=1)

@@ -3,7 +3,7 @@
 * :class:`LedgerSuite`: txids in order, one attempt of each, written with the rows or not at all.
 * :class:`FenceSuite`: a deposed coordinator or an abandoned attempt changes nothing.
 * :class:`OutcomeSuite`: if the answer to a commit was lost, the ledger decides.
-* :class:`RestartSuite`: what was written is there for whoever opens the URL next.
+* :class:`RestartSuite`: what was written is there when the URL is opened next.
 * :class:`UndoSuite`: nothing of an earlier attempt stays, with partial aggregates.
 """
 
@@ -82,7 +82,7 @@ class LedgerSuite(StoreFixtures):
 
     @proves(Rule.CLAIM)
     def test_a_second_state_of_the_topology_is_refused(self, counts: State, drive: Drive) -> None:
-        """It has found the table by another URL, and would take its attempt for its own."""
+        """It found the table through another URL, and would mistake the attempt for its own."""
         store = drive(counts)
         store.merge(1, [("a", 1)])
 
@@ -93,7 +93,7 @@ class LedgerSuite(StoreFixtures):
 
     @proves(Rule.CLAIM)
     def test_a_claim_of_another_ensemble_is_refused(self, counts: State, drive: Drive) -> None:
-        """The coordinators of another ensemble count their own epochs, so any number may come."""
+        """The coordinators of another ensemble count their own epochs, so any number may occur."""
         store = drive(counts)
         store.merge(1, [("a", 1)])
 
@@ -105,7 +105,7 @@ class LedgerSuite(StoreFixtures):
 
     @proves(Rule.CLAIM)
     def test_another_term_of_the_same_epoch_is_refused(self, counts: State, drive: Drive) -> None:
-        """A ZooKeeper that was set back counts its epochs again, so all numbers are the same."""
+        """A reverted ZooKeeper counts its epochs again, so all numbers are the same."""
         store = drive(counts)
         claim = replace(claim_of(epoch=2), term="one")
         store.backend.claim(claim)
@@ -410,7 +410,7 @@ def _commit_at_once(stores: Sequence[StateDriver], txid: int) -> None:
 
 
 class OutcomeSuite(StoreFixtures):
-    """Commits whose write was done, was lost, or is done too late."""
+    """Commits whose write took effect, was lost, or takes effect too late."""
 
     @proves(Rule.OUTCOME)
     def test_a_write_that_landed_is_found_in_the_ledger(self, counts: State, drive: Drive) -> None:
@@ -478,7 +478,7 @@ class OutcomeSuite(StoreFixtures):
 
 
 def lose_answer(suite: StoreFixtures, store: StateDriver, *, landed: bool) -> None:
-    """Let the next commit lose its answer."""
+    """Make the next commit lose its answer."""
     losing = suite.losing(store.backend, landed=landed)
     store.backend = losing or _Losing(store.backend, landed=landed)
 
@@ -566,7 +566,7 @@ class UndoSuite(StoreFixtures):
 
     @proves(Rule.UNDO)
     def test_a_key_that_a_replay_lacks_is_taken_back(self, counts: State, drive: Drive) -> None:
-        """Storm counts too much here: it does not revert b, whose tuples come again."""
+        """Storm counts too much here: it does not revert b, whose tuples are replayed."""
         store = drive(counts)
         store.merge(1, [("a", 1), ("b", 1)])
         store.merge(2, [("a", 1), ("b", 1), ("new", 1)])

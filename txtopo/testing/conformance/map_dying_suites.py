@@ -1,8 +1,8 @@
 """DyingMapSuite: writers of a backing map that die in the middle of a put, and puts that raise.
 
-What dies is a process of its own (:mod:`~txtopo.testing.conformance.deaths`). Each key must then
-have the text from before the put or the one that was put, and a state over the map must come out
-right once the batch is written again.
+A separate process dies (:mod:`~txtopo.testing.conformance.deaths`). Then each key must have the
+text from before the put or the one that was put, and a state over the map must be right once the
+batch is written again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PutTexts(Work):
 
 @dataclass(frozen=True)
 class CompareAndPut(Work):
-    """Puts a text in the place of another one."""
+    """Replaces a text by another one."""
 
     open_map: OpenMap
     expected: str
@@ -80,7 +80,7 @@ _TEXT_LENGTH = 100_000
 
 @dataclass
 class SurvivingTexts:
-    """What keys have while one writer after the other dies.
+    """The expected texts while one writer after the other dies.
 
     Attributes:
         open_map: Opens the map.
@@ -105,7 +105,7 @@ class SurvivingTexts:
         return CompareAndPut(self.open_map, self.texts(self.number)[0], self.work().texts[0])
 
     def ended(self) -> None:
-        """Check that a put is there that another process has done."""
+        """Check that the put of another process exists."""
         found = self.open_map().multi_get(self.keys)
         assert found == self.texts(self.number + 1), "the put of another process is not there"
         self.number += 1
@@ -172,7 +172,7 @@ class DyingMapSuite(MapFixtures):
     def test_a_batch_whose_writer_dies_is_taken_back_or_written_again(
         self, open_map: OpenMap, most: int, kind: StateKind
     ) -> None:
-        """An opaque state gets another batch then, a transactional one the same."""
+        """An opaque state then gets another batch, a transactional one the same."""
         state = OpaqueMap if kind == "opaque" else TransactionalMap
         batch: dict[str, int | None] = {"a": 2, "b": None, "new": 2}
         again: dict[str, int | None] = {"a": 3} if kind == "opaque" else batch
@@ -227,7 +227,7 @@ class RaisingMapSuite(MapFixtures):
     def test_a_put_whose_texts_raise_leaves_each_key_with_one_of_both_texts(
         self, open_map: OpenMap
     ) -> None:
-        """The same object is used again: a ``ConnectionError`` may pass."""
+        """The same object is used again: a ``ConnectionError`` may be transient."""
         texts, keys = open_map(), ["a", "b", "c"]
         for accesses in range(_ACCESSES_MAX):
             old, new = f'"{accesses}"', f'"{accesses + 1}"'

@@ -38,9 +38,9 @@ _OPENS, _COMMITS, _HISTORY_COMMITS, _KEYS_WRITES, _MANY_WRITES = 1.3, 3.3, 6.0, 
 _HISTORIES_S, _KEYS_S, _MANY_S, _DEATHS_S = 12.0, 6.0, 6.0, 1.0
 # What a death costs: the fork, and two starts with their commits.
 _FORK_S, _DEATH_OPENS, _DEATH_COMMITS = 0.02, 2.0, 4.0
-# How many writers a test of deaths has, on an average, besides those that are spread over calls.
+# How many writers a test of deaths has on average, in addition to those that are spread over calls.
 _DYING, _DEATHS_SPREAD = 7.0, 0.6
-# What is timed: keys of a commit that is not small, and when to time one that is large.
+# What is timed: the keys of a medium commit, and when to time a large one.
 _SOME, _FAST_S = 100, 0.1
 
 
@@ -84,7 +84,7 @@ def is_long() -> bool:
 def pace_of(opened: Callable[[], StateDriver]) -> StoreSpeed:
     """Time a store: a few commits to a state of counts, which is opened for that.
 
-    A store that raises has no pace: the test of what it does wrong says why.
+    A store that raises has no pace; the test that covers its mistake explains why.
     """
     with contextlib.suppress(Exception):
         begun = time.perf_counter()
@@ -106,7 +106,7 @@ def _commit_s(store: StateDriver, txid: int, keys: int) -> float:
 
 
 def fitting(least: int, most: int, budget_s: float, each_s: float, *, long: bool) -> int:
-    """Return how many fit into a time, within the limits; the most if *long*."""
+    """Return how many fit into a time, within the limits; the upper limit if *long*."""
     return most if long or each_s * most <= budget_s else max(least, int(budget_s / each_s))
 
 
@@ -126,7 +126,7 @@ def _death_s(pace: StoreSpeed) -> float:
 
 
 def seconds(pace: StoreSpeed, extent: Extent, tests: int, plays: int, dying: int) -> float:
-    """Return how long a suite takes, by estimate.
+    """Return an estimate of how long a suite takes.
 
     Args:
         pace: The pace of the store.
@@ -144,7 +144,7 @@ def seconds(pace: StoreSpeed, extent: Extent, tests: int, plays: int, dying: int
 
 
 def announce(request: pytest.FixtureRequest, line: str) -> None:
-    """Print a line on the terminal, in the middle of what pytest shows of its progress."""
+    """Print a line on the terminal, in the middle of pytest's progress output."""
     plugins = request.config.pluginmanager
     reporter, capture = plugins.get_plugin("terminalreporter"), plugins.get_plugin("capturemanager")
     if reporter is None or capture is None:

@@ -52,7 +52,7 @@ class RangedFixtures(StoreFixtures):
 
 
 class RangeSuite(RangedFixtures):
-    """Ranges and prefixes, as of the txid before, whatever an attempt has written."""
+    """Ranges and prefixes, as of the previous txid, whatever an attempt has written."""
 
     @proves(Rule.RANGE)
     def test_a_range_is_above_one_end_and_up_to_the_other(self, windows: StateDriver) -> None:
@@ -213,7 +213,7 @@ class RangeSuite(RangedFixtures):
     def test_a_state_may_be_read_in_ranges_that_was_not_before(
         self, url: str, drive: Drive
     ) -> None:
-        """A range column changes nothing of what is stored."""
+        """A range column does not change what is stored."""
         state = self.declared(url, "later", KEY, VALUE)
         store = drive(state)
         store.run(1, putting_rows(ROWS))
@@ -262,7 +262,7 @@ class ExpirySuite(RangedFixtures):
 
     @proves(Rule.EXPIRY)
     def test_what_the_last_txid_wrote_stays(self, expiring: StateDriver) -> None:
-        """Whatever is asked for: it may be undone."""
+        """Whatever bound is requested, since it may be undone."""
 
         def body(state: StateTransaction) -> None:
             putting_rows({("a", 0): (5, 9), ("c", 0): (5, 9)})(state)
@@ -326,13 +326,13 @@ class ExpirySuite(RangedFixtures):
     def test_commits_go_on_after_an_expiry(
         self, ranged: State, expiring: StateDriver, drive: Drive
     ) -> None:
-        """The ledger is as it was, so who has committed before goes on."""
+        """The ledger is unchanged, so an earlier committer can continue."""
         for txid in range(2, 7):
             rows = {("a", txid): (txid, txid), ("b", 10): (15, txid)}
             for attempt in range(2):
                 expiring.run(txid, putting_rows(rows), attempt)
                 expire(expiring, txid - 2, txid - 1)
-        new = drive(ranged, epoch=2)  # a store may delete seldom
+        new = drive(ranged, epoch=2)  # a store may delete rarely
         expire(new, 4, 5)
         assert new.contents().keys() == {
             *(key for key, (ends, _) in ROWS.items() if ends > 4),
@@ -341,7 +341,7 @@ class ExpirySuite(RangedFixtures):
 
     @proves(Rule.EXPIRY)
     def test_many_rows_expire(self, url: str, drive: Drive, extent: Extent) -> None:
-        """A store may delete some at a time, and is asked again."""
+        """A store may delete some at a time, and is called again."""
         key, value = Fields("k long"), Fields("ends timestamp")
         store = drive(self.declared(url, "lasting", key, value).ranged("ends"))
         if not deletes(store):

@@ -2,7 +2,7 @@
 
 A test of a suite is decorated with the rule that it proves (:func:`proves`), and names it when it
 fails. A store declares in ``StateBackendSuite.refused`` which values of :data:`REFUSABLE` it
-refuses. It has to give back everything else exactly (:func:`exactly`).
+refuses. It must return everything else exactly (:func:`exactly`).
 
 This module is imported before all others of the package, so that pytest rewrites their assertions
 and shows the compared values.
@@ -27,7 +27,7 @@ from txtopo.extras import require
 require("pytest", "txtopo.testing.conformance")
 
 # isort: split
-import pytest  # noqa: E402 - not before the line that says how to get it
+import pytest  # noqa: E402 - after the line that explains how to get it
 
 if TYPE_CHECKING:
     from txtopo.testing.conformance.ensemble_fixtures import EnsembleRule
@@ -46,50 +46,52 @@ class Rule(Enum):
     """A promise of every store; the numbers are those of :mod:`txtopo.state.backend`."""
 
     ONE_WRITE = "rule 1: ledger and rows are written together or not at all"
-    ORDER = "rule 1: a commit asks txtopo.state.ledger.standing: no gap, no step back"
+    ORDER = "rule 1: a commit obeys txtopo.state.ledger.standing: no gap, no step back"
     FENCE = "rule 1: only the epoch that claimed the ledger last may write, only a newer attempt"
-    CLAIM = "StateBackend.claim: the epoch is written as txtopo.state.ledger.claimed says"
-    UNDO = "rule 2: before a redo every row of the txid goes back to what it was before"
-    KEPT = "rule 3: a transactional state that holds the txid keeps its rows, and takes the writer"
+    CLAIM = "StateBackend.claim: the epoch is written as txtopo.state.ledger.claimed computes it"
+    UNDO = "rule 2: before a redo every row of the txid is restored to its earlier values"
+    KEPT = "rule 3: a transactional state that holds the txid keeps its rows, and notes the writer"
     PREVIOUS = "rule 4: the first write of a key in a txid moves its value to previous"
     TOMBSTONE = (
         "rule 5: a delete can be undone, is hidden from readers, and gone with the next txid"
     )
     GROUP = (
-        "rule 7: a group of txids is written like one, its last, with the same txids or not at all"
+        "rule 7: a group of txids is written like its last txid, with the same bounds or not at all"
     )
-    WITNESS = "rule 8: the ledger names a row that the last change left, which a start reads"
-    EVOLVES = "StateBackend.evolves: a claim that may gives a table its new columns, with defaults"
-    RANGE = "Snapshot.between, starting: they yield at least what is asked for, and what txid wrote"
+    WITNESS = "rule 8: the ledger notes a row of the last change, and a start checks it"
+    EVOLVES = "StateBackend.evolves: a claim that may do so adds new columns, with their defaults"
+    RANGE = (
+        "Snapshot.between, starting: they yield at least the requested rows, and what txid wrote"
+    )
     EXPIRY = "StateBackend.expire: it deletes what txtopo.state.ledger.expiring allows, and no more"
-    DURABLE = "StateBackend: what claim and commit wrote is there for whoever opens the URL next"
-    SNAPSHOT = "Snapshot: rows and ledger are of one instant"
+    DURABLE = "StateBackend: what claim and commit wrote is there when the URL is opened next"
+    SNAPSHOT = "Snapshot: rows and ledger are from one moment"
     EXACT = "ValueRefusedError: a value is stored exactly, or refused before any write"
-    KEYS = "Key: keys that differ are different rows, and those that are equal are one"
-    COMBINE = "Merges: partials meet what is stored as Aggregate.combine_values says"
-    OUTCOME = "UnknownOutcomeError: after a lost answer the ledger tells what was written"
+    KEYS = "Key: different keys are different rows, and equal keys are one row"
+    COMBINE = "Merges: partials are combined with stored values as by Aggregate.combine_values"
+    OUTCOME = "UnknownOutcomeError: after a lost answer the ledger shows what was written"
 
     @property
     def broken(self) -> str:
         """The note on a test that found the rule broken."""
-        return f"the store broke {self.value}; read txtopo/state/backend.py"
+        return f"the store violated {self.value}; see txtopo/state/backend.py"
 
 
 class MapRule(Enum):
     """A promise of a backing map; see :mod:`txtopo.state.backing_map`."""
 
-    TEXTS = "keys and values are texts, and come back as they were, however odd or long"
-    ANSWERS = "multi_get has one value for each key, in their order, and None where there is none"
+    TEXTS = "keys and values are texts, and are returned unchanged, however odd or long"
+    ANSWERS = "multi_get returns one value for each key, in their order, and None for a missing key"
     PUT = "multi_put replaces the values of its keys and leaves all others"
     ATOMIC = "the write of one key is done whole or not at all, and is seen whole"
-    DURABLE = "what multi_put wrote is there when it returns, for whoever opens the store next"
-    REDO = "a put that ends halfway is taken back, or written again, by the next attempt"
+    DURABLE = "what multi_put wrote is there when the store is opened next"
+    REDO = "a put that ends halfway is undone, or written again, by the next attempt"
     COMPARES = "compare_and_put compares and writes in one step"
 
     @property
     def broken(self) -> str:
         """The note on a test that found the rule broken."""
-        return f"the map broke a rule: {self.value}; read txtopo/state/backing_map.py"
+        return f"the map violated a rule: {self.value}; see txtopo/state/backing_map.py"
 
 
 PROVED: dict[Enum, list[str]] = {}

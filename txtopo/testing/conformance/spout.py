@@ -1,23 +1,23 @@
-"""SpoutSuite: what every spout has to do, as a class to be subclassed.
+"""SpoutSuite: what every spout must do; subclass it to test one.
 
-All batches go through the framework's own planning, tasks and envelopes, without Spark. What is
-kept from one start to the next is text, as ZooKeeper keeps it. The rules:
+All batches go through the framework's own planning, tasks and envelopes, without Spark. Metadata is
+kept from one start to the next as text, as in ZooKeeper. The rules:
 
 * *transactional*: each attempt of a txid has the same tuples, in this process and after a restart;
-* *chain*: in each partition a batch starts where the one before ended, also within a run;
+* *chain*: in each partition a batch starts where the previous one ended, also within a run;
 * *union*: the batches together are the input, each record once;
-* *restart*: it goes on from the stored metadata and from nothing else;
+* *restart*: it continues from the stored metadata and from nothing else;
 * *down*: a partition that is down keeps its position;
 * *JSON*: metadata comes back from JSON as it was, and fits into a znode;
 * *added*, *gone*: partitions may be added and removed; a replay never has a partition that was
   added later;
-* *lost*: unread data that is lost raises ``SourceDataLost``, or is recorded where that was chosen;
+* *lost*: lost unread data raises ``SourceDataLost``, or is recorded where that was chosen;
 * *tasks*: the tasks of the spout share a batch, each record in one of them;
-* *limit*: if it takes ``rows_max``, a batch has no more rows, and the next one goes on behind it;
+* *limit*: if it takes ``rows_max``, a batch has no more rows, and the next one continues behind it;
 * *lag*: if it is known, it is the number of unread records.
 
-No rule asks for a certain size of a batch, for an order of records of different partitions, or for
-an opaque replay to be another batch.
+No rule requires a certain size of a batch, an order of records of different partitions, or a
+different batch in an opaque replay.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class SpoutBatchesSuite(SpoutFixtures):
     def test_the_same_batch_twice_is_equal(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        """An opaque replay may differ, but it starts where the batch before ended."""
+        """An opaque replay may differ, but it starts where the previous batch ended."""
         intake.append(3 * source.batch_records_max)
         driver = start()
         batches = next_batches(source, driver, 3)
@@ -314,7 +314,7 @@ class SpoutRestartSuite(SpoutFixtures):
     def test_a_restart_before_the_first_commit_begins_at_the_beginning(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        """Records that came since are read too, after those that were there before."""
+        """Records that were added since are read too, after the earlier ones."""
         intake.append(2 * source.batch_records_max)
         driver = start()
         next_batches(source, driver, 2)
@@ -385,7 +385,7 @@ class SpoutLimitSuite(SpoutFixtures):
     def test_a_replay_has_the_limit_of_the_first_attempt(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        """More has come since, and the setting is gone."""
+        """More records were added since, and the setting is gone."""
         intake.append(2 * source.batch_records_max)
         driver = _limited(start, limit=1)
         (once,) = next_batches(source, driver)
@@ -408,9 +408,9 @@ class SpoutSuite(SpoutBatchesSuite, SpoutLimitSuite, SpoutRestartSuite, SpoutCha
     It works for ``TransactionalSpout``, ``PartitionedTransactionalSpout`` and
     ``OpaquePartitionedTransactionalSpout``. Subclass it in your tests and give it a fixture
     ``source``, which returns your own :class:`~txtopo.testing.conformance.SpoutSource` over an
-    empty source. It needs no Spark. It says at its start how long it takes: a second for a source
-    in memory, and else what its starts and batches take, some hundred of each. The attributes of
-    the source say what it can do, and how large a batch is.
+    empty source. It needs no Spark. It prints at its start how long it takes: a second for a source
+    in memory; otherwise the time of its starts and batches, about a hundred of each. The attributes
+    of the source declare what it can do, and how large a batch is.
 
     Example:
         >>> import pytest

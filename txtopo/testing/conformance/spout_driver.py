@@ -1,8 +1,7 @@
 """SpoutDriver: runs the batches of a spout as the framework does, without Spark or a loop.
 
 Planning, tasks, envelopes and the outcome of a run are the framework's own: ``BatchPlanner``,
-``SpoutTask`` on the carrier ``local``, ``judge``. In the place of ZooKeeper it keeps metadata as
-text.
+``SpoutTask`` on the carrier ``local``, ``judge``. Instead of ZooKeeper, it keeps metadata as text.
 
 :class:`Intake` writes to a source and checks what is read from it. :class:`SpoutFixtures` is what
 all suites of spouts have in common.
@@ -69,7 +68,7 @@ class Batch:
 
 @dataclass
 class StoredMetadata:
-    """What outlives a driver.
+    """The data that outlives a driver.
 
     Attributes:
         metadata: The metadata of each txid, as text.
@@ -122,7 +121,7 @@ class SpoutDriver:
         self._carrier.start(self._program)
         self.stored = stored or StoredMetadata()
         self.stored.epoch += 1
-        # A second goes by before each batch, so each may have what the rate allows in a second.
+        # A second passes before each batch, so each may have what the rate allows in a second.
         times = _Seconds(1_000 * self.stored.epoch)
         self._planner = BatchPlanner(graph, config, times)
         (self._spout,), self._cutting = self._planner.parts, cutting([component])
@@ -142,7 +141,7 @@ class SpoutDriver:
         """Process the next batches as one run: planned ones first, then as many as are ready.
 
         Raises:
-            Exception: The error of the planning or of a task. Call again to try again.
+            Exception: The error of the planning or of a task. Call it again to try again.
         """
         first = self.processed + 1
         txids = list(range(first, first + batches))
@@ -153,7 +152,7 @@ class SpoutDriver:
         return self._run(txids) if txids else []
 
     def again(self, txid: int) -> Batch:
-        """Process a txid again that was processed and not committed.
+        """Process a txid again that was processed but not committed.
 
         If the spout is opaque, this abandons all later txids, and forgets where
         this txid and they ended.
@@ -243,7 +242,7 @@ class SpoutDriver:
 
 
 class _Seconds:
-    """A clock that goes on by a second whenever it is looked at."""
+    """A clock that advances by a second whenever it is read."""
 
     def __init__(self, start_s: float) -> None:
         self._now_s = start_s
@@ -283,7 +282,7 @@ def _behind(spout: Component) -> list[Component]:
 class Intake:
     """Writes to a source, and checks the batches that are read from it.
 
-    Give it each batch once, in txid order; of a replayed txid only the last attempt.
+    Pass each batch once, in txid order; of a replayed txid only the last attempt.
 
     Args:
         source: The source.
@@ -296,7 +295,7 @@ class Intake:
         self._lost: dict[int, int] = dict.fromkeys(self._written, 0)
 
     def append(self, count: int, *partitions: int) -> None:
-        """Write *count* records to each of the partitions; to all if none is given."""
+        """Write *count* records to each of the given partitions, or to all."""
         for partition in partitions or tuple(self._written):
             records = list(self._source.append(partition, count))
             assert len(records) == count, "append has to return one value for each record"
@@ -312,7 +311,7 @@ class Intake:
         return partition
 
     def remove_partition(self) -> None:
-        """Remove the last partition, which has to be read to its end."""
+        """Remove the last partition, which must have been read to its end."""
         last = max(self._written)
         assert self._read[last] == len(self._written[last]), "what goes has to be read"
         self._source.remove_partition()
@@ -342,7 +341,7 @@ class Intake:
         return places
 
     def take(self, batches: Iterable[Batch]) -> None:
-        """Count batches; check that in each partition each starts where the one before ended."""
+        """Count batches; check that in each partition each starts where the previous one ended."""
         for batch in batches:
             for partition, places in self.places(batch).items():
                 start = self._read[partition]
@@ -373,7 +372,7 @@ def same_batch(intake: Intake, once: Batch, again: Batch, *, ordered: bool) -> N
         assert counts[0] == counts[1], f"another attempt of txid {once.txid} has other tuples"
 
 
-# A spout that gives more empty batches than this in a row is considered endless.
+# A spout that returns more empty batches than this in a row is considered endless.
 _IDLE_BATCHES_MAX = 30
 
 # A test takes about as long as this many starts that read and commit a record.
@@ -391,12 +390,12 @@ class Start(Protocol):
 
 
 class SpoutFixtures:
-    """What the suites of spouts have in common; a subclass has a fixture ``source``."""
+    """What the suites of spouts have in common; a subclass provides a fixture ``source``."""
 
     def test_a_start_is_timed_and_the_suite_says_how_long_it_takes(
         self, request: pytest.FixtureRequest, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        """It runs first. What is wrong with the spout is said by another test."""
+        """It runs first. Other tests report what is wrong with the spout."""
         with suppress(Exception):
             begun = time.perf_counter()
             intake.append(1, 0)
@@ -456,7 +455,7 @@ def next_batches(source: SpoutSource, driver: SpoutDriver, batches: int = 1) -> 
 def drained(
     source: SpoutSource, intake: Intake, driver: SpoutDriver, batches: int = 1
 ) -> list[Batch]:
-    """Process, count and commit everything that the spout has, *batches* in a run."""
+    """Process, count and commit everything that the spout has, *batches* per run."""
     found: list[Batch] = []
     idle = 0
     while done := next_batches(source, driver, batches):

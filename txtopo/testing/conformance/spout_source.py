@@ -96,19 +96,19 @@ class SpoutRule(Enum):
     """A promise of a spout; see the docstrings of :mod:`txtopo.spouts`."""
 
     SAME = "transactional: each attempt of a txid has the same tuples"
-    CHAIN = "in each partition a batch starts where the one before ended"
+    CHAIN = "in each partition a batch starts where the previous one ended"
     UNION = "the batches together are the input, each record once"
-    RESTART = "after a restart it goes on from the stored metadata and from nothing else"
+    RESTART = "after a restart it continues from the stored metadata and from nothing else"
     DOWN = "a partition that is down keeps its position"
-    JSON = "metadata is JSON, comes back from it as it was, and fits into a znode"
+    JSON = "metadata is JSON, is unchanged after a round trip, and fits into a znode"
     ADDED = "a partition that was added is read from its beginning, and by no older batch"
-    GONE = "when a partition has gone the others are read on"
-    LOST = "data that has gone stops the run, or is recorded; it is never passed over in silence"
+    GONE = "when a partition is gone, the others are still read"
+    LOST = "data that is gone stops the run, or is recorded; it is never skipped silently"
     TASKS = "its tasks share a batch, each record in one of them"
-    LIMIT = "a batch has no more than its limit, in every attempt, and the next one goes on there"
-    LAG = "the lag is what is left, and nothing when all is read"
+    LIMIT = "a batch does not exceed its limit, in every attempt, and the next one continues there"
+    LAG = "the lag is what is left, and zero when everything is read"
 
     @property
     def broken(self) -> str:
         """The note on a test that found the rule broken."""
-        return f"the spout broke a rule: {self.value}; read txtopo/testing/conformance/spout.py"
+        return f"the spout violated a rule: {self.value}; see txtopo/testing/conformance/spout.py"

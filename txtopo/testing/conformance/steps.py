@@ -1,9 +1,9 @@
 """Steps: the places in somebody's code at which a process may die, counted as the code runs.
 
-What is outside of a process changes only while Python calls something that is not Python. So a
-*step* is the moment before each line of the code that runs, and the moment after each call of such
-a function that may change something: ``execute`` of a database's client, ``write`` of a file, but
-not ``len``. Lines of txtopo itself do not count: it writes nothing but through a plug-in.
+Anything outside a process changes only while Python calls something that is not Python. So a *step*
+is the moment before each line of running code, and the moment after each call of such a function
+that may change something: ``execute`` of a database's client, ``write`` of a file, but
+not ``len``. Lines of txtopo itself do not count, since it writes only through a plug-in.
 
 The steps of two runs of the same code have the same numbers. So one run counts them
 (:func:`counted`), and others die at one of them (:func:`dying`).
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-# Nothing outside of the process changes in functions and methods of these.
+# Functions and methods of these change nothing outside the process.
 _INSIDE = frozenset(
     {
         *("__future__", "_abc", "_bisect", "_codecs", "_collections", "_collections_abc"),
@@ -34,7 +34,7 @@ _INSIDE = frozenset(
         *("weakref", "zlib"),
     }
 )
-# Nor in these, whatever they are of, nor in what is a container or a text.
+# Neither do these, whatever they belong to, nor methods of containers and texts.
 _READS = frozenset(
     {
         *("cursor", "fetchall", "fetchmany", "fetchone", "fileno", "fspath"),
@@ -52,8 +52,8 @@ class Steps:
     """The steps of a run; they are numbered from 0.
 
     Attributes:
-        places: Where each is: the line that comes next, or the call that has returned.
-        calls: The numbers of those that are behind a call.
+        places: The place of each: the next line, or the call that has returned.
+        calls: The numbers of the steps that follow a call.
     """
 
     places: list[str] = field(default_factory=list)
@@ -76,7 +76,7 @@ class _Tracer:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Count what runs inside, in threads that begin there, too."""
+        """Count what runs inside, including threads that begin there."""
         threading.settrace(self._called)
         threading.setprofile(self._returned)
         sys.settrace(self._called)

@@ -1,4 +1,4 @@
-"""TransactionalStateSuite: what an ensemble has to do, as a class to be subclassed.
+"""TransactionalStateSuite: what an ensemble must do; subclass it to test one.
 
 * :class:`NodesSuite`: values and versions, compare-and-set, several nodes in one write.
 * :class:`ClientsSuite`: several clients at once: what they see of each other, and the fence.
@@ -44,7 +44,7 @@ _LARGE = "x" * (STEP_BYTES_MAX * 3 // 4)
 
 
 def nothing() -> None:
-    """Lose a leadership that nobody minds."""
+    """Ignore a lost leadership."""
 
 
 class NodesSuite(EnsembleFixtures):
@@ -172,7 +172,7 @@ class NodesSuite(EnsembleFixtures):
 
     @proves(EnsembleRule.COMPARE)
     def test_steps_of_a_write_see_those_before(self, state: TransactionalState) -> None:
-        """As the first claim of an epoch does, which writes its node several times."""
+        """Like the first claim of an epoch, which writes its node several times."""
         state.apply([CompareAndSet("/epoch", 1, None), Put("/epoch", 2), Check("/epoch", 1)])
 
         assert state.get("/epoch") == Node(2, 1)
@@ -454,12 +454,12 @@ class TransactionalStateSuite(NodesSuite, ClientsSuite, ElectionSuite, DyingEnse
     fixture ``open_client``: a function of a topology id that connects once more to the ensemble.
     Override ``expire`` if a session can be ended by force; otherwise its test is skipped. The
     attributes ``wait_s`` and ``increments``
-    (:class:`~txtopo.testing.conformance.ensemble_fixtures.EnsembleFixtures`) say how long it
-    waits and how much it writes.
+    (:class:`~txtopo.testing.conformance.ensemble_fixtures.EnsembleFixtures`) set how long it waits
+    and how much it writes.
 
     A failing test names the rule that is broken (:class:`EnsembleRule`). The suite makes about 280
-    writes: 4 s with 5 ms a write. Not shown by it: that an answer that is lost with a connection is
-    resolved, and that several servers agree; break the network between them for that.
+    writes: 4 s with 5 ms a write. It does not show that an answer lost with a connection is
+    resolved, or that several servers agree; to test that, break the network between them.
 
     Example:
         >>> from txtopo.plugins.ensembles import MemoryTransactionalState

@@ -4,7 +4,8 @@
 * :class:`KeysSuite`, :class:`PutKeysSuite`: keys that differ are different rows, whatever a
   collation says.
 * :class:`JsonSuite`: values of type json come back as they were.
-* :class:`RefusalSuite`, :class:`PutRefusalSuite`: what a store refuses it refuses before any write.
+* :class:`RefusalSuite`, :class:`PutRefusalSuite`: a value is refused before any write, or not at
+  all.
 * :class:`SizeSuite`: many keys in a batch, in an undo, and in a reader.
 """
 
@@ -99,11 +100,11 @@ class _Level(IntEnum):
 
 
 class _Price(decimal.Decimal):
-    """A number of a library."""
+    """A library's own number type."""
 
 
 class _Moment(datetime.datetime):
-    """A time of a library that has nanoseconds, as that of pandas."""
+    """A library's own time type with nanoseconds, like that of pandas."""
 
     nanosecond = 0
 
@@ -112,7 +113,7 @@ class _FinerMoment(_Moment):
     nanosecond = 100
 
 
-# Values of a program, and what every store keeps for them.
+# Values from a program, and what every store keeps for them.
 GIVEN: Sequence[tuple[str, Any, Any]] = (
     ("string", _Colour.RED, "red"),
     ("binary", memoryview(b"abcdef")[::2], b"ace"),
@@ -265,7 +266,7 @@ class ValuesSuite(StoreFixtures):
 
 
 def _refused_as_declared(drive: Drive, state: State, kind: str) -> None:
-    """Fail unless a state with a decimal that is too wide is refused by the name of its type."""
+    """Fail unless a state with a too wide decimal is refused, with the type in the error."""
     with pytest.raises(TopologyError, match=re.escape(kind)):
         drive(state)
 
@@ -296,7 +297,7 @@ _LONG = "".join(
     _CHANCE.choices("abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=700)
 )
 
-# Keys that a collation, a trim or a normalisation would make equal.
+# Keys that a collation, trimming or normalisation would make equal.
 ALIKE = {
     "case": ["word", "Word", "WORD", "straße", "STRASSE", "ı", "i", "I", "İ"],
     "accents": ["e", "é", "è", "ê", "ë", "o", "ö", "ø", "ł", "l"],
@@ -540,7 +541,7 @@ Rows = Mapping[Any, Any]
 Write = Callable[[int, Rows, int], None]
 
 
-# Some stores write few rows and many in different ways, so both are tried.
+# Some stores write few rows in a different way than many, so both are tried.
 class _Refusals(StoreFixtures):
     def _try(self, name: str, store: StateDriver, write: Write, bulk: int) -> None:
         """Write an odd value by itself, then among many others, then undo a change of it."""

@@ -101,7 +101,7 @@ class PutsSuite(StoreFixtures):
     def test_what_was_null_or_not_comes_back_as_it_was(
         self, state: State, drive: Drive, before: int | None
     ) -> None:
-        """A previous value may be NULL. No row before is told by prev_txid."""
+        """A previous value may be NULL. Only prev_txid shows that there was no previous row."""
         store = drive(state)
         store.run(1, putting({"to value": before, "to null": before, "gone": before}))
 
@@ -274,8 +274,8 @@ Batch = Sequence[tuple[str, int]]
 
 Sample = tuple[TransactionAttempt, dict[str, int]]
 
-# A store in memory writes all batches before the reader has begun. So the writer waits for a sample
-# now and then, with a limit in case the reader has failed.
+# A store in memory writes all batches before the reader has begun. So the writer sometimes waits
+# for a sample, with a limit in case the reader has failed.
 _PATIENCE_S = 120.0
 
 _SAMPLES_MIN = 15
@@ -307,14 +307,14 @@ class ReadingSuite(StoreFixtures):
         assert store.contents() == {"a": 1, "b": 2}
 
     def test_a_reader_says_whether_it_reads_a_snapshot(self, counts: State, drive: Drive) -> None:
-        """Who shows rows says so if they may be of half a batch."""
+        """A reader declares if its rows may be from half a batch."""
         drive(counts)
 
         with counts.reader() as reader:
             assert reader.is_snapshot is self.atomic_reader
 
     def test_a_size_is_an_estimate_or_unknown(self, counts: State, drive: Drive) -> None:
-        """It takes no reading of the rows, so it need not be right."""
+        """It does not read the rows, so it need not be exact."""
         store = drive(counts)
         store.merge(1, [("a", 1), ("b", 1)])
 
@@ -357,7 +357,7 @@ class ReadingSuite(StoreFixtures):
 def sampled(
     state: State, store: StateDriver, batches: Mapping[TransactionAttempt, Batch]
 ) -> list[Sample]:
-    """Read the state all the time while the attempts are merged, and return what was read."""
+    """Read the state continuously while the attempts are merged, and return what was read."""
     sampled = threading.Semaphore(0)
     samples: list[Sample] = []
 
@@ -376,7 +376,7 @@ def sampled(
                     samples.append((reader.ledger.writer, dict(reader.items())))
                 sampled.release()
         finally:
-            # If reading failed, the writer must not wait for samples any more.
+            # If reading failed, the writer must no longer wait for samples.
             sampled.release(_SAMPLES_MAX)
     done.result()
     assert len(samples) >= _SAMPLES_MIN, "too few samples to say anything"
@@ -402,7 +402,7 @@ def folds_of(
 def wrong_samples(
     samples: Sequence[Sample], fold: Callable[[TransactionAttempt], dict[str, int]]
 ) -> list[str]:
-    """Return the first samples that are not what their ledger says, or that go back."""
+    """Return the first samples that do not match their ledger, or that go back."""
     wrong: list[str] = []
     for attempt, contents in samples:
         expected = fold(attempt) if attempt.txid else {}

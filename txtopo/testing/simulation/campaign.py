@@ -1,10 +1,10 @@
-"""Simulator: runs scenarios, has the checkers judge them, and shrinks one that breaks a promise.
+"""Simulator: runs scenarios, runs the checkers on them, and shrinks one that breaks a promise.
 
 :func:`run_seeds` runs many seeds on all cores. :func:`shrink` looks for a smaller scenario that
-breaks the same promise. A scenario is plain data, so it is made smaller one setting at a time, as
-long as the same checker objects. Each change also changes what is drawn later, so the rest of the
-run becomes another one. That is why every step is tried again, and why a seed is not enough to name
-the result.
+breaks the same promise. A scenario is plain data, so it is reduced one setting at a time, as long
+as the same checker fails. Each change also changes what is drawn later, so the rest of the run
+becomes a different one. That is why every step is tried again, and why a seed alone does not
+identify the result.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Simulator:
 
 
 def verdict(seed: int, world: World, evidence: Evidence) -> Verdict:
-    """Have all checkers judge a simulation that has ended."""
+    """Run all checkers on a simulation that has ended."""
     history = evidence.history
     violations = tuple(each for checker in CHECKERS for each in checker.check(evidence))
     ledgers = [contents.ledger for contents in history.stores.values()]
@@ -198,11 +198,11 @@ COLLECT_OBJECTS = 100_000
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Look for cyclic garbage rarely, and not among the objects that are there already.
+    """Look for cyclic garbage rarely, and not among existing objects.
 
-    A history is one large graph that grows until its verdict, and most of what is made besides has
-    no cycles. Searching it again and again took an eighth of the time. What the caller has frozen,
-    as the tests do, stays frozen.
+    A history is one large graph that grows until its verdict, and most other objects form no
+    cycles. Searching it again and again took an eighth of the time. Objects that the caller has
+    frozen, as the tests do, stay frozen.
     """
     thresholds = gc.get_threshold()
     ours = not gc.get_freeze_count()

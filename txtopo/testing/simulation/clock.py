@@ -3,7 +3,7 @@
 The runtime does its blocking work on threads: a store's driver and a ZooKeeper client wait inside
 their calls. In a simulation each blocking work still has its own thread, but :class:`ThreadHandoff`
 lets only one of them run. A work stops at each place where its outcome may depend on other works,
-and the simulator decides which one goes on. So a run depends on its seed only, and not on the
+and the simulator decides which one continues. So a run depends only on its seed, and not on the
 machine. A switch there and back takes about 10 µs.
 
 :class:`Timeline` is virtual time: events happen in the order in which they are due, and take no
@@ -35,7 +35,7 @@ class Crashed(BaseException):
 
 
 class BlockingWork:
-    """Blocking work, which has a thread of its own while it lasts."""
+    """Blocking work, which has its own thread while it lasts."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         self.ended = False
@@ -70,7 +70,7 @@ class ThreadHandoff:
             self._resume(work)
 
     def park(self) -> None:
-        """Let the simulator run until it resumes this work. The work that runs calls it.
+        """Let the simulator run until it resumes this work. The running work calls it.
 
         Raises:
             Crashed: The process of the work was killed meanwhile.
@@ -111,7 +111,7 @@ class ThreadHandoff:
 
 
 class _Thread:
-    """A daemon thread that does works, one after the other."""
+    """A daemon thread that does one work after the other."""
 
     def __init__(self, back: threading.Lock) -> None:
         self.turn = _taken()
@@ -169,7 +169,7 @@ class Event:
 
 
 class Timeline:
-    """The events to come, in order of time. Events that are due together keep their order."""
+    """The future events, in order of time. Events that are due together keep their order."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -196,7 +196,7 @@ class Timeline:
     def begins_with(self, event: Event) -> bool:
         """Let time pass to an event if it is the next one; return whether it is. It is not called.
 
-        A work that waits for it goes on, without a switch to another thread and back.
+        A work that waits for it continues, without a switch to another thread and back.
         """
         if self._done is None or self._done():
             return False
@@ -285,7 +285,7 @@ class VirtualScheduler:
         self._process.begin(run)
 
     def beside(self, work: Callable[[], T]) -> Future[T]:
-        """Do blocking *work* at once, before the caller goes on."""
+        """Do blocking *work* at once, before the caller continues."""
         return settled(work)
 
     def seed(self) -> int:
@@ -302,7 +302,7 @@ class VirtualScheduler:
         self.post(first)
 
     def stop(self) -> None:
-        """End the loop: timers do not fire any more."""
+        """End the loop: timers no longer fire."""
         self._running = False
 
     def _call(self, callback: Callback) -> None:

@@ -24,7 +24,7 @@ class Faults:
     Attributes:
         crash: A process is killed between any two actions.
         freeze: A process is stopped for longer than its session, and woken.
-        expire: A session expires; the process is told later.
+        expire: A session expires; the process learns of it later.
         zookeeper_before: A call to ZooKeeper fails and was not done.
         zookeeper_after: A write to ZooKeeper was done, but its answer is lost.
         zookeeper_away: A process cannot reach ZooKeeper for a while.
@@ -33,7 +33,7 @@ class Faults:
         store_after: A write to a store was done, but its answer is lost.
         store_late: A write to a store is done later, after its writer has given up.
         store_away: A store cannot be reached for a while.
-        switch: Another work runs first.
+        switch: Other work runs first.
         slow: A call takes much longer than usual, even longer than the batch's time limit.
         source_away: A partition of the source cannot be read for a while.
         recut: An opaque emitter takes another number of records than it could.
@@ -44,15 +44,16 @@ class Faults:
         job_lost: A job ends without an outcome, as after the loss of an executor.
         bolt_fails: A bolt raises ``FailedException``.
         bolt_breaks: A bolt raises something else, which ends the run; it is started again.
-        clock: The clock of a process jumps by up to an hour; that of a new one may be wrong.
+        clock: The clock of a process jumps by up to an hour; the clock of a new process may be
+            wrong.
         stop: A run is asked to stop, and started again.
         pause: A run is deactivated for a while.
         empty_replay: A replay of an opaque batch takes nothing at all.
         source_shrinks: A partition has fewer records than before, for a while.
         command: An operator deactivates the topology or kills it, and activates it later; or two
             operators ask at the same time.
-        restore: All processes are stopped, and the ensemble, all stores, or one of them, is set
-            back to an earlier version; see :mod:`txtopo.testing.simulation.restoring`.
+        restore: All processes are stopped, and the ensemble, all stores, or one of them, is
+            reverted to an earlier version; see :mod:`txtopo.testing.simulation.restoring`.
     """
 
     crash: float = 0.0
@@ -113,19 +114,19 @@ class SlotFaults:
         executor_lost: An executor is lost while its task works; Spark may repeat the task.
         stillborn: A worker dies before it has said hello.
         unready: A worker dies when it has said hello, before it is ready.
-        broken: A job ends in a way that no other one could repair.
-        freeze: A task stands still for a while, in the middle of its work.
-        hang: A task never comes to the end of its work.
+        broken: A job ends in a way that no other job could repair.
+        freeze: A task is frozen for a while, in the middle of its work.
+        hang: A task never finishes its work.
         disconnect: The connection to a task is lost, and the task lives.
         copy: Spark runs a second copy of a task.
         straggler: A task of an earlier job says hello.
-        message_late: A message takes seconds; those behind it on the connection wait.
+        message_late: A message takes seconds; later ones on the connection wait.
         message_doubled: A message arrives a second time, somewhat later.
         core_away: A core is gone for a while, with the executor that had it.
         core_gone: A core is gone for good.
         cancel: A chain of levels is cancelled.
         stop: The run is stopped before everything is done.
-        spark_slow: Spark takes seconds to answer a question.
+        spark_slow: Spark takes seconds to answer a request.
     """
 
     worker_dies: float = 0.0
@@ -253,8 +254,8 @@ class Chaos:
     Attributes:
         counts: How often each kind has happened.
         healed: Whether faults have stopped.
-        crash_at: Where a process is killed in any case: the name of the checkpoint, and which
-            passing of it, from 1.
+        crash_at: Where a process is always killed: the name of the checkpoint, and the number of
+            the pass, from 1.
     """
 
     def __init__(
@@ -299,7 +300,7 @@ class Chaos:
         return self._chance.randrange(limit)
 
     def passes(self, checkpoint: str) -> bool:
-        """Count that a checkpoint is passed; return whether a crash is ordered for this time."""
+        """Count that a checkpoint is passed; return whether a crash is due at this pass."""
         self._passed[checkpoint] += 1
         return (checkpoint, self._passed[checkpoint]) in self.crash_at
 
@@ -307,7 +308,7 @@ class Chaos:
         """Let faults happen to a process at a checkpoint.
 
         Returns:
-            How long its work has to wait there; None if it goes on at once.
+            How long its work must wait there; None if it continues at once.
         """
         if self.passes(checkpoint):
             process.kill()

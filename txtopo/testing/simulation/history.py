@@ -93,10 +93,10 @@ class History:
     writes: list[StoreWrite | NodesWrite] = field(default_factory=list)
     emissions: dict[TransactionAttempt, list[EmittedShare]] = field(default_factory=dict)
     times: dict[TransactionAttempt, set[datetime]] = field(default_factory=dict)
-    """When its batch was planned, as the tasks of each attempt were told."""
+    """When its batch was planned, as passed to the tasks of each attempt."""
     endings: list[RunEnding] = field(default_factory=list)
     lost_attempts: set[TransactionAttempt] = field(default_factory=set)
-    """Whose metadata ZooKeeper had stored, and lost when it was set back. States may have them."""
+    """Attempts whose metadata ZooKeeper lost when it was reverted. States may still have them."""
     answers: list[Answer] = field(default_factory=list)
     trace: list[tuple[float, str, str, object]] = field(default_factory=list)
     nodes: Nodes = field(default_factory=dict)

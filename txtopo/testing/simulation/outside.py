@@ -1,4 +1,4 @@
-"""SimulatedEnsemble, SimulatedStore, SimulatedCarrier: the unreliable world outside of a process.
+"""SimulatedEnsemble, SimulatedStore, SimulatedCarrier: the unreliable world around a process.
 
 Sessions of the ensemble outlive their processes. Stores outlive them too, and fail before, in and
 after writes. Their backends are :class:`~txtopo.state.row_backend.RowBackend`, so the protocol that
@@ -6,7 +6,7 @@ runs is the one of plug-ins. Every version that a store ever holds goes into the
 
 The carrier is ``local``, as unreliable as a cluster: jobs get lost; tasks are computed twice, and
 some readers see the first output and others the second, as after the loss of an executor; envelopes
-are lost, doubled, and delivered late to another job. The stages have to notice all of it.
+are lost, doubled, and delivered late to another job. The stages must notice all of this.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 SESSION_S = 6.0
 
 NOTICE_S = 2.0
-"""The longest time after which a process is told that its session has ended."""
+"""The longest time until a process learns that its session has ended."""
 
 
 class SimulatedEnsemble(MemoryEnsemble):
@@ -58,7 +58,7 @@ class SimulatedEnsemble(MemoryEnsemble):
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Let other works run first. After that none comes in between: one runs at a time."""
+        """Let other work run first. After that nothing interferes: one work runs at a time."""
         self._world.current.checkpoint("zookeeper")
         yield
 
@@ -100,7 +100,7 @@ class SimulatedEnsemble(MemoryEnsemble):
         return list(self._owners.values())
 
     def expire(self, process: SimulatedProcess, notice_s: float | None = None) -> None:
-        """End the session of a process, and tell it later: after *notice_s*, or a random delay."""
+        """End the session of a process; notify it later: after *notice_s*, or a random delay."""
         for contender, owner in list(self._owners.items()):
             if owner is process:
                 contender.released = True
@@ -140,7 +140,7 @@ class SimulatedStore:
         self._away_until_s = self.world.timeline.now_s + self.world.chaos.between(*AWAY_S)
 
     def lost(self, fate: str) -> UnknownOutcomeError:
-        """Return the error of a lost connection; often the store is away for a while then."""
+        """Return the error of a lost connection; often also make the store unreachable."""
         if self.world.chaos.below(2):
             self.go_away()
         return UnknownOutcomeError(f"the simulated connection was lost; the write was {fate}")
@@ -207,7 +207,7 @@ class SimulatedBackend(RowBackend):
         return written
 
     def close(self) -> None:
-        """Count that the backend is closed; it has to be, unless its process is killed."""
+        """Count that the backend is closed; it must be, unless its process is killed."""
         if self._open:
             self._open = False
             self._store.opened[self._process] -= 1

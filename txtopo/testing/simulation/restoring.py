@@ -1,21 +1,22 @@
-"""Restorations: the ensemble or stores of a simulation are set back to what they held before.
+"""Restorations: the ensemble or stores of a simulation are reverted to an earlier version.
 
-An operator stops all processes, brings back an earlier version of something, and starts them again:
+An operator stops all processes, restores an earlier version of something, and starts them again:
 
 * ``zookeeper``: the ensemble, and no store;
 * ``stores``: all tables, to what they held at one moment, and not the ensemble;
 * ``store``: one table alone.
 
-Whoever starts then has to refuse, with an error that says what is wrong, or continue with the right
-result. So if nothing is planned or committed for a while, the operator brings back the newer data,
-and what happened meanwhile leaves the history. If something is, what was taken back leaves it, and
-the checkers judge the rest as always: they find each record that is lost or doubled.
+The processes that then start must refuse, with an error that explains what is wrong, or continue
+with the right result. So if nothing is planned or committed for a while, the operator restores the
+newer data, and whatever happened meanwhile is removed from the history. Otherwise, whatever was
+reverted is removed from it, and the checkers check the rest as always: they find each record that
+is lost or doubled.
 
-If nobody went on with an ensemble or with all stores that were set back, half of the operators
-call ``rebuild`` instead, with the metadata that they have kept, unless bolts may write elsewhere
-than to states: nobody sets that back. Its process may be killed, and it
-is called again. What it wrote leaves the history, and so do the plans that it dropped. A rebuild
-that is not done in time, or says that it cannot help, ends with the newer data as well.
+If an ensemble or all stores were reverted and nobody continued, half of the operators call
+``rebuild`` instead, with the metadata that they have kept, unless bolts may write elsewhere than to
+states, which nobody reverts. Its process may be killed, and it is called again. What it wrote is
+removed from the history, and so are the plans that it dropped. A rebuild that is not done in time,
+or that reports that it cannot help, ends with the newer data as well.
 """
 
 from __future__ import annotations
@@ -56,13 +57,14 @@ if TYPE_CHECKING:
 KINDS = ("zookeeper", "stores", "store")
 
 RIGHT_ERRORS: dict[str, tuple[type[Exception], ...]] = {
-    # A snapshot may be of a moment in which the metadata of what a store holds had no end yet.
+    # A snapshot may be from a moment at which the metadata of a txid that a store holds had no end
+    # yet.
     "zookeeper": (StoreAheadOfCoordinator, TwoHistoriesError, CorruptNodeError),
     "stores": (StoreBehindCoordinator, TwoHistoriesError),
     # The other tables may be ahead of it by more than a group, as if ZooKeeper had lost that.
     "store": (StoreBehindCoordinator, TwoHistoriesError, StoreAheadOfCoordinator),
 }
-"""The errors that say what is wrong after a restoration."""
+"""The errors that explain what is wrong after a restoration."""
 
 USUAL_ERRORS: tuple[type[Exception], ...] = (FencedError, PoisonBatchError, InfrastructureError)
 
@@ -70,13 +72,13 @@ TIMES_MAX = 2
 """How often something is restored in one simulation."""
 
 LATE_S = SLOW_S[0] + 0.1
-"""Virtual time after which no write of a killed process arrives any more."""
+"""Virtual time after which no write of a killed process can arrive."""
 
 WAIT_S = 25.0
-"""Virtual time in which starts are tried until the newer data are brought back."""
+"""Virtual time in which starts are tried until the newer data is restored."""
 
 REBUILD_S = 60.0
-"""Virtual time in which a rebuild is done, however often it is called again."""
+"""Virtual time in which a rebuild must be done, however often it is called again."""
 
 AGAIN_S = 1.0
 """Virtual time after which it is called again."""
@@ -87,19 +89,19 @@ RECENT_WRITES = 30
 
 @dataclass(frozen=True, slots=True)
 class _Restored:
-    """A restoration that is under way.
+    """A restoration in progress.
 
     Attributes:
         kind: One of :data:`KINDS`.
         nodes: The nodes of the ensemble before it.
         stores: The contents of the tables before it.
-        tables: The tables that were set back.
-        since: Number of the first write that was taken back.
+        tables: The tables that were reverted.
+        since: Number of the first write that was reverted.
         until: Number of writes before it.
         endings: Number of runs that had ended before it.
         set_back_to: The nodes of the ensemble after it.
         kept: The nodes of the ensemble with the metadata that operators have kept.
-        attempts: The attempts of which something was emitted before it.
+        attempts: The attempts that emitted something before it.
     """
 
     kind: str
@@ -119,7 +121,7 @@ class Restorations:
 
     Attributes:
         refused: How many ended with the newer data, since nobody continued.
-        let_in: How many were gone on from.
+        let_in: How many runs continued from.
         rebuilt: How many ended with a rebuild.
         stopped: Whether no process may start, since something is being restored.
     """
@@ -133,7 +135,7 @@ class Restorations:
         self.refused = self.let_in = self.rebuilt = 0
 
     def begin(self) -> None:
-        """Stop all processes, and restore something when no late write arrives any more."""
+        """Stop all processes, and restore something when no late write can arrive."""
         if self._busy or self._begun == TIMES_MAX or not self._world.history.stores:
             return
         self._busy = True
@@ -184,7 +186,7 @@ class Restorations:
         world.timeline.after(WAIT_S, lambda: self._look(restored))
 
     def _look(self, restored: _Restored) -> None:
-        """Bring back the newer data, if nobody has gone on."""
+        """Restore the newer data, if nobody has continued."""
         world, history = self._world, self._world.history
         if any(map(_goes_on, history.writes[restored.until :])):
             kept: list[StoreWrite | NodesWrite] = []
@@ -241,7 +243,7 @@ class Restorations:
     def _called(
         self, process: SimulatedProcess, metadata: dict[int, Json], done: list[bool]
     ) -> bool:
-        """Call ``rebuild`` once; return whether its outcome is known, which *done* then says."""
+        """Call ``rebuild`` once; return whether its outcome is known, and then set *done*."""
         world = self._world
         assert world.topology is not None
         config = Config(carrier="local", zookeeper="memory")
@@ -263,7 +265,7 @@ class Restorations:
         world, history = self._world, self._world.history
         before, now = _plans_in(restored.kept), _plans_in(world.ensemble.nodes)
         if any(before[path] != now[path] for path in before.keys() & now.keys()):
-            # An opaque batch that is to be done again has another limit or time than before.
+            # An opaque batch that is redone has another limit or time than before.
             self._bring_back(restored)
             return
         self.stopped = False
@@ -313,7 +315,7 @@ class Restorations:
         history.note(world.timeline.now_s, "operator", "BROUGHT BACK")
 
     def _check_endings(self, restored: _Restored) -> None:
-        """Check that the runs that were refused have said what is wrong, and forget their ends."""
+        """Check that the refused runs have explained what is wrong, and forget their ends."""
         world, history = self._world, self._world.history
         right: tuple[type[Exception], ...] = USUAL_ERRORS + RIGHT_ERRORS[restored.kind]
         if self.rebuilt:  # what is restored may be of an ensemble that was given up
@@ -336,7 +338,7 @@ class Restorations:
 
 
 def _goes_on(write: StoreWrite | NodesWrite) -> bool:
-    """Return whether a write plans or commits something, and is not only a claim."""
+    """Return whether a write plans or commits something, and is more than a claim."""
     if isinstance(write, StoreWrite):
         before, after = write.before.ledger, write.after.ledger
         held = None if before is None or not before.txid else before.writer

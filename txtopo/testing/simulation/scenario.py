@@ -149,7 +149,7 @@ class Scenario:
         )
 
     def changed(self, changes: Mapping[str, str], without: Collection[str] = ()) -> Scenario:
-        """Return this scenario with some settings changed, which are given as text.
+        """Return this scenario with some settings changed; values are texts.
 
         Args:
             changes: Value of each setting, by its name (``shape.relay`` for one of the shape).

@@ -1,13 +1,13 @@
-"""SimulatedSource: records that appear bit by bit, in partitions that are away at times.
+"""SimulatedSource: records that appear gradually, in partitions that are sometimes unreachable.
 
-The record at an offset is always the same, so the checkers know what each batch has to be. Three
+The record at an offset is always the same, so the checkers know what each batch must contain. Three
 spouts read the source: a transactional, a partitioned and an opaque one.
 
-Each of several spouts in one topology has a source of its own, with a number. Partition 1 of source
-2 is 2001 in records and in what is noted of emissions. Such a source is out of reach at times.
+Each of several spouts in one topology has its own source, with a number. Partition 1 of source 2 is
+2001 in records and in recorded emissions. Such a source is sometimes unreachable.
 
-A :class:`RecordingSpout` notes what the spout inside it emits. Only emitters know the content of an
-attempt; the checkers compare it with what the stores hold.
+A :class:`RecordingSpout` records what the spout inside it emits. Only emitters know the content of
+an attempt; the checkers compare it with the contents of the stores.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ class SimulatedSource:
         self._grow()
 
     def reach(self) -> None:
-        """Do nothing, unless the topology has other sources, and this one is out of reach.
+        """Do nothing, unless the topology has other sources and this one is unreachable.
 
         Raises:
-            InfrastructureError: It is.
+            InfrastructureError: It is unreachable.
         """
         chaos, timeline = self._world.chaos, self._world.timeline
         if len(self._world.sources) == 1 or chaos.healed:
@@ -109,13 +109,13 @@ class SimulatedSource:
             raise InfrastructureError(f"simulated source {self.number} is out of reach")
 
     def emit(self, collector: Any, partition: int, start: int, count: int) -> Json:
-        """Emit records of a partition, and return what names them."""
+        """Emit records of a partition, and return the metadata that names them."""
         for offset in range(start, start + count):
             collector.emit(record(self.number * PARTITIONS_APART + partition, offset))
         return [start, count]
 
     def end(self, partition: int) -> int:
-        """Return the offset after the last record that is there now."""
+        """Return the offset after the last record that exists now."""
         return self._ends[partition]
 
     def number_of_partitions(self) -> int:
@@ -128,7 +128,7 @@ class SimulatedSource:
         return now_s < self._away_until_s.get(partition, 0.0) and not self._world.chaos.healed
 
     def goes_away(self, partition: int) -> bool:
-        """Let a partition go away at random; return whether it cannot be read now."""
+        """Make a partition unreachable at random; return whether it cannot be read now."""
         chaos = self._world.chaos
         if chaos.happens("source_away"):
             self._away_until_s[partition] = self._world.timeline.now_s + chaos.between(*AWAY_S)
@@ -138,7 +138,7 @@ class SimulatedSource:
         """Check that records can be read again.
 
         Raises:
-            FailedException: They are away for a while, or were trimmed.
+            FailedException: They are unreachable for a while, or were trimmed.
         """
         if count and start < self._trimmed.get(partition, 0):
             raise FailedException(f"offset {start} of partition {partition} was trimmed")
@@ -169,11 +169,11 @@ class SimulatedSource:
             self._committing[attempt.txid] = attempt
 
     def keep_all(self) -> None:
-        """Have all records again, as a source that keeps them as long as there are backups."""
+        """Restore all records, like a source that keeps them as long as there are backups."""
         self._trimmed.clear()
 
     def trim(self, txid: int) -> None:
-        """Delete the records of all batches before *txid*; they must not be needed again."""
+        """Delete the records of all batches before *txid*, which must not be needed again."""
         for done in [each for each in self._committing if each < txid]:
             for partition, end in self._cuts.get(self._committing.pop(done), {}).items():
                 self._trimmed[partition] = max(end, self._trimmed.get(partition, 0))
@@ -188,7 +188,7 @@ class SimulatedSource:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all records are there."""
+        """Whether all records exist."""
         return self._complete
 
     def complete(self) -> None:
@@ -287,7 +287,7 @@ class _Coordinator(PartitionedCoordinator):
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         source, ends = self._source, _ends(last.metadata)
         source.reach()
-        # A batch may take nothing, so nobody knows how many batches the rest will be.
+        # A batch may take nothing, so the number of remaining batches is unknown.
         known = [at for at in range(source.number_of_partitions()) if not source.is_away(at)]
         left = sum(max(0, source.end(at) - ends.get(str(at), 0)) for at in known)
         return left > 0 and txid - last.txid <= 1 + left // source.batch_records_max
@@ -362,7 +362,7 @@ class _PartitionedEmitter(PartitionedTransactionalEmitter):
 
 
 class OpaqueSpout(OpaquePartitionedTransactionalSpout):
-    """Cuts each attempt again; a partition that is away keeps its position."""
+    """Cuts each attempt again; an unreachable partition keeps its position."""
 
     output_fields = FIELDS
 
@@ -493,7 +493,7 @@ class RecordingEmitter:
         metadata: Json,
         **limit: int,
     ) -> Json:
-        """Emit a batch of a partition, again (transactional) or anew (opaque)."""
+        """Emit a batch of a partition: the same one (transactional) or a newly cut one (opaque)."""
         recording = RecordingCollector(collector)
         end: Json = self._emitter.emit_partition_batch(
             attempt, recording, partition, metadata, **limit

@@ -1,7 +1,8 @@
 """Random topologies over the simulated source, each with an oracle for its states.
 
 An oracle is a plain fold: it takes what a state held before a batch, and the records of the batch,
-and returns what the state holds afterwards. It does not know tasks, groupings, attempts or stores.
+and returns what the state holds afterwards. It does not know about tasks, groupings, attempts or
+stores.
 """
 
 from __future__ import annotations
@@ -42,18 +43,19 @@ COMMITTERS = ("totals", "balances", "logs", "aggregates")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a random topology looks like.
+    """The shape of a random topology.
 
     Attributes:
         spout: Kind of the spout.
         kind: Kind of the states.
-        committers: One or two of :data:`COMMITTERS`, each with a state of its own.
+        committers: One or two of :data:`COMMITTERS`, each with its own state.
         relay: Whether there is a bolt between the spout and the committers.
         parallelism: Number of tasks of each component that may have several.
-        dead_letters: Whether some records become dead letters in that bolt, which is there then.
+        dead_letters: Whether some records become dead letters in that bolt, which then exists.
         further_spouts: Kinds of further spouts, which share the txids of the first. If some are
-            opaque and the states are transactional, these hang on the others only, and what the
-            opaque ones bring goes to one more committer, ``rest``, with an opaque state.
+            opaque and the states are transactional, the states depend only on the other spouts, and
+            the tuples of the opaque ones go to an additional committer, ``rest``, with an opaque
+            state.
         planned_time: Whether the spouts ask for the time at which a batch was planned.
     """
 
@@ -171,7 +173,7 @@ def _add_committer(
 
 
 class Relay(BasicBolt):
-    """Emits what it receives, and fails when the simulation says so."""
+    """Emits what it receives, and fails when the simulation decides so."""
 
     writes_nowhere_else = True
     output_fields = FIELDS
@@ -190,10 +192,10 @@ class Relay(BasicBolt):
 
 
 class Sieve(Relay):
-    """Emits what it receives, and takes some of it back by making dead letters of it."""
+    """Emits what it receives, and retracts some of it by turning it into dead letters."""
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
-        """Emit the tuple, or make a dead letter of it after it was emitted."""
+        """Emit the tuple, or turn it into a dead letter after it was emitted."""
         super().execute(tuple, collector)
         if is_bad(tuple.values):
             raise BAD
@@ -380,7 +382,7 @@ def _of_spouts(numbers: frozenset[int], oracle: Oracle) -> Oracle:
 
 
 class _Letters(dict[tuple[Any, ...], tuple[Any, ...]]):
-    """The rows of all dead letters, which remember how many batches there were."""
+    """The rows of all dead letters, which also remember the number of batches."""
 
     batches: int = 0
 

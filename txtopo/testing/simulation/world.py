@@ -6,13 +6,13 @@ ensemble, the stores, and the losses of the carrier.
 
 At first every fault may happen. After ``chaos_s`` of virtual time, or when everything is processed,
 the world heals: frozen processes wake up, stores and ensemble answer, the source is complete. Then
-the runs have to process the rest and to stop, each within a limit of virtual time.
+the runs must process the rest and stop, each within a limit of virtual time.
 
 A :class:`SimulatedProcess` is a driver with its run. It can be killed and frozen at any moment. A
 killed process does nothing more, but its place in the election stays until its session expires, and
-a write that it has sent may still arrive. A frozen process keeps every event that is due for it.
-When it wakes up it is a zombie that believes it leads. A :class:`Supervisor` starts a new process
-when one has died, as an operator's tool would.
+a write that it has sent may still arrive. A frozen process keeps every event that becomes due. When
+it wakes up, it is a zombie that believes it leads. A :class:`Supervisor` starts a new process when
+one has died, as an operator's tool would.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from txtopo.testing.simulation.restoring import Restorations
 from txtopo.testing.simulation.source import RecordingSpout, SimulatedSource, worlds
 
 LIVENESS_S = 300.0
-"""Virtual time in which a healed world processes the rest. A call that is still under way takes up
-to 30 s; a time limit, an election and a few batches may follow it, one after the other."""
+"""Virtual time in which a healed world processes the rest. A running call takes up to 30 s; a time
+limit, an election and a few batches may follow it, one after the other."""
 
 STOP_S = 120.0
 """Virtual time in which a run stops. It may have to wait for a call, which takes up to 30 s."""
@@ -78,7 +78,7 @@ _numbers = itertools.count()
 
 @dataclass(slots=True)
 class Leftovers:
-    """What is wrong at the end of a simulation: resources left open, goals not reached."""
+    """What is wrong at the end of a simulation: open resources, goals not reached."""
 
     found: list[str] = field(default_factory=list)
 
@@ -107,7 +107,7 @@ class World:
         self.chaos = Chaos(random.Random(seed ^ CHAOS_SALT), faults, self._note_fault)
         # A generator of its own, so that drawing a token does not change the faults of a seed.
         self.tokens = random.Random(seed ^ TOKENS_SALT)
-        # A jump of a running clock is not believed, one from before the process began is.
+        # A jump of a running clock is not trusted; one from before the process began is.
         self.clocks = random.Random(seed ^ CLOCKS_SALT) if faults.clock else None
         self.ensemble = SimulatedEnsemble(self)
         self.leftovers = Leftovers()
@@ -121,7 +121,7 @@ class World:
         self.operators = Operators(self)
         self.restorations = Restorations(self, random.Random(seed ^ REBUILDS_SALT))
         self.begun: list[SimulatedProcess] = []
-        """All processes; a call of one whose run has ended may still be under way."""
+        """All processes; if the run of a process has ended, a call of it may still be running."""
         self._config = config
         worlds[self.number] = self
 
@@ -167,7 +167,7 @@ class World:
         assert self.topology is not None
         slots = self._config.slots or 1
         topology, program = self._compiled
-        if topology is not self.topology:  # not for each process: most are there to be killed
+        if topology is not self.topology:  # not for each process: most exist only to be killed
             program = compile_program(self.topology.graph, self._config, slots)
             self._compiled = (self.topology, program)
         return open_driver(
@@ -202,7 +202,7 @@ class World:
 
     @contextmanager
     def reading_otherwise(self) -> Iterator[None]:
-        """While the block runs, let the source cut batches in another way, if it may."""
+        """While the block runs, let the source cut batches differently, if allowed."""
         for source in self.sources:
             source.otherwise = True
         yield
@@ -229,7 +229,7 @@ class World:
             self.history.note(self.timeline.now_s, "chaos", kind)
 
     def _until_processed(self, limit_s: float) -> bool:
-        """Let time pass until a run reports that nothing is left."""
+        """Let time pass until a run reports that it has nothing left."""
         sources = self.sources
         said: set[SimulatedProcess] = set()
         asked: set[SimulatedProcess] = set()
@@ -289,7 +289,7 @@ class World:
         )
         if not ended:
             self.leftovers.found.append(f"a run did not stop in {STOP_S:g} s")
-        # Writes that a dead process has sent, and the end of its session, come a little later.
+        # Writes that a dead process has sent, and the end of its session, arrive a little later.
         self.timeline.run(lambda: False, until_s=self.timeline.now_s + STOP_S)
         self._look_around()
         for supervisor in self.supervisors:
@@ -379,7 +379,7 @@ class SimulatedProcess(TopologyListener):
         world = self.world
         world.history.note(world.timeline.now_s, self.name, name)
         if world.handoff.running is None:
-            # Nothing can overtake the loop. It only crashes, where a test has ordered it.
+            # Nothing can overtake the loop. It only crashes, where a test requests it.
             if world.chaos.passes(name):
                 self.kill()
                 raise Crashed
@@ -391,7 +391,7 @@ class SimulatedProcess(TopologyListener):
             self.sleep(pause_s)
 
     def sleep(self, delay_s: float) -> None:
-        """Make the work that runs wait."""
+        """Make the running work wait."""
         work = self.world.handoff.running
         assert work is not None, "only blocking work sleeps"
         event = self.after(delay_s, lambda: self._go_on(work))
@@ -424,7 +424,7 @@ class SimulatedProcess(TopologyListener):
         self.world.history.note(self.world.timeline.now_s, self.name, "frozen")
 
     def wake(self) -> None:
-        """Let it go on (SIGCONT): every event that it kept happens now."""
+        """Let it continue (SIGCONT): every event that it kept happens now."""
         if not self.alive:
             return
         self.frozen = False
@@ -490,7 +490,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Start a process after a random delay."""
-        # A process that has ended and is killed then is replaced once.
+        # A process that has ended and is then killed is replaced only once.
         self.process = None
         if self._finishing:
             self.finished = True
@@ -499,7 +499,7 @@ class Supervisor:
         self._world.timeline.after(delay_s, self._launch)
 
     def lost(self, process: SimulatedProcess) -> None:
-        """Start another process if the one that has ended is that of this supervisor."""
+        """Start another process if the one that ended belongs to this supervisor."""
         if process is self.process:
             self.start()
 
@@ -535,7 +535,7 @@ class Supervisor:
                 driver = self._world.open_driver(process)
             except Crashed:
                 return
-            except Exception as error:  # noqa: BLE001 - as whoever starts a run would see it
+            except Exception as error:  # noqa: BLE001 - as the starter of a run would see it
                 self._ended(process, error)
                 return
             process.driver = driver

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from txtopo.runtime.progress import Progress, ReliableProgress
     from txtopo.runtime.watching import Figures
 
-# The next txids to commit stand above the last ones that are committed.
+# The next txids to commit are shown above the last committed ones.
 TXIDS_LOOKED_AT = 200
 COMMITTED_SHOWN = 5
 OTHERS_SHOWN = 3
@@ -30,9 +30,9 @@ LINE_EVERY_S = 2.0
 
 
 def watch(board: Figures, ended: Future[Any], seconds: float | None) -> None:
-    """Show a run until it ends or the time is up: live in a notebook, else as lines.
+    """Show a run until it ends or the time is up: live in a notebook, otherwise as lines.
 
-    In a notebook, an interrupt of the kernel ends the watching, not the run.
+    In a notebook, interrupting the kernel ends the display, not the run.
 
     Args:
         board: The figures of the run.
@@ -50,7 +50,7 @@ def watch(board: Figures, ended: Future[Any], seconds: float | None) -> None:
 
 
 def run_html(board: Figures) -> str:
-    """Return a run as HTML, as it is now."""
+    """Return the current state of a run as HTML."""
     facts = board.facts()
     shown = list(_batches(facts, board) if facts["trees"] is None else _trees(facts["trees"]))
     failures = board.failures(FAILURES_SHOWN)
@@ -165,7 +165,7 @@ def _display(board: Figures) -> Callable[[], None] | None:
 
 
 def _lines(board: Figures) -> Callable[[], None]:
-    """Return what prints a line if there is something new."""
+    """Return a function that prints a line if there is something new."""
     last = ""
 
     def tell() -> None:

@@ -21,17 +21,17 @@ LIMIT_S = 3.0
 
 
 def state_html(state: State) -> str:
-    """Return a state as HTML. If its store cannot be read, or is slow, that is said instead."""
+    """Return a state as HTML. If its store cannot be read, or is slow, the HTML says so."""
     found: list[str] = []
 
     def read() -> None:
         try:
             with state.reader() as reader:
                 found.append(reader_html(reader, state.shown_url))
-        except Exception as error:  # noqa: BLE001 - what is wrong is what is shown
+        except Exception as error:  # noqa: BLE001 - the error is shown
             found.append(markup.titled(repr(state), markup.note(one_line(error))))
 
-    # Notebooks are never simulated. Nothing can interrupt a client that hangs: its thread is left
+    # Notebooks are never simulated. Nothing can interrupt a hanging client: its thread is left
     # behind.
     thread = threading.Thread(target=read, name="txtopo-notebook", daemon=True)  # noqa: TID251
     thread.start()
@@ -41,7 +41,7 @@ def state_html(state: State) -> str:
 
 
 def reader_html(reader: StateReader, url: str | None = None) -> str:
-    """Return what an open reader sees as HTML: the ledger, and the first rows."""
+    """Return the contents of an open reader as HTML: the ledger, and the first rows."""
     ledger, table = reader.ledger, reader.table
     log = ", mode log" if table.mode == "log" else ""
     told = [

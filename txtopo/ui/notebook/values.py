@@ -1,4 +1,4 @@
-"""Values: which renderer makes HTML of a value of which class."""
+"""Values: finds the renderer that turns a value into HTML, by its class."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Access: who may see a page and who may command, checked before any request is looked at.
+"""Access: who may view a page and who may send commands, checked before a request is processed.
 
 Rules
 -----
-1. A page that is served on a loopback address answers only to names of it. Otherwise a stranger's
-   site could have its own name resolve to 127.0.0.1, and read the page in a browser of this machine
-   (DNS rebinding).
+1. A page that is served on a loopback address answers only to names of that address. Otherwise a
+   foreign site could make its own name resolve to 127.0.0.1, and read the page in a browser on this
+   machine (DNS rebinding).
 2. With a token every request needs it: as ``Authorization: Bearer``, or as the cookie that the
-   login sets. Free are the login itself, the files of style and script, and the two questions of
-   health, which say nothing about the data.
-3. A command needs the token always, and from a browser an ``Origin`` that is this page.
-4. The token is compared in constant time. It is never in an address, nor in a log, nor in the
-   cookie: that has a random text of this server. Browsers send a cookie to all ports of a host, so
-   its name has the port, and what another server on this host may get is not the token.
+   login sets. The login itself, the style and script files, and the two health checks, which reveal
+   nothing about the data, need no token.
+3. A command always needs the token, and from a browser also an ``Origin`` that is this page.
+4. The token is compared in constant time. It is never in an address, in a log or in the cookie: the
+   cookie has a random text of this server. Browsers send a cookie to all ports of a host, so its
+   name contains the port, and another server on this host can never receive the token.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMMON_HEADERS = {
     "form-action 'self'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Not no-referrer: browsers would then send the form of the login with Origin: null.
+    # Not no-referrer: browsers would then send the login form with Origin: null.
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -41,7 +41,7 @@ _FREE = ("/login", "/healthz", "/readyz")
 
 
 class PageAccess:
-    """Says who may do what.
+    """Decides who may do what.
 
     Args:
         host: The address at which the page is served.
@@ -90,7 +90,7 @@ class PageAccess:
         return self._by_cookie(connection) and self.is_own(connection)
 
     def is_own(self, connection: HTTPConnection, *, or_none: bool = False) -> bool:
-        """Return whether a request comes from this page; *or_none*: or from no browser."""
+        """Return whether a request is from this page; with *or_none*, or from no browser."""
         origin = connection.headers.get("origin")
         if origin is None:
             return or_none
@@ -98,7 +98,7 @@ class PageAccess:
             parts = urlsplit(origin)
         except ValueError:
             return False
-        # The scheme is that of a proxy, if there is one; who has the host and port has the page.
+        # The scheme may be that of a proxy; whoever controls host and port controls the page.
         return parts.scheme in ("http", "https") and parts.netloc == connection.headers.get("host")
 
     def _by_header(self, connection: HTTPConnection) -> bool:
@@ -114,8 +114,8 @@ class Guard:
     """The outermost part of the page: refuses strangers, and adds the headers of all answers.
 
     Args:
-        app: What answers those that are let in.
-        access: Who may do what.
+        app: The application that answers admitted requests.
+        access: Decides who may do what.
     """
 
     def __init__(self, app: ASGIApp, access: PageAccess) -> None:
@@ -152,7 +152,7 @@ class Guard:
 
 
 def refusal(status: int, why: str) -> JSONResponse:
-    """Return the answer to a request that is not done."""
+    """Return the answer to a refused request."""
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return JSONResponse({"error": why}, status, headers)
 

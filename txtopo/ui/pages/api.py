@@ -1,4 +1,4 @@
-"""REST under /api/v1: what a source knows as JSON, commands, and the events of a topology."""
+"""REST under /api/v1: the data of a source as JSON, commands, and the events of a topology."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _LAST_MAX = 1_000
 
 
 class Api:
-    """The answers of REST.
+    """The REST endpoints.
 
     Args:
-        source: What it asks.
-        access: Who may command.
-        calls: Makes its calls.
+        source: The data.
+        access: Decides who may send commands.
+        calls: Makes the blocking calls.
         ended: Set when the server ends.
     """
 
@@ -65,7 +65,7 @@ class Api:
         ]
 
     def close(self) -> None:
-        """Let its threads end."""
+        """Allow its threads to end."""
         self._lookups.close()
 
     async def state(self, topology: str, request: Request) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Api:
 
 
 def whole_number(request: Request, name: str, default: int, least: int, most: int) -> int:
-    """Return a number of a request's query; larger ones are cut to *most*.
+    """Return a number from a request's query; larger ones are reduced to *most*.
 
     Raises:
         HTTPException: 400: it is not a whole number of at least *least*.
@@ -156,10 +156,10 @@ def whole_number(request: Request, name: str, default: int, least: int, most: in
 
 
 async def body_of(request: Request) -> bytes:
-    """Return the body of a request, if it is short and comes soon.
+    """Return the body of a request, if it is short and arrives soon.
 
     Raises:
-        HTTPException: 413 or 408: it is not, or does not.
+        HTTPException: 413: it is too long; 408: it does not arrive in time.
     """
     parts, size = [], 0
     try:
@@ -180,7 +180,7 @@ def _command_of(body: bytes) -> tuple[str, float | None]:
         given = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the body is no JSON; {expected}") from error
-    # A list, since what is given may have no hash.
+    # A list, since the given value may not be hashable.
     if not isinstance(given, dict) or given.get("verb") not in [*STATUS_AFTER]:
         raise HTTPException(400, f"the command is unknown; got {given!r:.200}; {expected}")
     if unknown := sorted(set(given) - {"verb", "wait_s"}):

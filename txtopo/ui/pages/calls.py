@@ -1,6 +1,6 @@
-"""Calls: what a page asks of a run, an ensemble or a store, on threads and with a time limit.
+"""Calls: requests of a page to a run, an ensemble or a store, on threads and with a time limit.
 
-The server has one thread for all connections, which may not block. A call that hangs is left alone
+The server has one thread for all connections, which must not block. A call that hangs is abandoned
 on its thread, which does not keep the process from ending; the request is answered with 503.
 """
 
@@ -25,7 +25,7 @@ class Calls:
     """Makes blocking calls for the server.
 
     Args:
-        at_once_max: Calls that may be under way; more are refused.
+        at_once_max: Maximum concurrent calls; more are refused.
         timeout_s: How long a request waits for its call.
     """
 
@@ -39,7 +39,7 @@ class Calls:
         """Call, and return the result; to be awaited on the thread of the server.
 
         Raises:
-            TookTooLong: It has no result in time.
+            TookTooLong: There is no result in time.
         """
         if self._under_way >= self._at_once_max:
             raise TookTooLong(
@@ -61,7 +61,7 @@ class Calls:
             outcome: tuple[Any, BaseException | None]
             try:
                 outcome = (call(), None)
-            except BaseException as error:  # noqa: BLE001 - it goes to the request
+            except BaseException as error:  # noqa: BLE001 - passed on to the request
                 outcome = (None, error)
             with suppress(RuntimeError):  # the server has ended
                 loop.call_soon_threadsafe(done, *outcome)
@@ -73,7 +73,7 @@ class Calls:
             return await asyncio.wait_for(answered, limit_s)
         except TimeoutError as error:
             if not answered.cancelled():
-                raise  # that of the call itself
+                raise  # raised by the call itself
             raise TookTooLong(f"there was no answer in {limit_s:g} s; try again later") from error
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Connections: those of the server write no access log, and end if they never ask."""
+"""Connections: the server's connections write no access log, and end if they stay idle."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 class PageConnection(H11Protocol):
     """One connection of a client.
 
-    What people look at is nobody's business, and a token that somebody puts into an address by
-    mistake would stand in the log. uvicorn's own switch would change the loggers of another uvicorn
-    in this process.
+    What people view is private, and a token that somebody puts into an address by mistake would be
+    in the log. uvicorn's own switch would change the loggers of another uvicorn in this process.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -21,7 +20,7 @@ class PageConnection(H11Protocol):
         self.access_log = False
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Begin; end the connection if nothing comes."""
+        """Begin; end the connection if no request arrives."""
         super().connection_made(transport)
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler

@@ -1,11 +1,12 @@
 """Events: the changes of a topology as server-sent events, to any number of clients.
 
-All clients of a topology are woken at the same moments, and ask for the same changes. So those are
-computed and written as JSON once. A client that does not read is not sent to: what it missed is
-sent together when it reads again, and it is dropped if that takes too long. So nothing piles up.
+All clients of a topology are woken at the same moments, and request the same changes. So the
+changes are computed and converted to JSON once. Nothing is sent to a client that does not read:
+what it missed is sent together when it reads again, and it is dropped if that takes too long. So
+nothing accumulates.
 
-The pause between two events grows with what an event costs, so that a run pays about the same small
-share of a processor for its page, also on a machine that is busy.
+The pause between two events grows with the cost of an event, so that a run spends about the same
+small share of a processor on its page, even on a busy machine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from txtopo.ui.pages.numbers import text_of_json
 
 PAUSE_S = 0.2
 PAUSE_MAX_S = 2.0
-# An event of 4 ms, asked for every 200 ms, would take two percent of a processor.
+# An event of 4 ms, every 200 ms, would take two percent of a processor.
 _PAUSES = 50
 COMMENT_S = 10.0
 SEND_TIMEOUT_S = 30.0
@@ -34,7 +35,7 @@ Changes = Callable[[int], dict[str, Json]]
 
 
 class Feed:
-    """The changes of one topology since each version, computed once for all who ask at a time.
+    """The changes of one topology since each version, computed once for simultaneous requests.
 
     Args:
         calls: Makes the calls.
@@ -51,11 +52,11 @@ class Feed:
 
     @property
     def wait_s(self) -> float:
-        """How long until what was asked for may have changed."""
+        """How long until the answer may have changed."""
         return max(0.0, self._until_s - clock.now())
 
     async def since(self, version: int, *, last: bool = False) -> tuple[int, bytes | None]:
-        """Return the version now, and the event with what has changed; None if nothing has.
+        """Return the current version, and the event with the changes; None if there are none.
 
         *last* is for the end, after which nothing changes.
         """
@@ -76,13 +77,13 @@ class Feed:
         try:
             return await self._calls.ask(ask)
         except InfrastructureError as error:
-            # It comes back by itself; the client goes on listening.
+            # It recovers by itself; the client continues to listen.
             self.pause_s = PAUSE_MAX_S
             return version, _event("away", {"error": shortened(text_of(error), 500)})
 
 
 def event_of(changes: dict[str, Json], version: int) -> tuple[int, bytes | None]:
-    """Return the version of changes, and the event that tells them, if there are any."""
+    """Return the version of changes, and their event, if there are any."""
     now = changes["version"]
     assert isinstance(now, int)
     return now, None if now == version else _event("change", changes)
@@ -97,7 +98,7 @@ class EventStream:
     """The answer to a request for events: it ends with the client, or with the server.
 
     Args:
-        feed: What is sent.
+        feed: The events to send.
         ended: Set when the server ends.
         since: The version that the client has; 0 for none.
     """
@@ -135,7 +136,7 @@ class EventStream:
                 await body(event)
                 spoken_s = clock.now()
             with suppress(TimeoutError):
-                # To the next moment that all clients share.
+                # Until the next moment, which all clients share.
                 await asyncio.wait_for(self._ended.wait(), self._feed.wait_s + 0.001)
         _, event = await self._feed.since(self._version, last=True)
         await body((event or b"") + _event("end", {}), more=False)

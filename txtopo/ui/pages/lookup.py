@@ -30,13 +30,13 @@ def look_up(state: State, name: str, key: str | None, limit: int) -> dict[str, A
 
     Args:
         state: The state.
-        name: What the topology calls it, ``component.name``.
+        name: Its name in the topology, ``component.name``.
         key: The key as text; several columns as a JSON array. None for the first rows.
         limit: Rows at most.
 
     Raises:
         BadKey: The key does not fit the columns.
-        TxtopoError: The state cannot be read; from the store.
+        TxtopoError: The store cannot read the state.
     """
     with state.reader() as reader:
         ledger, table = reader.ledger, reader.table

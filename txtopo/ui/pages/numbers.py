@@ -1,7 +1,7 @@
-"""Numbers of the answers of REST: a whole number that JavaScript would round goes as text.
+"""Numbers in REST answers: a whole number that JavaScript would round is sent as text.
 
-JSON has whole numbers of any size, and so has Python. A browser reads each as a double: beyond
-2**53 it shows another number, without a word. An id or a sum may be so large, in a key, a value or
+JSON has whole numbers of any size, and so does Python. A browser reads each as a double: beyond
+2**53 it silently shows a different number. An id or a sum may be that large, in a key, a value or
 the position of a source.
 """
 
@@ -33,7 +33,7 @@ def exact(value: Json) -> Json:
 
 
 class ExactJson(JSONResponse):
-    """An answer in JSON whose whole numbers every reader has exactly."""
+    """A JSON answer whose whole numbers every reader reads exactly."""
 
     def render(self, content: Json) -> bytes:
         """Return the answer as text."""
@@ -41,5 +41,5 @@ class ExactJson(JSONResponse):
 
 
 def text_of_json(value: Json) -> str:
-    """Return JSON on one line, in ASCII, whose whole numbers every reader has exactly."""
+    """Return JSON on one line, in ASCII, whose whole numbers every reader reads exactly."""
     return json.dumps(exact(value), default=str)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class RunPage(TopologyListener):
     """The page of a run.
 
-    It takes its port before anything else is opened, so that a port that is in use is an error of
-    the start. As a listener it is told of the end, of a run that is restarted of the last one, and
-    then ends. A later failure of the page never ends the run.
+    It takes its port before anything else is opened, so that a port in use is an error of the
+    start. As a listener it learns of the end (if the run is restarted, of the last end), and then
+    ends. A later failure of the page never ends the run.
 
     Args:
         config: The settings.
@@ -63,7 +63,7 @@ class RunPage(TopologyListener):
             self.close()
 
     def close(self) -> None:
-        """Give the port up."""
+        """Release the port."""
         if self._server is not None:
             self._server.stop()
         else:

@@ -1,4 +1,4 @@
-"""PageServer: serves pages on a thread of its own, which neither holds up nor ends a run."""
+"""PageServer: serves pages on its own thread, which neither delays nor ends a run."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def check_installed(needed_by: str) -> None:
 
 
 def listen(page: Page) -> socket.socket:
-    """Return a socket that listens; what connects to it waits until a server serves it.
+    """Return a listening socket; connections to it wait until a server serves them.
 
     Args:
-        page: Says where.
+        page: Names the address.
 
     Raises:
-        ConfigError: The port is taken, or the address is none of this machine; take another.
+        ConfigError: The port is in use, or the address is not one of this machine; use another.
     """
     host, port = page.host, page.port
     listening: socket.socket | None = None
@@ -77,12 +77,12 @@ def listen(page: Page) -> socket.socket:
 class PageServer:
     """Serves the pages of a source.
 
-    A failure of it is logged and ends only the page. It is a context manager, which starts and
+    If it fails, that is logged and ends only the page. It is a context manager, which starts and
     stops it.
 
     Args:
-        source: What the pages show: a ``RunSource`` or an ``EnsembleSource``.
-        page: Where they are served, and who may see them.
+        source: The data of the pages: a ``RunSource`` or an ``EnsembleSource``.
+        page: Where they are served, and who may view them.
         listening: A socket of :func:`listen`, if the caller has one.
 
     Raises:
@@ -177,7 +177,7 @@ class PageServer:
         await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         self._server.should_exit = True
-        # The port is free at once; clients that listen are told the last change and the end.
+        # The port is free at once; listening clients receive the last change and the end.
         for server in getattr(self._server, "servers", ()):
             server.close()
         self._released.set()
@@ -187,7 +187,7 @@ class PageServer:
 
 
 def url_of(host: str, port: int) -> str:
-    """Return the address of a page; one that others reach, if it is served on all interfaces."""
+    """Return the address of a page; one that others can reach, if it serves all interfaces."""
     name = host.strip("[]")
     if name in ("0.0.0.0", "::"):
         name = socket.gethostname()

@@ -52,12 +52,12 @@ class Site:
     """The application that a server serves.
 
     Args:
-        source: What the pages show.
-        access: Who may see and command.
+        source: The data of the pages.
+        access: Decides who may view the pages and send commands.
 
     Attributes:
         app: The application, of ASGI.
-        ended: Set it when the server ends.
+        ended: To be set when the server ends.
     """
 
     def __init__(self, source: PageSource, access: PageAccess) -> None:
@@ -90,7 +90,7 @@ class Site:
         self.app = Guard(Starlette(routes=routes, exception_handlers=failed), access)
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Allow the threads to end."""
         self._calls.close()
         self._api.close()
 
@@ -174,8 +174,8 @@ class Site:
 
 
 def status_of(error: Exception) -> int:
-    """Return the status of the answer that tells an error."""
-    if isinstance(error, OSError):  # a store or an ensemble that does not say it in our words
+    """Return the HTTP status for an error."""
+    if isinstance(error, OSError):  # a store or an ensemble that does not raise our errors
         return 503
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 

@@ -1,4 +1,4 @@
-"""Sources: what pages show, of one run in this process or of all topologies of an ensemble."""
+"""Sources: what pages show, for one run in this process or for all topologies of an ensemble."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class NotFound(TxtopoError, LookupError):
 
 
 class PageSource(Protocol):
-    """Answers what pages ask. All methods may block, and are called on threads of their own.
+    """Answers the requests of pages. All methods may block; each call has its own thread.
 
-    Values are plain JSON, as the board makes them.
+    Values are plain JSON, as the board returns them.
 
     Raises:
         NotFound: There is no such topology or state, or this source does not have it.
-        InfrastructureError: It cannot be answered now.
+        InfrastructureError: There can be no answer now.
     """
 
     title: str
-    """What the page is of, for its heading."""
+    """What the page shows, for its heading."""
 
     def ready(self) -> bool:
-        """Return whether the run leads or stands by, or the ensemble can be reached."""
+        """Return whether the run leads or stands by; or whether the ensemble can be reached."""
         ...
 
     def topologies(self) -> list[dict[str, Json]]:
@@ -95,7 +95,7 @@ class PageSource(Protocol):
 
 
 def unknown(what: str, name: str, known: list[str]) -> NotFound:
-    """Return the error of a name that is not known."""
+    """Return the error for an unknown name."""
     return NotFound(f"no {what} of this name; got {name!r:.200}; {nearest(name, known[:100])}")
 
 
@@ -106,7 +106,7 @@ class RunSource:
         board: The figures of the run.
         graph: Its topology.
         run: Its handle.
-        config: Says where the ensemble is, through which a leader is asked for commands.
+        config: Names the ensemble through which commands are sent to a leader.
         ensemble: The ensemble, if it is in memory.
     """
 
@@ -184,7 +184,7 @@ class RunSource:
         return self._board.changes(since)
 
     def command(self, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
-        """Ask the leader, or tell an at-least-once topology that runs in this process only."""
+        """Send the command to the leader, or to an at-least-once topology of this process only."""
         self._check(topology)
         zookeeper = self._config.zookeeper
         if zookeeper is not None:
@@ -209,8 +209,8 @@ class RunSource:
         return metrics.text(self._board)
 
     def _kill(self, wait_s: float | None, wish: int) -> None:
-        """Let what is pending end for a while, and stop, unless something else was asked since."""
-        # However that ended: what was asked for is the end.
+        """Give pending work some time to end, then stop, unless another command came since."""
+        # Whatever came of that wait, the run was to be killed.
         with suppress(Exception):
             self._run.process_all_available(WAIT_S if wait_s is None else wait_s)
         with self._commanding:
@@ -226,12 +226,12 @@ class RunSource:
 class EnsembleSource:
     """Answers for all topologies of an ensemble, with the summary that each leader writes there.
 
-    What only the process of a run knows (txids, failures, the graph, rows of states) is on the page
-    of that run; the answer names it.
+    Figures that only the process of a run has (txids, failures, the graph, rows of states) are on
+    the page of that run; the answer names that page.
 
     Args:
         ensemble: The ensemble; the caller closes it after the server has stopped.
-        title: What it is called on the page.
+        title: Its name on the page.
     """
 
     def __init__(self, ensemble: Ensemble, title: str = "ensemble") -> None:
@@ -302,7 +302,7 @@ class EnsembleSource:
         raise NotFound("metrics are of a run; ask for /metrics of the page of each run")
 
     def _read(self, key: str | None, read: Callable[[], T]) -> T:
-        """Read once for all who ask within a second."""
+        """Read once for all requests within a second."""
         with self._lock:
             at_s, found = self._kept.get(key, (0.0, None))
             if found is not None and clock.now() - at_s < _KEPT_S:
@@ -324,7 +324,7 @@ class EnsembleSource:
 
 
 def row_of(status: TopologyStatus) -> dict[str, Json]:
-    """Return what an ensemble knows of a topology, in the shape of a board's summary and more."""
+    """Return an extended summary, as a board has it, from the ensemble's data on a topology."""
     return {
         "topology": status.id,
         "kind": "transactional",

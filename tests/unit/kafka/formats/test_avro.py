@@ -126,8 +126,8 @@ def test_what_json_cannot_hold_is_text_in_nested_data(schema_registry: SchemaReg
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ("{", "is no JSON; got '{'"),
-        ("", "is no JSON; got ''"),
+        ("{", "is not JSON; got '{'"),
+        ("", "is not JSON; got ''"),
         ('"strin"', "UnknownType"),
         ({"type": "record"}, '"name" is a required field'),
         (7, "got 7"),
