@@ -27,7 +27,7 @@ from txtopo.stages.stage import run_stage
 from txtopo.stages.stage_context import (
     DRIVER,
     ByAddress,
-    CutAddresses,
+    HandoverAddresses,
     Record,
     RunLevel,
     StageContext,
@@ -51,8 +51,8 @@ class Carrier(Protocol):
     each run in flight, and one call of ``commit`` at a time. ``cancel`` may come at any time.
     """
 
-    keeps_cut_in_driver: bool
-    """Whether the cut for a commit in tasks waits in this process, and so counts towards
+    keeps_handover_in_driver: bool
+    """Whether the handover for a commit in tasks waits in this process, and so counts towards
     ``driver_bytes_max``."""
 
     has_engine: bool
@@ -155,29 +155,29 @@ class RunOutput:
     Attributes:
         run: The run.
         records: The records for the driver.
-        cut: The cut for a commit in tasks: records by address, or whatever else the carrier needs
-            to read it. None once it was released.
+        handover: What a commit in tasks starts from: records by address, or whatever else the
+            carrier needs to read it. None once it was released.
         kept: What an engine keeps of the run for the commit; only its carrier looks into it.
         failure: The failure of what an engine computes. If there is one, all else is empty.
     """
 
     run: Run
     records: list[bytes]
-    cut: object = field(default=None, repr=False)
+    handover: object = field(default=None, repr=False)
     kept: object = field(default=None, repr=False)
     failure: FailedBatch | None = None
 
     @classmethod
     def divided(cls, run: Run, records: ByAddress, kept: object = None) -> RunOutput:
-        """Divide the records of the last level into records for the driver and the cut."""
-        cut = {address: each for address, each in records.items() if address != DRIVER}
-        return cls(run, records.get(DRIVER, []), cut, kept)
+        """Divide the records of the last level into records for the driver and the handover."""
+        handover = {address: each for address, each in records.items() if address != DRIVER}
+        return cls(run, records.get(DRIVER, []), handover, kept)
 
-    def cut_of(self, attempt: TransactionAttempt, slots: int) -> ByAddress:
-        """Return the cut of one attempt by slot, if the cut is kept by address."""
-        assert isinstance(self.cut, dict), "the run was released"
-        addresses = CutAddresses(self.run, slots).of(attempt.txid)
-        return {slot: self.cut.get(address, []) for slot, address in enumerate(addresses)}
+    def handover_of(self, attempt: TransactionAttempt, slots: int) -> ByAddress:
+        """Return the handover of one attempt by slot, if the handover is kept by address."""
+        assert isinstance(self.handover, dict), "the run was released"
+        addresses = HandoverAddresses(self.run, slots).of(attempt.txid)
+        return {slot: self.handover.get(address, []) for slot, address in enumerate(addresses)}
 
 
 class LocalCarrier:
@@ -187,7 +187,7 @@ class LocalCarrier:
     """
 
     has_engine = False
-    keeps_cut_in_driver = True
+    keeps_handover_in_driver = True
 
     def __init__(self, slots: int | None = None) -> None:
         self._slots = slots or 1
@@ -220,12 +220,12 @@ class LocalCarrier:
     ) -> list[bytes]:
         """Run the commit phase of one attempt."""
         assert self._program is not None
-        cut, only = output.cut_of(attempt, self._program.slots), output.run.only(attempt)
-        return self._chain("commit", only, cut, permits=permits).get(DRIVER, [])
+        handover, only = output.handover_of(attempt, self._program.slots), output.run.only(attempt)
+        return self._chain("commit", only, handover, permits=permits).get(DRIVER, [])
 
     def release(self, output: RunOutput) -> None:
-        """Drop the cut of a run."""
-        output.cut = {}
+        """Drop the handover of a run."""
+        output.handover = {}
 
     def cancel(self, tag: str) -> None:
         """Stop the job with this tag before its next stage."""

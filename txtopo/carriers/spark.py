@@ -4,17 +4,17 @@
 partition for each slot. A shuffle by address connects two levels. The records for the driver are
 collected. If the committers run in tasks, the job shuffles the output of the last level once more,
 into one Spark partition for the driver and one for each attempt and slot. It reads only the
-driver's partition, and the cut waits in the shuffle files. A commit reads its own partitions of
-that shuffle. Spark recomputes nothing for it, unless an executor was lost with its files; the
-manifests then reveal this. Only the first level of a commit reads the cut. The records of further
-levels are few, and pass through the driver.
+driver's partition, and the handover waits in the shuffle files. A commit reads its own partitions
+of that shuffle. Spark recomputes nothing for it, unless an executor was lost with its files; the
+manifests then reveal this. Only the first level of a commit reads the handover. The records of
+further levels are few, and pass through the driver.
 
 :class:`DataFrameCarrier` is for Spark Connect; the carriers with an engine are derived from it. A
 run is one query over the columns ``address`` and ``payload``: ``mapInArrow`` for each level, and
 ``repartitionById`` between two levels. Spark cannot read single partitions of a DataFrame's shuffle
-again. So if the committers run in tasks, the cut is collected with the rest, waits in the driver,
-and becomes the input of a separate query for the commit. Committers should therefore work on little
-data: aggregate before them, or use the carrier ``rdd``.
+again. So if the committers run in tasks, the handover is collected with the rest, waits in the
+driver, and becomes the input of a separate query for the commit. Committers should therefore work
+on little data: aggregate before them, or use the carrier ``rdd``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from txtopo.stages.program import Program, Run
 from txtopo.stages.stage_context import (
     DRIVER,
     ByAddress,
-    CutAddresses,
+    HandoverAddresses,
     Record,
     RunLevel,
     by_address,
@@ -49,7 +49,7 @@ class RddCarrier:
     """Moves records through shuffles of RDDs; see the module docstring."""
 
     has_engine = False
-    keeps_cut_in_driver = False
+    keeps_handover_in_driver = False
 
     def __init__(self, session: SparkSession) -> None:
         self._context: SparkContext = session.sparkContext
@@ -78,20 +78,20 @@ class RddCarrier:
                     records = self._stage(records, RunLevel("processing", run, level))
             if self._program.commit_in_driver:
                 return RunOutput(run, records.mapPartitions(_payloads).collect())
-            cut = records.partitionBy(CutAddresses(run, slots).count, _identity)
-            return RunOutput(run, self._context.runJob(cut, _payloads, [DRIVER]), cut)
+            handover = records.partitionBy(HandoverAddresses(run, slots).count, _identity)
+            return RunOutput(run, self._context.runJob(handover, _payloads, [DRIVER]), handover)
 
     def commit(
         self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
     ) -> list[bytes]:
         """Run one job for each level of the commit phase."""
-        slots, only, cut = self._program.slots, output.run.only(attempt), output.cut
-        assert cut is not None, "the run was released"
-        addresses = CutAddresses(output.run, slots).of(attempt.txid)
+        slots, only, handover = self._program.slots, output.run.only(attempt), output.handover
+        assert handover is not None, "the run was released"
+        addresses = HandoverAddresses(output.run, slots).of(attempt.txid)
         levels = self._program.commit
         with self._jobs.labelled(only, "commit"):
             ask_for(levels[0], permits)
-            stage = self._stage(cut, RunLevel("commit", only, 0), addresses.start)  # type: ignore[arg-type]
+            stage = self._stage(handover, RunLevel("commit", only, 0), addresses.start)  # type: ignore[arg-type]
             records = self._context.runJob(stage, _all, addresses)
             for level in range(1, len(levels)):
                 ask_for(levels[level], permits)
@@ -101,7 +101,7 @@ class RddCarrier:
 
     def release(self, output: RunOutput) -> None:
         """Drop the shuffle. Spark deletes its files after a garbage collection in the driver."""
-        output.cut = None
+        output.handover = None
 
     def cancel(self, tag: str) -> None:
         """Cancel the jobs of a run, including jobs that are about to start."""
@@ -165,7 +165,7 @@ class DataFrameCarrier:
     """
 
     has_engine = False
-    keeps_cut_in_driver = True
+    keeps_handover_in_driver = True
 
     def __init__(self, session: SparkSession, labels: Labels | None = None) -> None:
         self._session = session
@@ -207,14 +207,14 @@ class DataFrameCarrier:
         slots, only = self._program.slots, output.run.only(attempt)
         levels = [RunLevel("commit", only, level) for level in range(len(self._program.commit))]
         with self._jobs.labelled(only, "commit"):
-            table = to_table(output.cut_of(attempt, slots))
+            table = to_table(output.handover_of(attempt, slots))
             ask_for((id for ids in self._program.commit for id in ids), permits)
             start = self._session.createDataFrame(table).repartitionById(slots, "address")
             return self._query(start, levels).get(DRIVER, [])
 
     def release(self, output: RunOutput) -> None:
-        """Drop the cut."""
-        output.cut = None
+        """Drop the handover."""
+        output.handover = None
 
     def cancel(self, tag: str) -> None:
         """Cancel the queries of a run."""

@@ -18,8 +18,8 @@ from txtopo.command.output import print_json, print_line
 def explain(chosen: Choices, place: str, *, mermaid: bool, svg: bool) -> None:
     """Explain what a topology is and would do.
 
-    Its graph, the cut, levels, what is grouped, and why; nothing is started. Needs the topology's
-    module, or its YAML file.
+    Its graph, the handover, levels, what is grouped, and why; nothing is started. Needs the
+    topology's module, or its YAML file.
 
     \b
     Example:

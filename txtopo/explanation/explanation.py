@@ -97,7 +97,7 @@ class Explanation:
         return tuple(state for each in self.components for state in each.states)
 
     @property
-    def cut(self) -> tuple[ExplainedEdge, ...]:
+    def handover(self) -> tuple[ExplainedEdge, ...]:
         """The edges that lead from the processing phase to the commit phase."""
         phase = {each.component: each.phase for each in self.components}
         return tuple(e for e in self.edges if phase[e.source] != phase[e.target])
@@ -107,7 +107,7 @@ class Explanation:
         return mermaid(self.components, self.edges)
 
     def svg(self, *, style: bool = True) -> str:
-        """Return the graph as an SVG picture, from left to right, with the cut as a dashed line.
+        """Return the graph as an SVG picture, from left to right; a dashed line is the handover.
 
         Each component is a group with the attribute ``data-component`` (its id), each edge one
         with ``data-edge`` (source, stream and target as a JSON list), so that a page can write
@@ -136,8 +136,10 @@ class Explanation:
             named = {"class": each["class_name"], "streams": streams, "states": states}
             left_out = ("class_name", "column", "shape")
             parts.append({k: v for k, v in {**each, **named}.items() if k not in left_out})
-        cut = [asdict(edge) for edge in self.cut]
-        plain: dict[str, Any] = json.loads(json.dumps({**told, "components": parts, "cut": cut}))
+        handover = [asdict(edge) for edge in self.handover]
+        plain: dict[str, Any] = json.loads(
+            json.dumps({**told, "components": parts, "handover": handover})
+        )
         return plain
 
     def _repr_html_(self) -> str:

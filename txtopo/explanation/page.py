@@ -44,7 +44,7 @@ def _lines(told: Explanation) -> Iterator[str]:
             continue
         yield ""
         if phase == "commit":
-            yield f"─ ─ the cut {'─ ' * ((WIDTH - 12) // 2)}".rstrip()
+            yield f"─ ─ the handover {'─ ' * ((WIDTH - 17) // 2)}".rstrip()
             yield ""
         if told.kind == "transactional":
             yield _HEADINGS[phase]

@@ -110,7 +110,7 @@ class ExplainedComponent:
         class_name: The class of the user's object, with its module.
         shape: How it is drawn.
         level: Its longest distance from a spout.
-        column: Its place in a drawing from left to right; the commit phase is right of the cut.
+        column: Its place in a drawing, from left to right; the commit phase is after the handover.
         phase: The phase in which it runs.
         committer: Whether it is itself a committer, not merely below one.
         parallelism: The number of its tasks; 0 if it has no tasks.

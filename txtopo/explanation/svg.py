@@ -1,4 +1,4 @@
-"""svg: the graph of a topology as a picture, from left to right, with the cut as a dashed line.
+"""svg: the graph of a topology as a picture, from left to right; a dashed line is the handover.
 
 All colours are attributes, most of them ``currentColor``, so the picture needs no style sheet. Its
 optional style sheet only follows the reader's light or dark scheme. There is no script, and no
@@ -28,7 +28,7 @@ MARGIN = 20.0
 TEXT_WIDTH_MAX = 190.0
 LABEL_WIDTH_MAX = 150.0
 CURVE = 48.0
-CUT = 44.0
+HANDOVER = 44.0
 HEADING = 36.0
 LEGEND = 46.0
 PORT = 26.0
@@ -155,8 +155,8 @@ class _Drawing:
             if at:
                 right += CURVE + self.rooms[at] + 22
             if at == self.first_commit:
-                right += CUT
-                self.cut_x = right - self.rooms[at] - 22 - CURVE - CUT / 2
+                right += HANDOVER
+                self.handover_x = right - self.rooms[at] - 22 - CURVE - HANDOVER / 2
             self.lefts.append(right)
             right += self.widths[at]
 
@@ -210,13 +210,13 @@ class _Drawing:
     def _phases(self) -> Iterator[str]:
         if self.first_commit is None:
             return
-        x, bottom = self.cut_x, self.height - LEGEND + 8
+        x, bottom = self.handover_x, self.height - LEGEND + 8
         yield (
             f'<rect class="commit-phase" x="{_n(x)}" y="0" width="{_n(self.width - x)}" '
             f'height="{_n(bottom)}" fill="currentColor" fill-opacity="0.035"/>'
         )
         yield (
-            f'<line class="cut" x1="{_n(x)}" y1="0" x2="{_n(x)}" y2="{_n(bottom)}" '
+            f'<line class="handover" x1="{_n(x)}" y1="0" x2="{_n(x)}" y2="{_n(bottom)}" '
             'stroke="currentColor" stroke-opacity="0.65" stroke-width="1.5" '
             'stroke-dasharray="7 5"/>'
         )

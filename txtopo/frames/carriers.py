@@ -78,7 +78,7 @@ class FrameCarrier(DataFrameCarrier):
             return run_frame_committers(self._program, frames, attempt, states, permits, label)
 
     def release(self, output: RunOutput) -> None:
-        """Drop the cut, and unpersist the DataFrames in Spark's cache."""
+        """Drop the handover, and unpersist the DataFrames in Spark's cache."""
         super().release(output)
         if isinstance(output.kept, Frames):
             output.kept.release()

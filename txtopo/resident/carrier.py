@@ -37,13 +37,13 @@ from txtopo.resident.orders import (
     LevelDone,
     LevelFailed,
     LevelOrdered,
+    LevelOrders,
     OrderSettings,
     QueuePhase,
     RestartSlot,
     SlotAnswered,
     SlotOverdue,
     SlotQueue,
-    StageOrders,
 )
 from txtopo.resident.slot_jobs import SlotJobRunner
 from txtopo.resident.slot_runner import (
@@ -102,7 +102,7 @@ class ResidentCarrier:
         limits: SlotLimits = LIMITS,
         replacement: Callable[[], Carrier] | None = None,
     ) -> None:
-        self.keeps_cut_in_driver = True
+        self.keeps_handover_in_driver = True
         self._room = slots
         self._scheduler = scheduler
         self._replacement = replacement
@@ -144,17 +144,19 @@ class ResidentCarrier:
         self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
     ) -> list[bytes]:
         """Take one attempt of a processed run through the levels of the commit phase."""
-        # The cut of a run that the slots processed is a dict; Spark's is an RDD.
-        if self._replaced is not None and not isinstance(output.cut, dict):
+        # The handover of a run that the slots processed is a dict; Spark's is an RDD.
+        if self._replaced is not None and not isinstance(output.handover, dict):
             return self._replaced.result().commit(output, attempt, permits)
         assert self._program is not None
-        run, cut = output.run, output.cut_of(attempt, self._program.slots)
-        records = self._chain("commit", run.only(attempt), cut, run.commit_tag(attempt), permits)
+        run, handover = output.run, output.handover_of(attempt, self._program.slots)
+        records = self._chain(
+            "commit", run.only(attempt), handover, run.commit_tag(attempt), permits
+        )
         return records.get(DRIVER, [])
 
     def release(self, output: RunOutput) -> None:
-        """Forget the cut of a processed run."""
-        output.cut = None
+        """Forget the handover of a processed run."""
+        output.handover = None
 
     def cancel(self, tag: str) -> None:
         """Cancel a chain, even if it has not started yet; user code that hangs is killed."""
@@ -199,7 +201,7 @@ class ResidentCarrier:
                 **error.facts,
             },
         )
-        self.keeps_cut_in_driver = False
+        self.keeps_handover_in_driver = False
         self._replaced = Future()
         made = partial(_started, self._replacement, self._program)
         self._slots.stop(lambda: self._scheduler.submit(made, self._changed))
@@ -312,7 +314,7 @@ class StageSlots:
 
     def start(self, program: Program) -> None:
         """Start all slots."""
-        self._orders = StageOrders(
+        self._orders = LevelOrders(
             OrderSettings(
                 slots=program.slots,
                 changes_carrier=self._changed is not None,

@@ -1,4 +1,4 @@
-"""StageOrders: decides which slot computes which stage, and what fails with a lost slot.
+"""LevelOrders: decides which slot computes which level, and what a lost slot fails.
 
 No I/O, clock, thread or random number is used here; see
 :mod:`txtopo.resident.supervisor`, some of whose actions are events here.
@@ -16,7 +16,7 @@ The driver takes a run through the levels of its chain. At each *level* every sl
 the run, the level, and the envelopes that the previous level sent to this slot. The slot runs the
 usual stage function and *answers* with the resulting records. When all slots have answered, the
 driver passes the envelopes, unread, to the next level. It keeps the result of the last level,
-including the cut for a commit in tasks. Consecutive levels whose tuples stay in their slot
+including the handover for a commit in tasks. Consecutive levels whose tuples stay in their slot
 (``Program.staying``) are one level here: one order, which a slot computes without the others. ::
 
     AWAY --ready--> IDLE --order--> BUSY --answer--> IDLE
@@ -32,7 +32,7 @@ including the cut for a commit in tasks. Consecutive levels whose tuples stay in
 
 * **Through the driver, not from slot to slot**: an envelope needs one more hop, half a millisecond,
   and passes through the driver's memory. But then nothing is on its way between slots when one of
-  them dies, an abandoned run leaves no late envelopes, and the cut outlives the slots. For
+  them dies, an abandoned run leaves no late envelopes, and the handover outlives the slots. For
   topologies that shuffle much more than they send to the driver, the carrier ``rdd`` is better.
 * **A slot does one order at a time** and does not know the others: they wait in the driver, commits
   first, then lower txids. So a lost slot loses at most one order, and a cancelled run has at most
@@ -230,7 +230,7 @@ WITH_ORDER = frozenset({QueuePhase.BUSY, QueuePhase.ABANDONED, QueuePhase.LOST})
 
 @dataclass(frozen=True, slots=True)
 class SlotQueue:
-    """What one slot has to do. It is a value: :class:`StageOrders` replaces it.
+    """What one slot has to do. It is a value: :class:`LevelOrders` replaces it.
 
     Attributes:
         slot: The slot.
@@ -281,7 +281,7 @@ class OrderSettings:
     reason_s: float = REASON_S
 
 
-class StageOrders:
+class LevelOrders:
     """The state machine of the orders of all slots of a run.
 
     Who calls it: one loop of the runtime. It calls :meth:`handle` for one event after the other,

@@ -42,7 +42,7 @@ class BatchResult:
     Attributes:
         attempt: The attempt.
         outcome: The part of the result that is in the driver.
-        output: The output of its run. A commit in tasks reads the cut from it.
+        output: The output of its run. A commit in tasks reads the handover from it.
         processing_s: Time from the start of the job to its end.
     """
 
@@ -136,7 +136,7 @@ class Jobs:
         by_stream: dict[str, int] = {}
         for result in self._results.values():
             held = [*result.outcome.bytes_by_stream.items()]
-            if self._carrier.keeps_cut_in_driver:
+            if self._carrier.keeps_handover_in_driver:
                 held += result.outcome.kept_bytes_by_stream.items()
             for stream, count in held:
                 by_stream[stream] = by_stream.get(stream, 0) + count

@@ -263,7 +263,7 @@ class Control:
         consumed: Producers of all records that were read.
         tuples: Number of emitted tuples, by (txid, component, stream).
         writes: Write sets of committers.
-        kept: Bytes of the cut that the carrier keeps, by (txid, edge).
+        kept: Bytes of the handover that the carrier keeps, by (txid, edge).
     """
 
     failures: list[TaskFailure] = field(default_factory=list)

@@ -2,8 +2,8 @@
 
 The outbox sends envelopes, and a manifest to every address. An envelope goes to the slot of its
 receiving task if that task works on the next level. Otherwise it stays in its own slot, and the
-levels in between pass it on. Partial aggregates go to the driver. So does the cut, if the commit
-phase runs in the driver.
+levels in between pass it on. Partial aggregates go to the driver. So does the handover, if the
+commit phase runs in the driver.
 
 The inbox compares the envelopes with the manifests before any bolt runs.
 """
@@ -222,7 +222,7 @@ class Outbox:
 
     def _weigh(self, edge: PlannedEdge, address: int, txid: int, record: bytes) -> None:
         """Count the bytes that the carrier keeps for the commit phase; the driver sees the rest."""
-        if self._stage.sends_cut and address != DRIVER:
+        if self._stage.sends_handover and address != DRIVER:
             key = (txid, edge.index)
             self._kept[key] = self._kept.get(key, 0) + len(record)
 
@@ -368,7 +368,7 @@ def sender_at(stage: StageContext) -> SenderOf:
     """Return a function that says which slot of the level above sent an envelope to *stage*.
 
     An envelope stays in the slot that made it until it is sent to the slot of its receiver. An
-    envelope of the cut is in the slot of its receiver before the commit phase begins.
+    envelope of the handover is in the slot of its receiver before the commit phase begins.
     """
 
     def sender(envelope: Envelope) -> int:

@@ -65,19 +65,19 @@ class BatchOutcome:
     Attributes:
         attempt: The attempt at the batch.
         metadata: The complete metadata of the batch.
-        cut: The envelopes for a commit phase in the driver.
+        handover: The envelopes for a commit phase in the driver.
         partials: The envelopes with partial aggregates, by id of the ``PersistentAggregate``. They
             have those of other batches of the run, too.
         tuples: Number of emitted tuples.
         bytes_by_stream: Bytes of the batch that wait in the driver, by ``component/stream``.
         producers: The producers of all records of the batch.
-        kept_bytes_by_stream: Bytes of the cut that the carrier keeps for a commit phase in tasks,
-            by ``component/stream``. Empty if the commit phase runs in the driver.
+        kept_bytes_by_stream: Bytes of the handover that the carrier keeps for a commit phase in
+            tasks, by ``component/stream``. Empty if the commit phase runs in the driver.
     """
 
     attempt: TransactionAttempt
     metadata: BatchMetadata
-    cut: tuple[bytes, ...]
+    handover: tuple[bytes, ...]
     partials: Mapping[str, tuple[bytes, ...]]
     tuples: Tuples
     bytes_by_stream: Mapping[str, int]
@@ -148,7 +148,7 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
         outcome = BatchOutcome(
             attempt=attempt,
             metadata=replace(metadata, content=content) if content else metadata,
-            cut=tuple(e.record for e in envelopes if program.edges[e.edge].chain is not None),
+            handover=tuple(e.record for e in envelopes if program.edges[e.edge].chain is not None),
             partials=_partials(program, envelopes),
             tuples=_tuples(control, attempt.txid),
             bytes_by_stream=_by_stream(program, ((e.edge, nbytes) for e, nbytes in shares)),
@@ -185,7 +185,7 @@ def judge_commit(
         writes: Write sets that did not have to be sent.
 
     Raises:
-        RecomputedError: The cut was computed again after the run was judged; throw the attempt
+        RecomputedError: The handover was computed again after the run was judged; throw the attempt
             away.
         RunLostError: Records were lost or doubled; throw the attempt away.
         ConflictingWritesError: Two tasks wrote the same key; repair the topology.
@@ -361,7 +361,7 @@ def commit_in_driver(
     assert program.commit_in_driver
     if not program.commit:
         return CommitOutcome(None, {}, {}, {})
-    records: Iterable[bytes] = batch.cut
+    records: Iterable[bytes] = batch.handover
     writes: list[WriteSet] = []
     run_level = partial(run_stage, states=states, writes=writes, permits=permits)
     for level in range(len(program.commit)):

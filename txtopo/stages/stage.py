@@ -1,4 +1,4 @@
-"""run_stage: computes one level of a run in one slot. Knows nothing about Spark.
+"""run_stage: runs one stage: one level of a run of txids, in one slot. Knows nothing about Spark.
 
 It reads the records that were sent to the slot and yields the records that it sends, each with an
 address (:mod:`txtopo.stages.stage_context`). It goes through the txids of the run in order. For
@@ -135,7 +135,7 @@ class _Stage:
             records = ()
         read = Records.read(records)
         raise_fault(read.manifests)
-        # The driver checked the manifests of the cut when it judged the run.
+        # The driver checked the manifests of the handover when it judged the run.
         judged = stage.chain == "commit" and stage.program.commit_in_driver and not stage.level
         begins = stage.chain == "processing" and not stage.level
         if not (begins or judged):

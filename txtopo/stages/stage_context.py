@@ -5,8 +5,8 @@ A *record* is an envelope, a manifest or a chunk, as bytes. Carriers move record
 * between two levels an address is the number of a slot; where all tuples stay in their slot
   (``Program.staying``), carriers need not move them;
 * the last level sends to ``DRIVER``, which is 0;
-* the last level of the processing phase also sends the cut, if the commit phase runs in tasks. The
-  cut of the i-th attempt of the run for a slot has the address ``1 + i * slots + slot``.
+* the last level of the processing phase also sends the handover, if the commit phase runs in tasks.
+  The handover of the i-th attempt of the run for a slot has the address ``1 + i * slots + slot``.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class StageContext(RunLevel):
         return self.level == len(self.program.levels_of(self.chain)) - 1
 
     @property
-    def sends_cut(self) -> bool:
-        """Whether this stage sends the cut for a commit phase in tasks."""
+    def sends_handover(self) -> bool:
+        """Whether this stage sends the handover for a commit phase in tasks."""
         return self.last and self.chain == "processing" and not self.program.commit_in_driver
 
     @property
     def above(self) -> ChainLevel:
-        """The level whose manifests this stage reads; the commit phase begins with the cut."""
+        """The level whose manifests this stage reads; the commit phase begins with the handover."""
         if self.level or self.chain == "processing":
             return self.chain, self.level - 1
         return "processing", len(self.program.levels_of("processing")) - 1
@@ -105,8 +105,8 @@ class StageContext(RunLevel):
             return range(self.slot, self.slot + 1)
         if not self.last:
             return range(self.program.slots_of(self.chain))
-        if self.sends_cut:
-            return range(CutAddresses(self.run, self.program.slots).count)
+        if self.sends_handover:
+            return range(HandoverAddresses(self.run, self.program.slots).count)
         return range(DRIVER, DRIVER + 1)
 
     def address_of(self, edge: PlannedEdge, to_slot: int, txid: int) -> int:
@@ -114,9 +114,9 @@ class StageContext(RunLevel):
         if not self.last:
             next_level = edge.chain == self.chain and edge.level == self.level + 1
             return to_slot if next_level else self.slot
-        if edge.chain is None or not self.sends_cut:
+        if edge.chain is None or not self.sends_handover:
             return DRIVER
-        return CutAddresses(self.run, self.program.slots).of(txid)[to_slot]
+        return HandoverAddresses(self.run, self.program.slots).of(txid)[to_slot]
 
     def tasks(self, tasks: int) -> range:
         """Return the tasks of a component that live in this slot, out of all its tasks."""
@@ -124,8 +124,8 @@ class StageContext(RunLevel):
 
 
 @dataclass(frozen=True, slots=True)
-class CutAddresses:
-    """Addresses of the cut that a run leaves for a commit phase in tasks.
+class HandoverAddresses:
+    """Addresses of the handover that a run leaves for a commit phase in tasks.
 
     Attributes:
         run: The run.
@@ -141,7 +141,7 @@ class CutAddresses:
         return 1 + len(self.run.attempts) * self.slots
 
     def of(self, txid: int) -> range:
-        """Return the addresses of one attempt's cut, one for each slot."""
+        """Return the addresses of one attempt's handover, one for each slot."""
         first = 1 + (txid - self.run.attempts[0].txid) * self.slots
         return range(first, first + self.slots)
 

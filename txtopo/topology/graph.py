@@ -1,9 +1,9 @@
-"""The checked graph of a topology: its levels, the cut between its phases, and its fingerprint.
+"""The checked graph of a topology: its levels, the handover between its phases, its fingerprint.
 
 A batch flows through the graph by *levels*: the level of a component is its longest distance from
 the spouts, so all of its inputs come from lower levels. The committers and everything below them
 run in the commit phase, the rest in the processing phase. So edges between the two phases lead
-downward only, and a batch crosses the cut once.
+downward only, and a batch crosses the handover once.
 """
 
 from __future__ import annotations

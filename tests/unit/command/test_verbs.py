@@ -246,7 +246,7 @@ def test_a_topology_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["explain", "counting_here", option]) == 0
         assert capsys.readouterr().out.startswith(begins)
     assert run(["explain", "counting_here:topology"]) == 0
-    assert "the cut" in capsys.readouterr().out
+    assert "the handover" in capsys.readouterr().out
 
 
 def test_the_doctor_finds_nothing_wrong_before_the_first_run(

@@ -41,7 +41,7 @@ def test_the_notebook_runs_and_shows_picture_run_and_state(tmp_path: Path) -> No
     execute(notebook, tmp_path)
 
     assert "<svg" in shown(notebook, "topology")
-    assert "─ ─ the cut" in shown(notebook, "print(topology.explain(config))")
+    assert "─ ─ the handover" in shown(notebook, "print(topology.explain(config))")
     assert "rows per second" in shown(notebook, "run.watch(3)")
     assert "txid 60 is committed" in shown(notebook, "run.last_progress")
     state = shown(notebook, 'open_state("sqlite:///words.db", table="counts")')

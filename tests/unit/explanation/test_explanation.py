@@ -42,9 +42,9 @@ def _no_session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_page_names_components_phases_streams_groupings_states_and_the_cut() -> None:
     page = str(topologies.words().explain(Config(carrier="rdd")))
-    before, cut, after = page.partition("─ ─ the cut ")
+    before, handover, after = page.partition("─ ─ the handover ")
 
-    assert cut
+    assert handover
     assert "processing phase" in before
     assert "commit phase" in after
     assert "   1  split × 4\n      basic bolt Split; runs in Spark tasks\n" in before
@@ -72,7 +72,7 @@ def test_json_has_the_keys_that_pages_and_scripts_read() -> None:
     assert split["streams"]["long"]["fields"] == [{"name": "word", "type": "string"}]
     edge = {"source": "split", "stream": "long", "target": "longest", "grouping": "fields (word)"}
     assert edge in told["edges"]
-    assert edge in told["cut"]
+    assert edge in told["handover"]
     assert {"source", "stream", "target", "grouping"} == told["edges"][0].keys()
     assert json.loads(json.dumps(told)) == told
 
@@ -146,8 +146,8 @@ def test_an_at_least_once_topology_tells_of_trees_and_ackers() -> None:
     assert told.work.startswith("up to 500 trees are pending for each spout task; the acker of")
     assert "at least once" in told.delivery
     assert "30 to 60 s" in told.failure
-    assert "the cut" not in str(told)
-    assert told.cut == ()
+    assert "the handover" not in str(told)
+    assert told.handover == ()
 
 
 def test_without_ackers_it_is_at_most_once() -> None:

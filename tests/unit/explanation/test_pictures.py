@@ -1,4 +1,4 @@
-"""The graph as SVG and as Mermaid: valid for any id, without overlap, the cut in its place."""
+"""The graph as SVG and as Mermaid: valid for any id, without overlap, the handover in its place."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ def test_boxes_do_not_overlap_and_are_inside_the_picture(
 def test_the_cut_is_between_the_phases() -> None:
     told = topologies.words().explain()
     picture = parsed(told.svg())
-    (cut,) = [float(e.attrib["x1"]) for e in picture.iter(f"{SVG}line") if e.get("class") == "cut"]
+    (handover,) = [
+        float(e.attrib["x1"]) for e in picture.iter(f"{SVG}line") if e.get("class") == "handover"
+    ]
     texts = [each.text for each in picture.iter(f"{SVG}text")]
 
     assert "processing phase" in texts
@@ -129,11 +131,11 @@ def test_the_cut_is_between_the_phases() -> None:
     phases = {each.component: each.phase for each in told.components}
     for name, (left, _, right, _) in boxes(picture).items():
         phase = phases.get(name.partition(" ")[2], "commit")
-        assert right < cut if phase == "process" else left > cut, name
+        assert right < handover if phase == "process" else left > handover, name
 
 
 def test_a_topology_without_committers_has_no_cut() -> None:
-    assert 'class="cut"' not in topologies.lines().explain().svg()
+    assert 'class="handover"' not in topologies.lines().explain().svg()
 
 
 def test_edges_that_need_not_cross_do_not() -> None:

@@ -93,7 +93,7 @@ def test_a_run_goes_on_with_another_carrier(caplog: pytest.LogCaptureFixture) ->
     slots, gate = Slots(1, config=Config(**SETTINGS), replacement=replacement), Gate(txid=0)
     with without_cores(slots.jobs), caplog.at_level(logging.WARNING):
         slots.start(held(gate))
-        assert slots.carrier.keeps_cut_in_driver
+        assert slots.carrier.keeps_handover_in_driver
 
         with pytest.raises(RunLostError, match="continues with the carrier 'rdd'") as caught:
             slots.process(run_of(1)).result(LIMIT_S)
@@ -102,7 +102,7 @@ def test_a_run_goes_on_with_another_carrier(caplog: pytest.LogCaptureFixture) ->
 
     assert caught.value.facts == {"counted": False, "cancelled": False}
     assert txids(again) == [1]
-    assert not slots.carrier.keeps_cut_in_driver
+    assert not slots.carrier.keeps_handover_in_driver
     assert "the run continues with the carrier 'rdd'" in warned(caplog)[-1]["message"]
 
 

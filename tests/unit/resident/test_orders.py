@@ -19,12 +19,12 @@ from txtopo.resident.orders import (
     LevelDone,
     LevelFailed,
     LevelOrdered,
+    LevelOrders,
     OrderSettings,
     QueuePhase,
     RestartSlot,
     SlotAnswered,
     SlotOverdue,
-    StageOrders,
 )
 from txtopo.resident.supervisor import LifeLost, SlotReady, TimePassed
 
@@ -39,7 +39,7 @@ class Ordered:
     """Orders with a clock that the test moves."""
 
     def __init__(self, slots: int = 1, *, ready: bool = True, changes: bool = False) -> None:
-        self.orders = StageOrders(OrderSettings(slots, changes))
+        self.orders = LevelOrders(OrderSettings(slots, changes))
         self.now_s = 0.0
         for slot in range(slots if ready else 0):
             self.tell(SlotReady(slot))

@@ -1,4 +1,4 @@
-"""What the driver is told of the cut that it does not see."""
+"""What the driver is told of the handover that it does not see."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def processed(*bolts: Component, slots: int) -> tuple[tuple[BatchOutcome, ...], 
     carrier.start(program)
     run = run_of(len(BATCHES))
     left = carrier.process(run)
-    assert isinstance(left.cut, dict)
-    records = chain.from_iterable(left.cut.values())
+    assert isinstance(left.handover, dict)
+    records = chain.from_iterable(left.handover.values())
     kept = sum(len(record) for record in records if record[0] == ENVELOPE)
     return judge(program, run, left.records).processed, kept
 
@@ -63,8 +63,8 @@ def test_an_envelope_of_the_other_phase_loses_the_commit_and_no_more() -> None:
     carrier.start(program)
     run = run_of(len(BATCHES))
     left = carrier.process(run)
-    assert isinstance(left.cut, dict)
-    late = next(r for r in chain.from_iterable(left.cut.values()) if r[0] == ENVELOPE)
+    assert isinstance(left.handover, dict)
+    late = next(r for r in chain.from_iterable(left.handover.values()) if r[0] == ENVELOPE)
     first = judge(program, run, left.records).processed[0]
     records = carrier.commit(left, first.attempt)
 

@@ -230,7 +230,7 @@ class SpoutDriver:
     def _rows(self, batch: BatchOutcome) -> Iterator[Row]:
         """Yield the tuples in the order of their tasks."""
         found = []
-        for envelope in map(open_envelope, batch.cut):
+        for envelope in map(open_envelope, batch.handover):
             edge = self._program.edges[envelope.edge]
             tuples, start = envelope.batch(edge.schema), 0
             for segment in envelope.segments:
