@@ -45,7 +45,7 @@ def test_an_embedded_zookeeper_is_refused(client: ConnectClient, url: str, store
 
 
 def test_an_at_least_once_topology_is_refused(client: ConnectClient, url: str) -> None:
-    with pytest.raises(ConfigError, match=r"can neither run .* use carrier='local', or a classic"):
+    with pytest.raises(ConfigError, match=r"cannot run .* use carrier='local', or a classic"):
         client.call(programs.start_at_least_once, url)
 
 

@@ -166,7 +166,7 @@ def test_a_crashed_worker_counts_as_a_failure_of_the_run(open_carrier: Open) -> 
     carrier = open_carrier()
     carrier.start(single_bolt(Crasher()))
 
-    with pytest.raises(RunLostError, match="python worker") as caught:
+    with pytest.raises(RunLostError, match="Python worker") as caught:
         carrier.process(run_of(1))
 
     assert caught.value.facts["counted"] is True

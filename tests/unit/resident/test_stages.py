@@ -103,7 +103,7 @@ def test_a_worker_that_dies_fails_the_run_that_it_worked_on_and_the_next_life_go
     waiting = one.process(replace(run_of(1, first=2), tag="waits"))
 
     one.jobs.kill(0, 1, DIED)
-    with pytest.raises(RunLostError, match="a python worker") as caught:
+    with pytest.raises(RunLostError, match="a Python worker") as caught:
         lost.result(LIMIT_S)
 
     assert caught.value.facts["counted"] is True
@@ -125,7 +125,7 @@ def test_a_connection_that_is_lost_may_be_the_first_sign_of_a_dead_worker(
 
     one.lose_connection(0)
     one.jobs.kill(0, 1, DIED)
-    with pytest.raises(RunLostError, match="a python worker"):
+    with pytest.raises(RunLostError, match="a Python worker"):
         lost.result(LIMIT_S)
     gate.opened.set()
 
@@ -246,7 +246,7 @@ def test_runs_do_not_wait_for_a_slot_that_does_not_come_to_life(limited: Limited
     wait_until(lambda: slots[0].submission == 2 and bool(slots[0].owner), "the slot is back")
     one.lose_connection(0)
     one.jobs.kill(0, 2, DIED)
-    with pytest.raises(RunLostError, match="a python worker") as caught:
+    with pytest.raises(RunLostError, match="a Python worker") as caught:
         waiting.result(LIMIT_S)
 
     assert caught.value.facts["counted"] is False
