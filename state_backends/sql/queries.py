@@ -42,7 +42,10 @@ def check_statement(statement: str) -> None:
     start = _NO_WORD.match(statement)
     word = re.match(r"\w*", statement[start.end() if start else 0 :])
     if "\0" in statement:
-        raise StateUsageError("a query must not contain NUL, which databases take for its end")
+        raise StateUsageError(
+            f"a query contains a NUL character, which databases take for its end; got "
+            f"{statement!r:.100}; remove it"
+        )
     if word is None or word[0].upper() not in _QUERIES:
         raise StateUsageError(
             f"a query can only read; got {statement.strip()!r:.100}; expected one statement that "

@@ -2,7 +2,7 @@
 
 A program that has a file open continues to read and write it after the file was removed, or after
 another one was moved to its place. SQLite does not check. So batches would be committed into a file
-that nobody can open any more, and a reader would see old data forever. The log (``-wal``) and its
+that nobody can open again, and a reader would see old data forever. The log (``-wal``) and its
 index (``-shm``) are parts of the database: without them one would see an older database.
 
 Rules

@@ -30,14 +30,14 @@ EXPECTED = "module:attribute, file.py:attribute, or file.yaml"
 def load_topology(place: str, modules: Sequence[str] = ()) -> Topology | ReliableTopology:
     """Return the topology that a command line names.
 
-    The current folder can be imported from, and the folder of a file. Classes of a file go to
-    workers by value, as with ``python file.py``; those of a module must be there for workers to
-    import.
+    The current folder can be imported from, and the folder of a file. Classes of a file are sent to
+    workers by value, as with ``python file.py``; workers must be able to import the classes of a
+    module.
 
     Args:
         place: ``module:attribute`` or ``file.py:attribute``. The attribute is a topology, or a
-            function that returns one when it is called without arguments. It may be left out where
-            the module has exactly one topology. Or a YAML file, which is one topology.
+            function that returns one when it is called without arguments. It may be omitted if the
+            module has exactly one topology. Or a YAML file, which is one topology.
         modules: Modules whose classes the YAML file may name.
 
     Raises:

@@ -130,7 +130,7 @@ def _session(
 
 def _wait(started: TopologyRun | ReliableRun, *, available_now: bool) -> int:
     """Wait for the end, and return the exit code; a signal stops the run in order."""
-    # Spark's own handler of ^C, which cancels the commit in hand, is among those of before.
+    # The replaced handlers include Spark's own for ^C, which cancels the current commit.
     asked, dropped = _REPLIES[started.board.kind]
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_interrupt, asked, dropped))

@@ -313,7 +313,7 @@ class Journal:
         self.current = current
 
     def _look_at_current(self) -> None:
-        """Read the note again, once nobody else can advance any more."""
+        """Read the note again, once nobody else can advance."""
         node = self._state.get(CURRENT)
         self.current, self.added = current_of(node), added_of(node)
 

@@ -1,14 +1,14 @@
 """The verb ``forget``, which gives up a topology or one of its states; no row is touched.
 
 A released ledger keeps its txid and epoch. So its rows keep their meaning, and a coordinator that
-wakes up later is still refused. The ledger names no owner and no ensemble any more. The next owner
-of the tables calls ``rebuild`` and says where its source starts.
+wakes up later is still refused. The ledger no longer names an owner or an ensemble. The next owner
+of the tables calls ``rebuild`` and supplies the position of its source.
 
-A topology is forgotten with the program that ran, since ZooKeeper does not know where its states
+A topology is forgotten with the program that ran, since ZooKeeper does not record where its states
 are. If that program is gone, another one under the same id may do it with
-``Config(allow_change=True)``: it releases its own states, and the plan names the others. One state
-is released by any program in which it has the table and columns of the one that ran, or in which it
-has a table that the topology does not use any more.
+``Config(allow_change=True)``: it releases its own states, and the plan names the others. A single
+state can be released by any program in which it has the table and columns of the state that ran, or
+a table that the topology no longer uses.
 
 Order of the writes: the verb into ``/current``; the ledgers, one after the other; deletion of the
 batches and of commands; deletion of all other nodes, the desired status among them, in one write.
@@ -64,8 +64,8 @@ def forget(
 
     Args:
         topology: The topology, which must not run.
-        config: As for ``start``; with ``allow_change`` the topology may be another one than the
-            one that ran, and those of its states that it lacks are not released.
+        config: As for ``start``; with ``allow_change`` the topology may differ from the one that
+            ran, and states that it lacks are not released.
         state: Release only this state, given as ``component.state``, and delete nothing in
             ZooKeeper.
         access: How to reach ZooKeeper, if the ``Config`` is not enough.
@@ -89,7 +89,7 @@ class _Release:
     name: str = "forget"
 
     def objection(self, session: OperatorSession) -> str | None:
-        """Return why the state is another one than that of the topology that ran."""
+        """Return how the state differs from the one of the topology that ran."""
         known, owner = known_topology(session), session.owners.get(self.state)
         if known is None or owner is None:
             return None  # its ledger alone says whose it is

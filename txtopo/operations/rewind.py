@@ -457,8 +457,8 @@ def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> Hel
     if not held.fits:
         txids = {name: 0 if ledger is None else ledger.txid for name, ledger in ledgers.items()}
         raise StateUsageError(
-            f"the states are too far apart; they hold {txids}; expected txids that differ by one "
-            "at the most, or by one group that was written together; restore those behind from a "
+            f"the states are too far apart; they hold {txids}; expected txids that differ by at "
+            "most one, or by one group that was written together; restore those behind from a "
             "newer backup, or all from backups of one moment",
             held=txids,
         )

@@ -84,7 +84,7 @@ class FactsPlanner:
             before: The metadata of the previous txid; None for the first one.
 
         Raises:
-            ConfigError: A table without an earlier version cannot be used.
+            ConfigError: A table cannot be used, and no earlier version of it is known.
             EmitError: A row of such a table cannot be read.
             SourceDataLost: Such a table changed while it was read.
             InfrastructureError: Such a table is out of reach.

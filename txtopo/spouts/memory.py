@@ -129,7 +129,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Recut:
-    """An attempt at a batch takes another number of rows from each partition.
+    """An entry of a script: one attempt takes *take* rows from each partition.
 
     Attributes:
         txid: The batch.

@@ -99,7 +99,11 @@ def unpickled_error(pickled: bytes, component: str, note: str) -> Exception:
         error = loads(pickled)
         error.add_note(note)
     except Exception as unreadable:  # noqa: BLE001 - a class of the user's may raise anything
-        error = BoltError(f"{component!r} failed, unreadable here: {unreadable}")
+        error = BoltError(
+            f"{component!r} failed with an exception that cannot be read here ({unreadable}); look "
+            "into the log of its task, and make the exception one that can be pickled",
+            component=component,
+        )
         error.add_note(note)
     assert isinstance(error, Exception)
     return error

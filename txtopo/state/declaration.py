@@ -39,7 +39,7 @@ def declaration(state: StateTable, retired: Sequence[str] = ()) -> str:
 
     Args:
         state: The state.
-        retired: Value columns that its table still has and that are no longer written.
+        retired: Value columns that its table still has but that are no longer written.
     """
     text: dict[str, object] = {
         "kind": state.kind,

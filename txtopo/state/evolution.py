@@ -34,7 +34,7 @@ from txtopo.state.values import Row
 from txtopo.tuples import Field
 
 REBUILD = (
-    "to begin it anew, empty, give it another table and start once with allow_change; to compute "
+    "to start it over, empty, give it another table and start once with allow_change; to compute "
     "all batches again, give each state another table and call txtopo.operations.rebuild "
     "(txtopo rebuild)"
 )

@@ -6,7 +6,7 @@ Every write to a state happens in one store transaction that reads the ledger, a
 Rules
 -----
 1. *The fence.* Only the epoch that claimed the state last may write, and no earlier epoch can claim
-   it any more. So a deposed coordinator changes nothing.
+   it any longer. So a deposed coordinator changes nothing.
 2. *The order.* A txid may be written only if the state holds the previous txid. So commits leave no
    gap and never step back.
 3. *The redo.* A later attempt of the txid that the state holds replaces the earlier one. An earlier
@@ -49,7 +49,7 @@ hold, but that ZooKeeper does not record as committed.
    attempt may end elsewhere, and continuing from there would count records twice.
 2. Otherwise the same group is undone and redone.
 
-Every ledger is read after its claim, so that the predecessor cannot write any more.
+Every ledger is read after its claim, so that the predecessor can no longer write.
 
 A past that was restored
 ------------------------
@@ -722,7 +722,7 @@ def check_one_moment(ledgers: Mapping[str, Ledger | None]) -> None:
             continue
         for behind, other in held.items():
             # Before the first txid all histories are the same.
-            if other.txid < last and not _lacks(other, wrote):
+            if other.txid < last and not _fits(other, wrote):
                 raise TwoHistoriesError(
                     f"state {ahead!r} holds txid {last} from attempt {wrote} of term "
                     f"{wrote.term!r}, and state {behind!r} holds txid {other.txid} from attempt "
@@ -737,8 +737,11 @@ def check_one_moment(ledgers: Mapping[str, Ledger | None]) -> None:
                 )
 
 
-def _lacks(ledger: Ledger, wrote: TransactionAttempt) -> bool:
-    """Return whether a state may be from the moment at which *wrote* was written to others."""
+def _fits(ledger: Ledger, wrote: TransactionAttempt) -> bool:
+    """Return whether a state that lacks *wrote* can belong to the same history.
+
+    Then the epoch of *wrote*, or a later one, has claimed it, and no later epoch has written to it.
+    """
     writer = ledger.last_writer
     claimed_since = ledger.epoch == wrote.epoch and _may_be_one(ledger.term, wrote.term)
     before = writer.epoch == wrote.epoch and _may_be_one(writer.term, wrote.term)
@@ -837,7 +840,7 @@ def _check_nothing_missed(
     raise StoreBehindCoordinator(
         f"state {name!r} was taken out of the topology and comes back with what it held then: txid "
         f"{ledger.txid} of {writer}; ZooKeeper says that txid {current - 1} is committed, of "
-        f"{committed}; expected a state that has missed nothing; to begin it anew, empty, with "
+        f"{committed}; expected a state that has missed nothing; to start it over, empty, with "
         f"txid {current}, drop its table and its ledger, or give it another table; to have all "
         "batches in it, call txtopo.operations.rebuild with another table for each state",
         state=name,
@@ -857,7 +860,7 @@ def _cause(txid: int, url: str) -> str:
     return (
         f"nothing of this topology is in the store at {url}; was the URL changed, or the "
         "table dropped? point to the store where the state was, or copy its table and ledger from "
-        "there with the store's own tools; or, to begin it anew, empty, start once "
+        "there with the store's own tools; or, to start it over, empty, start once "
         "without the state and once with it, each with Config(allow_change=True); or, to begin "
         "again with the first record of the source, give the topology another id and the state "
         "another table, or call txtopo.operations.rebuild(topology, config).apply()"

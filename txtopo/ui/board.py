@@ -152,7 +152,7 @@ class Board(TopologyListener):
         """Set the functions that return the status of the run and what limits its batches now."""
         self._status, self._pace = status, pace
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ writing
 
     def on_change(self, change: TopologyEvent) -> None:
         """Note a change, at the latest when somebody reads."""
@@ -306,7 +306,7 @@ class Board(TopologyListener):
         }
         self._failures.append((self._version, {**row, **facts}))
 
-    # ------------------------------------------------------------ what is read
+    # ------------------------------------------------------------ reading
 
     def summary(self) -> dict[str, Any]:
         """Return the run in one row: status, last txid, rate, lag, last failure and so on."""

@@ -148,7 +148,7 @@ def test_who_makes_tables_waits_for_others(
         lock = "CONCAT('txtopo.', MD5(DATABASE()))"
         assert other.exec_driver_sql(f"SELECT GET_LOCK({lock}, 0)").scalar() == 1
 
-        with pytest.raises(StoreUnavailable, match="another process makes tables"):
+        with pytest.raises(StoreUnavailable, match="another process is creating tables"):
             state.open().create()
         other.exec_driver_sql(f"DO RELEASE_LOCK({lock})")
         for _ in range(2):

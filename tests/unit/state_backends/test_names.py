@@ -337,7 +337,7 @@ class TestThingsOfUsers:
             for made, dropped in things:
                 store.ask(made)
                 before = store.kept() | {LEDGER, f"{LEDGER}_pkey"}
-                with pytest.raises(SchemaDrift, match=f"'counts{end}', which is to be made"):
+                with pytest.raises(SchemaDrift, match=f"'counts{end}', which the state needs"):
                     StateDriver(state_of(store, "counts", **options))
                 assert store.kept() <= before, made
                 store.ask(dropped)
@@ -366,7 +366,7 @@ class TestThingsOfUsers:
         use(state_of(store, "counts"))
         store.ask("DROP TABLE counts_touched", "CREATE TABLE counts_touched (a INTEGER)")
 
-        with pytest.raises(SchemaDrift, match="'counts_touched', which is to be made"):
+        with pytest.raises(SchemaDrift, match="'counts_touched', which the state needs"):
             StateDriver(state_of(store, "counts"), 2, topology="counts")
 
     def test_a_table_of_theirs_under_two_spellings(self, store: Store) -> None:
