@@ -25,10 +25,16 @@ from tests.unit.runtime.loop_world import (
     topology_of,
 )
 from tests.unit.runtime.ranges import ranges
-from txtopo.ensemble.memory import MemoryEnsemble
+from txtopo.carriers.carrier import LocalCarrier, RunOutput
+from txtopo.carriers.spark_jobs import session_stopped
+from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
+from txtopo.errors import ConfigError
+from txtopo.runtime import leader_beat
 from txtopo.runtime.handle import RunHandle
 from txtopo.runtime.progress import BatchesProcessed, TopologyEvent
-from txtopo.runtime.start import TopologyRun, start_topology
+from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.runtime.start import TopologyRun, open_driver, start_topology
+from txtopo.stages.program import Run
 
 
 def test_a_run_stops_while_a_commit_waits_for_zookeeper() -> None:
@@ -212,3 +218,46 @@ def waits_in(thread: int, method: str) -> bool:
     while frame is not None and frame.f_code is not getattr(RunHandle, method).__code__:
         frame = frame.f_back
     return frame is not None
+
+
+class Dropping(LocalCarrier):
+    """Never answers a job, as a session that is being stopped.
+
+    Attributes:
+        in_flight: Set when a job was submitted.
+        stopped: Set by the test, which stops the session.
+        over: Set at the end of the test.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.in_flight, self.stopped, self.over = (threading.Event() for _ in range(3))
+
+    def process(self, run: Run) -> RunOutput:
+        self.in_flight.set()
+        self.over.wait()
+        raise AssertionError("nobody waits for it any more")
+
+    def check_session(self) -> None:
+        if self.in_flight.is_set() and self.stopped.is_set():
+            raise session_stopped()
+
+
+def test_a_run_whose_job_was_dropped_ends_when_its_session_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leader_beat, "BEAT_S", 0.02)
+    carrier, scheduler = Dropping(), ThreadScheduler("txtopo-dropped")
+    ensemble, config = MemoryTransactionalState("totals", MemoryEnsemble()), LOCAL
+    graph = topology_of(memory_state()).graph
+    driver = open_driver(graph, config, [], carrier, lambda: ensemble, scheduler, {})
+    driver.start()
+    assert carrier.in_flight.wait(LIMIT_S)
+    assert not driver.ended.done()
+
+    carrier.stopped.set()
+    error = driver.ended.result(LIMIT_S)
+    carrier.over.set()
+
+    assert isinstance(error, ConfigError)
+    assert "the Spark session was stopped while the topology ran on it" in str(error)
