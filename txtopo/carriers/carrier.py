@@ -105,6 +105,16 @@ class Carrier(Protocol):
         """Cancel the jobs with this tag; their ``process`` or ``commit`` raises."""
         ...
 
+    def check_session(self) -> None:
+        """Check that the jobs in flight can still end; called about once a second, on a thread.
+
+        A Spark session that is being stopped may drop a job and never answer it.
+
+        Raises:
+            ConfigError: A job is in flight, and its session was stopped.
+        """
+        ...
+
     def close(self) -> None:
         """Cancel everything and release all resources, except the user's Spark session."""
         ...
@@ -231,6 +241,9 @@ class LocalCarrier:
         """Stop the job with this tag before its next stage."""
         if tag in self._running:
             self._cancelled.add(tag)
+
+    def check_session(self) -> None:
+        """Do nothing: it has no session."""
 
     def close(self) -> None:
         """Cancel everything."""

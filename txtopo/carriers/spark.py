@@ -107,6 +107,10 @@ class RddCarrier:
         """Cancel the jobs of a run, including jobs that are about to start."""
         self._jobs.cancel(tag)
 
+    def check_session(self) -> None:
+        """Check that the session was not stopped while a job is in flight."""
+        self._jobs.check_session()
+
     def close(self) -> None:
         """Cancel everything and unpersist the program's broadcast."""
         self._jobs.cancel_all()
@@ -219,6 +223,10 @@ class DataFrameCarrier:
     def cancel(self, tag: str) -> None:
         """Cancel the queries of a run."""
         self._jobs.cancel(tag)
+
+    def check_session(self) -> None:
+        """Check that the session was not stopped while a query is in flight."""
+        self._jobs.check_session()
 
     def close(self) -> None:
         """Cancel everything."""

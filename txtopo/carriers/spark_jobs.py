@@ -10,7 +10,8 @@ for one of these reasons:
 * The job moves more than Spark can move: its results exceed ``spark.driver.maxResultSize``, or a
   message exceeds 2 GiB. The batch would have the same size again, so a retry cannot help.
 * The session was stopped, by the program or by Spark, or its Spark Connect server was restarted.
-  The session cannot run another job, so the run ends.
+  The session cannot run another job, so the run ends. A job that is submitted while the session is
+  being stopped may not even fail: see :meth:`SparkJobs.check_session`.
 * Anything else: an executor was lost, or shuffle files are missing. The batch is not the cause, so
   the failure does not count.
 """
@@ -96,7 +97,7 @@ class SparkJobs:
         except Exception as error:
             self._cancelled.check(tag, error)
             if self._labels.stopped:
-                raise _session_stopped() from error
+                raise session_stopped() from error
             raise failure_of_job(error, tag) from error
         finally:
             self._active.discard(tag)
@@ -106,6 +107,19 @@ class SparkJobs:
         """Cancel the jobs with this tag, including jobs that are about to start."""
         self._cancelled.add(tag)
         self._labels.cancel(tag)
+
+    def check_session(self) -> None:
+        """Check that the session was not stopped while a job is in flight.
+
+        Spark refuses jobs once it is being stopped. But a job that it has admitted right before may
+        reach its scheduler after that was stopped. The scheduler drops it without an answer
+        (``EventLoop`` of Spark 4.2), and the thread that has submitted it waits for ever.
+
+        Raises:
+            ConfigError: It was stopped; start the topology with another one.
+        """
+        if self._active and self._labels.stopped:
+            raise session_stopped()
 
     def cancel_all(self) -> None:
         """Cancel all running jobs."""
@@ -144,9 +158,8 @@ class ClassicLabels:
         Spark forgets a cancelled tag at once, so a job that another thread is about to start would
         still run. A cancelled group stays cancelled. PySpark does not have a method for this yet.
         """
-        java = self._context._jsc
-        if java is not None:
-            java.sc().cancelJobGroupAndFutureJobs(self._group(tag))
+        if not self.stopped:
+            self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group(tag))
 
     @property
     def stopped(self) -> bool:
@@ -203,7 +216,8 @@ class NoLabels:
         return False
 
 
-def _session_stopped() -> ConfigError:
+def session_stopped() -> ConfigError:
+    """Return the error for a session that was stopped while a topology ran on it."""
     return ConfigError(
         "the Spark session was stopped while the topology was running on it, or its Spark Connect "
         "server was restarted; committed txids stay committed; stop the run before the session, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from concurrent.futures import Future
 from types import FrameType
 
 import click
@@ -12,6 +13,7 @@ from txtopo.command.choices import Choices, choices
 from txtopo.command.output import print_json_line, print_line
 from txtopo.command.topologies import open_ensemble
 from txtopo.config import Page
+from txtopo.runtime.handle import done_in
 
 
 @click.command("ui")
@@ -56,7 +58,8 @@ def ui(chosen: Choices, host: str | None, port: int | None, token: str | None) -
                 print_line(f"page: {server.url}")
             sys.stdout.flush()
             signal.signal(signal.SIGTERM, _end)
-            signal.pause()
+            # Not signal.pause(): a thread of the page may get the signal.
+            done_in(Future(), None)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -228,10 +228,11 @@ class StandbyDriver(Succession[TermDriver]):
             self._candidacy.journal,
             desired,
             self._summary,
+            None,
         )
         # Nothing else uses the transactional state while this process leads, so beats never wait.
-        hooks = BeatHooks(due=beat.begin, ended=self._control.obey, deposed=self.stop)
-        # At once, since opening the slots may take long and operators need answers meanwhile.
+        hooks = BeatHooks(due=beat.begin, ended=self._control.obey, end=self.stop)
+        # At once: opening the slots may take long, and operators need answers meanwhile.
         beat.start(hooks, at_once=True)
         self._open()
 

@@ -22,6 +22,7 @@ from itertools import count
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.carriers.carrier import Carrier, RunOutput
+from txtopo.carriers.spark_jobs import session_stopped
 from txtopo.config import Config
 from txtopo.errors import RunLostError, SlotUnavailable
 from txtopo.log_records import logger_of, one_line
@@ -164,6 +165,13 @@ class ResidentCarrier:
         if self._replaced is not None:
             self._replaced.add_done_callback(partial(_cancel, tag))
 
+    def check_session(self) -> None:
+        """Check that the session was not stopped while a chain is in flight."""
+        if self._replaced is None:
+            self._slots.check_session()
+        elif self._replaced.done() and self._replaced.exception() is None:
+            self._replaced.result().check_session()
+
     def close(self) -> None:
         """Cancel everything and wait until the slots have released their cores."""
         if self._program is None or self._closed.done():
@@ -295,6 +303,7 @@ class StageSlots:
         self._runner = SlotRunner(
             jobs, keys, config.pause_s, config.batch_timeout_s, loop, limits, open_socket
         )
+        self._jobs = jobs
         self._loop = loop
         self._limits = limits
         self._changed = changed
@@ -333,6 +342,15 @@ class StageSlots:
     def cancel(self, tag: str) -> None:
         """Cancel the levels of a chain, including those that are not ordered yet."""
         self._take(ChainCancelled(tag))
+
+    def check_session(self) -> None:
+        """Check that the session was not stopped while levels are computed; from any thread.
+
+        Raises:
+            ConfigError: It was stopped; start the topology with another one.
+        """
+        if self._requests and self._jobs.stopped:
+            raise session_stopped()
 
     def fail_all(self, error: BaseException) -> None:
         """Fail everything, now and from now on."""

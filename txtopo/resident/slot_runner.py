@@ -291,10 +291,7 @@ class SlotRunner:
         error = future.exception()
         # The error of the job does not name this cause, and no other job can follow.
         if not self._supervisor.stopping and self._jobs.stopped:
-            error = InfrastructureError(
-                f"the Spark session was stopped while the topology was running; slot {slot} is "
-                "lost for good; stop the run before the session"
-            )
+            error = _stopped_session(slot)
         if isinstance(error, RunLostError):
             self._take(JobLost(slot, submission, error))
         elif isinstance(error, Exception):
@@ -362,19 +359,28 @@ class SlotRunner:
         """Warn that a slot is missing, with the number of cores.
 
         Spark is asked for the cores on another thread, since Spark may be what hangs. The first
-        warning waits for its answer. An overdue slot is reported at once, with the last answer.
+        warning waits for its answer. An overdue slot is reported at once, with the last answer. If
+        the session was stopped, the job may have been dropped: see ``SparkJobs.check_session``.
         """
         if missing.overdue:
             self._warn(missing)
             self._user.slot_overdue(missing.slot, self._unavailable(missing))
 
-        def told(future: Future[Cores]) -> None:
+        def look() -> Cores | None:
+            return None if self._jobs.stopped else self._jobs.cores()
+
+        def told(future: Future[Cores | None]) -> None:
             if future.exception() is None:
-                self._cores = future.result()
+                cores = future.result()
+                if cores is None:
+                    error = _stopped_session(missing.slot)
+                    self._take(JobFailed(missing.slot, missing.submission, error))
+                    return
+                self._cores = cores
             if not missing.overdue and self.slots[missing.slot].missing_since_s is not None:
                 self._warn(missing)
 
-        self._loop.submit(self._jobs.cores, told)
+        self._loop.submit(look, told)
 
     def _warn(self, missing: SlotMissing) -> None:
         text = self._missing_text(missing)
@@ -411,6 +417,14 @@ class SlotRunner:
             "missing_s": missing.missing_s,
             "limit_s": self._missing_s,
         }
+
+
+def _stopped_session(slot: int) -> InfrastructureError:
+    """Return the error for a slot whose session was stopped."""
+    return InfrastructureError(
+        f"the Spark session was stopped while the topology was running; slot {slot} is lost for "
+        "good; stop the run before the session"
+    )
 
 
 def _ignore(_: Future[None]) -> None:

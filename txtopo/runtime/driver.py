@@ -192,6 +192,7 @@ class TopologyDriver:
             taken.journal,
             taken.desired,
             self._summary,
+            self._context.carrier.check_session,
         )
         term = self._term = LeaderTerm(
             self._context, taken.journal, coordinator, phase, beat, self._meter, hooks, self._turns

@@ -5,22 +5,26 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from txtopo.clock import now
 from txtopo.errors import StateUsageError
 from txtopo.notebook import html_of
 from txtopo.runtime.progress import Progress, ReliableProgress, TopologyEvent, TopologyListener
 from txtopo.runtime.watching import Figures, WatchedRun, Watcher
 
 RECENT_PROGRESS_MAX = 100
+
+SLICE_S = 1.0
+"""The longest time for which a caller waits without a look at its signals; see :func:`done_in`."""
 
 P = TypeVar("P")
 
@@ -101,15 +105,13 @@ class RunHandle(Generic[P]):
             # Perhaps the loop had ended before the callback was posted.
             self.await_termination()
             return
-        try:
-            future.result(timeout)
-        except FutureTimeout as error:
-            if not future.cancel():
-                raise
+        if not done_in(future, timeout) and future.cancel():
             raise TimeoutError(
                 f"topology {self._id!r} has not processed all that is available in {timeout} s; "
                 f"its status is {self.status}; its last progress is {self.last_progress}"
-            ) from error
+            )
+        try:
+            future.result()
         except Exception:
             self._told = True
             raise
@@ -124,10 +126,9 @@ class RunHandle(Generic[P]):
             Exception: The topology ended with this error.
         """
         self._refuse_on_loop("await_termination")
-        try:
-            error = self._driver.ended.result(timeout)
-        except FutureTimeout:
+        if not done_in(self._driver.ended, timeout):
             return False
+        error = self._driver.ended.result()
         if error is not None:
             self._told = True
             raise error
@@ -159,12 +160,11 @@ class RunHandle(Generic[P]):
         self._driver.post(self._driver.stop)
         if self._driver.on_loop():
             return
-        try:
-            failure = self._driver.ended.result(timeout)
-        except FutureTimeout as error:
+        if not done_in(self._driver.ended, timeout):
             raise TimeoutError(
                 f"topology {self._id!r} did not stop in {timeout} s; {self.hangs} may hang"
-            ) from error
+            )
+        failure = self._driver.ended.result()
         if failure is not None and not self._told:
             self._told = True
             raise failure
@@ -232,6 +232,22 @@ class RunHandle(Generic[P]):
                 f"{method} was called by {self.callers} that it would have to wait for; "
                 "call it from another thread"
             )
+
+
+def done_in(future: Future[Any], timeout: float | None) -> bool:
+    """Wait until a future is done, and return whether it is.
+
+    Args:
+        future: What is waited for.
+        timeout: Maximum number of seconds to wait; None for no limit.
+    """
+    # Python calls the handler of a signal in the main thread, when that thread runs Python code
+    # again. The system may hand the signal to another thread, or to the main thread right before it
+    # begins to wait. Then nothing wakes the main thread, so it has to wake by itself.
+    deadline_s = math.inf if timeout is None else now() + timeout
+    while not future.done() and (left_s := deadline_s - now()) > 0:
+        wait([future], min(SLICE_S, left_s))
+    return future.done()
 
 
 class RecentProgress(TopologyListener, Generic[P]):

@@ -1,16 +1,17 @@
 """LeaderBeat: the leader's housekeeping, about once a second, for both kinds of topologies.
 
 A beat answers the commands of operators (:mod:`txtopo.ensemble.commands` has the rules) and
-publishes a summary of the run. It calls the transactional state, which takes one call at a time. So
-the owner of the beat decides when a due beat begins.
+publishes a summary of the run. First it checks that the jobs in flight can still end. It calls the
+transactional state, which takes one call at a time. So the owner of the beat decides when a due
+beat begins.
 
 Rules
 -----
 1. The next beat is due a pause after the end of the last one: :data:`BEAT_S`, or longer after
    failures in a row. So there is one beat at a time, and a beat that fails is repeated.
 2. An operator's command is carried out only after the beat that has stored it.
-3. A beat that finds another leader ends the run. After :meth:`close` the outcome of a beat is
-   ignored.
+3. A beat that finds another leader, or a stopped Spark session that a job waits for, ends the run.
+   After :meth:`close` the outcome of a beat is ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from txtopo.ensemble.commands import CommandDesk
-from txtopo.errors import FencedError
+from txtopo.errors import ConfigError, FencedError
 from txtopo.retries import warn_of_retry
 
 if TYPE_CHECKING:
@@ -48,12 +49,13 @@ class BeatHooks:
         due: Called when the pause after a beat is over. The owner calls :meth:`LeaderBeat.begin`
             when nothing else uses the transactional state.
         ended: Called after each beat with the status that operators want for the topology.
-        deposed: Called instead if another coordinator leads.
+        end: Called instead with an error that ends the run: another coordinator leads, or a job
+            waits for a Spark session that was stopped.
     """
 
     due: Callable[[], None]
     ended: Callable[[Desired], None]
-    deposed: Callable[[FencedError], None]
+    end: Callable[[Exception], None]
 
 
 class LeaderBeat:
@@ -67,6 +69,8 @@ class LeaderBeat:
         journal: Writes to ZooKeeper under the epoch of the term.
         desired: The status that operators wanted when the term began.
         summary: Returns the summary of the run; None if there is no summary.
+        check: Raises ``ConfigError`` if the jobs in flight cannot end; None if slots look for
+            themselves.
     """
 
     def __init__(
@@ -78,12 +82,13 @@ class LeaderBeat:
         journal: Journal,
         desired: Desired,
         summary: Summary | None,
+        check: Callable[[], None] | None,
     ) -> None:
         self._topology_id, self._config = topology_id, config
         self._state = state
         self._scheduler = scheduler
         self._desk = CommandDesk(state, journal, desired, scheduler)
-        self._summary = summary
+        self._summary, self._check = summary, check
         self._epoch = journal.epoch
         self._hooks: BeatHooks | None = None
         self._failures = 0
@@ -112,12 +117,15 @@ class LeaderBeat:
         self._hooks = None
 
     def _beat(self) -> None:
-        """Answer commands, and publish the summary. Blocks.
+        """Check the session, answer commands, and publish the summary. Blocks.
 
         Raises:
+            ConfigError: A job is in flight, and its session was stopped.
             InfrastructureError: ZooKeeper cannot be reached; the next beat does the rest.
             FencedError: Another coordinator has taken over.
         """
+        if self._check is not None:
+            self._check()  # first, since it needs no ZooKeeper
         self._desk.serve()
         if self._summary is not None and self._state.announces:
             self._state.announce(self._summary())
@@ -127,8 +135,8 @@ class LeaderBeat:
         if (hooks := self._hooks) is None:
             return
         error = future.exception()
-        if isinstance(error, FencedError):
-            hooks.deposed(error)
+        if isinstance(error, FencedError | ConfigError):
+            hooks.end(error)
             return
         pause_s = BEAT_S
         self._failures = 0 if error is None else self._failures + 1

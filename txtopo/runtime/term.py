@@ -173,7 +173,7 @@ class LeaderTerm:
 
     def start(self) -> None:
         """Do the first actions of the coordinator."""
-        hooks = BeatHooks(due=self._beat_due, ended=self._beat_ended, deposed=self._hooks.end)
+        hooks = BeatHooks(due=self._beat_due, ended=self._beat_ended, end=self._hooks.end)
         self._beat.start(hooks, at_once=False)
         self._perform(self.coordinator.start())
         self._look_at_window()

@@ -93,13 +93,17 @@ def test_the_first_collection_freezes_what_is_left() -> None:
 def test_a_run_whose_session_is_stopped_ends_and_says_so(tmp_path: Path) -> None:
     """No job runs on a stopped session, so the run would fail and retry for ever.
 
-    A run that was to be started again is not.
+    Or it would wait for ever, for a job that Spark has dropped. A run that was to be started again
+    is not.
     """
     child = run_child("tests.unit.runtime.stopped_session", str(tmp_path))
 
     (ended,) = child.events("ended")
     assert "the Spark session was stopped while the topology was running on it" in ended["error"]
     assert ended["failures"] <= 1
+    (dropped,) = child.events("dropped")
+    assert "the Spark session was stopped while the topology ran on it" in dropped["error"]
+    assert dropped["failures"] == 0
     (restarted,) = child.events("restarted")
     assert restarted["restarts"] == 1
     assert "ConfigError" in restarted["error"]

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txtopo.carriers.spark_jobs import failure_of_job
-from txtopo.errors import BoltError, DriverMemoryError, RunLostError, TopologyError
+from tests.unit.stages.running import run_of
+from txtopo.carriers.spark_jobs import NoLabels, SparkJobs, failure_of_job
+from txtopo.errors import BoltError, ConfigError, DriverMemoryError, RunLostError, TopologyError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,3 +128,20 @@ def test_results_beyond_what_the_driver_takes_name_the_setting(
     assert isinstance(error, DriverMemoryError)
     assert error.facts["setting"] == "spark.driver.maxResultSize"
     assert "(100.0 KiB); raise spark.driver.maxResultSize" in str(error)
+
+
+def test_a_stopped_session_is_an_error_only_while_a_job_is_in_flight() -> None:
+    """A run that has nothing to do may be stopped after its session."""
+
+    class Stopped(NoLabels):
+        stopped = True
+
+    jobs = SparkJobs(Stopped(), "words")
+
+    jobs.check_session()
+    with (
+        jobs.labelled(run_of(1), "processing"),
+        pytest.raises(ConfigError, match="session was stopped while the topology ran on it"),
+    ):
+        jobs.check_session()
+    jobs.check_session()

@@ -186,18 +186,22 @@ def test_a_standby_opens_nothing_until_the_leader_is_gone_and_then_the_source_re
         with running(source, seen, ensemble, "second", waiting) as second:
             waiting.wait_for(Standby)
             wait_until(lambda: source.left == ["b"], "the leader has acked a")
+            wait_until(lambda: ("first", "b") in seen.notes, "the leader holds b")
             assert second.status == "standby"
             assert not source.of("second")
             assert ("second", "prepare") not in seen.notes
+            stopping = threading.Thread(target=lambda: first.stop(LIMIT_S), daemon=True)
+            stopping.start()
+            # From now on the leader can neither take a message nor ack the one that it holds.
+            wait_until(lambda: ("first", "close") in source.calls, "the spout is closed")
             GATE.set()
-            source.left.append("c")
-            first.stop(LIMIT_S)
+            stopping.join(LIMIT_S)
 
             second.process_all_available(LIMIT_S)
 
             assert second.status == "running"
             assert source.left == []
-            assert ("second", "c") in seen.notes
+            assert ("second", "b") in seen.notes
     assert [
         type(each) for each in waiting.seen if isinstance(each, Started | Standby | Leading)
     ] == [*(Started, Standby, Leading)]

@@ -18,7 +18,7 @@ from tests.unit.resident.threads import Resident, ThreadJobs
 from tests.unit.stages.running import run_of
 from txtopo import AtLeastOnceConfig, Config, TopologyBuilder
 from txtopo.carriers.carrier import LocalCarrier
-from txtopo.errors import ConfigError, RunLostError, SlotUnavailable
+from txtopo.errors import ConfigError, InfrastructureError, RunLostError, SlotUnavailable
 from txtopo.resident.slot_jobs import Cores
 from txtopo.testing import FeederSpout
 
@@ -139,3 +139,17 @@ def test_bolts_whose_slot_is_missing_are_waited_for_with_a_word(
         assert resident.run.status == "starting"
 
     assert {each["slot"] for each in warned(caplog)} == {0}
+
+
+def test_bolts_whose_slot_is_missing_end_when_the_session_was_stopped() -> None:
+    """Spark drops a job that is submitted while it stops, and tells nobody."""
+    builder = TopologyBuilder("bolts")
+    builder.set_spout("words", FeederSpout(WORD))
+    builder.set_bolt("forward", Forward()).shuffle_grouping("words")
+    jobs = ThreadJobs()
+    bolts = AtLeastOnceConfig(slot_timeout_s=MISSING_S, backoff_s=0.01)
+
+    with without_cores(jobs), Resident(builder.build_topology(), bolts, jobs=jobs) as resident:
+        jobs.stopped = True
+        with pytest.raises(InfrastructureError, match="session was stopped while the topology ran"):
+            resident.run.await_termination(LIMIT_S)

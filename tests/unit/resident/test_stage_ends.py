@@ -9,7 +9,7 @@ import pytest
 from tests.harness.polling import LIMIT_S
 from tests.unit.resident.held import AWAY, Gate, Slots, held
 from tests.unit.stages.running import run_of
-from txtopo.errors import InfrastructureError, RunLostError, TxtopoError
+from txtopo.errors import ConfigError, InfrastructureError, RunLostError, TxtopoError
 from txtopo.stages.program import Program
 
 pytestmark = pytest.mark.integration
@@ -29,6 +29,25 @@ def test_a_session_that_was_stopped_fails_every_run_with_the_reason(one: Slots) 
         ):
             each.result(LIMIT_S)
     gate.opened.set()
+
+
+def test_a_session_that_was_stopped_is_told_while_a_run_waits_though_no_job_ends(
+    one: Slots,
+) -> None:
+    """Spark drops a job that is submitted while it stops, and tells nobody."""
+    gate = Gate()
+    one.start(held(gate))
+    one.carrier.check_session()
+    waiting = one.process(run_of(1))
+    assert gate.reached.wait(LIMIT_S)
+    one.carrier.check_session()
+
+    one.jobs.stopped = True
+    with pytest.raises(ConfigError, match="session was stopped while the topology ran"):
+        one.carrier.check_session()
+    gate.opened.set()
+    waiting.result(LIMIT_S)
+    one.carrier.check_session()
 
 
 def test_what_no_other_job_could_do_better_fails_every_run(one: Slots) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import sys
 import threading
 import time
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -22,9 +25,16 @@ from tests.unit.runtime.loop_world import (
     topology_of,
 )
 from tests.unit.runtime.ranges import ranges
-from txtopo.ensemble.memory import MemoryEnsemble
+from txtopo.carriers.carrier import LocalCarrier, RunOutput
+from txtopo.carriers.spark_jobs import session_stopped
+from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
+from txtopo.errors import ConfigError
+from txtopo.runtime import leader_beat
+from txtopo.runtime.handle import RunHandle
 from txtopo.runtime.progress import BatchesProcessed, TopologyEvent
-from txtopo.runtime.start import TopologyRun, start_topology
+from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.runtime.start import TopologyRun, open_driver, start_topology
+from txtopo.stages.program import Run
 
 
 def test_a_run_stops_while_a_commit_waits_for_zookeeper() -> None:
@@ -156,3 +166,98 @@ def test_an_error_that_was_told_is_not_raised_again_by_a_stop(tell: str) -> None
     with contextlib.suppress(ValueError):
         getattr(run, tell)()
     run.stop(LIMIT_S)
+
+
+@pytest.mark.parametrize("method", ["await_termination", "process_all_available"])
+def test_a_signal_that_another_thread_gets_stops_a_run_that_the_main_thread_waits_for(
+    method: str,
+) -> None:
+    """Only the main thread runs Python's handlers, and such a signal does not wake it."""
+    state, main, heard = memory_state(), threading.get_ident(), threading.Event()
+    before = signal.getsignal(signal.SIGUSR1)
+    COMMITS.clear()
+
+    def send() -> None:
+        wait_until(lambda: waits_in(main, method), "the main thread waits")
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        try:
+            # The handler restores the one that was there before.
+            wait_until(lambda: signal.getsignal(signal.SIGUSR1) is before, "the handler has run")
+            heard.set()
+        finally:
+            COMMITS.set()
+            run.stop(LIMIT_S)
+
+    with running(topology_of(state, Held()), MemoryEnsemble(), group_txids_max=1) as run:
+        run.stop_on(signal.SIGUSR1)
+        sender = threading.Thread(target=send, daemon=True)
+        sender.start()
+        getattr(run, method)()
+        sender.join(LIMIT_S)
+
+    assert heard.is_set()
+    assert stored(state) == (1, expected(1))
+
+
+COMMITS = threading.Event()
+
+
+class Held(Total):
+    """Commits only when the test lets it."""
+
+    def finish_batch(self) -> None:
+        assert COMMITS.wait(LIMIT_S * 2)
+        super().finish_batch()
+
+
+def waits_in(thread: int, method: str) -> bool:
+    """Return whether a thread has called a method of a handle and waits there."""
+    frame: FrameType | None = sys._current_frames()[thread]
+    if frame is None or frame.f_code is not threading.Condition.wait.__code__:
+        return False
+    while frame is not None and frame.f_code is not getattr(RunHandle, method).__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+class Dropping(LocalCarrier):
+    """Never answers a job, as a session that is being stopped.
+
+    Attributes:
+        in_flight: Set when a job was submitted.
+        stopped: Set by the test, which stops the session.
+        over: Set at the end of the test.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.in_flight, self.stopped, self.over = (threading.Event() for _ in range(3))
+
+    def process(self, run: Run) -> RunOutput:
+        self.in_flight.set()
+        self.over.wait()
+        raise AssertionError("nobody waits for it any more")
+
+    def check_session(self) -> None:
+        if self.in_flight.is_set() and self.stopped.is_set():
+            raise session_stopped()
+
+
+def test_a_run_whose_job_was_dropped_ends_when_its_session_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leader_beat, "BEAT_S", 0.02)
+    carrier, scheduler = Dropping(), ThreadScheduler("txtopo-dropped")
+    ensemble, config = MemoryTransactionalState("totals", MemoryEnsemble()), LOCAL
+    graph = topology_of(memory_state()).graph
+    driver = open_driver(graph, config, [], carrier, lambda: ensemble, scheduler, {})
+    driver.start()
+    assert carrier.in_flight.wait(LIMIT_S)
+    assert not driver.ended.done()
+
+    carrier.stopped.set()
+    error = driver.ended.result(LIMIT_S)
+    carrier.over.set()
+
+    assert isinstance(error, ConfigError)
+    assert "the Spark session was stopped while the topology ran on it" in str(error)

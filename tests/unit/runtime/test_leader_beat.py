@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 
 from txtopo import Config
+from txtopo.carriers.spark_jobs import session_stopped
 from txtopo.ensemble import Journal, MemoryEnsemble, MemoryTransactionalState, Put
 from txtopo.ensemble.commands import Desired, command_path
-from txtopo.errors import FencedError
+from txtopo.errors import ConfigError, FencedError
 from txtopo.metadata import Json
 from txtopo.runtime.leader_beat import BEAT_S, BeatHooks, LeaderBeat
 from txtopo.runtime.scheduler import Scheduler
@@ -61,18 +62,18 @@ class ByHand:
 class Leader:
     """A leader with a beat, and a list of what it has heard of it."""
 
-    def __init__(self, *, at_once: bool = True) -> None:
+    def __init__(self, *, at_once: bool = True, check: Callable[[], None] | None = None) -> None:
         self.loop, self.ensemble = ByHand(), MemoryEnsemble()
         state = MemoryTransactionalState("totals", self.ensemble)
         journal = Journal(state)
         journal.claim_epoch({"host": "here"}, token="ensemble")
         scheduler = cast("Scheduler", self.loop)
-        self.beat = LeaderBeat("totals", CONFIG, state, scheduler, journal, Desired(), None)
+        self.beat = LeaderBeat("totals", CONFIG, state, scheduler, journal, Desired(), None, check)
         self.heard: list[object] = []
         hooks = BeatHooks(
             due=lambda: self.heard.append("due"),
             ended=lambda desired: self.heard.append(desired.status),
-            deposed=lambda error: self.heard.append(type(error)),
+            end=lambda error: self.heard.append(type(error)),
         )
         self.beat.start(hooks, at_once=at_once)
 
@@ -155,6 +156,20 @@ def test_a_leader_that_finds_another_one_is_deposed_and_beats_no_more() -> None:
     leader.loop.work()
 
     assert leader.heard == [FencedError]
+    assert leader.loop.pauses_s == []
+
+
+@pytest.mark.rule("txtopo.runtime.leader_beat", "Rules", 3)
+def test_a_leader_whose_jobs_cannot_end_ends_though_zookeeper_is_away() -> None:
+    def stopped() -> None:
+        raise session_stopped()
+
+    leader = Leader(check=stopped)
+    leader.ensemble.reachable = False
+
+    leader.loop.work()
+
+    assert leader.heard == [ConfigError]
     assert leader.loop.pauses_s == []
 
 

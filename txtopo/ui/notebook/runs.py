@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from txtopo import markup
 from txtopo.clock import now
 from txtopo.errors import escaped
+from txtopo.runtime.handle import done_in
 
 if TYPE_CHECKING:
     from txtopo.runtime.progress import Progress, ReliableProgress
@@ -198,9 +198,5 @@ def _follow(
     while not over:
         tell()
         left_s = every_s if deadline is None else min(every_s, deadline - now())
-        try:
-            ended.result(max(0.0, left_s))
-            over = True
-        except FutureTimeout:
-            over = deadline is not None and now() >= deadline
+        over = done_in(ended, left_s) or (deadline is not None and now() >= deadline)
     tell()
