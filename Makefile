@@ -114,7 +114,7 @@ simulate-slots: $(READY)  ## the same of resident slots: SEEDS=10000 runs, or SE
 	$(PYTHON) -m tests.faults.slots.command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
 		--processes $(CORES)) $(ARGS)
 
-simulate-all: $(READY)  ## 100,000 seeds: plain, groups, spouts, slots; hours, and goes on where it was (build/seeds.jsonl)
+simulate-all: $(READY)  ## 100,000 seeds: plain, groups, spouts, slots; hours, and continues where it was (build/seeds.jsonl)
 	@mkdir -p build
 	$(PYTHON) -m tests.faults.simulated.proof --results build/seeds.jsonl --processes $(CORES) $(ARGS)
 	$(PYTHON) -m tests.faults.simulated.proof --results build/seeds.jsonl --page
@@ -153,7 +153,7 @@ licences: $(READY)  ## list the licence of each dependency in docs/reference/lic
 screenshots: services $(READY)  ## make the pictures of docs/how-to/pages.md with Chromium
 	$(PYTHON) -m tests.services.pages.screenshots
 
-pictures: $(READY)  ## make the pictures of docs/explanation; with ARGS=--record the demo is run anew
+pictures: $(READY)  ## make the pictures of docs/explanation; with ARGS=--record the demo is run again
 	$(PYTHON) -m tests.faults.pictures $(ARGS)
 
 soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/reference/soak.md

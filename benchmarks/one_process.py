@@ -1,4 +1,4 @@
-"""plain: one Python process that reads, counts and upserts; it starts anew after a crash."""
+"""plain: one Python process that reads, counts and upserts; it starts again after a crash."""
 
 from __future__ import annotations
 

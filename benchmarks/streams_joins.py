@@ -202,7 +202,7 @@ def packed(numbers: list[int], second: float, fields: Fields, side: str) -> pa.R
 
 
 def watermark(second: int) -> pa.RecordBatch:
-    """Return a watermark that goes on by a second."""
+    """Return a watermark that continues by a second."""
     before, after = (START + datetime.timedelta(seconds=at) for at in (second - 1, second))
     return batch_of([[before], [after]], WATERMARK)
 

@@ -48,7 +48,7 @@ SIZES: Mapping[str, Mapping[int, int]] = {
 WARM_UP_TXIDS = 3
 
 OPEN = threading.Event()
-"""Whether the spouts may go on. It is set when all topologies run."""
+"""Whether the spouts may continue. It is set when all topologies run."""
 
 
 class Gated(Numbers):

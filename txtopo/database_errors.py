@@ -14,8 +14,8 @@ Rules
 
 A server that is starting, stopping, failed over (then it says read-only), or out of memory,
 connections or disk space, passes. Missing rights and wrong passwords last, though somebody may be
-changing them: going on would look like a run that works, and afterwards a start is all it takes. A
-failing disk and a read-only file system last as well.
+changing them: continuing would look like a run that works, and afterwards a start is all it takes.
+A failing disk and a read-only file system last as well.
 """
 
 from __future__ import annotations

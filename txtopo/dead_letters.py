@@ -11,7 +11,7 @@ Rules
    they are exactly once by the same means as every state, and an attempt that is dropped leaves
    none.
 3. Whether a record becomes a dead letter depends on the record alone, and so does its row. Replays
-   decide anew, and decide the same. The digest of a replay (:mod:`txtopo.stages.replays`) has the
+   decide again, and decide the same. The digest of a replay (:mod:`txtopo.stages.replays`) has the
    place and the record, not the text of the error, which may change with a library.
 4. Each task refuses to make more than the limit of a batch, and the committer checks their sum.
 5. All text is printable UTF-8 without NUL, which each store takes, and no column is longer than the

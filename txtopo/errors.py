@@ -6,7 +6,7 @@ Three kinds, told apart by their class:
   topology is built or started, before anything runs.
 * :class:`InfrastructureError`: a store, ZooKeeper or the cluster failed. The runtime backs off and
   tries again; you see it only when the first connection cannot be made.
-* :class:`PromiseError`: going on could break exactly-once. The run stops; a person decides.
+* :class:`PromiseError`: continuing could break exactly-once. The run stops; a person decides.
 
 A message says what is wrong, what was got, what was expected and what to look at. Its facts are
 attributes as well, None where an error has no such fact. All errors pickle, since they travel from
@@ -106,7 +106,7 @@ class RecordFailed(TxtopoError):
     """Raise it in ``execute`` of a ``BasicBolt`` to make a dead letter of the input tuple.
 
     Delivery: what the bolt emitted for the tuple is dropped, the tuple goes to the topology's
-    ``dead_letters``, and the batch goes on. Everywhere else it ends the run, like any other
+    ``dead_letters``, and the batch continues. Everywhere else it ends the run, like any other
     exception: in a topology without ``dead_letters``, in other bolts and in spouts, and in an
     at-least-once topology. A subclass does the same.
     """
@@ -260,8 +260,8 @@ class StoreUnavailable(InfrastructureError, ConnectionError):
     """A state's store, or a service that a bolt calls, cannot be reached; nothing was written.
 
     A bolt or emitter of a transactional topology may raise it: its batch is tried again after a
-    pause that grows, as often as it takes. Bring the store or the service back; the run goes on by
-    itself.
+    pause that grows, as often as it takes. Bring the store or the service back; the run continues
+    by itself.
     """
 
 
@@ -275,7 +275,7 @@ class StoreContended(StoreUnavailable):
 class UnknownOutcomeError(InfrastructureError):
     """The connection was lost during a write, which may be there or not; the ledger tells.
 
-    Nothing is to be done: the runtime reads the ledger and goes on.
+    Nothing is to be done: the runtime reads the ledger and continues.
     """
 
 
@@ -301,7 +301,7 @@ class RunLostError(InfrastructureError):
 
 
 class ProcessEnds(InfrastructureError):
-    """The process ends, and lets no new work begin; nothing failed. The next start goes on."""
+    """The process ends, and lets no new work begin; nothing failed. The next start continues."""
 
 
 # ---------------------------------------------------------------- a promise would break: stop
@@ -691,9 +691,9 @@ class ErrorMeaning(Enum):
     FENCED = "fenced"
     """Another process has taken over. The ledger says which one may write."""
     GONE = "gone"
-    """It does not exist. Try a few times, since somebody may be making it anew."""
+    """It does not exist. Try a few times, since somebody may be making it again."""
     REFUSED = "refused"
-    """Credentials or rights are missing. Somebody may be changing them, but going on would look
+    """Credentials or rights are missing. Somebody may be changing them, but continuing would look
     like a run that works, and afterwards a start is all it takes."""
     VALUE = "value"
     """The store takes no such value or record, now or later."""

@@ -166,7 +166,7 @@ class VersionedTable(Protocol):
         """Return the newest version, in the driver, which has read it if it is not *held*.
 
         Args:
-            held: The version of the txid before, which it knows, or None.
+            held: The version of the previous txid, which it knows, or None.
             time_ms: The planned time of the txid, in milliseconds since 1970.
 
         Raises:

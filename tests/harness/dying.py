@@ -17,7 +17,7 @@ from txtopo.runtime.scheduler import ThreadScheduler
 
 
 class Died(BaseException):
-    """Stands for the death of a process in a test that goes on in the same process.
+    """Stands for the death of a process in a test that continues in the same process.
 
     It is no ``Exception``, so that the code under test does not handle it.
     """
@@ -53,7 +53,7 @@ def dies_at(
 
 
 def stop_this_process(step: str) -> None:
-    """Say that the step is reached, and stop until the parent lets this process go on."""
+    """Say that the step is reached, and stop until the parent lets this process continue."""
     say("stopped", step=step)
     os.kill(os.getpid(), signal.SIGSTOP)
 

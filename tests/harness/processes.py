@@ -1,4 +1,4 @@
-"""Start a child process, wait for what it says, let it go on, kill it and collect the rest."""
+"""Start a child process, wait for what it says, let it continue, kill it and collect the rest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Child:
         module: What it runs.
         arguments: Of its command line.
         held: Whether it has a pipe as its standard input, through which :meth:`write` and
-            :meth:`allow` let it go on.
+            :meth:`allow` let it continue.
 
     Attributes:
         said: The events that were read so far.
@@ -114,7 +114,7 @@ class Child:
         return step
 
     def resume(self) -> None:
-        """Let it go on, which has stopped."""
+        """Let it continue, which has stopped."""
         self.signal(signal.SIGCONT)
 
     def wait(self) -> int:
@@ -135,7 +135,7 @@ class Child:
         self.write("+" * steps)
 
     def release(self) -> None:
-        """Close its standard input, so that it goes on to its end."""
+        """Close its standard input, so that it continues to its end."""
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()

@@ -49,7 +49,7 @@ def copy_tracked(source: Path, target: Path) -> None:
 
 
 def repack(sdist: Path, target: Path, epoch: int) -> None:
-    """Write a sdist anew, in the order of names, with one time and no owner."""
+    """Write a sdist again, in the order of names, with one time and no owner."""
     with (
         tarfile.open(sdist) as old,
         target.open("wb") as raw,

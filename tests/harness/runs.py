@@ -127,7 +127,7 @@ class WaitsForFile(BatchBolt, Committer):
         pass
 
     def finish_batch(self) -> None:
-        wait_until(self.go.exists, "it may go on")
+        wait_until(self.go.exists, "it may continue")
 
 
 @dataclass(slots=True)

@@ -98,7 +98,7 @@ class _Ranges(TransactionalCoordinator):
         self.source = source
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        assert last.txid == txid - 1, "a spout that plans whole batches gets the txid before"
+        assert last.txid == txid - 1, "a spout that plans whole batches gets the previous txid"
         return self.source.is_ready(_end(last.metadata))
 
     def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
@@ -175,7 +175,7 @@ class _PartitionedEmitter(_Told, PartitionedTransactionalEmitter):
 
 
 class Opaque(OpaquePartitionedTransactionalSpout):
-    """Cuts each attempt anew."""
+    """Cuts each attempt again."""
 
     output_fields = FIELDS
 

@@ -228,7 +228,7 @@ def test_a_batch_waits_for_rows_but_not_for_long() -> None:
     assert pace.now == {"rows_max": 0, "limited_by": "min_batch_rows"}
     assert ask(pace, 1, {"0": 9}, 1.9) == Postponed("min_batch_rows")
     assert ask(pace, 1, {"0": 9}, 2.0) == Grant(None)
-    assert ask(pace, 2, {"0": 9}, 2.0) == Postponed("min_batch_rows"), "the delay begins anew"
+    assert ask(pace, 2, {"0": 9}, 2.0) == Postponed("min_batch_rows"), "the delay begins again"
     assert ask(pace, 2, {"0": 10}, 2.1) == Grant(None)
 
 

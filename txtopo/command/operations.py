@@ -63,7 +63,7 @@ def verify_topology(chosen: Choices, place: str, *, no_rows: bool) -> int:
         for each in findings:
             print_line(str(each))
         if not findings:
-            print_line(f"topology {topology.id!r} can go on: nothing is wrong")
+            print_line(f"topology {topology.id!r} can continue: nothing is wrong")
     return FOUND if findings else 0
 
 

@@ -314,7 +314,7 @@ def kill(chosen: Choices, topology: str, wait_s: float) -> None:
 def activate(chosen: Choices, topology: str) -> None:
     """Let a topology plan batches again.
 
-    After deactivate it goes on; after kill it must be started again. Needs the ensemble alone.
+    After deactivate it continues; after kill it must be started again. Needs the ensemble alone.
 
     \b
     Example:

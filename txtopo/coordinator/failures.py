@@ -74,8 +74,8 @@ def poison(transaction: Transaction, failure: Failure, end: int) -> PoisonBatchE
         f"batch of txid {transaction.txid} failed {transaction.failures} times; "
         f"the last time in {where}, with {type(cause).__name__}: {cause}; "
         "expected it to pass before attempts_max is reached; "
-        f"repair the cause and start again: nothing is lost, it goes on at txid {end}; or take the "
-        "batch out of the order with txtopo.operations.quarantine",
+        f"repair the cause and start again: nothing is lost, it continues at txid {end}; or take "
+        "the batch out of the order with txtopo.operations.quarantine",
         txid=transaction.txid,
         component=failure.component,
         failures=transaction.failures,

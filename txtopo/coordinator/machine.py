@@ -17,8 +17,8 @@ Batches overlap, commits do not. Up to ``window_txids`` transactions are in flig
 may commit: ``current``, the txid after the last committed one, with those after it that wait
 processed, up to ``group_txids_max``. Nothing waits for a group to fill. A failure of transaction
 *t* abandons *t* and every later one, because a later batch may begin where *t* ended. The plan of
-an abandoned batch stays. A repeatable spout keeps its cut too; an opaque spout cuts the batch anew.
-Of several spouts in one txid each does as its kind does (:mod:`txtopo.metadata`).
+an abandoned batch stays. A repeatable spout keeps its cut too; an opaque spout cuts the batch
+again. Of several spouts in one txid each does as its kind does (:mod:`txtopo.metadata`).
 
 The table, as a diagram. A test compares the two. ::
 
@@ -43,7 +43,7 @@ wait for, and nothing gets stuck. Only a pinned group, see below, may end with t
 then no earlier transaction ends before it. So with a full window and a pinned group no run waits.
 
 A failure that does not end the topology is followed by a pause (``Backoff``), in which nothing of
-the failed txid or a later one is planned, processed or committed. Earlier ones go on. The pause
+the failed txid or a later one is planned, processed or committed. Earlier ones continue. The pause
 grows with the counted failures of the txid, or, after infrastructure faults, with their number
 since the last commit. A run whose failure is not counted, because any of its batches may be the
 cause, is divided at once. A pause ends with ``Resumed``; and with ``Deactivated``, because then

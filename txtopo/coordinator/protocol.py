@@ -79,7 +79,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class CommitShortened:
-    """The commit goes on without these attempts, the last ones of its group; they wait again."""
+    """The commit continues without these attempts, the last ones of its group; they wait again."""
 
     attempts: tuple[TransactionAttempt, ...]
 
@@ -161,8 +161,8 @@ class PlanBatch:
         attempt: The attempt to plan.
         last_txid: The newest earlier txid whose metadata is complete; 0 for none.
         last: Metadata of *last_txid*.
-        previous: Metadata of the txid before, if that is a later one than *last_txid*: its plan is
-            known, and its end is not.
+        previous: Metadata of the previous txid, if that is a later one than *last_txid*: its plan
+            is known, and its end is not.
     """
 
     attempt: TransactionAttempt
@@ -172,7 +172,7 @@ class PlanBatch:
 
     @property
     def before(self) -> BatchMetadata | None:
-        """Metadata of the txid before; None for the first one."""
+        """Metadata of the previous txid; None for the first one."""
         return self.last if self.previous is None else self.previous
 
 

@@ -124,7 +124,7 @@ class _Quarantine:
                     for name in ledgers
                 ),
                 VerbStep(
-                    f"let txid {self.txid} end at {metadata_to_json(end)!r:.300}, go on at txid "
+                    f"let txid {self.txid} end at {metadata_to_json(end)!r:.300}, continue at txid "
                     f"{self.txid + 1}",
                     partial(self._end_it, end),
                 ),

@@ -128,7 +128,7 @@ def rebuild(
 
     Args:
         topology: The topology, which must not run. It may be a new one, with states that another
-            topology has released (``forget``); its txids go on from theirs.
+            topology has released (``forget``); its txids continue from theirs.
         config: As for ``start``.
         metadata: Metadata by txid, as ``{"spouts": {id: {"planned": …, "cut": …}}}``: the metadata
             of the txid that all states hold, and of each later txid that some state holds if the
@@ -196,7 +196,7 @@ class _Rewind:
                 VerbStep(
                     f"let txid {last} end where txid {self.txid} ended, at "
                     f"{metadata_to_json(end)!r:.300}, "
-                    f"and plan anew from txid {last + 1} on",
+                    f"and plan again from txid {last + 1} on",
                     partial(self._finish, contents, (first, last), end),
                 ),
             ],

@@ -54,7 +54,7 @@ class _Emitting:
         self.errors: list[Exception] = []
 
     def report_error(self, error: Exception) -> None:
-        """Report an error to the listeners of the run (``ErrorReported``), and go on.
+        """Report an error to the listeners of the run (``ErrorReported``), and continue.
 
         What is no exception is reported as the text of a ``BoltError``.
         """
@@ -84,7 +84,7 @@ class OutputCollector(_Emitting):
     """Where a :class:`~txtopo.Bolt` emits and answers for its inputs (Storm ``OutputCollector``).
 
     Each input must be acked or failed, once, now or many calls later; otherwise its tree times out.
-    Emits, acks and failures are sent within about 100 ms, also while ``execute`` goes on, as long
+    Emits, acks and failures are sent within about 100 ms, also while ``execute`` continues, as long
     as it calls the collector. If it calls nothing for a long time, the last ones may wait until it
     ends.
 

@@ -24,7 +24,7 @@ class MemorySpout(Spout):
     Args:
         rows: The rows.
         fields: Their fields.
-        repeat: How many times to go through the list; message ids go on counting.
+        repeat: How many times to go through the list; message ids keep counting.
 
     Raises:
         FieldsError: A row has another number of values than there are fields.

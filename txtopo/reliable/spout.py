@@ -31,7 +31,7 @@ class Spout(HasTraits, ABC):
     Who calls it: the framework, in the slot of the task, all methods on one thread that never
     changes: with the carrier ``resident`` in a Spark task, with ``local`` in the driver. Each task
     has a copy of the prototype, which must be picklable; connect in ``open``. A task whose slot is
-    lost is made anew, and ``open`` is called on another copy, perhaps while the first one still
+    lost is made again, and ``open`` is called on another copy, perhaps while the first one still
     runs: what it was not told to be acked, the source must bring again.
     ``next_tuple`` is called again and again, except while ``max_spout_pending`` trees of
     the task are pending, while the run is deactivated, and while the bolts are overloaded. ``ack``

@@ -5,7 +5,7 @@ Order
 1. For each batch, in txid order: the emitter's ``commit`` is called, if it has one (Storm's
    committer spouts). Then the committers and all bolts below them run, in the driver or in tasks;
    if an engine has kept something of the batch, its carrier runs the committers of that. They read
-   the states as of the txid before, with what the batches before in the group have written. Their
+   the states as of the previous txid, with what the batches before in the group have written. Their
    writes are collected. Before each call of one that may write elsewhere, a permit is asked for
    (:mod:`txtopo.runtime.commit_permit`).
 2. Each state gets all writes of the group in one store transaction: ledger, undo of an earlier

@@ -238,7 +238,7 @@ class SpoutPlanner:
         return txid, None if last is None else last.of(self.spout_id)
 
     def _idle_s(self, action: PlanBatch) -> float | None:
-        """Return how long ago the txid before was planned."""
+        """Return how long ago the previous txid was planned."""
         facts = None if action.before is None else action.before.facts
         if self._times is None or facts is None:
             return None

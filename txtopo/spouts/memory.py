@@ -70,7 +70,7 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
 
 
 class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
-    """A spout over lists that may cut a replay anew (Storm ``OpaqueMemoryTransactionalSpout``).
+    """A spout over lists that may cut a replay again (Storm ``OpaqueMemoryTransactionalSpout``).
 
     Delivery: opaque. Each row counts in exactly one committed txid.
 

@@ -41,7 +41,7 @@ class LastBatch:
             string, to the metadata of that partition.
         pending: How many batches are planned and not yet committed. While some are, a spout may
             wait for more records to gather; with none, it must be ready if it has any record.
-        idle_s: How many seconds ago the txid before was planned, by whichever spout; None if the
+        idle_s: How many seconds ago the previous txid was planned, by whichever spout; None if the
             topology does not keep that (``needs_planned_time``), and before the first txid.
     """
 
@@ -130,7 +130,7 @@ class TransactionalCoordinator(ABC):
     def lost(self, metadata: Json) -> Mapping[str, str]:
         """Return which records the batch of this metadata skipped because they were gone.
 
-        For a spout that goes on where records are gone: the text for each partition is logged and
+        For a spout that continues where records are gone: the text for each partition is logged and
         shown in the progress. Called as ``lag`` is.
         """
         return {}
@@ -222,7 +222,7 @@ def other_position(spout: str, metadata: Json) -> TopologyChanged:
     return TopologyChanged(
         f"the stored position is not one of {spout}; got {shown(metadata)}; expected what it "
         "planned itself; was there another spout under this id? start that one, or give this one "
-        "another id, under which it begins anew"
+        "another id, under which it begins again"
     )
 
 
@@ -415,7 +415,7 @@ class PartitionedCoordinator(ABC):
     def lost(self, metadata: Mapping[str, Json]) -> Mapping[str, str]:
         """Return which records the batch of this metadata skipped because they were gone.
 
-        For a spout that goes on where records are gone: the text for each partition is logged and
+        For a spout that continues where records are gone: the text for each partition is logged and
         shown in the progress. Called as ``lag`` is.
         """
         return {}
@@ -461,7 +461,7 @@ class PartitionedTransactionalEmitter(Emitter, ABC):
             attempt: The attempt.
             collector: Where to emit.
             partition: Number of the partition, from 0.
-            last_metadata: What this returned for the txid before; None for the first.
+            last_metadata: What this returned for the previous txid; None for the first.
 
         Raises:
             FailedException: To fail the attempt.
@@ -550,7 +550,7 @@ class OpaquePartitionedTransactionalEmitter(Emitter, ABC):
 
 
 class OpaquePartitionedTransactionalSpout(HasReplays, ABC):
-    """A partitioned source that loses nothing but may cut its batches anew on replay.
+    """A partitioned source that loses nothing but may cut its batches again on replay.
 
     Delivery: opaque. Each record counts in exactly one committed txid, but a failed attempt may be
     followed by another batch of the same txid; needs opaque states. Calls, picklability and proof:
@@ -584,7 +584,7 @@ class StreamSpout(HasReplays):
 
     Delivery: that of the query. Spark writes to its checkpoint what a micro-batch consists of
     before it computes it, so a replay has the same input. If that entry is lost, the batch may be
-    cut anew, and then only opaque states are right.
+    cut again, and then only opaque states are right.
 
     A topology with this spout is not started. Give ``topology.foreach_batch()`` to
     ``stream.writeStream.foreachBatch``: Spark calls it in the driver with each micro-batch. Its

@@ -109,7 +109,7 @@ class Emission:
     def _add_to_digests(
         self, stream: str, batch: pa.RecordBatch, targets: list[int] | None
     ) -> None:
-        """Divide tuples among the parts that they are of; the last part may go on."""
+        """Divide tuples among the parts that they are of; the last part may continue."""
         assert self._digest is not None
         start, all_sent = 0, self._handed_on + batch.num_rows
         if self.dead_letters is not None and stream == STREAM:

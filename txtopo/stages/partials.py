@@ -79,7 +79,7 @@ class Partials:
             waiting.rows = waiting.nbytes = 0
 
     def send(self, outbox: Outbox) -> None:
-        """Give the partial aggregates of the attempt to the outbox, and begin anew.
+        """Give the partial aggregates of the attempt to the outbox, and begin again.
 
         Raises:
             AggregateFailed: Rows could not be combined.

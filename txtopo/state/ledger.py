@@ -337,8 +337,8 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
             check_ensemble(ledger, claim.ensemble)
     # Epochs of another ensemble cannot be compared, and neither can those of a state that was
     # released before it held a txid.
-    anew = ledger.topology == RELEASED and not ledger.txid
-    if _may_be_one(ledger.ensemble, claim.ensemble) and not anew:
+    begun_again = ledger.topology == RELEASED and not ledger.txid
+    if _may_be_one(ledger.ensemble, claim.ensemble) and not begun_again:
         _check_epoch(ledger, claim.epoch, claim.term)
     if ledger.is_empty:
         return _begun(mine, claim.begins or ledger.txid)

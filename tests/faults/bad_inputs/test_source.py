@@ -271,7 +271,7 @@ class Cutter(OpaquePartitionedTransactionalEmitter):
 def test_metadata_that_json_would_not_give_back_is_refused(
     spout: type[Planning | Cutting], metadata: Any, flaw: str
 ) -> None:
-    """A key that is a number would come back as a string, and the spout would begin anew."""
+    """A key that is a number would come back as a string, and the spout would begin again."""
     storage = Storage.in_memory()
 
     ends_at(

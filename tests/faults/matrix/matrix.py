@@ -83,7 +83,7 @@ ROWS: dict[int, Row] = {
     21: Row("P3", "Python worker", "dies or hangs", "the job is cancelled; the attempt grows"),
     22: Row("P3", "driver", "killed with batches in flight", "all are replayed, in order"),
     23: Row(
-        "P3", "spout", "a batch fails, later ones are processed", "an opaque spout cuts them anew"
+        "P3", "spout", "a batch fails, later ones are processed", "an opaque spout cuts them again"
     ),
     24: Row(
         "P3", "source", "a replay brings other content", "the run stops; it is never committed"
@@ -115,7 +115,7 @@ ROWS: dict[int, Row] = {
         "P6",
         "store",
         "the disk is full",
-        "rolled back; a clear error; it goes on when there is room",
+        "rolled back; a clear error; it continues when there is room",
     ),
     34: Row("P6", "store", "the schema changes", "`SchemaDrift` before the write"),
     35: Row("P6", "task", "one of n dies half-way", "what it brought does not count"),
@@ -151,13 +151,13 @@ ROWS: dict[int, Row] = {
         "any",
         "ZooKeeper",
         "the leader, a follower or two of three killed or frozen",
-        "a pause, then it goes on",
+        "a pause, then it continues",
     ),
     51: Row(
         "any",
         "ZooKeeper",
         "data wiped, cut off or rolled back",
-        "an error that names both; never begun anew",
+        "an error that names both; never begun again",
     ),
     52: Row("any", "ZooKeeper", "a new session without a word", "the check of a version fails"),
     53: Row("any", "network", "a commit arrives after a new leader's", "the ledger refuses it"),

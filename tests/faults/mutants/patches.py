@@ -37,7 +37,7 @@ CAUGHT_BY = "caught-by: "
 
 
 class PatchError(Exception):
-    """A patch that cannot be read or does not apply; write it anew for the present tree."""
+    """A patch that cannot be read or does not apply; write it again for the present tree."""
 
 
 @dataclass(frozen=True, slots=True)

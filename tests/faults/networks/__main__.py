@@ -1,7 +1,7 @@
 """Break the network of a run, link by link: ``make networks ARGS="--rounds 200"``.
 
-Finished rounds are kept in a file beside the sources. So a campaign that was stopped goes on, and a
-round that broke a promise runs again by its number. The exit status is 1 if a round broke one.
+Finished rounds are kept in a file beside the sources. So a campaign that was stopped continues, and
+a round that broke a promise runs again by its number. The exit status is 1 if a round broke one.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ class Driver(TopologyListener):
             self.leads_since_s = time.monotonic()
 
     def error(self) -> BaseException | None:
-        """Return what the run has ended with; None if it goes on."""
+        """Return what the run has ended with; None if it continues."""
         return self.run.exception()
 
     def stop(self, limit_s: float) -> bool:

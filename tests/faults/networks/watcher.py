@@ -36,8 +36,8 @@ class Watcher:
     """Reads from its own connection to the store, on a thread of its own; a context manager.
 
     A reading is one statement, so ledger and rows are of one instant. It must be the fold of the
-    first numbers, and go on from the one before. An attempt whose outcome the driver does not know
-    is followed by another one of the same txid: of an opaque spout with other numbers.
+    first numbers, and continue from the one before. An attempt whose outcome the driver does not
+    know is followed by another one of the same txid: of an opaque spout with other numbers.
 
     Args:
         url: URL of the store, not through a proxy.

@@ -1,7 +1,7 @@
 """Kill drivers at random moments while an outside reader looks: ``make faults KILLS=1000``.
 
 One kill in twenty is on Spark, the others are on the carrier ``local``, with real servers. Finished
-rounds are kept in a file beside the sources. So a campaign that was stopped goes on, and a round
+rounds are kept in a file beside the sources. So a campaign that was stopped continues, and a round
 that broke a promise runs again by its number. The exit status is 1 if a round broke one.
 """
 
@@ -41,7 +41,7 @@ start, and ends right at last; on the carrier `local` with ZooKeeper and the sto
 their own, and on Spark. Meanwhile another process reads the states again and again: each sample
 must be the fold of txids 1 to k for the k in its ledger, k must never go back, no txid may change,
 and the two states differ by one txid at the most (checkers C1, C2, C3, C6). The last part of `make
-faults KILLS=1000`; a campaign that was stopped goes on."""
+faults KILLS=1000`; a campaign that was stopped continues."""
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 With ``--die-at STEP:N`` it kills itself when that durable step is reached for the N-th time. After
 each commit it reads one byte from its standard input, so that the parent decides how far it gets.
 It does not wait if the input is closed. With
-``--stop-at STEP:N`` it stops there, says so, and goes on when it is resumed.
+``--stop-at STEP:N`` it stops there, says so, and continues when it is resumed.
 """
 
 from __future__ import annotations

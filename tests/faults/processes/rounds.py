@@ -1,7 +1,7 @@
 """One round of kills: a topology on new stores is killed about ten times and must end right.
 
 The number of a round is the seed of all its choices. The result is one line of a record, so that a
-campaign that was stopped goes on.
+campaign that was stopped continues.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ZooKeeper's data is lost, rolled back or damaged while a store is ahead of it.
 
-The topology never begins anew and skips nothing. Either the server refuses its data, or the
+The topology never begins again and skips nothing. Either the server refuses its data, or the
 coordinator says that the store is ahead, or the rest of the data is enough. When the data is back,
-the topology goes on.
+the topology continues.
 """
 
 from __future__ import annotations

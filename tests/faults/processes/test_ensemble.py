@@ -81,7 +81,7 @@ def flip_a_bit_in_the_snapshot_of_a_follower(ensemble: ZooKeeperEnsemble) -> Non
 
 
 def damage(member: Member, kind: str, how: Callable[[Path], None]) -> None:
-    """Damage the newest file; a server that then refuses to start is set up anew, by hand."""
+    """Damage the newest file; a server that then refuses to start is set up again, by hand."""
     member.kill()
     how(member.files(kind)[-1])
     member.launch()

@@ -231,7 +231,7 @@ def expected(writes: Writes, held: Ledger) -> dict[str, int]:
 def commit_until_killed(
     writes: Writes, state: State, epoch: int, began: Event, *, changed: bool
 ) -> int:
-    """Go on from the ledger, as after a restart, and return the last txid that was answered.
+    """Continue from the ledger, as after a restart, and return the last txid that was answered.
 
     Sets *began* after the second commit. If *changed*, the last txid first comes again with
     something else, and then as it was. The latter is also due if the kill came in between.

@@ -1,4 +1,4 @@
-"""A process gets SIGTERM: it finishes the commit in hand, and the next process goes on."""
+"""A process gets SIGTERM: it finishes the commit in hand, and the next process continues."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def aggregate_until_it_ends(storage: Storage) -> None:
 
 
 def use(storage: Storage) -> None:
-    """Read a state and go on with its topology, as far as that goes."""
+    """Read a state and continue with its topology, as far as that goes."""
     with (
         contextlib.suppress(TxtopoError),
         open_state(storage.url, table="kept").reader() as reader,

@@ -138,7 +138,7 @@ class _Sqlite(SqliteDialect):
 
     def create(self, connection: sa.Connection) -> None:
         super().create(connection)
-        self.columns.table.indexes.clear()  # the next cell makes them anew
+        self.columns.table.indexes.clear()  # the next cell makes them again
 
 
 class _Postgresql(PostgresqlDialect):

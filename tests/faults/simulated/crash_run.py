@@ -1,7 +1,7 @@
 """Run one cell of the crash matrix, and judge it.
 
 Only the fault of the cell happens: a process dies at the checkpoint, another one is started and
-goes on to the end. An opaque spout cuts each attempt anew, as it may.
+continues to the end. An opaque spout cuts each attempt again, as it may.
 """
 
 from __future__ import annotations

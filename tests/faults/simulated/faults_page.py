@@ -15,19 +15,19 @@ STORES = {"memory": "memory", "sqlite": "SQLite", "postgresql": "PostgreSQL"}
 HEAD = """# Faults
 
 What the runtime survives, and how that was tried. `make faults` makes the sections about crash
-points and two coordinators anew, from the sources alone; what is left to chance comes from fixed
+points and two coordinators again, from the sources alone; what is left to chance comes from fixed
 seeds, so that it says the same everywhere. It kills real processes as well, and `make rows` runs
 the tests of the 57 rows; these sections say what was there when they ran.
 """
 CRASHES = """\
 A process dies at a named point of the real runtime (`Scheduler.point`) while txid 2, 3 or 4 is
-under way; another one is started on the same stores and ensemble and goes on to the end. Each point
-is tried with a transactional and an opaque spout and states of the same kind, with one state and
-with two in stores of their own, and a point of a state at each of them. A takeover that dies
+under way; another one is started on the same stores and ensemble and continues to the end. Each
+point is tried with a transactional and an opaque spout and states of the same kind, with one state
+and with two in stores of their own, and a point of a state at each of them. A takeover that dies
 is that of a successor, which finds the txid in all stores but not in ZooKeeper, or in one store of
 two. A read-back follows a lost answer, of a write that landed and of one that did not; where
 it fails too, all stores hold an attempt that was given up, and the one that replays it dies as well
-(turn to write). Each opaque attempt is cut anew. A second part commits three txids in each write,
+(turn to write). Each opaque attempt is cut again. A second part commits three txids in each write,
 and dies at each point that the first and the second of these groups pass. SQLite and PostgreSQL are
 real, with their own transactions; time and ZooKeeper are simulated.
 
@@ -36,8 +36,8 @@ state held, at the death and in every version, the fold of batches 1 to k for th
 and if in the end each record counts once, in stores that agree (checkers C1 to C8)."""
 ORDERS = """\
 Coordinator A hangs at one of its points, over three txids, and its session expires. B takes over
-and runs up to one of its own points, or to the end. Then A goes on with everything that it had
-begun and, not knowing that it was deposed, tries more; after that B goes on. Every pair of points
+and runs up to one of its own points, or to the end. Then A continues with everything that it had
+begun and, not knowing that it was deposed, tries more; after that B continues. Every pair of points
 is one order. B cuts what is left of the source otherwise than A. In groups, A commits four txids
 two by two. A write of A is refused by ZooKeeper (the version of the epoch's node) or by the store
 (its ledger)."""

@@ -52,7 +52,7 @@ SEEDS_OF_GROUPS = (7, 10, 15, 17, 63, 72)
 """With :data:`GROUPS` they write groups, do some of them again, and adopt one at a takeover."""
 
 NAMED_SEEDS = (
-    NamedSeed("a question for the leadership goes on after the run has closed its client", 53),
+    NamedSeed("a question for the leadership continues after the run has closed its client", 53),
     NamedSeed("a late envelope of the processing phase ends the run in the commit phase", 1653),
     NamedSeed(
         "a stamp of the processing phase stands for a lost one of the commit phase",

@@ -1,7 +1,7 @@
 """Run a hundred thousand seeds of all kinds, a part at a time: ``python -m …simulated.proof``.
 
-Each chunk of seeds is a line of a file of results, so a run that is ended goes on where it was, and
-``--page`` makes the sections of ``docs/reference/simulation.md`` of whatever is there.
+Each chunk of seeds is a line of a file of results, so a run that is ended continues where it was,
+and ``--page`` makes the sections of ``docs/reference/simulation.md`` of whatever is there.
 """
 
 from __future__ import annotations
@@ -182,10 +182,10 @@ HEAD = """\
 
 The real coordinator, runtime, journal, ledgers and stages in virtual time, with faults drawn from a
 seed. A seed decides on everything: the topology, with one to three spouts, how it runs, the faults,
-and who goes on when. Txids that wait are committed together where the topology allows it. Checkers
-C1 to C8 and C11 to C13 judged each history; every fiftieth seed ran twice, and both traces are the
-same (C10). `txtopo/testing/checkers/` says what each of them promises. The same seeds give the same
-verdict anywhere:
+and who continues when. Txids that wait are committed together where the topology allows it.
+Checkers C1 to C8 and C11 to C13 judged each history; every fiftieth seed ran twice, and both traces
+are the same (C10). `txtopo/testing/checkers/` says what each of them promises. The same seeds give
+the same verdict anywhere:
 
 """
 

@@ -82,8 +82,8 @@ def handoff() -> Iterator[ThreadHandoff]:
 def made() -> Iterator[dict[str, StoreKind]]:
     """The kinds of stores that were asked for, each made once.
 
-    A parametrised fixture of the module's scope would be made anew whenever pytest, which orders
-    the tests by all that is parametrised, changes from one kind to another. This one is made anew
+    A parametrised fixture of the module's scope would be made again whenever pytest, which orders
+    the tests by all that is parametrised, changes from one kind to another. This one is made again
     for the slow ones, which come after those of other modules.
     """
     made: dict[str, StoreKind] = {}

@@ -35,7 +35,7 @@ def handoff() -> Iterator[ThreadHandoff]:
 def run(
     shape: Shape, handoff: ThreadHandoff, crash_at: Sequence[tuple[str, int]] = ()
 ) -> tuple[World, Evidence]:
-    """Run a topology whose process dies where it is told; an opaque spout cuts anew."""
+    """Run a topology whose process dies where it is told; an opaque spout cuts again."""
     world = World(7, Faults(recut=0.5), CONFIG, 1, handoff)
     world.source = SimulatedSource(world, PARTITIONS, RECORDS, 3)
     world.source.complete()

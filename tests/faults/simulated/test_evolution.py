@@ -1,7 +1,7 @@
 """A program that changes at a random moment of a random run, between the deaths of its processes.
 
-Processes that start later have another committer, or one less. Those of the old program go on, are
-frozen and wake up as zombies, and stand by. Only some of the new ones may change the topology.
+Processes that start later have another committer, or one less. Those of the old program continue,
+are frozen and wake up as zombies, and stand by. Only some of the new ones may change the topology.
 """
 
 from __future__ import annotations

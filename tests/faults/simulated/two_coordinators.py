@@ -2,8 +2,8 @@
 
 The first one, A, runs up to one of its points and is stopped there like a process that hangs; its
 session expires. The second one, B, takes over and runs up to one of its own points, or to the end.
-Then A goes on with everything that it had begun, a zombie that believes to lead; only when nothing
-more comes of that does B go on, and only then does A hear that its session is gone.
+Then A continues with everything that it had begun, a zombie that believes to lead; only when
+nothing more comes of that does B continue, and only then does A hear that its session is gone.
 
 In an order *apart* each of the two has a ZooKeeper of its own, in which it is the only candidate
 and counts epochs from 1. Then nobody is deposed: the state itself has to let one of them in and
@@ -41,7 +41,7 @@ CUT_RECORDS = {"A": 2, "B": 3}
 """How many records a coordinator takes for a batch. A has three txids; B cuts what is left of them
 otherwise, so that an opaque txid which both had in hand has two contents. Of groups A has four."""
 
-# Virtual time. B has run to wherever it runs after HELD_S, A after HELD_S more; then B goes on.
+# Virtual time. B has run to wherever it runs after HELD_S, A after HELD_S more; then B continues.
 HELD_S = 5.0
 NOTICE_S = 3 * HELD_S
 """A hears of the end of its session so long after it: as a zombie it acts before that."""
@@ -95,7 +95,7 @@ class Order:
     Attributes:
         kind: Of the spout and the state.
         a: The how manieth point of A is where it hangs, from 1; None if it does not hang.
-        b: The how manieth point of B is where A goes on; None if B runs to the end first.
+        b: The how manieth point of B is where A continues; None if B runs to the end first.
         apart: Whether each has a ZooKeeper of its own.
         groups: Whether txids are committed two by two.
     """
@@ -139,7 +139,7 @@ class Outcome:
 
 
 class OrderedChaos(Chaos):
-    """Lets two coordinators hang and go on; nothing else goes wrong."""
+    """Lets two coordinators hang and continue; nothing else goes wrong."""
 
     def __init__(self, world: OrderedWorld, order: Order) -> None:
         super().__init__(random.Random(0), Faults(), lambda kind: None)
@@ -180,7 +180,7 @@ class TwoCuts(SimulatedSource):
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything is there, and both coordinators have gone on."""
+        """Whether everything is there, and both coordinators have continued."""
         return super().is_complete and self.world.timeline.now_s >= self.world.settled_s
 
     world: OrderedWorld
@@ -219,7 +219,7 @@ class OrderedWorld(World):
         return self.second if process.name.startswith("B") else self.ensemble
 
     def b_hangs(self, process: SimulatedProcess) -> None:
-        """Stop B while A goes on."""
+        """Stop B while A continues."""
         assert self._a is not None
         process.suspend()
         self.timeline.after(0.0, self._a.wake)

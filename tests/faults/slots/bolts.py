@@ -101,7 +101,7 @@ class BoltWorld(SlotWorld):
         self.timeline.after(TURN_S, self._turn)
 
     def _stop(self, why: str) -> None:
-        """Go on: what is judged here is what happens before the end."""
+        """Continue: what is judged here is what happens before the end."""
 
     def slot_ready(self, slot: int) -> None:
         """Take note that a slot has come to life."""

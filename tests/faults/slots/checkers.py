@@ -312,13 +312,13 @@ class Reasons:
 
 
 class Cancelled:
-    """S7: a cancelled chain ends at once and is not given to a slot again; a slot that goes on with
-    what was given up, or whose task stays silent, is started again in time."""
+    """S7: a cancelled chain ends at once and is not given to a slot again; a slot that continues
+    with what was given up, or whose task stays silent, is started again in time."""
 
     name = "S7"
 
     def check(self, evidence: SlotEvidence) -> Iterator[Violation]:
-        """Yield chains that go on, and slots that are left hanging."""
+        """Yield chains that continue, and slots that are left hanging."""
         cancelled: dict[str, float] = {}
         ordered: dict[Named, float] = {}
         for fact in evidence.facts:

@@ -338,7 +338,7 @@ class SlotWorld:
 
     def _changed(self, error: SlotUnavailable) -> None:
         self.tell("changed", slot=error.slot, error=error)
-        self._stop("goes on with another carrier")
+        self._stop("continues with another carrier")
 
     def _stop(self, why: str) -> None:
         if not self.ended:

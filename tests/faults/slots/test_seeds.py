@@ -77,7 +77,7 @@ def judge(verdicts: Iterable[SlotVerdict]) -> None:
     happened = sum((Counter(each.faults) for each in verdicts), Counter[str]())
     assert set(happened) == set(SlotFaults.kinds()), "the seeds test too little"
     ends = {each.ended.partition("(")[0] for each in verdicts}
-    assert {"everything is done", "SlotUnavailable", "goes on with another carrier"} <= ends
+    assert {"everything is done", "SlotUnavailable", "continues with another carrier"} <= ends
 
 
 def failed_of(verdicts: Iterable[SlotVerdict]) -> list[str]:

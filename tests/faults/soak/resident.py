@@ -109,7 +109,7 @@ def count(client: KazooClient, path: str) -> int:
 
 
 def forget(zookeeper: str) -> None:
-    """Remove the topology from ZooKeeper, so that it begins anew."""
+    """Remove the topology from ZooKeeper, so that it begins again."""
 
     def remove(client: KazooClient) -> None:
         # It may be gone already: the answer of an earlier try may have been lost.

@@ -37,8 +37,8 @@ class ForgetfulDisk:
     def cut_the_power(self) -> None:
         """Leave only flushed data.
 
-        The files are made anew, so they may have other inodes than before, and those of lost files
-        may come again for other files. So what was flushed is noted anew under the new inodes.
+        The files are made again, so they may have other inodes than before, and those of lost files
+        may come again for other files. So what was flushed is noted again under the new inodes.
         """
         contents, names = self._contents, self._names
         self._contents, self._names = {}, {}

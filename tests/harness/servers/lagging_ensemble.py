@@ -17,7 +17,7 @@ class LaggingEnsemble(ZooKeeperEnsemble):
     """An ensemble whose first server hears of its leader through a network that can be held.
 
     Of servers that start empty the one with the highest number of a majority leads, never the
-    first. While the network is held, that one goes on to serve: reads at once, of what it has;
+    first. While the network is held, that one continues to serve: reads at once, of what it has;
     writes, new sessions and ``sync`` when it has heard the leader.
     """
 

@@ -70,7 +70,7 @@ class SchemaRegistry(ServerProcess):
         return file.read_text().splitlines() if file.exists() else []
 
     def forget_asked(self) -> None:
-        """Begin the list of requests anew."""
+        """Begin the list of requests again."""
         (self.folder / "requests").write_text("")
 
     def _answers(self) -> bool:

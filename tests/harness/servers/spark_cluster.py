@@ -71,7 +71,7 @@ class SparkCluster(PrivateServer):
         self._until(lambda: self.status().get("status") == "ALIVE", "the master leads")
 
     def kill_master(self) -> None:
-        """Kill the master; workers and executors go on without it."""
+        """Kill the master; workers and executors continue without it."""
         assert self._master is not None
         self._master.kill()
         self._master.wait(LIMIT_S)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 _AT_ONCE = 65_536
-# So often in a second a slow flow goes on.
+# So often in a second a slow flow continues.
 _STEPS_PER_S = 20
 # Linux. A filter of one instruction, "keep 0 bytes": the kernel drops each packet that comes in, as
 # if the network had lost it. Nothing is acknowledged, and whoever sent it sends it again.

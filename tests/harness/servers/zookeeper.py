@@ -99,7 +99,7 @@ class ZooKeeperProcess(ServerProcess):
         self.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         self.signal(signal.SIGCONT)
 
 

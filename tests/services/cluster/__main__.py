@@ -1,7 +1,7 @@
 """Do the works on a cluster in all situations, and write the page: ``make cluster``.
 
-Results are kept in a file beside the sources. So a campaign that was stopped goes on, and what was
-not right runs again. The exit status is 1 if something was not right.
+Results are kept in a file beside the sources. So a campaign that was stopped continues, and what
+was not right runs again. The exit status is 1 if something was not right.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class HeldOnce(BasicBolt):
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
         if tuple["word"] == HELD and not self.reached.exists():
             self.reached.touch()
-            wait_until(self.go.exists, "it may go on")
+            wait_until(self.go.exists, "it may continue")
         collector.emit([tuple["word"]])
 
 
@@ -67,7 +67,7 @@ def main(url: str, state: str, zookeeper: str, carrier: str, folder: str, die_at
         die_at: The durable step at which the process kills itself; empty for none.
     """
     spark = SparkSession.builder.remote(url).create()
-    # Else it asks a server that is started anew after up to a minute.
+    # Else it asks a server that is started again after up to a minute.
     spark.client.set_retry_policies([DefaultPolicy(max_retries=1_000, max_backoff=200)])
     spout = MemoryTransactionalSpout({0: [[word] for word in ROWS]}, WORD, BATCH)
     config = Config(

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 TOPOLOGY = "word-count"
 TXIDS = 3
-"""How many more txids, in both stores, show that the count goes on; some may be under way."""
+"""How many more txids, in both stores, show that the count continues; some may be under way."""
 
 
 def leading_zookeeper(services: Loopback) -> str:
@@ -98,7 +98,7 @@ class Watch:
     def until_it_counts(self, after: str) -> None:
         """Wait until three more txids are in both states, and everything is there again."""
         txid = self.txid()
-        self.until(lambda: self.txid() >= txid + TXIDS, f"the count goes on after {after}")
+        self.until(lambda: self.txid() >= txid + TXIDS, f"the count continues after {after}")
         self.until(self.is_whole, f"everything is there again after {after}")
 
     def words(self) -> Counter[str]:
@@ -142,7 +142,7 @@ def contents(url: str, table: str) -> dict[Any, Any]:
 
 
 def kill(watch: Watch, name: str) -> None:
-    """Kill a service, start it again as its ``restart`` says, and see the count go on."""
+    """Kill a service, start it again as its ``restart`` says, and see the count continue."""
     watch.services.servers[name].kill()
     watch.services.servers[name].start()
     watch.until_it_counts(f"{name} was killed")

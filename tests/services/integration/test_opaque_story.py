@@ -140,7 +140,7 @@ class DownOnce(MemoryBackend):
 @pytest.mark.parametrize("take", [0, 7, 90])
 @pytest.mark.row(42, 43)
 def test_a_state_that_was_written_is_undone_when_another_one_could_not_be(take: int) -> None:
-    """Attempt 0 of txid 2 is in the first state when the second one fails; then it is cut anew."""
+    """Attempt 0 of txid 2 is in the first state when the second one fails; then it is cut again."""
     storage = Storage.in_memory()
     store = MemoryStore()
     register_backend("down-once", lambda url, table: DownOnce(store, table))

@@ -202,7 +202,7 @@ def test_verify_says_that_nothing_is_wrong(pages: Path, hosts: str, call: Call) 
 
     code, out, _ = call("verify", pages)
 
-    assert (code, out) == (0, f"topology '{pages.stem}' can go on: nothing is wrong\n")
+    assert (code, out) == (0, f"topology '{pages.stem}' can continue: nothing is wrong\n")
     code, out, _ = call("verify", pages, "--json", "--no-rows")
     assert (code, document("verify", out)) == (0, {"topology": pages.stem, "findings": []})
 

@@ -350,7 +350,7 @@ def test_what_limits_batches_is_shown(
     paced = Pace(max_rows_per_second=5)
     page = Page(token=TOKEN)
     with words.started(page=page, pace=paced, max_spout_pending=1):
-        wait_until(words.begun, "a commit")  # it goes on until it may end
+        wait_until(words.begun, "a commit")  # it continues until it may end
 
         def shown() -> str:
             out = call("show", words.id)[1]

@@ -168,7 +168,7 @@ class Part:
 
     def type(self, command: str) -> str:
         """Run a command, which has to be the next one of the page; return what it prints."""
-        assert self.waiting[0][0].startswith(command), f"the page goes on with {self.waiting[0]}"
+        assert self.waiting[0][0].startswith(command), f"the page continues with {self.waiting[0]}"
         program, *arguments = shlex.split(self.waiting[0][0])
         run = ["-m", "txtopo", *arguments] if program == "txtopo" else arguments
         done = run_python(run, self._folder)

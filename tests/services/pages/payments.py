@@ -1,4 +1,4 @@
-"""A topology that goes on: payments by country, with failures at the txids that a script names."""
+"""A topology that runs on: payments by country, with failures at the txids that a script names."""
 
 from __future__ import annotations
 

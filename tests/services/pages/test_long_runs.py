@@ -1,4 +1,4 @@
-"""The page of a run that goes on for long: as quick as at first, in the same memory."""
+"""The page of a run that continues for long: as quick as at first, in the same memory."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_the_page_says_for_how_long_the_window_is_full(chromium: Browser, tmp_pa
         assert "3 of 3 batches in flight" in chromium.text("#pace")
         assert "limited" not in chromium.text("#pace")
         before = chromium.text("#pace")
-        chromium.wait(f"{SAID} !== {before!r}", "the time goes on")
+        chromium.wait(f"{SAID} !== {before!r}", "the time continues")
         go.touch()
         run.process_all_available()
         chromium.wait(f"!{SAID}.includes('{full}')", "there is room again")

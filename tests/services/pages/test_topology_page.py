@@ -175,7 +175,7 @@ def test_two_pages_are_live_at_once(chromium: Browser) -> None:
             for window in (first, chromium.driver.current_window_handle):
                 chromium.driver.switch_to.window(window)
                 before = chromium.run(f"return {NEWEST}")
-                chromium.wait(f"{NEWEST} > {before} + 5", "this page goes on")
+                chromium.wait(f"{NEWEST} > {before} + 5", "this page continues")
         finally:
             chromium.driver.close()
             chromium.driver.switch_to.window(first)
@@ -219,7 +219,7 @@ def test_a_paused_timeline_stands_still_and_follows_again(chromium: Browser) -> 
         chromium.wait("document.querySelector('#follow').innerText === 'Follow'", "it is paused")
         shown = chromium.run(f"return {first}")
         before = chromium.run(f"return {NEWEST}")
-        chromium.wait(f"{NEWEST} > {before} + 20", "the run goes on")
+        chromium.wait(f"{NEWEST} > {before} + 20", "the run continues")
         assert chromium.run(f"return {first}") == shown
         chromium.run("document.querySelector('#follow').click()")
         chromium.wait(f"{first} !== '{shown}'", "it follows again")
@@ -344,7 +344,7 @@ def test_a_page_that_nobody_sees_has_no_connection(chromium: Browser) -> None:
         chromium.run(hide, True)
         assert chromium.run("return page.source") is None
         before = chromium.run(f"return {NEWEST}")
-        wait_until(lambda: run.board.summary()["txid"] > before + 20, "the run goes on")
+        wait_until(lambda: run.board.summary()["txid"] > before + 20, "the run continues")
         assert chromium.run(f"return {NEWEST}") == before
         chromium.run(hide, False)
         chromium.wait(f"{NEWEST} > {before} + 20", "the page has caught up")

@@ -62,7 +62,7 @@ def test_a_partitioned_spout_is_told_the_newest_batch_whose_end_is_known() -> No
         coordinator.handle(Planned(TransactionAttempt(6, 0, 1), of_one(1)))[-1],
     ]
 
-    # The plan of the txid before is known, though its end is not.
+    # The plan of the previous txid is known, though its end is not.
     assert asked[0] == PlanBatch(TransactionAttempt(6, 0, 1), 4, before, of_one(1))
     known = of_one(1, {"0": 9})
     assert asked[2] == PlanBatch(TransactionAttempt(7, 0, 1), 5, known, of_one(1))

@@ -96,7 +96,7 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        """Go on as after a kill: only what is durable is left, and work that nobody waits for."""
+        """Continue as after a kill: what is durable is left, and work that nobody waits for."""
         self.epoch += 1
         self.work: list[Work] = []
         self.late: list[Event] = []

@@ -427,7 +427,7 @@ def test_nothing_is_noted_before_the_first_txid_is_committed(connect: Connect) -
 
 
 def test_no_state_is_added_while_a_verb_has_not_ended(connect: Connect) -> None:
-    """The verb goes on with the states that it knows, and would overwrite the note."""
+    """The verb continues with the states that it knows, and would overwrite the note."""
     old = at_txid_5(connect())
     old.write([Put(CURRENT, {"current": 5, "operation": {"verb": "rewind", "arguments": {}}})])
     state = connect()

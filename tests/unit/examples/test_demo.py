@@ -13,8 +13,8 @@ from rich.console import Console
 from examples import demo
 
 pytestmark = pytest.mark.integration
-# Commits one batch of 1 % each 2 ms, and goes on where the file says that it was. However late the
-# kill of its life comes, it has to come: it waits for it where the part of the data is over.
+# Commits one batch of 1 % each 2 ms, and continues where the file says that it was. However late
+# the kill of its life comes, it has to come: it waits for it where the part of the data is over.
 CHILD = """
 import json, pathlib, sys, time
 ledger = pathlib.Path(sys.argv[1])

@@ -106,7 +106,7 @@ def test_settings_of_sasl_pass_through_and_are_not_shown(kafka: KafkaBroker) -> 
         kafka.sasl_servers, log.name, timeout_s=2.0, settings=sasl | {"sasl.password": "wrong"}
     )
     with pytest.raises(AuthError) as refused:
-        # A start goes on while the cluster only does not answer, and its refusal may come later.
+        # A start continues while the cluster only does not answer, and its refusal may come later.
         wait_until(
             lambda: not wrong.coordinator(Config(), TaskContext("t", "s", 0, 1)), "it is refused"
         )

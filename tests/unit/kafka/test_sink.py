@@ -89,7 +89,7 @@ def topology(log: Log, rows: Sequence[Sequence[Any]], *, opaque: bool = False) -
 
 
 def test_consumers_see_each_txid_once_and_in_order(kafka: KafkaBroker) -> None:
-    """Also over two runs of the topology, of which the second goes on."""
+    """Also over two runs of the topology, of which the second continues."""
     log, ensemble = Log(kafka, partitions=1), MemoryEnsemble()
     config = Config(carrier="local", zookeeper="memory", poll_interval_s=0.01)
     words = [[f"w{at}"] for at in range(9)]

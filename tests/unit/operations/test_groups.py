@@ -293,7 +293,7 @@ def test_a_group_that_one_state_lacks_is_taken_back(memory: Make, opaque: bool) 
 def test_a_state_that_has_lost_a_txid_is_not_taken_for_one_that_lacks_a_group(
     memory: Make,
 ) -> None:
-    """Its last txid was committed; without it the others must not go on."""
+    """Its last txid was committed; without it the others must not continue."""
     deployment = memory(opaque=True)
     deployment.run()
     store = deployment.states[1]._anchor
@@ -317,7 +317,7 @@ def test_a_batch_of_a_group_that_a_state_holds_is_taken_back_before_it_is_taken_
     with pytest.raises(PoisonBatchError) as failed:
         deployment.run(poison)
     assert failed.value.txid == 5
-    assert "it goes on at txid 4" in str(failed.value)
+    assert "it continues at txid 4" in str(failed.value)
     for txid in (4, 5):
         with pytest.raises(StateUsageError, match=r"holds txids 4 to 5, .* rewind with txid 3"):
             quarantine(deployment.topology(), txid, deployment.config, access=deployment.access())

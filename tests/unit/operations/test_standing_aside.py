@@ -88,7 +88,7 @@ def test_a_plan_is_not_applied_to_what_has_changed_since(memory: Make) -> None:
 def test_a_coordinator_of_a_zookeeper_that_was_wiped_never_meets_its_own_version_again(
     memory: Make,
 ) -> None:
-    """Versions of a node that was made anew begin at 0, and its epoch left no trace in a ledger."""
+    """A node that was made again begins at version 0, and its epoch left no trace in a ledger."""
     deployment = memory()
     deployment.run(batches=3)
     kept = show(deployment.topology(), deployment.config, access=deployment.access()).batches

@@ -53,7 +53,7 @@ def test_what_was_on_its_way_to_a_lost_slot_is_not_waited_for(
 
     cluster.process_all_available()
 
-    # The spout was in one of them, and has begun anew.
+    # The spout was in one of them, and has begun again.
     assert (cluster.progress.acked, cluster.progress.slots_lost) == (acked + ROWS, 2)
 
 

@@ -1,4 +1,4 @@
-"""Slots whose jobs wait for a core that does not come: what is said, and how the run goes on."""
+"""Slots whose jobs wait for a core that does not come: what is said, and how the run continues."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class TellingEmitter(TransactionalEmitter):
 
 
 class Cutting(OpaquePartitionedTransactionalSpout):
-    """Has two partitions, and cuts each replay anew."""
+    """Has two partitions, and cuts each replay again."""
 
     output_fields = AMOUNTS
 
@@ -232,7 +232,7 @@ def test_the_metadata_is_that_of_the_attempt_by_partition() -> None:
 
 
 def die_and_go_on(seen: Seen, step: str, txid: int) -> list[Leading]:
-    """Run until a durable step of a txid; go on with another driver, and return what leads."""
+    """Run until a durable step of a txid; continue with another driver, and return what leads."""
     ensemble, state = MemoryEnsemble(), memory_state()
     topology = topology_of(Telling(seen), state)
     alone, dying = replace(LOCAL, group_txids_max=1), RaisingScheduler(step, txid)

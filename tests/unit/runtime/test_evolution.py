@@ -86,7 +86,7 @@ def dies_while_it_adds(world: Evolving, step: str) -> None:
 def test_a_state_that_is_added_misses_and_doubles_nothing_wherever_the_driver_dies(
     step: str, opaque: bool
 ) -> None:
-    """What was begun goes on without another allowance. For stores on disk see tests/services."""
+    """What was begun continues without another allowance. For stores on disk see tests/services."""
     world = Evolving("memory:", opaque=opaque)
     dies_while_it_adds(world, step)
 

@@ -1,4 +1,4 @@
-"""Executors that die under a job that cuts its input anew each time: no attempt mixes two cuts."""
+"""Executors that die under a job that cuts its input again each time: no attempt mixes two cuts."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ Bounds = tuple[int, int]
 
 
 class Watched(MemoryBackend):
-    """Notes the bounds of each commit; the first one waits until it may go on."""
+    """Notes the bounds of each commit; the first one waits until it may continue."""
 
     tried: ClassVar[list[tuple[str, Bounds]]] = []
     faults: ClassVar[dict[tuple[str, int], Callable[[], None]]] = {}
@@ -111,7 +111,7 @@ def run_all(
     changes: Changes | None = None,
     **settings: Any,
 ) -> Changes:
-    """Run to the end; the first commit goes on when every batch is processed."""
+    """Run to the end; the first commit continues when every batch is processed."""
     changes = changes or Changes()
     settings = {"max_spout_pending": BATCHES + 1, **settings}
     with running(topology, ensemble or MemoryEnsemble(), changes, **settings) as run:
@@ -321,7 +321,7 @@ def test_a_group_that_was_shortened_is_done_again_as_it_was_written(watched: Sta
 
 
 class Hanging(Total):
-    """Hangs in txid 8 until it is told to go on."""
+    """Hangs in txid 8 until it is told to continue."""
 
     go_on: ClassVar[threading.Event]
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class SlowThread(ThreadScheduler):
-    """Stops the first thread that comes to a point, until it is told to go on."""
+    """Stops the first thread that comes to a point, until it is told to continue."""
 
     def __init__(self, point: str) -> None:
         super().__init__("slow-thread")
@@ -50,7 +50,7 @@ class SlowThread(ThreadScheduler):
 @pytest.mark.row(52, 53)
 @pytest.mark.rule("txtopo.runtime.takeover", "Order", 3)
 def test_a_write_of_a_term_that_is_over_is_refused_though_the_same_process_leads_again() -> None:
-    """It had begun, so nobody could call it back; it must not go on under the new epoch."""
+    """It had begun, so nobody could call it back; it must not continue under the new epoch."""
     state, ensemble, slow = memory_state(), MemoryEnsemble(), SlowThread("advance.before")
     config = Config(carrier="local", zookeeper="memory", backoff_s=0.01, poll_interval_s=0.005)
     run = start_topology(topology_of(state).graph, None, config, scheduler=slow, ensemble=ensemble)

@@ -1,4 +1,4 @@
-"""Outages of ZooKeeper and of a store: the run backs off, goes on, and nothing counts twice."""
+"""Outages of ZooKeeper and of a store: the run backs off, continues, and nothing counts twice."""
 
 from __future__ import annotations
 

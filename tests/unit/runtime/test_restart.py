@@ -336,7 +336,7 @@ class Calling(BasicBolt):
 
 
 def test_an_at_least_once_run_is_started_again_with_new_spouts_and_bolts() -> None:
-    """The memory of this spout is lost with it, so it begins anew: each word comes once or more."""
+    """This spout keeps its position in memory, so it begins again: each word comes once or more."""
     seen, changes = Seen(), Changes()
     builder = TopologyBuilder("calling")
     builder.set_spout("words", MemorySpout(rows("a", "b", "c"), WORD))

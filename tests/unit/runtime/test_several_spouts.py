@@ -120,7 +120,7 @@ def test_a_source_out_of_reach_is_absent_with_one_warning_and_the_others_go_on(
     caplog.set_level(logging.INFO, "txtopo.runtime")
 
     with running(built(state, *sources), ensemble, changes := Changes()) as run:
-        wait_until(lambda: changes.committed[-1:] == [here.rows], "the other goes on")
+        wait_until(lambda: changes.committed[-1:] == [here.rows], "the other continues")
         assert counted(state) == all_of(here)
         wait_until(lambda: away.asks > 3, "it is asked again")
         away.away = False

@@ -46,7 +46,7 @@ def test_a_spout_that_could_not_know_where_its_batches_end_is_asked_again() -> N
 @pytest.mark.row(16)
 @pytest.mark.rule("txtopo.runtime.term", "Rules", 1)
 def test_a_lost_session_without_a_successor_only_costs_an_epoch() -> None:
-    """Row 16: the coordinator asks for the leadership again and goes on from what is durable."""
+    """Row 16: the coordinator asks for the leadership again and continues from what is durable."""
     state, ensemble = memory_state(), MemoryEnsemble()
 
     def expire(change: object) -> None:

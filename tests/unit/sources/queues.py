@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TestQueue:
-    """A queue that is declared anew, with what a test asks the server about it."""
+    """A queue that is declared again, with what a test asks the server about it."""
 
     __test__ = False
 

@@ -265,7 +265,7 @@ def test_an_earlier_state_that_was_restored_from_a_copy_stops_the_run(tmp_path: 
 
 
 def test_a_table_that_moved_or_was_replaced_in_place_goes_on(tmp_path: Path) -> None:
-    """A table that is replaced gets another id from deltalake, and its log goes on."""
+    """A table that is replaced gets another id from deltalake, and its log continues."""
     table, other = tmp_path / "table", tmp_path / "other"
     append(table, 1)
     fields = Fields("word string, n long, gone boolean")

@@ -224,7 +224,7 @@ def test_a_folder_in_the_place_of_another_is_doubted_until_it_has_files(here: Pa
 def test_paths_may_come_and_go(
     here: Path, before: list[str], after: list[str], new: list[str], are_many: bool
 ) -> None:
-    """The last one names the files anew, and is refused if none of the names was read."""
+    """The last one names the files again, and is refused if none of the names was read."""
     write(here / "other", "c")
     write(here / "in" / "sub", "s")
     last = last_of(spout(before))

@@ -306,7 +306,7 @@ def test_a_mark_of_utf_8_is_no_part_of_the_first_line(
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
 def test_a_column_that_stands_twice_is_refused_if_it_is_read(tmp_path: Path, format: str) -> None:
-    """Which of the two is meant is unknown; exports with several empty names go on."""
+    """Which of the two is meant is unknown; exports with several empty names continue."""
     names = ["name", "amount", "amount", "", ""]
     if format == "csv":
         (tmp_path / "a").write_text(f"{','.join(names)}\na,1,5,,\n")

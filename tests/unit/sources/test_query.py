@@ -119,7 +119,7 @@ def test_dates_and_times_are_keys(table: Table, key: str) -> None:
 
 
 def test_keys_without_rows_are_passed(table: Table) -> None:
-    """The last rows may go between two looks; the next batch is empty and goes on behind them."""
+    """The last rows may go between two looks; the next batch is empty and continues behind them."""
     table.add(1)
     spout = table.spout()
     coordinator = spout.coordinator(Config(), context())

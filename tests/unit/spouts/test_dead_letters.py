@@ -1,4 +1,4 @@
-"""Records that a spout cannot decode become dead letters, and the others go on as before."""
+"""Records that a spout cannot decode become dead letters, and the others continue as before."""
 
 from __future__ import annotations
 

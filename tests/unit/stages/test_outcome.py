@@ -56,7 +56,7 @@ def test_a_cut_that_comes_to_the_driver_is_not_counted_twice() -> None:
 
 
 def test_an_envelope_of_the_other_phase_loses_the_commit_and_no_more() -> None:
-    """It may be late; the attempt is replayed, and the run goes on."""
+    """It may be late; the attempt is replayed, and the run continues."""
     save = bolt("save", Recorder(), shuffled(), parallelism=2, committer=True)
     program = compiled(spout(RowsSpout(BATCHES, "word string"), 1), save, slots=1)
     carrier = LocalCarrier(1)

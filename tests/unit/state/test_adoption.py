@@ -1,4 +1,4 @@
-"""Where a new coordinator goes on, given ledgers and ZooKeeper."""
+"""Where a new coordinator continues, given ledgers and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_txid_that_all_stores_hold_from_the_stored_attempt_is_adopted() -> Non
 @pytest.mark.rule("txtopo.state.ledger", "Adoption", 1)
 @pytest.mark.rule("txtopo.runtime.takeover", "Order", 4)
 def test_otherwise_it_is_done_again(other: Ledger) -> None:
-    """The cut of another attempt may end elsewhere; going on from there counts twice."""
+    """The cut of another attempt may end elsewhere; continuing from there counts twice."""
     assert compared({"a": holding(5), "b": other}, 5, STORED) == Compared(pinned=5)
     assert compared({"b": other}, 5, STORED).adopted is None
 

@@ -34,7 +34,7 @@ class World:
         self.restart()
 
     def restart(self, keys_left: int = 10**9, seed: int = 0) -> Ledger | None:
-        """Open the store anew, and claim it with the next epoch."""
+        """Open the store again, and claim it with the next epoch."""
         mortal = MortalComparingMap if self.compares else MortalMap
         self.map = mortal(self.texts, keys_left, seed)
         opened = OpaqueMap if self.table.kind == "opaque" else TransactionalMap
@@ -185,7 +185,7 @@ class History:
         self.contents = folded(self.contents, steps)
 
     def restarted(self, attempt: int) -> int:
-        """Let another coordinator go on, or the same one, and return its next attempt."""
+        """Let another coordinator continue, or the same one, and return its next attempt."""
         if self.chance.random() < 0.5:
             return attempt
         while crash(self.restart, self.world):

@@ -24,7 +24,7 @@ Contents = dict[str, int]
 
 
 class Turns:
-    """Lets one of several threads go on at a time; chance says which."""
+    """Lets one of several threads continue at a time; chance says which."""
 
     def __init__(self, chance: random.Random, players: Sequence[str]) -> None:
         self._chance = chance
@@ -33,7 +33,7 @@ class Turns:
         self._changed = threading.Condition()
 
     def pause(self, player: str) -> None:
-        """Let somebody go on, and wait until it is *player*."""
+        """Let somebody continue, and wait until it is *player*."""
         with self._changed:
             self._turn = self._chance.choice(self._players)
             self._changed.notify_all()
@@ -93,7 +93,7 @@ class Duel:
             pass
 
     def new(self) -> None:
-        """Depose the other, and go on where the ledger stands."""
+        """Depose the other, and continue where the ledger stands."""
         backend = self._backend("new")
         for _ in range(ATTEMPTS_MAX):
             try:

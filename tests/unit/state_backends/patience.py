@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-# A lock that a test holds is held until the test goes on, and so is a transaction left idle.
+# A lock that a test holds is held until the test continues, and so is a transaction left idle.
 POSTGRESQL_PATIENCE: Mapping[str, object] = {
     "state_backends.sql.postgresql._LOCK_TIMEOUT": "120s",
     "state_backends.sql.postgresql._IDLE_TIMEOUT": "120s",

@@ -1,4 +1,4 @@
-"""A disk that is full: a clear error, nothing half written, and it goes on when there is room."""
+"""A disk that is full: a clear error, nothing half written, and it continues when there is room."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def at_commit() -> Iterator[list[Settings]]:
 def test_each_connection_that_commits_waits_for_the_disk(
     state: State, at_commit: list[Settings]
 ) -> None:
-    """Those that make the tables, that claim, that write and that write anew."""
+    """Those that make the tables, that claim, that write and that write again."""
     work(state)
 
     assert len(at_commit) == 8
@@ -80,7 +80,7 @@ def test_a_reading_does_not_keep_a_batch_waiting(
 
 @pytest.mark.parametrize("option", ["nolock=1", "vfs=unix-none", "vfs=unix-dotfile"])
 def test_a_file_that_cannot_have_a_log_is_refused(tmp_path: Path, option: str) -> None:
-    """SQLite says so in its answer alone, and goes on without."""
+    """SQLite says so in its answer alone, and continues without."""
     path = tmp_path / "states.db"
     sqlite3.connect(path).close()
     state = open_state(f"sqlite:///file:{path}?uri=true&{option}", table="counts")

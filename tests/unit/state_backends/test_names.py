@@ -223,7 +223,7 @@ def make_own_table(store: Store, name: str) -> None:
 
 
 class TestTwoStates:
-    """Of two topologies: the second to be created is refused, and the first goes on."""
+    """Of two topologies: the second to be created is refused, and the first continues."""
 
     @both_orders
     def test_a_state_with_the_name_of_anothers_bookkeeping_is_refused(

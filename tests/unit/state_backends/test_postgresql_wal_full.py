@@ -1,7 +1,7 @@
 """The disk of PostgreSQL's write-ahead log is full: the server dies of it in the middle of COMMIT.
 
-Where tables lie on a full disk a statement fails and the server goes on; without room for its log
-it must not go on. It ends all connections, starts again by itself, finds no room to finish that
+Where tables lie on a full disk a statement fails and the server continues; without room for its log
+it must not continue. It ends all connections, starts again by itself, finds no room to finish that
 either, and is down until somebody makes room and starts it. The run waits all the while.
 """
 

@@ -12,7 +12,7 @@ from txtopo.testing.conformance.driver import StateDriver
 
 
 def work(state: State) -> None:
-    """Make tables, claim, write, write anew, in two epochs."""
+    """Make tables, claim, write, write again, in two epochs."""
     for epoch in (1, 2):
         store = StateDriver(state, epoch=epoch)
         store.puts(epoch, {"a": 1, "b": None})

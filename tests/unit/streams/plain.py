@@ -338,7 +338,7 @@ class PlainGrouped:
         seen: dict[Any, Rows] = {}
         gone = retracted or "retracted"
 
-        # Each txid's values are computed anew from all rows of the key so far.
+        # Each txid's values are computed again from all rows of the key so far.
         def apply(table: dict[Any, Any]) -> None:
             for row in self._stream.rows():
                 key = key_of(row, self._key) if self._key else "global"

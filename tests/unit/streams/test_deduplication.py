@@ -90,7 +90,7 @@ def test_a_row_without_a_key_is_never_a_duplicate() -> None:
 
 @pytest.mark.rule("txtopo.streams.deduplication", "Rules", 1)
 def test_a_row_at_the_watermark_is_on_time_and_one_before_is_late() -> None:
-    """The watermark of the txid before counts, not that of its own."""
+    """The watermark of the previous txid counts, not that of its own."""
     unique = Unique(10)
     unique.run([("a", 1, 50)], second(50))
 

@@ -365,7 +365,7 @@ def test_what_is_no_stream_of_this_builder_cannot_be_joined() -> None:
 
 
 def changed(join: Join, lower: float, upper: float, how: How = "inner") -> Join:
-    """Go on with another join on the states of one."""
+    """Continue with another join on the states of one."""
     join.joined = Join(lower, upper, how).joined
     return join
 

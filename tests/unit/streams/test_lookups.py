@@ -684,7 +684,7 @@ def test_a_process_reads_a_version_once_and_forgets_old_ones(url: str) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("seed", range(12))
 def test_each_row_has_the_version_of_its_txid_whatever_crashes(seed: int) -> None:
-    """The version is another one in each plan, and batches are cut anew in each attempt."""
+    """The version is another one in each plan, and batches are cut again in each attempt."""
     rows = [[f"s{number}", "a", number] for number in range(24)]
     builder = StreamBuilder("enriched")
     sales = builder.source("sales", RecuttingSpout(rows, 1 + seed % 4), 1 + seed % 3)

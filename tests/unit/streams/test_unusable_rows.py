@@ -163,7 +163,7 @@ def with_odd_ones(seed: int) -> dict[str, list[list[Any]]]:
 @pytest.mark.integration
 @pytest.mark.parametrize("config", [None, GROUPS])
 def test_each_row_is_in_the_stream_or_kept_apart_whatever_crashes(config: Any) -> None:
-    """The source cuts its batches anew in each attempt, so what was kept is undone."""
+    """The source cuts its batches again in each attempt, so what was kept is undone."""
     assert_right(
         keeping,
         kept,

@@ -265,7 +265,7 @@ def on_grid(at: datetime.datetime) -> datetime.datetime:
 
 
 def running(total: int | None, row: Any) -> tuple[int | None, list[Any]]:
-    """Return the sum of the amounts, which begins anew when it is large."""
+    """Return the sum of the amounts, which begins again when it is large."""
     after = (total or 0) + (row["amount"] or 0)
     emitted = [row["id"], row["shop"], after, row["ts"]]
     return (None if after > 60 else after), emitted

@@ -1,4 +1,4 @@
-"""Programs over sources with event time under the simulator; every attempt cuts them anew."""
+"""Programs over sources with event time under the simulator; every attempt cuts them again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Fold = Callable[[Sequence[Mapping[str, Sequence[Any]]]], Tables]
 def stream_of(
     count: int, seed: int, source: str, *, keys: int = 4, spread: float = 6
 ) -> list[list[Any]]:
-    """Return rows whose times go on, but are out of order by up to *spread* minutes."""
+    """Return rows whose times continue, but are out of order by up to *spread* minutes."""
     chance, rows = Random(f"{seed}/{source}"), []
     for number in range(count):
         key = None if chance.random() < 0.04 else f"k{chance.randrange(keys)}"

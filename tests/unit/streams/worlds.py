@@ -1,4 +1,4 @@
-"""Programs under the simulator, with batches that every attempt cuts anew, against plain Python."""
+"""Programs under the simulator against plain Python; every attempt cuts its batches again."""
 
 from __future__ import annotations
 

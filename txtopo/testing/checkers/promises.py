@@ -367,7 +367,7 @@ class PlannedFacts:
             before = known.get(txid - 1, facts)
             if facts["time"] < before["time"]:
                 back = f"txid {txid} was planned at {facts['time']} ms, before {before['time']} ms"
-                yield Violation(self.name, f"{back} of the txid before")
+                yield Violation(self.name, f"{back} of the previous txid")
 
 
 class Zombies:

@@ -41,7 +41,7 @@ class SpoutSource(ABC):
             transactional spout over it needs ``Config(check_replays=False)``.
         asks: How many times the spout is asked for a batch before it counts as having none.
         on_data_loss: What the spout does when unread records are lost: ``"stop"`` (it raises
-            ``SourceDataLost``), or ``"record"`` (an opaque spout goes on after them).
+            ``SourceDataLost``), or ``"record"`` (an opaque spout continues after them).
     """
 
     partitions: ClassVar[int] = 2

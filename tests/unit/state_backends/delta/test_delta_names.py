@@ -86,7 +86,7 @@ def test_names_that_differ_in_case_are_told_apart_or_refused(
     folder = tmp_path / "more" if apart else tmp_path
     with pytest.raises(SchemaDrift, match=f"clashes with state '{names[0]}'"):
         StateDriver(state_of(folder, names[1]))
-    # The one that was there goes on.
+    # The one that was there continues.
     assert StateDriver(state_of(folder, names[0]), 2).contents() == {"a": 1}
 
 

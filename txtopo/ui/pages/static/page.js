@@ -373,7 +373,7 @@
       const button = find("#follow");
       button.setAttribute("aria-pressed", String(!this.frozen));
       say(button, this.frozen ? "Follow" : "Following");
-      button.title = this.frozen ? "Go on with the newest txids" : "Pause: keep what is shown now";
+      button.title = this.frozen ? "Continue with the newest txids" : "Pause: keep what is shown now";
       this.draw();
     }
 
@@ -1072,7 +1072,7 @@
       source.addEventListener("change", (event) => {
         if (source !== this.source) return;
         const change = JSON.parse(event.data);
-        if (first) { // everything comes anew, perhaps from another run of it
+        if (first) { // everything comes again, perhaps from another run of it
           first = false;
           this.timeline.ring.clear();
           this.failures.clear();
