@@ -457,28 +457,6 @@ class RootXors(NamedTuple):
     values: Column = NONE
 
 
-class Ids:
-    """Draws random ids. An edge never gets 0: its loss would go unnoticed.
-
-    Args:
-        seed: Determines the ids; two objects of a run must not have the same seed.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.Generator(np.random.PCG64(seed))
-
-    def draw(self, count: int) -> Column:
-        """Return *count* ids of edges."""
-        ids: Column = self._generator.integers(0, 1 << 64, count, dtype=np.uint64)
-        ids[ids == 0] = 1
-        return ids
-
-    def draw_roots(self, count: int, slot: int, slots: int) -> Column:
-        """Return *count* roots of trees whose spout is in *slot*."""
-        drawn: Column = self._generator.integers(0, (1 << 64) // slots, count, dtype=np.uint64)
-        return drawn * np.uint64(slots) + np.uint64(slot)
-
-
 def merged(roots: Column, values: Column) -> RootXors:
     """Return one XOR per root; *roots* may be in any order and repeat a root."""
     # Most values of a root are side by side, and sorting costs more than all the rest.

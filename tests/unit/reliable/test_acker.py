@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.harness.chance import examples
-from txtopo.reliable.acking import Acker, Column, Ended, Ids, RootXors, joined, merged
+from txtopo.reliable.acking import Acker, Column, Ended, RootXors, joined, merged
+from txtopo.reliable.anchoring.ids import Ids
 
 ROOT = 9
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tests.harness.chance import examples
 from tests.harness.processes import ROOT
-from txtopo.reliable.acking import Acker, Ackers, Column, Ended, Ids, PendingTrees, RootXors
+from txtopo.reliable.acking import Acker, Ackers, Column, Ended, PendingTrees, RootXors
+from txtopo.reliable.anchoring.ids import Ids
 
 TIMEOUT_S = 10
 

@@ -28,8 +28,8 @@ from txtopo.bolts.bolt import BatchBolt
 from txtopo.carriers.spark import to_table
 from txtopo.errors import EmitError, StateUsageError, ValueRefusedError
 from txtopo.groupings import AllGrouping, CustomGrouping, CustomStreamGrouping, FieldsGrouping
-from txtopo.reliable.acking import Ids
 from txtopo.reliable.anchoring.envelope import Links, open_envelope
+from txtopo.reliable.anchoring.ids import Ids
 from txtopo.reliable.anchoring.sending import Sending
 from txtopo.stages import aggregation, columns, partials, stage
 from txtopo.stages.columns import parts_of, to_batches

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from txtopo.errors import EmitError
-from txtopo.reliable.acking import Column, Ids, Rows
+from txtopo.reliable.acking import Column, Rows
 from txtopo.reliable.anchoring.envelope import Links, TreeInputs, seal
+from txtopo.reliable.anchoring.ids import Ids
 from txtopo.reliable.collector import InputTuple
 from txtopo.stages.columns import to_batches
 from txtopo.stages.envelopes import Segment

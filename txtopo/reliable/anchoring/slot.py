@@ -34,7 +34,7 @@ import pyarrow as pa
 from txtopo.bolts.bolt import BasicBolt
 from txtopo.config import AtLeastOnceConfig
 from txtopo.errors import FailedException
-from txtopo.reliable.acking import NONE, Column, Ids, RootXors, joined, merged
+from txtopo.reliable.acking import NONE, Column, RootXors, joined, merged
 from txtopo.reliable.anchoring.answers import TreeAnswers
 from txtopo.reliable.anchoring.envelope import (
     Complaint,
@@ -43,6 +43,7 @@ from txtopo.reliable.anchoring.envelope import (
     TreeInputs,
     open_envelope,
 )
+from txtopo.reliable.anchoring.ids import Ids
 from txtopo.reliable.anchoring.sending import AnchoredRows, Sealed, Sending, sent
 from txtopo.reliable.anchoring.spout_task import ackers_of
 from txtopo.reliable.bolt import Bolt

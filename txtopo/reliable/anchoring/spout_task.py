@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from txtopo.config import AtLeastOnceConfig
-from txtopo.reliable.acking import NONE, Ackers, Column, Ids, RootXors
+from txtopo.reliable.acking import NONE, Ackers, Column, RootXors
 from txtopo.reliable.anchoring.envelope import Complaint, Count, Links
+from txtopo.reliable.anchoring.ids import Ids
 from txtopo.reliable.anchoring.sending import Sealed, Sending
 from txtopo.reliable.collector import SpoutOutputCollector
 from txtopo.reliable.spout import Spout
