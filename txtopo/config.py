@@ -125,7 +125,8 @@ class Page(Settings):
         check_whole_number("page.port", self.port, at_least=0, more="; 0 takes a free port")
         if self.port > 65535:
             raise ConfigError(
-                f"page.port is no port; got {self.port}; expected 0 to 65535", setting="page.port"
+                f"page.port is not a port; got {self.port}; expected 0 to 65535",
+                setting="page.port",
             )
         host, token = self.host, self.token
         check_type("page.host", host, str, "a string")
@@ -217,6 +218,15 @@ class _CommonConfig(Settings):
                 check_positive_number(each.name, getattr(self, each.name))
         check_type("page", self.page, Page | None, "a Page(…) or None")
 
+    @classmethod
+    def elsewhere(cls, name: str) -> str:
+        """Return the hint that the other kind of topology has a setting; empty if it has not."""
+        for kind in (Config, AtLeastOnceConfig):
+            names = {*known_settings(kind), *(each.name for each in fields(kind))}
+            if kind is not cls and name in names:
+                return f"it is a setting of {kind.__name__}"
+        return ""
+
     def shown(self) -> dict[str, Any]:
         """Return all settings by their names in files, with ``***`` in place of credentials."""
         shown: dict[str, Any] = {}
@@ -267,7 +277,7 @@ class _CommonConfig(Settings):
         whole = {name: given.pop(name) for name in RECORDS if name in given}
         for name, value in given.items():
             if not isinstance(value, Setting):
-                check_known(name, own, "code")
+                check_known(name, own, "code", cls.elsewhere(name))
         found = find_settings(known_settings(), path, environment, given)
         values: dict[str, Any] = {}
         tables: dict[str, dict[str, Any]] = {}

@@ -138,7 +138,7 @@ def test_options_of_all_verbs_may_stand_before_and_after_the_verb(
         (["run", "counting_here", "--master", "local[1]", *LOCAL], "uses no Spark"),
         (
             ["run", "counting_here", "--set", "ackers=0", *LOCAL],
-            "unknown setting 'ackers' in --set",
+            "unknown setting 'ackers' in --set ackers; it is a setting of AtLeastOnceConfig",
         ),
         (["explain", "counting_here", "--svg", "--mermaid"], "expected one"),
         (["explain", "counting_here", "--svg", "--json"], "expected one"),
