@@ -71,11 +71,22 @@ def test_a_driver_is_alone_unless_it_is_given_an_ensemble() -> None:
 
 
 @pytest.mark.parametrize(
+    ("max_spout_pending", "run_txids"),
+    [(1, 1), (2, 1), (3, 1), (4, 2), (29, 10), (30, 10), (31, 11)],
+)
+def test_a_run_has_a_third_of_the_window(max_spout_pending: int, run_txids: int) -> None:
+    assert Config().max_spout_pending == 30
+    assert Config(max_spout_pending=max_spout_pending).run_txids == run_txids
+
+
+@pytest.mark.parametrize(
     ("kind", "name", "hint"),
     [
         (Config, "message_timeout_s", "it is a setting of AtLeastOnceConfig"),
         (AtLeastOnceConfig, "batch_timeout_s", "it is a setting of Config"),
         (AtLeastOnceConfig, "pace", "it is a setting of Config"),
+        (Config, "run_txids_max", "did you mean "),
+        (Config, "jobs_max", "known are "),
     ],
 )
 def test_an_unknown_setting_of_the_other_kind_is_told_where_it_belongs(

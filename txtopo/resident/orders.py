@@ -39,7 +39,7 @@ one level here: one order, which a slot computes without the others. ::
   first, then lower txids. So what can be lost with a slot is one order, and a run that is cancelled
   has at most one order in each slot. If that is not done within ``cancel_s``, the slot's job is
   cancelled, which kills its worker and with it user code that hangs.
-* **Bounds.** ``Config.jobs_max`` runs process at once and one batch commits. The envelopes of one
+* **Bounds.** Two runs process at once and one batch commits. The envelopes of one
   level of each are in the memory of driver and slots; what waits for its commit afterwards counts
   towards ``Config.driver_bytes_max``.
 * **A lost slot** fails the chain whose order it was doing, as a lost Spark job does: it counts
