@@ -117,8 +117,7 @@ def run_log(spark: SparkSession, workload: Workload, source: Source, url: str) -
 def _run(spark: SparkSession, workload: Workload, topology: Topology, **settings: Any) -> str:
     with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-zookeeper-") as folder:
         settings["zookeeper"] = ZooKeeper(dir=folder)
-        if workload.run_txids_max is not None:
-            settings["run_txids_max"] = workload.run_txids_max
+        settings["max_spout_pending"] = workload.max_spout_pending
         pace = Pace()
         run = topology.start(spark, Config(**settings), [pace])
         run.process_all_available(TIMEOUT_S)

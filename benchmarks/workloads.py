@@ -24,7 +24,7 @@ class Workload:
         words: How many words there are.
         batches: Into how many batches they are cut.
         goal: Wall time to reach, as a multiple of the floor's.
-        run_txids_max: Batches that txtopo may process in one job; None for its default.
+        max_spout_pending: As in ``Config``.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Workload:
     words: int
     batches: int
     goal: float
-    run_txids_max: int | None = None
+    max_spout_pending: int = 30
 
     @property
     def column(self) -> str:
@@ -55,6 +55,6 @@ WORKLOADS = (
     Workload("W1", "global count, 20 batches of 100,000 words", "global", WORDS, 20, 0.40),
     Workload("W2", "keyed count, 20 batches of 100,000 words", "keyed", WORDS, 20, 0.80),
     Workload("W3", "keyed count, 100 batches of 1,000 words", "keyed", 100_000, 100, 0.18),
-    Workload("W3-1", "as W3, one txid a job", "keyed", 100_000, 100, 0.60, run_txids_max=1),
+    Workload("W3-1", "as W3, one txid a job", "keyed", 100_000, 100, 0.60, max_spout_pending=3),
     Workload("W4", "200,000 sentences split in Python, 20 batches", "sentences", WORDS, 20, 0.75),
 )

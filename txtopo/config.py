@@ -10,6 +10,7 @@ Units are in the names.
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -34,6 +35,10 @@ SlotCarrier = Literal["auto", "local", "resident"]
 SLOT_CARRIERS = ("auto", "local", "resident")
 StreamCarrier = Literal["auto", "local", "dataframe"]
 STREAM_CARRIERS = ("auto", "local", "dataframe")
+
+JOBS = 2
+"""The most runs of batches, each one Spark job, that are processed at the same time: one computes
+while the results of the other are fetched and committed. A third run gathers its batches."""
 
 LONGEST_BACKOFF = 100
 """The longest pause after failures, in multiples of the first one."""
@@ -125,7 +130,8 @@ class Page(Settings):
         check_whole_number("page.port", self.port, at_least=0, more="; 0 takes a free port")
         if self.port > 65535:
             raise ConfigError(
-                f"page.port is no port; got {self.port}; expected 0 to 65535", setting="page.port"
+                f"page.port is not a port; got {self.port}; expected 0 to 65535",
+                setting="page.port",
             )
         host, token = self.host, self.token
         check_type("page.host", host, str, "a string")
@@ -209,13 +215,21 @@ class _CommonConfig(Settings):
     page: Page | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_spout_pending", "slots"):
-            if getattr(self, name) is not None:
-                check_whole_number(name, getattr(self, name))
+        if self.slots is not None:
+            check_whole_number("slots", self.slots)
         for each in fields(self):
             if each.name.endswith("_s"):
                 check_positive_number(each.name, getattr(self, each.name))
         check_type("page", self.page, Page | None, "a Page(…) or None")
+
+    @classmethod
+    def elsewhere(cls, name: str) -> str:
+        """Return the hint that the other kind of topology has a setting; empty if it has not."""
+        for kind in (Config, AtLeastOnceConfig):
+            names = {*known_settings(kind), *(each.name for each in fields(kind))}
+            if kind is not cls and name in names:
+                return f"it is a setting of {kind.__name__}"
+        return ""
 
     def shown(self) -> dict[str, Any]:
         """Return all settings by their names in files, with ``***`` in place of credentials."""
@@ -267,7 +281,7 @@ class _CommonConfig(Settings):
         whole = {name: given.pop(name) for name in RECORDS if name in given}
         for name, value in given.items():
             if not isinstance(value, Setting):
-                check_known(name, own, "code")
+                check_known(name, own, "code", cls.elsewhere(name))
         found = find_settings(known_settings(), path, environment, given)
         values: dict[str, Any] = {}
         tables: dict[str, dict[str, Any]] = {}
@@ -310,7 +324,8 @@ class Config(_CommonConfig):
         slots: Spark partitions that host the tasks; default: the session's parallelism. On the
             carrier ``resident``: tasks that live long; default: one on each free core. By default
             no more than the largest component has tasks.
-        max_spout_pending: Batches in flight; default ``run_txids_max * (jobs_max + 1)``.
+        max_spout_pending: Maximum batches in flight. A Spark job processes up to a third of them
+            together, rounded up; two jobs run at the same time, while batches gather for the next.
         poll_interval_s: Longest pause before a spout that was not ready is asked again. The first
             pause is a tenth of it, and each further one is twice as long.
         backoff_s: Pause after the first failure of a batch, or the first infrastructure fault;
@@ -319,8 +334,6 @@ class Config(_CommonConfig):
         zookeeper: Where the progress of the topology is kept; hosts are short for
             ``ZooKeeper(hosts)``.
         pace: How large batches are, and when they are worth planning; by default nothing paces.
-        run_txids_max: Maximum batches that one Spark job processes together.
-        jobs_max: Maximum Spark jobs that process at the same time.
         group_txids_max: Maximum batches that are committed together, if they wait for their turn:
             each state takes them in one write. Nothing waits for a group to fill. With 1 each
             batch is committed alone. ``docs/explanation/group-commit.md`` says which topologies
@@ -346,10 +359,9 @@ class Config(_CommonConfig):
             False, nothing is compared, not even with what an earlier start had stored.
     """
 
+    max_spout_pending: int = 30
     zookeeper: _TakesHosts[ZooKeeper] = ZooKeeper()  # type: ignore[assignment]
     pace: Pace = Pace()
-    run_txids_max: int = 10
-    jobs_max: int = 2
     group_txids_max: int = 30
     attempts_max: int | None = 5
     batch_timeout_s: float = 120.0
@@ -364,7 +376,7 @@ class Config(_CommonConfig):
         self._hold(self.zookeeper)
         check_type("zookeeper", self.zookeeper, ZooKeeper, "a ZooKeeper(…), or its hosts")
         check_type("pace", self.pace, Pace, "a Pace(…)")
-        for name in ("run_txids_max", "jobs_max", "group_txids_max", "driver_bytes_max"):
+        for name in ("max_spout_pending", "group_txids_max", "driver_bytes_max"):
             check_whole_number(name, getattr(self, name))
         if self.attempts_max is not None:
             more = "; expected that, or None for no limit"
@@ -382,11 +394,13 @@ class Config(_CommonConfig):
             )
 
     @property
-    def window_txids(self) -> int:
-        """The maximum number of batches in flight."""
-        if self.max_spout_pending is not None:
-            return self.max_spout_pending
-        return self.run_txids_max * (self.jobs_max + 1)
+    def run_txids(self) -> int:
+        """The maximum number of batches in a run: an equal share for each job and for the next run.
+
+        If the runs of the jobs filled the window, each commit would free one txid, and the next run
+        would be one batch.
+        """
+        return math.ceil(self.max_spout_pending / (JOBS + 1))
 
     def may_change(self, *changes: ChangeKind) -> bool:
         """Return whether all of these changes are allowed."""
@@ -455,6 +469,8 @@ class AtLeastOnceConfig(_CommonConfig):
         self._hold(self.zookeeper)
         expected = "a ZooKeeper(…), its hosts, or None"
         check_type("zookeeper", self.zookeeper, ZooKeeper | None, expected)
+        if self.max_spout_pending is not None:
+            check_whole_number("max_spout_pending", self.max_spout_pending)
         if self.ackers is not None:
             more = "; 0 tracks no trees: at most once; None is an acker in each slot with spouts"
             check_whole_number("ackers", self.ackers, at_least=0, more=more)

@@ -261,17 +261,23 @@ def _first(lines: Sequence[str], name: str) -> int | None:
     return next((n for n, line in enumerate(lines, 1) if begins.match(line)), None)
 
 
-def check_known(name: str, known: Mapping[str, Known], source: str) -> None:
+def check_known(name: str, known: Mapping[str, Known], source: str, elsewhere: str = "") -> None:
     """Check that there is a setting.
 
+    Args:
+        name: Its name.
+        known: The settings that there are.
+        source: Where it came from.
+        elsewhere: The hint that another class has the setting; empty if none has it.
+
     Raises:
-        ConfigError: There is none of that name; it says which one is similar.
+        ConfigError: There is none of that name; it says which class has it, or what is similar.
     """
     if name not in known:
         where = "" if source == "code" else f" in {source}"
         inner = [each for each in known if each.startswith(f"{name}.")]
         hint = f"expected one of {', '.join(inner)}" if inner else nearest(name, known)
-        raise ConfigError(f"unknown setting {name!r}{where}; {hint}", setting=name)
+        raise ConfigError(f"unknown setting {name!r}{where}; {elsewhere or hint}", setting=name)
 
 
 def _wrong(name: str, setting: Known, value: object, source: str) -> ConfigError:

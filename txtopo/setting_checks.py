@@ -26,8 +26,14 @@ class Settings:
         known = [cls.called(each.name) for each in fields(cls)]  # type: ignore[arg-type]
         for name in map(cls.called, settings):
             if name not in known:
-                raise ConfigError(f"unknown setting {name!r}; {nearest(name, known)}", setting=name)
+                hint = cls.elsewhere(name) or nearest(name, known)
+                raise ConfigError(f"unknown setting {name!r}; {hint}", setting=name)
         return object.__new__(cls)
+
+    @classmethod
+    def elsewhere(cls, name: str) -> str:
+        """Return the hint that another class has a setting; empty if none is known to have it."""
+        return ""
 
     @classmethod
     def called(cls, name: str) -> str:
@@ -93,7 +99,12 @@ def check_whole_number(
 
 
 def check_positive_number(setting: str, value: object, *, of: str = "") -> None:
-    """Check that a setting is a finite number above 0; the arguments are as above.
+    """Check that a setting is a finite number above 0.
+
+    Args:
+        setting: Its name.
+        value: What was given.
+        of: What it is a setting of, for the message; by default a ``Config``.
 
     Raises:
         ConfigError: It is something else; repair it.

@@ -70,6 +70,37 @@ def test_a_driver_is_alone_unless_it_is_given_an_ensemble() -> None:
     assert Config().zookeeper == ZooKeeper(hosts="embedded")
 
 
+@pytest.mark.parametrize(
+    ("max_spout_pending", "run_txids"),
+    [(1, 1), (2, 1), (3, 1), (4, 2), (29, 10), (30, 10), (31, 11)],
+)
+def test_a_run_has_a_third_of_the_window(max_spout_pending: int, run_txids: int) -> None:
+    assert Config().max_spout_pending == 30
+    assert Config(max_spout_pending=max_spout_pending).run_txids == run_txids
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "hint"),
+    [
+        (Config, "message_timeout_s", "it is a setting of AtLeastOnceConfig"),
+        (AtLeastOnceConfig, "batch_timeout_s", "it is a setting of Config"),
+        (AtLeastOnceConfig, "pace", "it is a setting of Config"),
+        (Config, "run_txids_max", "did you mean "),
+        (Config, "jobs_max", "known are "),
+    ],
+)
+def test_an_unknown_setting_of_the_other_kind_is_told_where_it_belongs(
+    kind: type[AnyConfig], name: str, hint: str
+) -> None:
+    settings: dict[str, Any] = {name: 3}
+
+    with pytest.raises(ConfigError, match=f"unknown setting '{name}'; {hint}") as made:
+        kind(**settings)
+    with pytest.raises(ConfigError, match=f"unknown setting '{name}'; {hint}") as loaded:
+        kind.load(environment={}, **settings)
+    assert made.value.setting == loaded.value.setting == name
+
+
 @pytest.mark.parametrize("config", [SECRETIVE, AtLeastOnceConfig(ackers=2, zookeeper="memory")])
 def test_a_copy_of_a_config_is_equal(config: AnyConfig) -> None:
     others = [pickle.loads(pickle.dumps(config)), copy.copy(config), copy.deepcopy(config)]

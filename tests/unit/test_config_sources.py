@@ -39,18 +39,18 @@ def said(path: Path | None = None, /, *, environment: dict[str, str], **settings
 
 
 def test_the_first_source_that_gives_a_setting_holds(folder: Path) -> None:
-    (folder / "txtopo.toml").write_text("slots = 1\njobs_max = 1\nrun_txids_max = 1\n")
-    variables = {"TXTOPO_SLOTS": "2", "TXTOPO_JOBS_MAX": "2"}
+    (folder / "txtopo.toml").write_text("slots = 1\nmax_spout_pending = 1\nattempts_max = 1\n")
+    variables = {"TXTOPO_SLOTS": "2", "TXTOPO_MAX_SPOUT_PENDING": "2"}
 
     config = Config.load(environment=variables, slots=3)
 
-    assert (config.slots, config.jobs_max, config.run_txids_max) == (3, 2, 1)
-    assert config.attempts_max == Config().attempts_max
+    assert (config.slots, config.max_spout_pending, config.attempts_max) == (3, 2, 1)
+    assert config.group_txids_max == Config().group_txids_max
     found = find_settings(known_settings(), None, variables, {"slots": 3})
     assert {name: each.source for name, each in found.items()} == {
         "slots": "code",
-        "jobs_max": "TXTOPO_JOBS_MAX",
-        "run_txids_max": "txtopo.toml, line 3",
+        "max_spout_pending": "TXTOPO_MAX_SPOUT_PENDING",
+        "attempts_max": "txtopo.toml, line 3",
     }
 
 
@@ -134,7 +134,7 @@ def test_a_wrong_variable_is_named(variable: str, text: str, words: str) -> None
         ('slots = "4"', "got '4'; expected a whole number or 'none'; it came from txtopo.toml"),
         ("slots = true", "got True; expected a whole number"),
         ("# mine\n\nslots = 0", "at least 1; got 0; it came from txtopo.toml, line 3"),
-        ("jobs_max = 1.5", "it came from txtopo.toml, line 1"),
+        ("attempts_max = 1.5", "it came from txtopo.toml, line 1"),
         ("slots = [4]", "got 'list'; expected a whole number"),
         ("slots == 4", "txtopo.toml is not TOML; got"),
         ("[txtopo]\nslots = 4", "settings stand at the top level"),
@@ -237,8 +237,8 @@ def test_a_topology_takes_a_shared_file_with_settings_that_it_does_not_use(folde
     assert (config.ackers, Config.load(environment={}).attempts_max) == (2, 3)
     with topology.start(config=config) as run:
         run.process_all_available()
-    with pytest.raises(ConfigError, match="unknown setting 'jobs_max'"):
-        AtLeastOnceConfig.load(environment={}, jobs_max=1)
+    with pytest.raises(ConfigError, match="'attempts_max'; it is a setting of Config"):
+        AtLeastOnceConfig.load(environment={}, attempts_max=1)
 
 
 def test_code_gives_a_record_as_a_whole_and_hosts_alone(folder: Path) -> None:

@@ -77,7 +77,7 @@ class Choices:
         reliable = isinstance(topology, ReliableTopology)
         kind: type[AnyConfig] = AtLeastOnceConfig if reliable else Config
         for name in self.settings:
-            check_known(name, known_settings(kind), f"--set {name}")
+            check_known(name, known_settings(kind), f"--set {name}", kind.elsewhere(name))
         return kind.load(self.config, **self.given())
 
 

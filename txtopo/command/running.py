@@ -75,7 +75,7 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
 
     \b
     Example:
-      txtopo --zookeeper zk1:2181 run payments.py:topology --master 'local[4]' --set jobs_max=1
+      txtopo --zookeeper zk1:2181 run payments.py:topology --master 'local[4]' --set slots=4
 
     \b
     Exit codes: 0 ended, or by SIGTERM; 1 failed; 2 wrong call, setting or topology;

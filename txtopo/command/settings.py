@@ -24,7 +24,7 @@ def config(chosen: Choices) -> None:
 
     \b
     Example:
-      TXTOPO_SLOTS=4 txtopo config --set jobs_max=1
+      TXTOPO_SLOTS=4 txtopo config --set max_spout_pending=3
     """
     given = chosen.given()
     found = find_settings(known_settings(), chosen.config, None, given)

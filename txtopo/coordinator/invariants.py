@@ -83,7 +83,7 @@ def check_runs(transactions: Sequence[Transaction], settings: CoordinatorSetting
     for first in runs:
         run = [each for each in transactions if each.run == first]
         run = [each for each in run if each.phase is Phase.PROCESSING]
-        assert len(run) <= settings.run_size, "run size"
+        assert len(run) <= settings.run_txids_max, "run size"
         assert run[-1].txid - run[0].txid == len(run) - 1, "a run is consecutive"
         assert len(run) == 1 or not any(each.alone for each in run), "alone in a job"
 

@@ -28,13 +28,13 @@ def next_run(
     """
     if len(processing_runs(transactions)) >= settings.jobs_max:
         return None
-    for run in planned_runs(transactions, settings.run_size):
+    for run in planned_runs(transactions, settings.run_txids_max):
         index = run[0].txid - transactions[0].txid
         before = transactions[index - 1].metadata if index else committed
         if not start_known(run, before, settings):
             continue
         grows = asks and run[-1] is transactions[-1]
-        if complete(run, settings.run_size) or not grows:
+        if complete(run, settings.run_txids_max) or not grows:
             return run
     return None
 
@@ -44,12 +44,12 @@ def processing_runs(transactions: Sequence[Transaction]) -> set[int]:
     return {each.run for each in transactions if each.phase is Phase.PROCESSING}
 
 
-def planned_runs(transactions: Sequence[Transaction], run_size: int) -> list[Run]:
+def planned_runs(transactions: Sequence[Transaction], run_txids_max: int) -> list[Run]:
     """Divide the planned transactions into runs of consecutive txids, each as long as possible."""
     runs: list[Run] = []
     run: Run = ()
     for each in transactions:
-        if run and (each.phase is not Phase.PLANNED or each.alone or complete(run, run_size)):
+        if run and (each.phase is not Phase.PLANNED or each.alone or complete(run, run_txids_max)):
             runs.append(run)
             run = ()
         if each.phase is Phase.PLANNED:
@@ -57,9 +57,9 @@ def planned_runs(transactions: Sequence[Transaction], run_size: int) -> list[Run
     return [*runs, run] if run else runs
 
 
-def complete(run: Run, run_size: int) -> bool:
+def complete(run: Run, run_txids_max: int) -> bool:
     """Return whether a run is full."""
-    return len(run) == run_size or run[0].alone
+    return len(run) == run_txids_max or run[0].alone
 
 
 def start_known(run: Run, previous: BatchMetadata | None, settings: CoordinatorSettings) -> bool:

@@ -78,7 +78,8 @@ class CoordinatorSettings:
 
     Attributes:
         window_txids: Maximum number of batches in flight (``max_spout_pending``).
-        run_txids_max: Maximum number of batches in one run.
+        run_txids_max: Maximum number of batches in one run; at most *window_txids*, since a run
+            that can still fill waits for it.
         jobs_max: Maximum number of runs that are processed at the same time.
         attempts_max: Number of counted failures of one batch at which the topology stops; None for
             no such number.
@@ -104,15 +105,6 @@ class CoordinatorSettings:
     def stores_plans(self) -> bool:
         """Whether a plan is stored before its batch is processed."""
         return self.repeatable or bool(self.repeatable_spouts)
-
-    @property
-    def run_size(self) -> int:
-        """Number of batches in a full run.
-
-        The window has room for *jobs_max* full runs and one more that fills meanwhile. If runs
-        filled the window, each commit would free one txid, and the next run would be one batch.
-        """
-        return max(1, min(self.run_txids_max, self.window_txids // (self.jobs_max + 1)))
 
 
 NOTHING_KNOWN = BatchMetadata()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from txtopo.config import AnyConfig, AtLeastOnceConfig, Config
-from txtopo.coordinator import CoordinatorSettings
+from txtopo.config import JOBS, AnyConfig, AtLeastOnceConfig, Config
 from txtopo.dead_letters import STREAM
 from txtopo.explanation.parts import CarrierChoice
 from txtopo.stages.groups import why_one_by_one
@@ -36,12 +35,7 @@ def sharing(graph: Graph, config: AnyConfig) -> Sharing | None:
     """Return how batches share jobs; None for a topology that plans no batches."""
     if not isinstance(config, Config) or graph.spout_kind.driven_by != "coordinator":
         return None
-    settings = CoordinatorSettings(
-        window_txids=config.window_txids,
-        run_txids_max=graph.run_txids_max(config.run_txids_max),
-        jobs_max=config.jobs_max,
-    )
-    return Sharing(settings.window_txids, settings.run_size, settings.jobs_max)
+    return Sharing(config.max_spout_pending, graph.run_txids_max(config.run_txids), JOBS)
 
 
 def kind_of(graph: Graph) -> str:
@@ -194,7 +188,6 @@ def advice_on(
     found = [
         *(advice(graph) if isinstance(config, Config) else ()),
         *_tasks_and_slots(program, choice),
-        *(_small_window(graph, config) if isinstance(config, Config) else ()),
         *(_forgetful(graph, config) if isinstance(config, Config) else ()),
         *_commit_jobs(graph, program, choice),
         *_unread(graph),
@@ -232,18 +225,6 @@ def _tasks_and_slots(program: Program, choice: CarrierChoice) -> Iterator[str]:
         yield (
             f"{named}{more} {verb} more tasks than there are slots ({slots}); tasks of one slot "
             "run one after the other, so the extra tasks do not make it faster"
-        )
-
-
-def _small_window(graph: Graph, config: Config) -> Iterator[str]:
-    shared = sharing(graph, config)
-    if shared is None or graph.has_engine_part or config.max_spout_pending is None:
-        return
-    if shared.run_txids < graph.run_txids_max(config.run_txids_max):
-        yield (
-            f"max_spout_pending={config.max_spout_pending} leaves at most {shared.run_txids} txids "
-            f"for a job, not run_txids_max={config.run_txids_max}; it would have to be "
-            f"{config.run_txids_max * (config.jobs_max + 1)} or more"
         )
 
 

@@ -38,7 +38,7 @@ including the handover for a commit in tasks. Consecutive levels whose tuples st
   first, then lower txids. So a lost slot loses at most one order, and a cancelled run has at most
   one order in each slot. If that order is not done within ``cancel_s``, the slot's job is
   cancelled, which kills its worker together with user code that hangs.
-* **Bounds.** ``Config.jobs_max`` runs process at once and one batch commits. The envelopes of one
+* **Bounds.** Two runs process at once and one batch commits. The envelopes of one
   level of each are in the memory of driver and slots; what waits for its commit afterwards counts
   towards ``Config.driver_bytes_max``.
 * **A lost slot** fails the chain of its order, as a lost Spark job does. This counts towards

@@ -122,7 +122,7 @@ class TopologyDriver:
             "limited_by": now.get("limited_by"),
             "rows_max": now.get("rows_max"),
             "settings": {**config.pace.given},
-            "window_txids": config.window_txids,
+            "window_txids": config.max_spout_pending,
             "window_full_at_s": term.window_full_at_s if term is not None else None,
             "held_back": dict(self._context.planner.held_back),
         }

@@ -43,7 +43,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import txids_text
-from txtopo.config import ChangeKind
+from txtopo.config import JOBS, ChangeKind
 from txtopo.coordinator import Coordinator, CoordinatorSettings
 from txtopo.ensemble.commands import KILLED, Desired, desired_of, killed_error
 from txtopo.ensemble.nodes import (
@@ -441,9 +441,9 @@ def settings_of(context: RunContext, *, groups: bool = True) -> CoordinatorSetti
     config, spouts = context.config, context.graph.spouts
     repeatable = repeating(spouts)
     return CoordinatorSettings(
-        window_txids=config.window_txids,
-        run_txids_max=context.graph.run_txids_max(config.run_txids_max),
-        jobs_max=config.jobs_max,
+        window_txids=config.max_spout_pending,
+        run_txids_max=context.graph.run_txids_max(config.run_txids),
+        jobs_max=JOBS,
         attempts_max=config.attempts_max,
         repeatable=len(repeatable) == len(spouts),
         cutting_spouts=cutting(spouts),

@@ -55,7 +55,11 @@ def test_known_settings_are_taken_as_they_were() -> None:
         ("pace", None, r"pace is of the wrong type; got NoneType; expected a Pace\(…\)"),
         ("carrier", ["rdd"], r"unknown carrier; got \['rdd'\]; expected one of auto, local, rdd"),
         ("slots", "2", "slots must be a whole number of at least 1; got '2'"),
-        ("run_txids_max", 1.5, "run_txids_max must be a whole number of at least 1; got 1.5"),
+        (
+            "max_spout_pending",
+            1.5,
+            "max_spout_pending must be a whole number of at least 1; got 1.5",
+        ),
         (
             "attempts_max",
             0,

@@ -62,8 +62,6 @@ CONFIG = Config(
     carrier="local",
     zookeeper="memory",
     slots=1,
-    run_txids_max=1,
-    jobs_max=1,
     max_spout_pending=3,
     group_txids_max=1,
     batch_timeout_s=LIMIT_S,
@@ -142,9 +140,7 @@ def undisturbed(*, run_txids: int, group_txids: int) -> History:
     """Record twelve batches of a spout that knows beforehand what is in each."""
     config = replace(
         CONFIG,
-        run_txids_max=run_txids,
-        jobs_max=3 if run_txids == 1 else 2,
-        max_spout_pending=4 if run_txids == 1 else 9,
+        max_spout_pending=3 * run_txids,
         group_txids_max=group_txids,
     )
     return recorded(counting(NumbersSpout(12), "counts"), config, None)

@@ -25,7 +25,7 @@ from txtopo.testing.simulation.history import History
 LEFT, TOP, ROW, BAR = 84.0, 96.0, 25.0, 17.0
 WIDTH = 610.0
 FRONT_TXIDS, FRONT_TOP, FRONT_ROW, FRONT_WIDTH = 5, 24.0, 36.0, 400.0
-LONGEST_S = 0.25
+LONGEST_S = 0.3
 """How much time the width stands for, in both pictures, so that they can be compared."""
 
 

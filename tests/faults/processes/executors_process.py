@@ -199,7 +199,7 @@ def main(carrier: Carrier, whom: str, folder: str, deaths: int) -> None:
     master = "local[2]" if whom == "worker" else "local-cluster[2,1,1024]"
     spark = open_test_session(master, {"spark.executor.memory": "1024m"})
     # So that a commit and a later batch do not both lose an executor: two take long to start.
-    config = Config(carrier=carrier, zookeeper="memory", run_txids_max=2, max_spout_pending=2)
+    config = Config(carrier=carrier, zookeeper="memory", max_spout_pending=2)
     with random_cuts(Path(folder), whom, deaths).start(spark, config, [Telling()]) as run:
         run.process_all_available()
     say("done")

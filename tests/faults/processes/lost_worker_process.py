@@ -90,7 +90,7 @@ def main(carrier: Carrier, folder: Path) -> None:
         carrier=carrier,
         slots=2,
         zookeeper="memory",
-        run_txids_max=1,
+        max_spout_pending=3,
         batch_timeout_s=LIMIT_S,
         backoff_s=0.01,
     )

@@ -48,10 +48,6 @@ CONFIG = Config(
     carrier="local",
     zookeeper="memory",
     slots=1,
-    # One txid a job and one job at a time: each checkpoint is passed in txid order. Batches are
-    # planned and processed ahead of the commits all the same.
-    run_txids_max=1,
-    jobs_max=1,
     max_spout_pending=3,
     group_txids_max=1,
     batch_timeout_s=5.0,
@@ -61,16 +57,12 @@ CONFIG = Config(
 
 
 def config_of(cell: Cell) -> Config:
-    """Return how the topology of a cell runs: in full groups, if any."""
-    if cell.size == 1:
-        return CONFIG
-    window = 2 * cell.size
-    return replace(
-        CONFIG,
-        run_txids_max=cell.size,
-        max_spout_pending=window,
-        group_txids_max=cell.size,
-    )
+    """Return how the topology of a cell runs: in runs and groups of the cell's size.
+
+    Batches are planned and processed ahead of the commits. Jobs take no time, so each checkpoint is
+    passed in txid order.
+    """
+    return replace(CONFIG, max_spout_pending=3 * cell.size, group_txids_max=cell.size)
 
 
 class OrderedChaos(Chaos):

@@ -43,8 +43,7 @@ GROUPS = {
     "shape.kind": "opaque",
     "shape.parallelism": "1",
     "batch_records_max": "1",
-    "run_txids_max": "10",
-    "max_spout_pending": "None",
+    "max_spout_pending": "30",
 }
 """Settings with which most seeds commit groups."""
 
@@ -52,17 +51,41 @@ SEEDS_OF_GROUPS = (7, 10, 15, 17, 63, 72)
 """With :data:`GROUPS` they write groups, do some of them again, and adopt one at a takeover."""
 
 NAMED_SEEDS = (
-    NamedSeed("a question for the leadership continues after the run has closed its client", 53),
-    NamedSeed("a late envelope of the processing phase ends the run in the commit phase", 1653),
+    NamedSeed(
+        "a question for the leadership continues after the run has closed its client",
+        53,
+        {"max_spout_pending": "30"},
+    ),
+    NamedSeed(
+        "a late envelope of the processing phase ends the run in the commit phase",
+        1653,
+        {"max_spout_pending": "3"},
+    ),
     NamedSeed(
         "a stamp of the processing phase stands for a lost one of the commit phase",
         4718,
-        {"shape.dead_letters": "False"},
+        {"shape.dead_letters": "False", "max_spout_pending": "4"},
     ),
-    NamedSeed("what the commit phase of one txid sent stands for what another one lost", 5541),
-    NamedSeed("the simulator starts two processes for one that is killed as it ends", 668),
-    NamedSeed("a checker takes a task without its partition for a second cut of the batch", 764),
-    NamedSeed("a checker forgets the metadata that ZooKeeper lost when it was set back", 202_812),
+    NamedSeed(
+        "what the commit phase of one txid sent stands for what another one lost",
+        5541,
+        {"max_spout_pending": "13"},
+    ),
+    NamedSeed(
+        "the simulator starts two processes for one that is killed as it ends",
+        668,
+        {"max_spout_pending": "30"},
+    ),
+    NamedSeed(
+        "a checker takes a task without its partition for a second cut of the batch",
+        764,
+        {"max_spout_pending": "30"},
+    ),
+    NamedSeed(
+        "a checker forgets the metadata that ZooKeeper lost when it was set back",
+        202_812,
+        {"max_spout_pending": "6"},
+    ),
     NamedSeed(
         "a group is pinned as it began, though less of it was sent to the states", 17, GROUPS
     ),

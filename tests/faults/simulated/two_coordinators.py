@@ -71,15 +71,13 @@ CONFIG = Config(
     carrier="local",
     zookeeper="memory",
     slots=1,
-    run_txids_max=1,
-    jobs_max=1,
     max_spout_pending=3,
     group_txids_max=1,
     batch_timeout_s=20 * HELD_S,
     poll_interval_s=5.0,
     backoff_s=0.05,
 )
-GROUPS = replace(CONFIG, run_txids_max=2, max_spout_pending=4, group_txids_max=2)
+GROUPS = replace(CONFIG, max_spout_pending=4, group_txids_max=2)
 # What a writer marks before and after a write; what has no second one was refused.
 WRITES = {
     "store-metadata.before": "store-metadata.after",

@@ -153,7 +153,7 @@ def do_work(spark: SparkSession, carrier: Carrier, name: str, order: Order) -> N
         zookeeper=f"{order.zookeeper}/{folder.name}",
         slots=SLOTS,
         # Small steps, so that there is always something under way, and something left to do.
-        run_txids_max=2,
+        max_spout_pending=6,
         group_txids_max=1,
     )
     began_s, first_stage = time.monotonic(), next_stage(spark)

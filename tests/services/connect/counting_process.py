@@ -73,7 +73,7 @@ def main(url: str, state: str, zookeeper: str, carrier: str, folder: str, die_at
     config = Config(
         carrier=cast("Carrier", carrier),
         zookeeper=ZooKeeper(zookeeper, session_timeout_s=LONG_SESSION_S, connect_timeout_s=LIMIT_S),
-        run_txids_max=1,
+        max_spout_pending=3,
         group_txids_max=1,
     )
     scheduler = DyingScheduler(die_at, 2) if die_at else None

@@ -91,7 +91,7 @@ def test_an_exception_while_planning_ends_the_run_after_the_txids_before_it() ->
 
 def check_a_run_of_ten(carrier: Carrier, spark: SparkSession | None) -> None:
     storage = Storage.in_memory()
-    config = replace(on(carrier), run_txids_max=10, max_spout_pending=10)
+    config = replace(on(carrier), max_spout_pending=30)
     topology = troubled(storage, [Trouble("batch.execute", 5, ZeroDivisionError)], 10, tasks=2)
 
     with pytest.raises(ZeroDivisionError):

@@ -116,7 +116,7 @@ def test_a_deactivated_run_commits_what_is_in_flight_and_plans_nothing(
     gate: Gate, request: pytest.FixtureRequest
 ) -> None:
     storage = Storage.in_memory()
-    config = replace(LOCAL, max_spout_pending=2, run_txids_max=1)
+    config = replace(LOCAL, max_spout_pending=2)
     changes = Changes()
 
     with running(
@@ -140,7 +140,7 @@ def test_a_bolt_that_hangs_is_cancelled_counted_and_replayed(
     gate: Gate, request: pytest.FixtureRequest
 ) -> None:
     storage = Storage.in_memory()
-    config = replace(LOCAL, batch_timeout_s=0.3, run_txids_max=1, attempts_max=50)
+    config = replace(LOCAL, batch_timeout_s=0.3, max_spout_pending=3, attempts_max=50)
     changes = Changes()
 
     class Opens(TopologyListener):

@@ -77,15 +77,15 @@ def ranges(storage: Storage) -> dict[int, list[int]]:
     return found
 
 
-@pytest.mark.parametrize("run_txids_max", [1, 10])
+@pytest.mark.parametrize("max_spout_pending", [3, 30])
 @pytest.mark.row(23)
-def test_the_numbers_of_storms_page(run_txids_max: int) -> None:
+def test_the_numbers_of_storms_page(max_spout_pending: int) -> None:
     """Txid 1 has the offsets 1 to 50 and fails while 2 with 51 to 100 is under way.
 
     Then 1 comes with 1 to 40. If 2 were not thrown away with it, 41 to 50 would be lost.
     """
     storage = Storage.in_memory()
-    config = replace(LOCAL, run_txids_max=run_txids_max)
+    config = replace(LOCAL, max_spout_pending=max_spout_pending)
 
     changes = run_to_end(story(storage, [Recut(1, 1, 40)], {1: 1}, take=50), storage, config)
 
@@ -98,14 +98,14 @@ def test_the_numbers_of_storms_page(run_txids_max: int) -> None:
     assert storage.read("counts") == {"all": 140}
 
 
-@pytest.mark.parametrize("run_txids_max", [1, 3])
+@pytest.mark.parametrize("max_spout_pending", [3, 9])
 @pytest.mark.parametrize("fails", [{}, {2: 1}, {1: 1}])
 def test_a_partition_that_is_down_keeps_its_position(
-    fails: dict[int, int], run_txids_max: int
+    fails: dict[int, int], max_spout_pending: int
 ) -> None:
     """R5: whether the batch before it is committed, in flight, or replayed."""
     storage = Storage.in_memory()
-    config = replace(LOCAL, run_txids_max=run_txids_max)
+    config = replace(LOCAL, max_spout_pending=max_spout_pending)
 
     run_to_end(story(storage, [Outage(0, 2)], fails, take=50, partitions=2), storage, config)
 
@@ -170,8 +170,7 @@ def test_random_outages_cuts_and_failures_lose_and_double_nothing(
     fails = {chance.randrange(1, 10): chance.randrange(1, 4) for _ in range(4)}
     config = replace(
         LOCAL,
-        run_txids_max=chance.choice([1, 2, 10]),
-        max_spout_pending=chance.choice([1, 3, None]),
+        max_spout_pending=chance.choice([1, 2, 3, 6, 30]),
     )
 
     run_to_end(story(storage, script, fails, 20, partitions=3, rows=100), storage, config)

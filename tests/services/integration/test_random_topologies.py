@@ -172,8 +172,7 @@ configs = st.builds(
     zookeeper=st.just("memory"),
     poll_interval_s=st.just(0.005),
     slots=st.integers(1, 4),
-    run_txids_max=st.sampled_from([1, 2, 10]),
-    max_spout_pending=st.sampled_from([None, 1, 3]),
+    max_spout_pending=st.sampled_from([1, 2, 3, 6, 30]),
 )
 
 

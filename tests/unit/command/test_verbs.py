@@ -76,7 +76,7 @@ def txtopo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
 def test_the_settings_that_hold_are_shown_with_their_sources(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "txtopo.toml").write_text(f'jobs_max = 1\nzookeeper.auth = "{PASSWORD}"\n')
+    (folder / "txtopo.toml").write_text(f'max_spout_pending = 1\nzookeeper.auth = "{PASSWORD}"\n')
     monkeypatch.setenv("TXTOPO_SLOTS", "4")
 
     assert run(["config", "--json", "--set", "allow_change=yes", "--dir", "elsewhere"]) == 0
@@ -86,7 +86,7 @@ def test_the_settings_that_hold_are_shown_with_their_sources(
     assert found["file"] == "txtopo.toml"
     shown = {each["setting"]: (each["value"], each["source"]) for each in found["settings"]}
     assert set(shown) == set(known_settings())
-    assert shown["jobs_max"] == (1, "txtopo.toml, line 1")
+    assert shown["max_spout_pending"] == (1, "txtopo.toml, line 1")
     assert shown["zookeeper.auth"] == ("***", "txtopo.toml, line 2")
     assert shown["slots"] == (4, "TXTOPO_SLOTS")
     assert shown["allow_change"] == (True, "--set allow_change")
@@ -138,7 +138,7 @@ def test_options_of_all_verbs_may_stand_before_and_after_the_verb(
         (["run", "counting_here", "--master", "local[1]", *LOCAL], "uses no Spark"),
         (
             ["run", "counting_here", "--set", "ackers=0", *LOCAL],
-            "unknown setting 'ackers' in --set",
+            "unknown setting 'ackers' in --set ackers; it is a setting of AtLeastOnceConfig",
         ),
         (["explain", "counting_here", "--svg", "--mermaid"], "expected one"),
         (["explain", "counting_here", "--svg", "--json"], "expected one"),

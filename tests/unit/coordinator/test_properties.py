@@ -26,7 +26,7 @@ SETTINGS = [
     )
     for group, (window, run, jobs), repeatable, chained in product(
         [1, 4],
-        [(1, 1, 1), (4, 10, 4), (6, 3, 1), (9, 3, 2), (2, 5, 1)],
+        [(1, 1, 2), (2, 1, 2), (4, 1, 4), (4, 2, 2), (6, 3, 1), (9, 3, 2)],
         [True, False],
         [True, False],
     )
@@ -36,7 +36,7 @@ SETTINGS = [
 def name_of(chosen: CoordinatorSettings) -> str:
     kind = "repeatable" if chosen.repeatable else "opaque"
     words = [kind, "chained" * bool(chosen.cutting_spouts)]
-    sizes = [chosen.window_txids, chosen.run_size, chosen.group_txids_max]
+    sizes = [chosen.window_txids, chosen.run_txids_max, chosen.group_txids_max]
     return "-".join([*filter(None, words), *map(str, sizes)])
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from tests.unit.coordinator.script import COUNTED, FATAL, INFRASTRUCTURE, Script
 from txtopo.coordinator import CoordinatorSettings
 from txtopo.coordinator.protocol import Committed, Failed, Resumed, RunFailed, Stop
@@ -13,18 +11,6 @@ from txtopo.errors import FencedError, PoisonBatchError
 
 RUNS = CoordinatorSettings(window_txids=9, run_txids_max=3, jobs_max=2, attempts_max=3)
 FULL = ["B1 10 B2 10 B3 10", "B4 10 B5 10 B6 10"]
-
-
-@pytest.mark.parametrize(
-    ("window", "run_txids_max", "jobs", "size"),
-    [(30, 10, 2, 10), (29, 10, 2, 9), (4, 10, 4, 1), (1, 10, 2, 1), (90, 10, 2, 10), (30, 1, 2, 1)],
-)
-def test_the_window_has_room_for_all_jobs_and_a_run_that_gathers(
-    window: int, run_txids_max: int, jobs: int, size: int
-) -> None:
-    settings = CoordinatorSettings(window_txids=window, run_txids_max=run_txids_max, jobs_max=jobs)
-
-    assert settings.run_size == size
 
 
 def test_full_runs_start_while_there_are_jobs() -> None:

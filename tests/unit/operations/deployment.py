@@ -78,9 +78,7 @@ class Deployment:
                 self.hosts, session_timeout_s=LONG_SESSION_S, connect_timeout_s=LONG_SESSION_S
             ),
             attempts_max=2,
-            run_txids_max=self.group,
             group_txids_max=self.group,
-            jobs_max=1,
             max_spout_pending=3 * self.group,
             backoff_s=0.01,
             poll_interval_s=0.005 if self.group == 1 else 1.5,

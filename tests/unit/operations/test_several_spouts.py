@@ -22,7 +22,7 @@ from txtopo.state import State, Sum
 CONFIG = Config(
     carrier="local",
     zookeeper="memory",
-    run_txids_max=1,
+    max_spout_pending=3,
     group_txids_max=1,
     history_txids=5,
     poll_interval_s=0.01,

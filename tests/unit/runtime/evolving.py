@@ -40,7 +40,7 @@ BOTH: Mapping[str, Aggregate] = {"count": Count(), "sum": Sum("amount")}
 SETTINGS: dict[str, Any] = {
     "carrier": "local",
     "zookeeper": "memory",
-    "run_txids_max": 1,
+    "max_spout_pending": 3,
     "group_txids_max": 1,
     "backoff_s": 0.01,
     "poll_interval_s": 0.005,

@@ -20,7 +20,7 @@ SPOUTS: dict[str, type[Ranges] | type[Partitioned] | type[Opaque]] = {
     "partitioned": Partitioned,
     "opaque": Opaque,
 }
-ONE_BY_ONE = replace(LOCAL, run_txids_max=1, group_txids_max=1, history_txids=50)
+ONE_BY_ONE = replace(LOCAL, max_spout_pending=3, group_txids_max=1, history_txids=50)
 
 
 class Stamp(BatchBolt):

@@ -231,9 +231,7 @@ def test_a_kill_waits_for_what_is_in_flight_and_plans_nothing_new() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     with (
         gate("waits") as opened,
-        running(
-            topology_of(state, Gate("waits")), ensemble, max_spout_pending=3, run_txids_max=1
-        ) as run,
+        running(topology_of(state, Gate("waits")), ensemble, max_spout_pending=3) as run,
     ):
         assert GATES["waits reached"].wait(LIMIT_S)
         ask(ensemble, "kill", wait_s=LIMIT_S)
@@ -398,7 +396,7 @@ def test_the_transactional_state_gets_one_call_at_a_time(monkeypatch: pytest.Mon
     register_ensemble("alone", opened)
     state = memory_state()
     with running(
-        topology_of(state), MemoryEnsemble(), zookeeper="alone://here", run_txids_max=1
+        topology_of(state), MemoryEnsemble(), zookeeper="alone://here", max_spout_pending=3
     ) as run:
         run.process_all_available(LIMIT_S)
         assert stored(state) == (12, expected())

@@ -127,7 +127,7 @@ def test_a_state_that_is_added_takes_a_group_that_others_hold_with_the_same_boun
     step: str,
 ) -> None:
     world = Evolving("memory:")
-    groups = {"group_txids_max": 3, "run_txids_max": 3, "max_spout_pending": 9, "jobs_max": 1}
+    groups = {"group_txids_max": 3, "max_spout_pending": 9}
     # A spout that is asked again at once would end a run early, and with it a group.
     groups["poll_interval_s"] = 20
     world.die(world.topology("old"), "write.after:old.old", 2, **groups)
@@ -594,8 +594,7 @@ def test_a_group_in_flight_waits_for_the_old_program_if_the_new_state_takes_none
     plug_in: str,
 ) -> None:
     world = Evolving("memory:")
-    groups: dict[str, Any] = {"group_txids_max": 3, "run_txids_max": 3, "max_spout_pending": 9}
-    groups |= {"jobs_max": 1, "poll_interval_s": 20}
+    groups = {"group_txids_max": 3, "max_spout_pending": 9, "poll_interval_s": 20}
     world.die(world.topology("other", "old"), "write.after:other.other", 2, **groups)
     new = world.topology("other", "old", "new", urls={"new": plug_in})
 

@@ -199,21 +199,21 @@ def test_a_group_whose_answer_is_lost_is_written_again_with_the_same_bounds(
 def test_a_group_that_was_cut_before_it_was_sent_is_written_again_as_it_was_sent(
     watched: State,
 ) -> None:
-    """A committer fails at txid 5, and then a state does not answer."""
-    Sorry.times = 1
+    """A committer fails at txid 9, and then a state does not answer."""
+    Sorry.txid, Sorry.times = 9, 1
     Watched.faults = {("totals", 1): raising(UnknownOutcomeError("lost"))}
-    run_all(topology_of(watched, Sorry()), jobs_max=1, run_txids_max=1)
+    run_all(topology_of(watched, Sorry(), opaque=True))
 
     first = bounds()[0][1]
-    assert bounds()[1] == bounds()[2] == (first + 1, 4)
+    assert bounds()[1] == bounds()[2] == (first + 1, 8)
     assert stored(watched) == (12, expected())
 
 
 class SorryInARedo(Total):
-    """Fails in txid 5 when it is processed a second time."""
+    """Fails in txid 9 when it is processed a second time."""
 
     def finish_batch(self) -> None:
-        if (self.attempt.txid, self.attempt.attempt) == (5, 1):
+        if (self.attempt.txid, self.attempt.attempt) == (9, 1):
             raise FailedException("not yet")
         super().finish_batch()
 
@@ -222,9 +222,9 @@ class SorryInARedo(Total):
 def test_nothing_of_a_group_that_is_written_again_is_committed_alone(watched: State) -> None:
     """Not even what comes before the batch that fails in the redo."""
     Watched.faults = {("totals", 1): raising(UnknownOutcomeError("lost"))}
-    changes = run_all(topology_of(watched, SorryInARedo()), jobs_max=1, run_txids_max=1)
+    changes = run_all(topology_of(watched, SorryInARedo(), opaque=True))
 
-    assert 5 in [each.attempt.txid for each in changes.of(BatchFailed)]
+    assert 9 in [each.attempt.txid for each in changes.of(BatchFailed)]
     assert bounds()[1] == bounds()[2]
     assert stored(watched) == (12, expected())
 
@@ -247,7 +247,7 @@ def test_a_group_that_one_of_two_states_holds_is_finished_by_the_next_leader(
     Watched.tried.clear()
     Watched.faults = {("sums", 0): raising(StoreUnavailable("away"))} if away else {}
     changes = Changes()
-    small = {"max_spout_pending": 2, "run_txids_max": 1, "group_txids_max": 2}
+    small = {"max_spout_pending": 2, "group_txids_max": 2}
     with running(topology, ensemble, changes, **small) as run:
         run.process_all_available(LIMIT_S)
 

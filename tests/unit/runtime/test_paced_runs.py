@@ -128,7 +128,7 @@ def test_the_board_says_what_limits_a_batch() -> None:
             "limited_by": None,
             "rows_max": None,
             "settings": {},
-            "window_txids": LOCAL.window_txids,
+            "window_txids": LOCAL.max_spout_pending,
             "window_full_at_s": None,
             "held_back": {},
         }

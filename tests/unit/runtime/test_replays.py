@@ -95,12 +95,12 @@ def test_a_replay_that_is_another_batch_is_never_committed(kind: Any, change: st
 
 
 @pytest.mark.row(24)
-@pytest.mark.parametrize("run_txids_max", [1, 10])
+@pytest.mark.parametrize("max_spout_pending", [3, 30])
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
-def test_a_restart_remembers_what_was_brought_before(kind: Any, run_txids_max: int) -> None:
+def test_a_restart_remembers_what_was_brought_before(kind: Any, max_spout_pending: int) -> None:
     """It is durable before commit work starts, whatever became of that work."""
     storage = Storage.in_memory()
-    stopped_in_its_commit_phase(storage, kind("another value"), run_txids_max=run_txids_max)
+    stopped_in_its_commit_phase(storage, kind("another value"), max_spout_pending=max_spout_pending)
 
     for _ in range(2):
         with pytest.raises(NonRepeatableBatch):
@@ -120,7 +120,7 @@ def test_a_source_that_brings_the_batch_back_goes_on(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
-@pytest.mark.parametrize("changes", [{"slots": 1}, {"slots": 3}, {"run_txids_max": 1}])
+@pytest.mark.parametrize("changes", [{"slots": 1}, {"slots": 3}, {"max_spout_pending": 3}])
 def test_slots_and_runs_change_no_content(kind: Any, changes: dict[str, Any]) -> None:
     storage = Storage.in_memory()
     stopped_in_its_commit_phase(storage, kind(""))

@@ -200,7 +200,7 @@ def test_a_driver_that_dies_anywhere_loses_and_doubles_nothing(step: str, times:
         slots=2,
         backoff_s=0.01,
         group_txids_max=2,
-        run_txids_max=1,
+        max_spout_pending=3,
     )
     run = start_topology(
         built(state, *sources).graph,
@@ -267,7 +267,11 @@ def test_a_spout_that_is_added_begins_at_its_beginning_wherever_the_driver_dies(
     state, ensemble = memory_state(), MemoryEnsemble()
     old, new = Source(kind, 8), Source("opaque" if kind != "opaque" else "ranges", 5)
     config = Config(
-        carrier="local", zookeeper="memory", run_txids_max=1, group_txids_max=1, allow_change=True
+        carrier="local",
+        zookeeper="memory",
+        max_spout_pending=3,
+        group_txids_max=1,
+        allow_change=True,
     )
     for scheduler, sources in (
         # It dies with batches in flight, so some of the old form are to be replayed.
@@ -309,7 +313,7 @@ def test_a_spout_that_is_taken_out_leaves_the_others_where_they_were(left: int) 
 def test_a_spout_that_stays_alone_is_absent_from_a_batch_that_was_planned_without_it() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     one, other = Source("ranges", 2), Source("opaque", 9, 1)
-    config = Config(carrier="local", zookeeper="memory", run_txids_max=1, group_txids_max=1)
+    config = Config(carrier="local", zookeeper="memory", max_spout_pending=3, group_txids_max=1)
     run = start_topology(
         built(state, one, other).graph,
         None,

@@ -75,7 +75,7 @@ def test_planned_batches_are_committed_while_the_spout_thinks_about_the_next() -
     state = memory_state()
     topology = ranges(state, initialize_transaction=think)
 
-    with running(topology, MemoryEnsemble(), Changes(hear), run_txids_max=10) as run:
+    with running(topology, MemoryEnsemble(), Changes(hear)) as run:
         run.process_all_available(2 * LIMIT_S)
 
     assert answers == [True]
@@ -98,7 +98,7 @@ def test_a_spout_that_was_asked_before_a_commit_is_asked_again_after_it() -> Non
     state = memory_state()
     topology = ranges(state, is_ready=was_alone)
 
-    settings = {"poll_interval_s": 3600, "run_txids_max": 1}
+    settings = {"poll_interval_s": 3600, "max_spout_pending": 3}
     with running(topology, MemoryEnsemble(), Changes(count), **settings) as run:
         run.process_all_available(LIMIT_S)
 
@@ -125,7 +125,7 @@ def test_who_waits_for_the_end_does_not_make_a_run_smaller() -> None:
     """A spout that is just being asked is not slow because somebody begins to wait."""
     state, changes = memory_state(), Changes()
     topology = ranges(state, initialize_transaction=think_twice)
-    settings = {"poll_interval_s": LIMIT_S, "run_txids_max": 3, "jobs_max": 1}
+    settings = {"poll_interval_s": LIMIT_S, "max_spout_pending": 9}
 
     with running(topology, MemoryEnsemble(), changes, **settings) as run:
         assert asked.wait(LIMIT_S)

@@ -37,7 +37,7 @@ NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 BEGINNING = datetime.datetime(2020, 9, 13, 12, 20, tzinfo=datetime.UTC)
 LOCAL = Config(carrier="local", zookeeper="memory", slots=2)
 # Batches of few rows, many in flight: most txids share a write.
-GROUPS = Config(carrier="local", zookeeper="memory", group_txids_max=10, run_txids_max=10, slots=2)
+GROUPS = Config(carrier="local", zookeeper="memory", group_txids_max=10, slots=2)
 
 Program = Callable[[Any, Any, Callable[..., Any]], object]
 """Takes the builder, its source and a function that opens a state by name."""

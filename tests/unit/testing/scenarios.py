@@ -26,9 +26,7 @@ def clean(seed: int = 1, **settings: Any) -> Scenario:
         records=8,
         batch_records_max=2,
         slots=1,
-        run_txids_max=3,
-        jobs_max=2,
-        max_spout_pending=None,
+        max_spout_pending=9,
         attempts_max=100,
         group_txids_max=1,
     )

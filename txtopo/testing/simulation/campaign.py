@@ -400,15 +400,13 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, shape=replace(shape, relay=False))
     if shape.parallelism > 1:
         yield replace(scenario, shape=replace(shape, parallelism=1))
-    ones = ("coordinators", "slots", "partitions", "jobs_max", "run_txids_max", "group_txids_max")
+    ones = ("coordinators", "slots", "partitions", "max_spout_pending", "group_txids_max")
     for name in ones:
         if getattr(scenario, name) > 1:
             yield scenario.changed({name: "1"})
     if scenario.records > 1:
         yield replace(scenario, records=scenario.records // 2)
         yield replace(scenario, records=scenario.records - 1)
-    if scenario.max_spout_pending is not None:
-        yield replace(scenario, max_spout_pending=None)
     if scenario.chaos_s > 1.0:
         yield replace(scenario, chaos_s=scenario.chaos_s / 2)
 

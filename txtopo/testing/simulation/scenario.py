@@ -41,8 +41,6 @@ class Scenario:
         records: Records of each partition.
         batch_records_max: Most records that a batch takes from a partition.
         slots: Slots of the carrier.
-        run_txids_max: As in ``Config``.
-        jobs_max: As in ``Config``.
         max_spout_pending: As in ``Config``.
         attempts_max: As in ``Config``.
         chaos_s: Virtual time after which the faults stop.
@@ -60,9 +58,7 @@ class Scenario:
     records: int
     batch_records_max: int
     slots: int
-    run_txids_max: int
-    jobs_max: int
-    max_spout_pending: int | None
+    max_spout_pending: int
     attempts_max: int
     chaos_s: float = CHAOS_S
     min_batch_rows: int | None = None
@@ -93,8 +89,7 @@ class Scenario:
             dead_letters=random.Random(seed ^ DEAD_LETTERS_SALT).random() < DEAD_LETTERS_SHARE,
             planned_time=random.Random(seed ^ FACTS_SALT).random() < FACTS_SHARE,
         )
-        run_txids_max = chance.choice((1, 3, 10))
-        jobs_max = chance.choice((1, 2, 3))
+        window_txids = chance.choice((1, 3, 10)) * chance.choice((1, 2, 3))
         pace = random.Random(seed ^ PACE_SALT)
         several = random.Random(seed ^ SPOUTS_SALT)
         if several.random() < SPOUTS_SHARE:
@@ -113,9 +108,8 @@ class Scenario:
             records=chance.choice((4, 8, 16, 32)),
             batch_records_max=chance.choice((1, 2, 4, 8)),
             slots=chance.choice((1, 1, 2, 3)),
-            run_txids_max=run_txids_max,
-            jobs_max=jobs_max,
-            max_spout_pending=chance.choice((None, run_txids_max + 1, run_txids_max)),
+            # Not only multiples of the number of runs.
+            max_spout_pending=window_txids + chance.choice((0, 1, 2)),
             attempts_max=chance.choice((3, 100)),
             min_batch_rows=pace.choice((None, 2, 5)) if paced else None,
             max_rows_per_second=pace.choice((None, 5.0, 7.5, 50.0)) if paced else None,
@@ -129,8 +123,6 @@ class Scenario:
             carrier="local",
             zookeeper="memory",
             slots=self.slots,
-            run_txids_max=self.run_txids_max,
-            jobs_max=self.jobs_max,
             max_spout_pending=self.max_spout_pending,
             attempts_max=self.attempts_max,
             group_txids_max=self.group_txids_max,
@@ -186,8 +178,6 @@ CHANGEABLE = (
     "records",
     "batch_records_max",
     "slots",
-    "run_txids_max",
-    "jobs_max",
     "max_spout_pending",
     "attempts_max",
     "chaos_s",
@@ -207,7 +197,7 @@ CHANGEABLE = (
 """The settings that the command line can change."""
 
 
-_OPTIONAL = ("max_spout_pending", "min_batch_rows", "max_rows_per_second", "target_commit_s")
+_OPTIONAL = ("min_batch_rows", "max_rows_per_second", "target_commit_s")
 
 
 def _setting(scenario: Scenario, name: str) -> object:
