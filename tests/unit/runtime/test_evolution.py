@@ -492,13 +492,13 @@ def test_what_a_row_means_does_not_change(url: str, change: dict[str, Any], why:
 def test_the_remedy_that_is_named_computes_all_batches_again(url: str) -> None:
     world = Evolving(url)
     world.run(world.topology("old"))
-    topology = world.topology("old", old=SMALLEST, table="anew")
+    topology = world.topology("old", old=SMALLEST, table="again")
 
     access = Access(ensemble=world.ensemble)
     rebuild(topology, Config(**SETTINGS), access=access).apply()
     world.run(topology, allow_change=True)
 
-    assert world.held("anew") == {"k0": (15,), "k1": (16,), "k2": (17,)}
+    assert world.held("again") == {"k0": (15,), "k1": (16,), "k2": (17,)}
 
 
 # ------------------------------------------------------------ bolts
