@@ -38,8 +38,8 @@ The spout is asked for new txids in order, one at a time, while the window has r
 ready it is asked again after the next tick. Planned transactions are processed in runs of
 consecutive txids. A run waits to be full only while an event is sure to come soon: an answer of the
 spout, until a tick finds it slow; or, if the window is full, the end of an earlier transaction.
-There is an earlier one, because the window is larger than a run. So there is always an event to
-wait for, and nothing gets stuck. Only a pinned group, see below, may end with the run that waits:
+There is an earlier one, because a run that is not full is smaller than the window. So there is
+always an event to wait for, and nothing gets stuck. Only a pinned group, see below, may end with the run that waits:
 then no earlier transaction ends before it. So with a full window and a pinned group no run waits.
 
 A failure that does not end the topology is followed by a pause (``Backoff``), in which nothing of
