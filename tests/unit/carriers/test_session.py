@@ -102,7 +102,7 @@ def test_a_run_whose_session_is_stopped_ends_and_says_so(tmp_path: Path) -> None
     assert "the Spark session was stopped while the topology was running on it" in ended["error"]
     assert ended["failures"] <= 1
     (dropped,) = child.events("dropped")
-    assert "the Spark session was stopped while the topology ran on it" in dropped["error"]
+    assert "the Spark session was stopped while the topology was running on it" in dropped["error"]
     assert dropped["failures"] == 0
     (restarted,) = child.events("restarted")
     assert restarted["restarts"] == 1

@@ -141,7 +141,7 @@ def test_a_stopped_session_is_an_error_only_while_a_job_is_in_flight() -> None:
     jobs.check_session()
     with (
         jobs.labelled(run_of(1), "processing"),
-        pytest.raises(ConfigError, match="session was stopped while the topology ran on it"),
+        pytest.raises(ConfigError, match="stopped while the topology was running on it"),
     ):
         jobs.check_session()
     jobs.check_session()

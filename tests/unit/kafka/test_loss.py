@@ -92,7 +92,7 @@ def test_a_topic_that_is_gone_stops_the_spout_after_some_looks(kafka: KafkaBroke
     run.attempt(1)
     log.delete()
     for _ in range(4):
-        with pytest.raises(InfrastructureError, match="not there"):
+        with pytest.raises(InfrastructureError, match="is missing"):
             planner.plan()
 
     with pytest.raises(SourceDataLost, match="is gone"):

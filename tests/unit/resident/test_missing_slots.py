@@ -151,5 +151,5 @@ def test_bolts_whose_slot_is_missing_end_when_the_session_was_stopped() -> None:
 
     with without_cores(jobs), Resident(builder.build_topology(), bolts, jobs=jobs) as resident:
         jobs.stopped = True
-        with pytest.raises(InfrastructureError, match="session was stopped while the topology ran"):
+        with pytest.raises(InfrastructureError, match="stopped while the topology was running"):
             resident.run.await_termination(LIMIT_S)

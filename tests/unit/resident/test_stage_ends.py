@@ -43,7 +43,7 @@ def test_a_session_that_was_stopped_is_told_while_a_run_waits_though_no_job_ends
     one.carrier.check_session()
 
     one.jobs.stopped = True
-    with pytest.raises(ConfigError, match="session was stopped while the topology ran"):
+    with pytest.raises(ConfigError, match="session was stopped while the topology was running"):
         one.carrier.check_session()
     gate.opened.set()
     waiting.result(LIMIT_S)

@@ -260,4 +260,4 @@ def test_a_run_whose_job_was_dropped_ends_when_its_session_is_stopped(
     carrier.over.set()
 
     assert isinstance(error, ConfigError)
-    assert "the Spark session was stopped while the topology ran on it" in str(error)
+    assert "the Spark session was stopped while the topology was running on it" in str(error)

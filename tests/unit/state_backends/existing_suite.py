@@ -265,7 +265,7 @@ class ExistingSuite:
     ) -> None:
         self.run(engine, "CREATE VIEW accounts_view AS SELECT * FROM accounts")
 
-        with pytest.raises(SchemaDrift, match="'accounts_view', which is to be made"):
+        with pytest.raises(SchemaDrift, match="'accounts_view', which the state needs"):
             StateDriver(accounts)
 
         columns = sa.inspect(engine).get_columns("accounts")
