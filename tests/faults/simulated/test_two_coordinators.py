@@ -63,10 +63,9 @@ def test_a_zombie_changes_nothing_wherever_it_hung_and_whenever_it_wakes(
     record_property(TIMES, count)
     assert not wrong, f"{len(wrong)} of {count} orders: {list(wrong.items())[:3]}"
     assert count > 80
-    assert refused["store-metadata.before"], (
-        "ZooKeeper never refused a write of a zombie: nothing was tested"
-    )
-    assert refused["begin.before"], "no store ever refused a write of a zombie: nothing was tested"
+    if sample == QUICK:  # Of all orders; a seventh of them may have one of the two alone.
+        assert refused["store-metadata.before"], "ZooKeeper never refused a write of a zombie"
+        assert refused["begin.before"], "no store ever refused a write of a zombie"
 
 
 @each_sample
