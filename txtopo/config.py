@@ -139,7 +139,7 @@ class Page(Settings):
         check_text("page.host", host)
         if not host or any(character.isspace() or character == "/" for character in host):
             raise ConfigError(
-                f"page.host is no host; got {host!r}; expected a name or an address, such as "
+                f"page.host is not a host; got {host!r}; expected a name or an address, such as "
                 "'127.0.0.1', or '0.0.0.0' for all interfaces",
                 setting="page.host",
             )

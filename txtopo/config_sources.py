@@ -23,7 +23,7 @@ PREFIX = "TXTOPO_"
 FILE_VARIABLE = "TXTOPO_CONFIG"
 
 OTHER_VARIABLES = (FILE_VARIABLE, "TXTOPO_JARS", "TXTOPO_LONG")
-"""Variables of our prefix that are no settings: the file of settings, jars of Delta, and a switch
+"""Variables of our prefix that are not settings: the file of settings, jars of Delta, and a switch
 of the conformance suites."""
 
 # Kubernetes sets these for each service; one whose name begins with txtopo must not end every run.
@@ -184,7 +184,7 @@ def _of_file(
     except (
         ValueError,
         RecursionError,
-    ) as error:  # a number too long for Python is no error of TOML
+    ) as error:  # a number too long for Python is not an error of TOML
         raise ConfigError(
             f"{file} is not TOML; got {error}; expected lines such as slots = 4", path=str(file)
         ) from error

@@ -40,7 +40,7 @@ def duration(what: str, given: object, *, zero: bool = False) -> datetime.timede
     length = _parsed(given) if isinstance(given, str) else given
     if not isinstance(length, datetime.timedelta):
         raise TopologyError(
-            f"{what} is no duration; got {given!r:.100}; expected a text such as '5 minutes' or "
+            f"{what} is not a duration; got {given!r:.100}; expected a text such as '5 minutes' or "
             f"'1 hour 30 minutes' (units: {', '.join(_SECONDS)}), or a timedelta"
         )
     shortest = datetime.timedelta(0) if zero else MICROSECOND

@@ -647,7 +647,7 @@ class SlotUnavailable(PromiseError, TimeoutError):
 
 
 class BoltError(TxtopoError):
-    """User code raised what cannot be pickled, or reported what is no exception; it has its text.
+    """An exception of user code that cannot be pickled, or what else it reported, as text.
 
     Repair what the text says, and give the exception arguments that pickle.
     """

@@ -227,7 +227,7 @@ def _new_value(layout: Layout, position: int, txid: int, combine: Combine | None
 
 
 def combined(aggregate: Aggregate, kind: str, old: str, new: str) -> str:
-    """Return the expression that combines a stored value with a partial one; NULL is no value."""
+    """Return the expression that combines a stored value with a partial one; it ignores NULL."""
     if aggregate.operator != "add":
         sign = "<=" if aggregate.operator == "min" else ">="
         both = f"CASE WHEN {old} {sign} {new} THEN {old} ELSE {new} END"

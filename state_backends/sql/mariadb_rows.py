@@ -364,7 +364,7 @@ def parameter(field: Field, value: Any) -> Any:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise _refused(field, value, "a lone surrogate is no text") from error
+            raise _refused(field, value, "a lone surrogate is not text") from error
     if field.type == "timestamp":
         return value.astimezone(datetime.UTC).replace(tzinfo=None)
     return value

@@ -39,7 +39,7 @@ def test_a_timedelta_is_taken_as_it_is() -> None:
 )
 def test_what_is_no_duration_is_told(given: Any) -> None:
     with pytest.raises(
-        TopologyError, match=r"size is no duration; got .*; expected a text such as"
+        TopologyError, match=r"size is not a duration; got .*; expected a text such as"
     ):
         duration("size", given)
 

@@ -72,8 +72,9 @@ class PersistentAggregate(HasTraits, Committer):
         for each in aggregates.values() if isinstance(aggregates, Mapping) else aggregates:
             if not isinstance(each, Aggregate):
                 raise TopologyError(
-                    f"{each!r:.200} is no aggregate; expected an object: Count(), Sum('field') …; "
-                    "several key fields are one list: PersistentAggregate(state, ['a', 'b'], …)"
+                    f"{each!r:.200} is not an aggregate; expected an object: Count(), "
+                    "Sum('field') …; several key fields are one list: PersistentAggregate(state, "
+                    "['a', 'b'], …)"
                 )
         if not isinstance(aggregates, Mapping):
             aggregates = _by_name(aggregates)
@@ -107,7 +108,7 @@ class PersistentAggregate(HasTraits, Committer):
             (gone,) = inputs.select([self.retracted])
             if gone.type != "boolean":
                 raise FieldsError(
-                    f"the field that says which rows are taken back is no boolean; got "
+                    f"the field that says which rows are taken back is not a boolean; got "
                     f"{gone.name!r}, {gone.type}; expected e.g. Fields('{gone.name} boolean')"
                 )
         fields: list[Field] = [

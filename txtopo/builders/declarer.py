@@ -66,7 +66,7 @@ class InputDeclarer:
                 for it.
 
         Raises:
-            TopologyError: The fields are no names.
+            TopologyError: The fields are not names.
 
         Example:
             ``bolt.fields_grouping("orders", "customer", "country", stream="paid")``
@@ -140,7 +140,7 @@ class InputDeclarer:
         if len(names) == len(given):
             return names
         raise TopologyError(
-            f"the fields of {method} of bolt {self._id!r} are no names; got "
+            f"the fields of {method} of bolt {self._id!r} are not names; got "
             f"{', '.join(map(repr, given))}; expected names, or one list of names; write "
             f"{method}(source, 'first', 'second'), with stream='name' after them if the stream is "
             "not the default one",
@@ -226,7 +226,7 @@ class BoltDeclarer(InputDeclarer):
 def _not_listed(error: object) -> str | None:
     """Return why an exception cannot be listed; None if it can."""
     if not isinstance(error, type) or not issubclass(error, BaseException):
-        return "which is no class of exceptions"
+        return "which is not a class of exceptions"
     if error in (Exception, BaseException) or not issubclass(error, Exception):
         return "which a lost connection or a mistake in the bolt may raise as well"
     if issubclass(error, TxtopoError) and not issubclass(error, RecordFailed):

@@ -96,7 +96,7 @@ def _module(name: str) -> ModuleType:
 
 def _file(path: Path) -> ModuleType:
     if not path.is_file():
-        what = "is no file" if path.exists() else "does not exist"
+        what = "is not a file" if path.exists() else "does not exist"
         raise TopologyError(f"{str(path)!r} {what}; expected {EXPECTED}")
     path = path.resolve()
     known = sys.modules.get(path.stem)
@@ -111,7 +111,7 @@ def _file(path: Path) -> ModuleType:
     _add_to_path(path.parent)
     spec = spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise TopologyError(f"{path.name!r} is no Python file; expected {EXPECTED}")
+        raise TopologyError(f"{path.name!r} is not a Python file; expected {EXPECTED}")
     module = sys.modules[path.stem] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -202,7 +202,7 @@ def _topology(found: object, place: str) -> Topology | ReliableTopology:
             return returned
         what, found = f"{place!r} returns no topology", returned
     else:
-        what = f"{place!r} is no topology"
+        what = f"{place!r} is not a topology"
     build = ""
     if isinstance(found, Builders):
         build = "; call build_topology() of the builder"

@@ -201,8 +201,8 @@ class FrameTransaction:
 
         Args:
             frame: Key columns and value columns.
-            operators: ``"add"``, ``"min"`` or ``"max"`` for each value column. NULL is no value. A
-                sum that does not fit its column fails the batch, and nothing is written.
+            operators: ``"add"``, ``"min"`` or ``"max"`` for each value column. NULL is not a value.
+                A sum that does not fit its column fails the batch, and nothing is written.
         """
         names = self._table.value.names
         wrong = {n: o for n, o in operators.items() if n not in names or o not in OPERATORS}

@@ -6,7 +6,7 @@ once, and an election. A distribution declares its factory in the entry point gr
 ``txtopo.ensembles``, or a program calls :func:`register_ensemble`; ``Config(zookeeper="scheme://…")``
 finds it. :class:`txtopo.testing.conformance.TransactionalStateSuite` proves it right.
 
-:func:`encode_steps` turns the steps of a write into bytes, and refuses what is no JSON or too
+:func:`encode_steps` turns the steps of a write into bytes, and refuses what is not JSON or too
 large. :func:`decode` reads a node back: its value, and the id of the write, by which a client whose
 answer was lost finds out whether it was written. :func:`is_gone` says whether the process of a
 candidate has ended. :class:`MemoryTransactionalState` is the reference.

@@ -56,7 +56,7 @@ class _Emitting:
     def report_error(self, error: Exception) -> None:
         """Report an error to the listeners of the run (``ErrorReported``), and continue.
 
-        What is no exception is reported as the text of a ``BoltError``.
+        What is not an exception is reported as the text of a ``BoltError``.
         """
         self.errors.append(error if isinstance(error, Exception) else BoltError(text_of(error)))
 
@@ -97,7 +97,7 @@ class OutputCollector(_Emitting):
 
     Raises:
         EmitError: What is emitted was not declared (stream, number of values, type), or an anchor
-            is no tuple, or what is acked is no input; repair the bolt. It ends the run.
+            is not a tuple, or what is acked is not an input; repair the bolt. It ends the run.
     """
 
     def __init__(
@@ -188,8 +188,8 @@ class OutputCollector(_Emitting):
 
     def _no_input(self, done: str, given: object) -> EmitError:
         return EmitError(
-            f"{self._component!r} {done} what is no input; got {given!r:.200}; expected one tuple "
-            "that its execute was given",
+            f"{self._component!r} {done} what is not an input; got {given!r:.200}; expected one "
+            "tuple that its execute was given",
             component=self._component,
         )
 

@@ -84,7 +84,7 @@ def _check_call(name: str, function: object, *arguments: str) -> None:
     if not callable(function):
         also = " or a TransactionalCoordinator" if name == "plan" else ""
         raise TopologyError(
-            f"{name} of a DataFrameTransactionalSpout is no function; got {function!r:.100}; "
+            f"{name} of a DataFrameTransactionalSpout is not a function; got {function!r:.100}; "
             f"expected {expected}{also}"
         )
     try:

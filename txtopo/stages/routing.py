@@ -206,7 +206,7 @@ def _checked(targets: Sequence[int], edge: PlannedEdge, what: str) -> Tasks:
     """Return the tasks as an array.
 
     Raises:
-        EmitError: One of them is no task of the bolt; repair the code that chose it.
+        EmitError: One of them is not a task of the bolt; repair the code that chose it.
     """
     for task in set(targets):
         whole = type(task) is int or isinstance(task, np.integer)

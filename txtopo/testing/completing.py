@@ -57,7 +57,8 @@ def complete_topology(
     unknown = sorted(inputs.keys() - spouts)
     if unknown:
         raise TopologyError(
-            f"inputs are given for {unknown[0]!r}, which is no spout; spouts are {sorted(spouts)}"
+            f"inputs are given for {unknown[0]!r}, which is not a spout; the spouts are "
+            f"{sorted(spouts)}"
         )
     seen = _Seen()
     components = [

@@ -314,8 +314,8 @@ def _check_committer(component: Component, name: str) -> None:
     if component.committer:
         return
     raise TopologyError(
-        f"state {name!r} is on bolt {component.id!r}, which is no committer; only the commit phase "
-        "may write; derive the bolt from Committer as well, or use set_committer_bolt",
+        f"state {name!r} is on bolt {component.id!r}, which is not a committer; only the commit "
+        "phase may write; derive the bolt from Committer as well, or use set_committer_bolt",
         component=component.id,
         state=name,
     )

@@ -65,7 +65,7 @@ class YamlDocument:
         """Return what stands in the file.
 
         Raises:
-            TopologyError: It is no YAML, or has something that is refused.
+            TopologyError: It is not YAML, or has something that is refused.
         """
         import yaml
 
@@ -76,10 +76,10 @@ class YamlDocument:
             mark = error.problem_mark or error.context_mark
             place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
             got = ", ".join(filter(None, (error.context, error.problem)))
-            raise self.error(place, f"this is no YAML; got {got}; expected YAML 1.1") from error
+            raise self.error(place, f"this is not YAML; got {got}; expected YAML 1.1") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise self.error(
-                (1, 1), f"this is no YAML; got {error}; expected YAML in UTF-8"
+                (1, 1), f"this is not YAML; got {error}; expected YAML in UTF-8"
             ) from error
         except RecursionError as error:
             raise self._too_deep((1, 1)) from error

@@ -285,7 +285,7 @@ class _Definition:
     def _mapping(self, item: Item) -> dict[str, Item]:
         if isinstance(item.value, dict):
             return item.value
-        raise self._error(item, f"this is no mapping; got {_shape(item)}; expected key: value")
+        raise self._error(item, f"this is not a mapping; got {_shape(item)}; expected key: value")
 
     def _list(self, item: Item) -> list[Item]:
         if isinstance(item.value, list):
@@ -298,7 +298,7 @@ class _Definition:
     def _text(self, item: Item) -> str:
         if isinstance(item.value, str):
             return item.value
-        problem = f"this is no text; got {_shape(item)}; expected text; put it in quotes"
+        problem = f"this is not text; got {_shape(item)}; expected text; put it in quotes"
         raise self._error(item, problem)
 
     def _done(self, item: Item, call: Callable[..., R], *arguments: Any, **named: Any) -> R:

@@ -75,7 +75,7 @@ INPUTS: dict[int, tuple[str, str]] = {
     61: ("Delta's jar missing", "nothing: states need none; without delta-rs `TopologyError`"),
     62: ("pyspark and Delta that do not fit", "nothing: states do not use the pair"),
     63: ("Delta's extension or catalog not set", "nothing: states do not use a session"),
-    64: ("a folder that is no Delta table", "`SchemaDrift`: what lies there"),
+    64: ("a folder that is not a Delta table", "`SchemaDrift`: what lies there"),
     65: ("`s3a://` with the default LogStore", "nothing: states are written with conditional puts"),
     66: ("a transaction retention that is too short", "`SchemaDrift`: the property"),
     67: ("two topologies, one state", "`ForeignStateError`: both"),

@@ -104,7 +104,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--zookeeper-dir", type=Path, default=Path("zookeeper"))
     parser.add_argument("--session-s", type=float, default=LONG_SESSION_S)
     parser.add_argument("--batch-bytes", type=int, default=320_000)
-    parser.add_argument("--max-spout-pending", type=int)
+    parser.add_argument("--max-spout-pending", type=int, default=30)
     parser.add_argument("--pause-s", type=float, default=0.0)
     parser.add_argument("--die-at", default="")
     parser.add_argument("--stop-at", action="append", default=[])

@@ -172,10 +172,10 @@ def test_exceptions_of_a_record_can_be_listed() -> None:
 @pytest.mark.parametrize(
     ("errors", "message"),
     [
-        ((), "None, which is no class of exceptions"),
-        (("ValueError",), "which is no class of exceptions"),
-        ((int,), "which is no class of exceptions"),
-        ((ValueError(),), "which is no class of exceptions"),
+        ((), "None, which is not a class of exceptions"),
+        (("ValueError",), "which is not a class of exceptions"),
+        ((int,), "which is not a class of exceptions"),
+        ((ValueError(),), "which is not a class of exceptions"),
         ((Exception,), "which a lost connection or a mistake in the bolt may raise as well"),
         ((KeyboardInterrupt,), "which a lost connection or a mistake"),
         ((ValueError, EmitError), "which txtopo raises for other reasons"),

@@ -96,7 +96,7 @@ def test_a_stream_where_a_field_is_expected_is_named_by_the_keyword(made: Made) 
 def test_a_name_beside_a_list_is_refused(made: Made, fields: Any) -> None:
     with pytest.raises(
         TopologyError,
-        match=r"the fields of fields_grouping of bolt 'bolt' are no names; got 'paid', .*; write "
+        match=r"the fields of fields_grouping of bolt 'bolt' are not names; got 'paid', .*; write "
         r"fields_grouping\(source, 'first', 'second'\), with stream='name'",
     ):
         grouping_of(made(), "paid", fields)

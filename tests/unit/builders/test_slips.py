@@ -64,9 +64,18 @@ SLIPS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: aggregate("postgresql://ann:secret@host/db", "word", Count()),
         r"state of a PersistentAggregate is of the wrong type; got 'postgresql://ann:\*\*\*@host",
     ),
-    "an aggregate's class": (lambda: aggregate(MEMORY, "word", Count), r"Count.* is no aggregate"),
-    "an aggregate's name": (lambda: aggregate(MEMORY, "word", "count"), "'count' is no aggregate"),
-    "aggregates by name": (lambda: aggregate(MEMORY, "word", {"n": "count"}), "is no aggregate"),
+    "an aggregate's class": (
+        lambda: aggregate(MEMORY, "word", Count),
+        r"Count.* is not an aggregate",
+    ),
+    "an aggregate's name": (
+        lambda: aggregate(MEMORY, "word", "count"),
+        "'count' is not an aggregate",
+    ),
+    "aggregates by name": (
+        lambda: aggregate(MEMORY, "word", {"n": "count"}),
+        "is not an aggregate",
+    ),
     "two keys": (lambda: aggregate(MEMORY, "a", "b"), r"one list: .*\['a', 'b'\]"),
     "rows of text": (lambda: MemorySpout(["a"], WORD), r"got 'a'; expected a list of 1 values"),
     "fields of text": (lambda: MemorySpout([], WRONG_FIELDS), r"write e\.g\. Fields\('word string"),

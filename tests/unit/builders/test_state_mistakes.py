@@ -119,7 +119,7 @@ def test_a_state_on_a_bolt_that_is_no_committer() -> None:
             .shuffle_grouping("spout")
             .with_state("s", open_state("memory:"))
         ),
-        "state 's' is on bolt 'a', which is no committer",
+        "state 's' is on bolt 'a', which is not a committer",
     )
 
 

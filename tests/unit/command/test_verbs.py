@@ -134,7 +134,7 @@ def test_options_of_all_verbs_may_stand_before_and_after_the_verb(
         (["kill"], "Missing argument 'TOPOLOGY'"),
         (["run", "counting_her:topology"], "there is no module"),
         (["run", "counting_here:topolgy"], "did you mean 'topology'?"),
-        (["run", "counting_here:counts"], "is no topology"),
+        (["run", "counting_here:counts"], "is not a topology"),
         (["run", "counting_here", "--master", "local[1]", *LOCAL], "uses no Spark"),
         (
             ["run", "counting_here", "--set", "ackers=0", *LOCAL],

@@ -64,9 +64,9 @@ def wrong_kind(collector: OutputCollector, tuple: Tuple) -> None:
     [
         (wrong_kind, "emitted a dict"),
         (falsy_anchor, "an anchor that is not a tuple; got 0"),
-        (wrong_ack, "acked what is no input; got \\["),
-        (wrong_fail, "failed what is no input; got \\('a',\\)"),
-        (wrong_renewal, "renewed what is no input; got \\["),
+        (wrong_ack, "acked what is not an input; got \\["),
+        (wrong_fail, "failed what is not an input; got \\('a',\\)"),
+        (wrong_renewal, "renewed what is not an input; got \\["),
         (wrong_anchor, "an anchor that is not a tuple"),
         (wrong_stream, "undeclared stream 'errors'"),
         (wrong_type, "does not fit column 'word'"),

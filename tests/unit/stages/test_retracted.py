@@ -82,7 +82,10 @@ def test_what_cannot_forget_a_row_is_refused(aggregate: Aggregate) -> None:
 def test_the_field_must_be_there_and_boolean() -> None:
     with pytest.raises(TopologyError, match=r"retracted is wrong; got \['gone'\]"):
         PersistentAggregate(open_state("memory:"), "word", Count(), retracted=["gone"])  # type: ignore[arg-type]
-    for field, match in (("n", "is no boolean; got 'n', long"), ("away", "unknown field 'away'")):
+    for field, match in (
+        ("n", "is not a boolean; got 'n', long"),
+        ("away", "unknown field 'away'"),
+    ):
         made = PersistentAggregate(open_state("memory:"), "word", Count(), retracted=field)
 
         with pytest.raises(FieldsError, match=match):

@@ -115,7 +115,7 @@ def test_without_event_time_planned_time_counts(url: str) -> None:
 @pytest.mark.parametrize(
     ("value", "after", "message"),
     [
-        ("total long", "soon", "is no duration"),
+        ("total long", "soon", "is not a duration"),
         ("total long", "0 minutes", "out of range"),
         ("seen long", "1 hour", "column 'seen' twice"),
     ],

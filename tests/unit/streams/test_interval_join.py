@@ -330,7 +330,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"within": "1 hour"}, "is not an interval"),
     ({}, {"within": ("1 hour", "5 minutes")}, "ends before it begins"),
     ({}, {"within": ("-5 minutes", "-10 minutes")}, "ends before it begins"),
-    ({}, {"within": ("now", "5 minutes")}, "is no duration"),
+    ({}, {"within": ("now", "5 minutes")}, "is not a duration"),
     ({}, {"how": "outer"}, "has no how='outer'"),
     ({}, {"state": None}, "needs a state that buffers"),
     ({}, {"state": open_state("memory:", table="x", kind="transactional")}, "opaque"),

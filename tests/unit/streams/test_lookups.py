@@ -858,7 +858,7 @@ def a_lookup(builder: StreamBuilder, **given: Any) -> Lookup:
         ({"value": "shop string"}, "has column 'shop' twice"),
         ({"value": ""}, "no field is declared"),
         ({"value": {"country": "string"}}, "are of the wrong type"),
-        ({"refresh": "often"}, "refresh of lookup 'shops' is no duration"),
+        ({"refresh": "often"}, "refresh of lookup 'shops' is not a duration"),
         ({"refresh": "-1 second"}, "no duration"),
     ],
 )

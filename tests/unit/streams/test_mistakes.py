@@ -134,7 +134,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "no aggregate": (lambda s: s.group_by("shop").aggregate(), "aggregate has no aggregates"),
     "not one": (
         lambda s: s.group_by("shop").aggregate(n=Count),
-        "is no aggregate|of column 'n' is none",
+        "is not an aggregate|of column 'n' is none",
     ),
     "sum of text": (
         lambda s: s.group_by("shop").persistent_aggregate(state(), n=Sum("id")),

@@ -182,10 +182,10 @@ streams:""",
         ("${STORE}", "${EMPTY}", "variable EMPTY of the environment is empty"),
         ("${TASKS:-2}", "${TASKS:-many}", "parallelism"),
         ("${STORE}", "sqlte:///x", "line 14, column 17: no state backend for 'sqlte'; did you"),
-        ("- 2", "- [2", "this is no YAML; got while parsing a flow sequence"),
+        ("- 2", "- [2", "this is not YAML; got while parsing a flow sequence"),
         ("bolts:", "<<: {a: b}\nbolts:", "merge keys are not taken"),
         ("bolts:", "true: x\nbolts:", "neither text nor a whole number; got True"),
-        ("id: counts", "id: [counts]", "this is no text; got a list"),
+        ("id: counts", "id: [counts]", "this is not text; got a list"),
     ],
 )
 def test_a_mistake_is_refused_with_its_place(build: Build, old: str, new: str, said: str) -> None:
@@ -219,7 +219,7 @@ def test_a_file_that_is_missing_or_empty_is_refused(build: Build, tmp_path: Path
         topology_from_yaml(tmp_path / "no.yaml")
     with pytest.raises(TopologyError, match="the file is empty"):
         build("# nothing")
-    with pytest.raises(TopologyError, match="this is no mapping; got a list"):
+    with pytest.raises(TopologyError, match="this is not a mapping; got a list"):
         build("- a")
 
 

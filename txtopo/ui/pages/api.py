@@ -179,7 +179,7 @@ def _command_of(body: bytes) -> tuple[str, float | None]:
     try:
         given = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"the body is no JSON; {expected}") from error
+        raise HTTPException(400, f"the body is not JSON; {expected}") from error
     # A list, since the given value may not be hashable.
     if not isinstance(given, dict) or given.get("verb") not in [*STATUS_AFTER]:
         raise HTTPException(400, f"the command is unknown; got {given!r:.200}; {expected}")
