@@ -5,7 +5,7 @@ Run it with ``python examples/word_count.py``.
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from txtopo import (
     Config,
@@ -16,6 +16,9 @@ from txtopo import (
     open_state,
 )
 from txtopo.spouts import MemoryTransactionalSpout
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 WORDS = [
     "cat dog chicken cat dog apple",

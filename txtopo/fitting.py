@@ -251,7 +251,7 @@ def _decimal(kind: str, value: Any) -> decimal.Decimal:
 
 @cache
 def digits_of(kind: str) -> tuple[decimal.Decimal, decimal.Context]:
-    """Return a number with the digits of a decimal type, and what refuses more of them.
+    """Return the smallest step of a decimal type, and a context that refuses more digits.
 
     Made once: they took most of the time of a value.
     """

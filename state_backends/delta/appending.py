@@ -74,7 +74,10 @@ class Appender:
         found: Standing,
         properties: CommitProperties,
     ) -> None:
-        """Commit the partials of *txid* and its transaction in one version."""
+        """Write the partials of *txid* and its ledger as one version of the table.
+
+        In a redo an opaque state replaces the rows of *txid*, and a transactional one keeps them.
+        """
         rows = without_negative_zero(log_rows(self.layout.state, txid, writes), self.layout.keys)
         check_sizes(self.layout.state, rows)
         if found is Standing.APPLY or self._redone:

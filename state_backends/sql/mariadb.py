@@ -212,7 +212,8 @@ class MariadbDialect(SqlDialect):
         if got != 1:
             raise StoreUnavailable(
                 f"another process is creating tables and blocks {self.state.name!r}; "
-                "nothing was written; try again"
+                "nothing was written; try again",
+                state=self.state.name,
             )
         try:
             yield

@@ -136,7 +136,8 @@ class SqliteDialect(SqlDialect):
             raise TopologyError(
                 "SQLite cannot keep a state in mode 'log': it has one writer, so each fold would "
                 f"keep the commits waiting; got that for state {state.name!r}; expected "
-                "mode='table'"
+                "mode='table'",
+                state=state.name,
             )
         self.state = state
         self.names = self.names_of(state)

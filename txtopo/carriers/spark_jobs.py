@@ -194,7 +194,7 @@ class ConnectLabels:
 
     @property
     def stopped(self) -> bool:
-        """Whether the session was stopped; an unreachable server may come back."""
+        """Whether the session was stopped. A server that is only unreachable may come back."""
         return bool(self._session.is_stopped)  # type: ignore[attr-defined]  # of Connect
 
 

@@ -73,7 +73,7 @@ def check_group(
         assert len(group) <= settings.group_txids_max, "group size"
     else:
         assert pinned >= table.current, "a group is pinned until it is committed"
-        assert not group or group[-1].txid == pinned, "a pinned group is never cut"
+        assert not group or group[-1].txid == pinned, "a pinned group is never shortened"
 
 
 def check_runs(transactions: Sequence[Transaction], settings: CoordinatorSettings) -> None:

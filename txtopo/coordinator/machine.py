@@ -16,9 +16,10 @@ Theory of operation
 Batches overlap, commits do not. Up to ``window_txids`` transactions are in flight. Only a *group*
 may commit: ``current``, the txid after the last committed one, with those after it that wait
 processed, up to ``group_txids_max``. Nothing waits for a group to fill. A failure of transaction
-*t* abandons *t* and every later one, because a later batch may begin where *t* ended. The plan of
-an abandoned batch stays. A repeatable spout keeps its cut too; an opaque spout cuts the batch
-again. Of several spouts in one txid each does as its kind does (:mod:`txtopo.metadata`).
+*t* abandons *t* and every later one, because a later batch may begin where *t* ended. If all spouts
+are repeatable, a replay of *t* ends where *t* ended: then later ones that wait processed are kept.
+The plan of an abandoned batch stays. A repeatable spout keeps its cut too; an opaque spout cuts the
+batch again. Of several spouts in one txid each does as its kind does (:mod:`txtopo.metadata`).
 
 The table, as a diagram. A test compares the two. ::
 
@@ -36,12 +37,12 @@ The table, as a diagram. A test compares the two. ::
 
 The spout is asked for new txids in order, one at a time, while the window has room. When it is not
 ready it is asked again after the next tick. Planned transactions are processed in runs of
-consecutive txids. A run waits to be full only while an event is sure to come soon: an answer of the
-spout, until a tick finds it slow; or, if the window is full, the end of an earlier transaction.
-There is an earlier one, because a run that is not full is smaller than the window. So there is
-always an event to wait for, and nothing gets stuck. Only a pinned group, see below, may end with
-the run that waits: then no earlier transaction ends before it. So with a full window and a pinned
-group no run waits.
+consecutive txids, at most ``jobs_max`` runs at a time. A run waits to be full only while an event
+is sure to come soon: an answer of the spout, until a tick finds it slow; or, if the window is full,
+the end of an earlier transaction. There is an earlier one, because a run that is not full is
+smaller than the window. So there is always an event to wait for, and nothing gets stuck. Only a
+pinned group, see below, may end with the run that waits: then no earlier transaction ends before
+it. So with a full window and a pinned group no run waits.
 
 A failure that does not end the topology is followed by a pause (``Backoff``), in which nothing of
 the failed txid or a later one is planned, processed or committed. Earlier ones continue. The pause
@@ -239,7 +240,7 @@ class Coordinator:
             case CommitShortened():
                 for attempt in event.attempts:
                     if transaction := self._table.expecting(attempt, CommitShortened):
-                        assert self._pinned is None, "a pinned group is never cut"
+                        assert self._pinned is None, "a pinned group is never shortened"
                         self._table.put([transaction.moved(CommitShortened)])
             case Failed():
                 if transaction := self._table.expecting(event.attempt, Failed):

@@ -112,7 +112,7 @@ NOTHING_KNOWN = BatchMetadata()
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """The state of one txid. It is immutable; the coordinator replaces it.
+    """What is known of one txid. It is immutable; the coordinator replaces it.
 
     Attributes:
         attempt: The current attempt.

@@ -330,7 +330,7 @@ class KafkaSpout(Spout):
         self._guarded(self._poll)
 
     def may_have_more(self) -> bool:
-        """Return whether tuples are pending or the group may not be at the end."""
+        """Return whether tuples are pending or the consumer group may have unread records."""
         self._more = True
         if self._consumer is not None and not self._pending:
             self._guarded(self._look)

@@ -55,7 +55,7 @@ class SlotLoop(Protocol):
         ...
 
     def submit_lasting(self, work: Callable[[], object], done: Done) -> None:
-        """Do the same for *work* that lasts as long as the run."""
+        """Run *work* that lasts as long as the run on a thread, then call *done* on the loop."""
         ...
 
     def lasting_executor(self, name: str) -> SerialExecutor:

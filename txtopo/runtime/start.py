@@ -361,5 +361,7 @@ def check_states(graph: Graph, config: Config, *, commit_in_driver: bool) -> Non
                 raise TopologyError(
                     f"state {name!r} of {component.id!r} lives in this process, but the bolt's "
                     f"{component.parallelism} tasks run in others; give it parallelism 1, use the "
-                    "carrier 'local', or a store such as sqlite:///…"
+                    "carrier 'local', or a store such as sqlite:///…",
+                    component=component.id,
+                    state=name,
                 )

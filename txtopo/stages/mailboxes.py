@@ -42,7 +42,7 @@ from txtopo.stages.stage_context import DRIVER, ChainLevel, Record, StageContext
 
 @dataclass(slots=True)
 class _Parcel:
-    """Tuples that wait to be sealed into one envelope, the first of them of this attempt."""
+    """Tuples that wait to be sealed into one envelope; *attempt* is that of the first of them."""
 
     attempt: TransactionAttempt
     segments: list[Segment] = field(default_factory=list)
@@ -365,7 +365,7 @@ def _cut(edge: PlannedEdge, envelope: Envelope, tasks: list[int]) -> Iterator[tu
 
 
 def sender_at(stage: StageContext) -> SenderOf:
-    """Return a function that says which slot of the level above sent an envelope to *stage*.
+    """Return a function that says which slot sent an envelope to *stage*.
 
     An envelope stays in the slot that made it until it is sent to the slot of its receiver. An
     envelope of the handover is in the slot of its receiver before the commit phase begins.

@@ -163,7 +163,8 @@ class _Share:
         if type(number) is not int or number < 0:
             raise EmitError(
                 f"spout {self.component.id!r} planned {number!r} partitions; expected a whole "
-                "number; look at number_of_partitions of its coordinator part"
+                "number; look at number_of_partitions of its coordinator part",
+                component=self.component.id,
             )
         return range(self.task, number, self.component.tasks)
 
@@ -179,7 +180,8 @@ class _Share:
             raise EmitError(
                 f"the batch was planned with a limit, but the emitter of {self.component.id!r} "
                 f"does not take one; got {type(self.emitter).__qualname__}; expected the keyword "
-                "argument rows_max; put it back until the batch is committed"
+                "argument rows_max; put it back until the batch is committed",
+                component=self.component.id,
             )
         return self.rows_max
 

@@ -313,7 +313,7 @@ class OwnAggregate(PythonAggregate):
 
     @property
     def name(self) -> str:
-        """The name under which a store records it: its module and class."""
+        """The module and class under which a store records it."""
         return f"{type(self).__module__}:{type(self).__qualname__}"
 
     @abstractmethod

@@ -80,7 +80,7 @@ class Columns:
         return list(zip(*self.exact_columns(columns), strict=True)) if given else []
 
     def exact_columns(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-        """Return columns of exact values, one for each field; raises as :meth:`pack` does."""
+        """Return columns with the exact types of the fields; raises as :meth:`pack` does."""
         nullable = self.part == "value"
         return [
             [self._exact(field, value) for value in column]

@@ -267,7 +267,7 @@ class CountDistinct(PythonAggregate):
 
 
 def _hashable(value: Any) -> int | float | str:
-    """Return a value that the library accepts, equal for equal values of one column."""
+    """Return a value that datasketches can hash; equal values of a column give equal ones."""
     if isinstance(value, float):
         return value + 0.0
     if isinstance(value, bool):

@@ -436,7 +436,7 @@ class FilesLookup(LookupSource):
         self._read(self._last(), fields)
 
     def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
-        """Return name, size and digest of the last file."""
+        """Return name, size and digest of the file whose name sorts last."""
         file = self._last()
         return {"file": file.name, "bytes": file.size, "sha256": self._digest(file)}
 

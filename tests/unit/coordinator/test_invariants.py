@@ -71,7 +71,7 @@ def test_a_table_that_may_be_is_let_pass(
         (STORM, [replace(row(1, COMMITTING), durable=False)], None, "durable before commit work"),
         (STORM, [row(1, COMMITTING), row(2, COMMITTING)], None, "group size"),
         (STORM, [], 0, "pinned until it is committed"),
-        (GROUPS, [row(1, COMMITTING)], 2, "never cut"),
+        (GROUPS, [row(1, COMMITTING)], 2, "never shortened"),
         (RUNS, [row(1, PROCESSING, run=1), row(2, PROCESSING, run=2)], None, "jobs_max"),
         (RUNS, [row(txid, PROCESSING, run=1) for txid in range(1, 5)], None, "run size"),
         (

@@ -306,7 +306,9 @@ class ZooKeeperSession:
             self._suspended += 1
             warn_of_retry(
                 f"the connection to zookeeper at {self._hosts}",
-                CoordinatorUnavailable("it was lost; the session may live"),
+                CoordinatorUnavailable(
+                    "the connection was lost; its session lives until its timeout"
+                ),
                 topology=None,
                 failures=self._suspended,
                 pause_s=_CONNECTION_RETRY["delay"],

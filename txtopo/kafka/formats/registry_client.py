@@ -115,10 +115,10 @@ class RegistryClient(SchemaRegistryClient):
 
 
 def _readable(schema: Schema) -> Schema:
-    """Return a schema.
+    """Return the schema itself if its records can be read.
 
     Raises:
-        ValueError: Its records are not read.
+        ValueError: They are not read, since they could end the process.
     """
     avro = schema.schema_type in (None, "AVRO") and schema.schema_str is not None
     if avro and (flaw := why_not_read(schema.schema_str)):
