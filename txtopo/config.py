@@ -395,7 +395,7 @@ class Config(_CommonConfig):
 
     @property
     def run_txids(self) -> int:
-        """The maximum batches of a run; each job and the next run have an equal share of the window.
+        """The maximum batches of a run, a third of the window, for each job and for the next run.
 
         If the runs of the jobs filled the window, each commit would free one txid, and the next run
         would be one batch.
