@@ -172,7 +172,7 @@ test-all: java services jars-try object-store $(READY)  ## every test, hours; AR
 	@.ci/versitygw --try
 	@.ci/test --all $(ARGS)
 
-format: $(READY)  ## format the code and mend what can be mended
+format: $(READY)  ## format the code and repair what a tool can repair
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 

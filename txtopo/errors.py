@@ -308,7 +308,7 @@ class ProcessEnds(InfrastructureError):
 
 
 class PromiseError(TxtopoError):
-    """Going on could break exactly-once; the run stops and a person decides."""
+    """Continuing could break exactly-once; the run stops and a person decides."""
 
 
 class AuthError(PromiseError, PermissionError):

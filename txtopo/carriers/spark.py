@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.carriers.carrier import RunOutput
+from txtopo.carriers.session import is_stopped
 from txtopo.carriers.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
 from txtopo.carriers.spark_task import PackedProgram, run_in_task
 from txtopo.stages.permits import Permits, ask_for, no_permits
@@ -114,7 +115,8 @@ class RddCarrier:
     def close(self) -> None:
         """Cancel everything and unpersist the program's broadcast."""
         self._jobs.cancel_all()
-        self._packed.unpersist()
+        if not is_stopped(self._context):
+            self._packed.unpersist()
 
     def _stage(self, records: RDD[Record], level: RunLevel, first: int = 0) -> RDD[Record]:
         """Add a stage; its slot 0 is the Spark partition *first*."""

@@ -317,8 +317,8 @@ def _too_large(text: str, tag: str) -> TxtopoError | None:
         return DriverMemoryError(
             f"the results of the job {tag} are larger than Spark lets the driver take; got "
             f"{large[0]}; raise spark.driver.maxResultSize of the session (0 for no limit), let "
-            "the spout cut smaller batches, or lower max_spout_pending, a third of which share a "
-            "job",
+            "the spout cut smaller batches, or lower max_spout_pending: up to a third of that many "
+            "share a job",
             tag=tag,
             setting="spark.driver.maxResultSize",
         )
@@ -327,8 +327,8 @@ def _too_large(text: str, tag: str) -> TxtopoError | None:
         return BoltError(
             f"the job {tag} made a message of more than 2 GiB, which Spark cannot move; got "
             f"{large[0][:_GIST_MAX]}; no setting raises that; let the spout cut smaller batches, "
-            "lower max_spout_pending, a third of which share a job, or emit where a long value "
-            "lies",
+            "lower max_spout_pending (up to a third of that many share a job), or emit where a "
+            "long value lies",
             tag=tag,
             text=text[-_TEXT_MAX:],
         )

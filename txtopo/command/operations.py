@@ -276,7 +276,7 @@ def _json(text: str | None, option: str) -> Json:
     """Return the JSON that an option gives, or that is in the file that it names after @.
 
     Raises:
-        StateUsageError: It is no JSON, or there is no such file.
+        StateUsageError: It is not JSON, or there is no such file.
     """
     if text is None:
         return None

@@ -37,12 +37,14 @@ The table, as a diagram. A test compares the two. ::
 
 The spout is asked for new txids in order, one at a time, while the window has room. When it is not
 ready it is asked again after the next tick. Planned transactions are processed in runs of
-consecutive txids, at most ``jobs_max`` runs at a time. A run waits to be full only while an event
-is sure to come soon: an answer of the spout, until a tick finds it slow; or, if the window is full,
-the end of an earlier transaction. There is an earlier one, because a run that is not full is
-smaller than the window. So there is always an event to wait for, and nothing gets stuck. Only a
-pinned group, see below, may end with the run that waits: then no earlier transaction ends before
-it. So with a full window and a pinned group no run waits.
+consecutive txids, at most ``jobs_max`` runs at a time. A run starts only when its start is known:
+that is the cut of its predecessor, which the predecessor may still be computing. A run waits to be
+full only while an event is sure to come soon: an answer of the spout, until a tick finds it slow,
+and not in a pause or after a plan that failed; or, if the window is full, the end of an earlier
+transaction. There is an earlier one, because a run that is not full is smaller than the window. So
+there is always an event to wait for, and nothing gets stuck. Only a pinned group, see below, may
+end with the run that waits: then no earlier transaction ends before it. So with a full window and a
+pinned group no run waits.
 
 A failure that does not end the topology is followed by a pause (``Backoff``), in which nothing of
 the failed txid or a later one is planned, processed or committed. Earlier ones continue. The pause

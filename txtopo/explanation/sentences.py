@@ -70,7 +70,8 @@ def work(graph: Graph, config: AnyConfig, choice: CarrierChoice) -> str:
     shared = sharing(graph, config)
     if shared is None:
         return "the streaming query passes one micro-batch at a time, which is one txid"
-    flight = f"up to {shared.window_txids:,} txids are in flight; "
+    window = shared.window_txids
+    flight = "one txid is in flight; " if window == 1 else f"up to {window:,} txids are in flight; "
     many = (
         "each txid"
         if shared.run_txids == 1
@@ -81,7 +82,8 @@ def work(graph: Graph, config: AnyConfig, choice: CarrierChoice) -> str:
         jobs = "one job" if shared.jobs == 1 else f"{shared.jobs:,} jobs"
         return f"{flight}{many} {verb} one Spark job, and at most {jobs} process at a time"
     if choice.carrier == "resident":
-        return f"{flight}{many} pass through the resident slots, which need no Spark job"
+        verb = "passes" if shared.run_txids == 1 else "pass"
+        return f"{flight}{many} {verb} through the resident slots, which need no Spark job"
     return f"{flight}{many} {verb} one run through the slots"
 
 
@@ -113,11 +115,13 @@ def _together(graph: Graph, config: Config, program: Program) -> str:
     if graph.spout_kind.driven_by == "query":
         return ""
     why = why_one_by_one(graph, program, {})
-    if config.group_txids_max == 1:
-        why = "Config.group_txids_max is 1"
+    for setting in ("group_txids_max", "max_spout_pending"):
+        if getattr(config, setting) == 1:
+            why = f"Config.{setting} is 1"
     if why is not None:
         return f", one txid at a time, since {why}"
-    together = f", with up to {config.group_txids_max:,} txids that wait for their turn"
+    most = min(config.group_txids_max, config.max_spout_pending)
+    together = f", with up to {most:,} txids that wait for their turn"
     unless = [
         f"the emitter of spout {id!r} has a commit and does not declare {DECLARATION}"
         for id in emitters_to_ask(graph)

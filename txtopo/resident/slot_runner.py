@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from txtopo.errors import InfrastructureError, RunLostError, SlotUnavailable
+from txtopo.carriers.spark_jobs import session_stopped
+from txtopo.errors import RunLostError, SlotUnavailable
 from txtopo.log_records import logger_of
 from txtopo.resident import wire
 from txtopo.resident.orders import CANCEL_S, REASON_S
@@ -291,7 +292,7 @@ class SlotRunner:
         error = future.exception()
         # The error of the job does not name this cause, and no other job can follow.
         if not self._supervisor.stopping and self._jobs.stopped:
-            error = _stopped_session(slot)
+            error = session_stopped()
         if isinstance(error, RunLostError):
             self._take(JobLost(slot, submission, error))
         elif isinstance(error, Exception):
@@ -373,7 +374,7 @@ class SlotRunner:
             if future.exception() is None:
                 cores = future.result()
                 if cores is None:
-                    error = _stopped_session(missing.slot)
+                    error = session_stopped()
                     self._take(JobFailed(missing.slot, missing.submission, error))
                     return
                 self._cores = cores
@@ -417,14 +418,6 @@ class SlotRunner:
             "missing_s": missing.missing_s,
             "limit_s": self._missing_s,
         }
-
-
-def _stopped_session(slot: int) -> InfrastructureError:
-    """Return the error for a slot whose session was stopped."""
-    return InfrastructureError(
-        f"the Spark session was stopped while the topology was running; slot {slot} is lost for "
-        "good; stop the run before the session"
-    )
 
 
 def _ignore(_: Future[None]) -> None:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from txtopo.stages.program import Program
     from txtopo.topology.graph import Graph
 
-"""A state of a topology: (component id, name in ``with_state``)."""
-
 _logger = logger_of(LOGGER)
 
 _NOT_CLOSED = "topology %r: %s could not be closed"

@@ -70,7 +70,7 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
 
 
 class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
-    """A spout over lists that may cut a replay again (Storm ``OpaqueMemoryTransactionalSpout``).
+    """A spout over lists; its replays may differ (Storm ``OpaqueMemoryTransactionalSpout``).
 
     Delivery: opaque. Each row counts in exactly one committed txid.
 

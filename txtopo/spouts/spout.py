@@ -550,7 +550,7 @@ class OpaquePartitionedTransactionalEmitter(Emitter, ABC):
 
 
 class OpaquePartitionedTransactionalSpout(HasReplays, ABC):
-    """A partitioned source that loses nothing but may cut its batches again on replay.
+    """A partitioned source that loses nothing but may cut its batches differently in a replay.
 
     Delivery: opaque. Each record counts in exactly one committed txid, but a failed attempt may be
     followed by another batch of the same txid; needs opaque states. Calls, picklability and proof:

@@ -18,7 +18,7 @@ from tests.unit.resident.threads import Resident, ThreadJobs
 from tests.unit.stages.running import run_of
 from txtopo import AtLeastOnceConfig, Config, TopologyBuilder
 from txtopo.carriers.carrier import LocalCarrier
-from txtopo.errors import ConfigError, InfrastructureError, RunLostError, SlotUnavailable
+from txtopo.errors import ConfigError, RunLostError, SlotUnavailable
 from txtopo.resident.slot_jobs import Cores
 from txtopo.testing import FeederSpout
 
@@ -151,5 +151,5 @@ def test_bolts_whose_slot_is_missing_end_when_the_session_was_stopped() -> None:
 
     with without_cores(jobs), Resident(builder.build_topology(), bolts, jobs=jobs) as resident:
         jobs.stopped = True
-        with pytest.raises(InfrastructureError, match="stopped while the topology was running"):
+        with pytest.raises(ConfigError, match="stopped while the topology was running"):
             resident.run.await_termination(LIMIT_S)

@@ -9,7 +9,7 @@ import pytest
 from tests.harness.polling import LIMIT_S
 from tests.unit.resident.held import AWAY, Gate, Slots, held
 from tests.unit.stages.running import run_of
-from txtopo.errors import ConfigError, InfrastructureError, RunLostError, TxtopoError
+from txtopo.errors import ConfigError, RunLostError, TxtopoError
 from txtopo.stages.program import Program
 
 pytestmark = pytest.mark.integration
@@ -24,9 +24,7 @@ def test_a_session_that_was_stopped_fails_every_run_with_the_reason(one: Slots) 
     one.jobs.stopped = True
     one.jobs.kill(0, 1, AWAY)
     for each in (lost, one.process(replace(run_of(1), tag="again"))):
-        with pytest.raises(
-            InfrastructureError, match="session was stopped while the topology was running"
-        ):
+        with pytest.raises(ConfigError, match="session was stopped while the topology was running"):
             each.result(LIMIT_S)
     gate.opened.set()
 
