@@ -66,7 +66,7 @@ def test_zero_is_taken_where_it_has_a_meaning() -> None:
 
 
 def test_a_number_that_no_timedelta_has_is_no_duration() -> None:
-    with pytest.raises(TopologyError, match="no duration"):
+    with pytest.raises(TopologyError, match="not a duration"):
         duration("size", "999999999999 weeks")
 
 

@@ -137,7 +137,7 @@ def test_a_module_with_two_topologies_names_them(folder: Path) -> None:
         ("nowhere", "there is no module 'nowhere'"),
         ("words_here.more", "there is no module 'words_here.more'"),
         ("nowhere.py", "'nowhere.py' does not exist"),
-        ("./", "'.' is no file"),
+        ("./", "'.' is not a file"),
         ("words_here:bild", "did you mean 'build'?"),
         ("words_here:builder", "call build_topology() of the builder"),
         ("words_here:FIELDS", "got an object of Fields"),

@@ -114,9 +114,9 @@ def test_a_driver_of_a_spout_gives_its_emitter_the_planned_time_in_every_attempt
 @pytest.mark.parametrize(
     ("every", "told"),
     [
-        ("soon", "no duration; got 'soon'"),
+        ("soon", "not a duration; got 'soon'"),
         ("10 milliseconds", "too short; got '10 milliseconds'; expected 1 second at the least"),
-        (60, "no duration; got 60"),
+        (60, "not a duration; got 60"),
         ("0 seconds", "out of range"),
     ],
 )

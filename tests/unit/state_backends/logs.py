@@ -39,9 +39,13 @@ def folder_of(store: StateDriver) -> LogFolder:
 
 
 def fold_under_way(task: BackgroundTask) -> None:
-    """Wait for the fold that the last commits began."""
+    """Wait for the fold that the last commits began; the next commit may begin one.
+
+    On a busy machine a fold may have lost against the commits. Then the task lets some pass by.
+    """
     assert task._running is not None
     task._running.result()
+    task._skip = 0
 
 
 @contextmanager

@@ -859,7 +859,7 @@ def a_lookup(builder: StreamBuilder, **given: Any) -> Lookup:
         ({"value": ""}, "no field is declared"),
         ({"value": {"country": "string"}}, "are of the wrong type"),
         ({"refresh": "often"}, "refresh of lookup 'shops' is not a duration"),
-        ({"refresh": "-1 second"}, "no duration"),
+        ({"refresh": "-1 second"}, "not a duration"),
     ],
 )
 def test_a_lookup_that_makes_no_sense_is_refused(given: dict[str, Any], error: str) -> None:

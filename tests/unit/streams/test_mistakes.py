@@ -150,7 +150,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "taken back": (
         lambda s: s.group_by("shop").persistent_aggregate(state(), retracted="id", n=Count()),
-        "no boolean; got 'id', string",
+        "not a boolean; got 'id', string",
     ),
     "state": (lambda s: s.store("sqlite:///x.db", key="id"), "state of store is of the wrong type"),
     "no table": (lambda s: s.store(state(None), key="id"), "state of store has no table"),

@@ -129,7 +129,7 @@ def test_only_one_carrier_takes_plans(carrier: Any) -> None:
     [
         ((3, max), "plan of a DataFrameTransactionalSpout is not a function; got 3"),
         ((lambda config: None, max), r"plan\(config\); expected plan\(config, context\)"),
-        ((lambda config, context: None, None), "read .* is no function"),
+        ((lambda config, context: None, None), "read .* is not a function"),
         ((lambda c, x: None, lambda spark: None), r"expected read\(spark, attempt, metadata\)"),
     ],
 )
