@@ -16,7 +16,7 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.processes import is_alive, parent_of, say
 from tests.harness.spark_session import open_test_session
 from tests.unit.resident.recorded import CONFIG, acked, held, process_of, recorded
-from txtopo.errors import InfrastructureError
+from txtopo.errors import ConfigError
 from txtopo.runtime.handle import ReliableRun
 
 
@@ -66,7 +66,7 @@ def ended_with(run: ReliableRun) -> str:
     """Wait for the end of the run, and return what it ended with."""
     try:
         assert run.await_termination(LIMIT_S)
-    except InfrastructureError as error:
+    except ConfigError as error:
         return str(error)
     return ""
 
