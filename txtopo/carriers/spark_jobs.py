@@ -158,8 +158,9 @@ class ClassicLabels:
         Spark forgets a cancelled tag at once, so a job that another thread is about to start would
         still run. A cancelled group stays cancelled. PySpark does not have a method for this yet.
         """
-        if not self.stopped:
-            self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group(tag))
+        java = self._context._jsc  # None as soon as another thread has stopped the session
+        if java is not None and not java.sc().isStopped():
+            java.sc().cancelJobGroupAndFutureJobs(self._group(tag))
 
     @property
     def stopped(self) -> bool:

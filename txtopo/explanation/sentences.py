@@ -23,19 +23,17 @@ class Sharing:
     Attributes:
         window_txids: The most batches in flight.
         run_txids: The most consecutive batches that one job processes.
-        jobs: The most jobs that process at the same time.
     """
 
     window_txids: int
     run_txids: int
-    jobs: int
 
 
 def sharing(graph: Graph, config: AnyConfig) -> Sharing | None:
     """Return how batches share jobs; None for a topology that plans no batches."""
     if not isinstance(config, Config) or graph.spout_kind.driven_by != "coordinator":
         return None
-    return Sharing(config.max_spout_pending, graph.run_txids_max(config.run_txids), JOBS)
+    return Sharing(config.max_spout_pending, graph.run_txids_max(config.run_txids))
 
 
 def kind_of(graph: Graph) -> str:
@@ -79,8 +77,7 @@ def work(graph: Graph, config: AnyConfig, choice: CarrierChoice) -> str:
     )
     verb = "has" if shared.run_txids == 1 else "have"
     if choice.carrier in ("rdd", "dataframe"):
-        jobs = "one job" if shared.jobs == 1 else f"{shared.jobs:,} jobs"
-        return f"{flight}{many} {verb} one Spark job, and at most {jobs} process at a time"
+        return f"{flight}{many} {verb} one Spark job, and at most {JOBS} jobs process at a time"
     if choice.carrier == "resident":
         verb = "passes" if shared.run_txids == 1 else "pass"
         return f"{flight}{many} {verb} through the resident slots, which need no Spark job"
