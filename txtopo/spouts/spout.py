@@ -583,8 +583,8 @@ class StreamSpout(HasReplays):
     """The spout of a topology that a Structured Streaming query drives; it reads nothing itself.
 
     Delivery: that of the query. Spark writes to its checkpoint what a micro-batch consists of
-    before it computes it, so a replay has the same input. If that entry is lost, the batch may be
-    cut again, and then only opaque states are right.
+    before it computes it, so a replay has the same input. If that entry is lost, a replay may have
+    other rows, and then only opaque states are right.
 
     A topology with this spout is not started. Give ``topology.foreach_batch()`` to
     ``stream.writeStream.foreachBatch``: Spark calls it in the driver with each micro-batch. Its
