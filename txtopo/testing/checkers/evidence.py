@@ -112,12 +112,13 @@ class Evidence:
         """Return what an attempt cut of a spout, as ZooKeeper has it or had it.
 
         If the answer to its commit was lost, the write may arrive after the txid was planned
-        again.
+        again. If ZooKeeper was restored, the last version before that is in no later write.
         """
         path = f"/{self.topology_id}/batches/{attempt.txid:020d}"
         held = [nodes]
         if stored_attempt(self.topology_id, nodes, attempt.txid) != attempt:
-            held = [w.before for w in self.history.writes if isinstance(w, NodesWrite)]
+            writes = [each for each in self.history.writes if isinstance(each, NodesWrite)]
+            held = [version for each in writes for version in (each.before, each.after)]
         cut: dict[str, Any] = {}
         for each in held:
             if stored_attempt(self.topology_id, each, attempt.txid) == attempt:
