@@ -26,6 +26,7 @@ from txtopo import (
     TopologyEvent,
     TopologyListener,
     TransactionalTopologyBuilder,
+    ZooKeeper,
     open_state,
 )
 from txtopo.spouts import FilesTransactionalSpout
@@ -34,7 +35,7 @@ from txtopo.state import StateMode
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txtopo import Topology, ZooKeeper
+    from txtopo import Topology
 
 TIMEOUT_S = 3600.0
 
