@@ -17,8 +17,8 @@ from tests.unit.kafka.logs import Log, ranges, read_all, read_opaque, values
 from tests.unit.sources.driving import Partitioned, Planner, context, emit
 from txtopo import Config, Pace
 from txtopo.errors import ConfigError
+from txtopo.kafka.batch_spouts import whole
 from txtopo.kafka.connection import LEDGER_END
-from txtopo.kafka.spouts import whole
 from txtopo.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
 
 

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from txtopo.errors import OffsetRegression
 from txtopo.kafka import KafkaSpout
-from txtopo.kafka.spout import WATCH_S, _Assigned
+from txtopo.kafka.group_spout import WATCH_S, _Assigned
 from txtopo.kafka.uncommitted import UncommittedOffsets
 
 
@@ -29,7 +29,7 @@ class Noting:
         self.told += [each.metadata for each in offsets]
 
 
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 3)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 3)
 def test_a_commit_that_was_refused_is_sent_again_with_the_next() -> None:
     spout: Any = KafkaSpout("127.0.0.1:1", "words", "counting")
     offsets: UncommittedOffsets[Any] = UncommittedOffsets(0)
@@ -63,7 +63,7 @@ class Answering:
         self.asked_for[-1].set_result(SimpleNamespace(topic_id=self.id))
 
 
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 10)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 10)
 def test_a_topic_that_is_made_again_while_it_is_read_is_noticed_without_waiting() -> None:
     """A log that is longer than the position looks as the one before it did."""
     spout: Any = KafkaSpout("127.0.0.1:1", "words", "counting")

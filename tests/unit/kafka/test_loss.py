@@ -12,8 +12,8 @@ from tests.unit.sources.driving import Emitted, Partitioned, Planner, emit
 from txtopo import Config, TransactionAttempt
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
+from txtopo.kafka.batch_spouts import share_of, whole
 from txtopo.kafka.offsets import KafkaPartition, Lost, Range
-from txtopo.kafka.spouts import share_of, whole
 from txtopo.spouts import KafkaTransactionalSpout
 
 pytestmark = pytest.mark.service("kafka")

@@ -12,7 +12,15 @@ import pytest
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression
-from txtopo.kafka import offsets, spouts
+from txtopo.kafka import batch_spouts, offsets
+from txtopo.kafka.batch_spouts import (
+    KafkaOpaqueSpout,
+    KafkaSource,
+    RangesCoordinator,
+    SharesCoordinator,
+    _SharesEmitter,
+    check_topics,
+)
 from txtopo.kafka.connection import Connection
 from txtopo.kafka.offsets import (
     MISSING_LOOKS_MAX,
@@ -27,14 +35,6 @@ from txtopo.kafka.offsets import (
     from_json,
 )
 from txtopo.kafka.reading import RecordColumns
-from txtopo.kafka.spouts import (
-    KafkaOpaqueSpout,
-    KafkaSource,
-    RangesCoordinator,
-    SharesCoordinator,
-    _SharesEmitter,
-    check_topics,
-)
 from txtopo.metadata import Json
 from txtopo.spouts.spout import LastBatch
 
@@ -232,12 +232,12 @@ def test_a_topic_that_becomes_compacted_is_refused_at_the_next_question(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     time = SimpleNamespace(now_s=0.0)
-    monkeypatch.setattr(spouts, "now", lambda: time.now_s)
+    monkeypatch.setattr(batch_spouts, "now", lambda: time.now_s)
     looks = Looks(ALL)
     coordinator = RangesCoordinator(source(looks))
     assert look_again(coordinator)
     looks.policy = "compact"
-    time.now_s = spouts.COMPACTION_CHECK_S - 1
+    time.now_s = batch_spouts.COMPACTION_CHECK_S - 1
     assert look_again(coordinator)
     time.now_s += 1
 
@@ -259,7 +259,7 @@ def test_a_topic_that_comes_to_match_or_is_made_again_is_asked_for_at_once() -> 
 def test_a_policy_that_may_not_be_seen_is_warned_of_once_by_name(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spouts, "COMPACTION_CHECK_S", 0.0)
+    monkeypatch.setattr(batch_spouts, "COMPACTION_CHECK_S", 0.0)
     coordinator = RangesCoordinator(source(Looks(ALL, policy=None)))
     with caplog.at_level(logging.WARNING, "txtopo"):
         assert all([look_again(coordinator), look_again(coordinator)])
@@ -270,7 +270,7 @@ def test_a_policy_that_may_not_be_seen_is_warned_of_once_by_name(
 def test_nothing_is_planned_of_a_topic_before_its_policy_was_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(spouts, "COMPACTION_CHECK_S", 0.0)
+    monkeypatch.setattr(batch_spouts, "COMPACTION_CHECK_S", 0.0)
     looks = Looks(ALL)
     looks.away = True
     coordinator = RangesCoordinator(source(looks))

@@ -17,7 +17,7 @@ from tests.unit.sources.queues import Driven
 from txtopo import AtLeastOnceConfig, BasicBolt, FailedException, Fields, TopologyBuilder
 from txtopo.builders import ReliableTopology
 from txtopo.errors import EmitError, OffsetRegression
-from txtopo.kafka import spout
+from txtopo.kafka import group_spout
 from txtopo.spouts import KafkaSpout
 
 pytestmark = pytest.mark.service("kafka")
@@ -54,7 +54,7 @@ def ids(driven: Driven) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 1)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 1)
 def test_every_record_is_processed_and_then_committed(kafka: KafkaBroker, tasks: int) -> None:
     """Also past the offsets of transactions, which have no record."""
     log, seen = Log(kafka), Seen()
@@ -75,13 +75,13 @@ def test_every_record_is_processed_and_then_committed(kafka: KafkaBroker, tasks:
 
 
 @pytest.mark.parametrize(("tasks", "uncommitted_max"), [(1, 1), (2, 100)])
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 9)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 9)
 def test_all_that_is_available_is_processed_however_late_the_broker_answers(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch, tasks: int, uncommitted_max: int
 ) -> None:
     """A spout that does not wait has nothing while it joins, and before each answer."""
-    monkeypatch.setattr(spout, "WAIT_S", 0.0)
-    monkeypatch.setattr(spout, "JOIN_S", 0.0)
+    monkeypatch.setattr(group_spout, "WAIT_S", 0.0)
+    monkeypatch.setattr(group_spout, "JOIN_S", 0.0)
     log, seen = Log(kafka), Seen()
     group = Group(log)
     log.write(range(40))
@@ -109,7 +109,7 @@ def test_tasks_that_are_static_members_have_names_of_their_own(kafka: KafkaBroke
     assert set(seen.notes) == set(map(str, range(40)))
 
 
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 9)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 9)
 def test_a_spout_may_have_more_until_its_group_is_at_the_end(kafka: KafkaBroker) -> None:
     log = Log(kafka)
     group = Group(log)
@@ -133,7 +133,7 @@ def test_a_spout_may_have_more_until_its_group_is_at_the_end(kafka: KafkaBroker)
     driven.spout.close()
 
 
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 2)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 2)
 def test_a_commit_passes_no_record_that_is_not_acked(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     group = Group(log)
@@ -176,7 +176,7 @@ def test_what_is_acked_is_committed_while_no_more_may_be_emitted(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A spout with as many pending trees as it may have is not called for records."""
-    monkeypatch.setattr(spout, "COMMIT_S", 0.0)
+    monkeypatch.setattr(group_spout, "COMMIT_S", 0.0)
     log = Log(kafka, partitions=1)
     group = Group(log)
     log.write(range(3), partitions=1)
@@ -190,7 +190,7 @@ def test_what_is_acked_is_committed_while_no_more_may_be_emitted(
     driven.spout.close()
 
 
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 6)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 6)
 def test_what_fails_comes_again_first_and_is_not_committed_before(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     group = Group(log)
@@ -232,13 +232,13 @@ def test_a_record_that_always_fails_holds_up_no_other(kafka: KafkaBroker) -> Non
     assert group.committed() == {0: 0}
 
 
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 5)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 5)
 def test_acks_from_before_a_partition_was_given_again_are_ignored(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With an assignor that takes all partitions away and gives some of them back."""
     # One thread calls both, and a group has no new member before the others have agreed.
-    monkeypatch.setattr(spout, "JOIN_S", 0.1)
+    monkeypatch.setattr(group_spout, "JOIN_S", 0.1)
     log = Log(kafka)
     group = Group(log)
     log.write(range(8))
@@ -257,7 +257,7 @@ def test_acks_from_before_a_partition_was_given_again_are_ignored(
     assert group.committed() == {0: 0, 1: 0}
 
 
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 5)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 5)
 def test_a_partition_that_moves_begins_at_what_was_acked(kafka: KafkaBroker) -> None:
     """What one driver acks is not seen by the other, and what it has not acked is."""
     log = Log(kafka, partitions=4)
@@ -344,7 +344,7 @@ def test_two_runs_share_the_records_while_one_comes_and_goes(kafka: KafkaBroker)
     assert group.committed() == dict.fromkeys(range(4), len(words) // 4)
 
 
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 7)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 7)
 def test_no_more_than_the_limit_follow_a_record_that_is_not_acked(kafka: KafkaBroker) -> None:
     log = Log(kafka)
     group = Group(log)
@@ -371,7 +371,7 @@ def test_no_more_than_the_limit_follow_a_record_that_is_not_acked(kafka: KafkaBr
     assert group.committed() == {0: 100, 1: 100}
 
 
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 8)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 8)
 def test_a_deactivated_run_leaves_the_group_when_its_last_tuple_has_ended(
     kafka: KafkaBroker,
 ) -> None:
@@ -405,7 +405,7 @@ def test_without_ackers_a_record_is_acked_when_it_is_emitted(kafka: KafkaBroker)
 
 
 @pytest.mark.parametrize("start", ["latest", {}])
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 4)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 4)
 def test_a_start_that_was_chosen_once_holds_for_the_runs_that_follow(
     kafka: KafkaBroker, start: Any
 ) -> None:
@@ -425,7 +425,7 @@ def test_a_start_that_was_chosen_once_holds_for_the_runs_that_follow(
     assert (values(first), values(second)) == (["new"], ["new"])
 
 
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 4)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 4)
 def test_a_partition_that_is_added_begins_at_its_first_record(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     group = Group(log)
@@ -443,7 +443,7 @@ def test_a_partition_that_is_added_begins_at_its_first_record(kafka: KafkaBroker
 
 @pytest.mark.parametrize("start", ["latest", datetime.fromtimestamp(2e9, UTC)])
 @pytest.mark.parametrize("lives", [False, True])
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 4)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 4)
 def test_a_partition_that_was_added_before_a_run_joined_begins_at_its_first_record(
     kafka: KafkaBroker, start: Any, lives: bool
 ) -> None:
@@ -466,12 +466,12 @@ def test_a_partition_that_was_added_before_a_run_joined_begins_at_its_first_reco
     assert values(first) + values(second) == ["first", "second"]
 
 
-@pytest.mark.rule("txtopo.kafka.spout", "Rules", 10)
+@pytest.mark.rule("txtopo.kafka.group_spout", "Rules", 10)
 def test_an_offset_of_a_topic_that_was_made_again_is_refused_until_it_is_set(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The new log is longer than the offset, so its first records would never be read."""
-    monkeypatch.setattr(spout, "REFUSALS_MAX", 1)
+    monkeypatch.setattr(group_spout, "REFUSALS_MAX", 1)
     log = Log(kafka, partitions=1)
     group = Group(log)
     log.write(range(3), partitions=1)

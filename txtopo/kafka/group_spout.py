@@ -56,6 +56,7 @@ from txtopo.errors import (
     SourceDataLost,
 )
 from txtopo.extras import require
+from txtopo.kafka.batch_spouts import check_topics
 from txtopo.kafka.connection import HEARD_MAX, Connection, Heard, Isolation, Setting
 from txtopo.kafka.errors import may_pass
 from txtopo.kafka.offsets import (
@@ -67,7 +68,6 @@ from txtopo.kafka.offsets import (
     checked_start,
 )
 from txtopo.kafka.reading import COLUMNS, Decoder, KeyDecoder, RecordColumns
-from txtopo.kafka.spouts import check_topics
 from txtopo.kafka.uncommitted import UncommittedOffsets
 from txtopo.reliable.collector import SpoutOutputCollector
 from txtopo.reliable.spout import Spout

@@ -11,7 +11,7 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.kafka import KafkaBroker
 from tests.unit.kafka.groups import Group
 from tests.unit.kafka.logs import Log
-from tests.unit.kafka.test_spout import Note, topology
+from tests.unit.kafka.test_group_spout import Note, topology
 from tests.unit.reliable.bolts import Seen
 from tests.unit.sources.queues import Driven
 from txtopo import AtLeastOnceConfig, TopologyBuilder
@@ -24,7 +24,7 @@ from txtopo.errors import (
     TopologyError,
     TxtopoError,
 )
-from txtopo.kafka import offsets, spout
+from txtopo.kafka import group_spout, offsets
 from txtopo.spouts import KafkaSpout
 
 QUICK = AtLeastOnceConfig(carrier="local", poll_interval_s=0.001)
@@ -56,7 +56,7 @@ def test_deleted_records_end_the_run_and_an_offset_set_by_hand_lets_it_go_on(
     assert error.facts == {**place, "wanted": 5, "available": 12}
     runtime = [vars(each) for each in caplog.records if each.name == "txtopo.runtime"]
     said = [each for each in runtime if each["levelno"] == logging.WARNING]
-    assert [each["failures"] for each in said] == list(range(1, spout.REFUSALS_MAX))
+    assert [each["failures"] for each in said] == list(range(1, group_spout.REFUSALS_MAX))
     assert {(each["topology"], each["component"]) for each in said} == {("grouped", "records")}
 
     group.set_to(12)
