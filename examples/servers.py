@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+import time
 from contextlib import ExitStack
 from types import FrameType
 
@@ -51,8 +52,9 @@ def main() -> None:
         url = postgresql.create_database("states").replace("+psycopg", "")
         print(f"ZooKeeper   {zookeeper.hosts}", f"Kafka       {kafka.servers}", sep="\n")
         print(f"PostgreSQL  {url}", "they run until you press ^C", sep="\n", flush=True)
+        # In slices: a signal that another thread gets does not wake the main thread.
         while True:
-            signal.pause()
+            time.sleep(1)
 
 
 if __name__ == "__main__":

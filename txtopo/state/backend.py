@@ -18,6 +18,8 @@ Rules
    the last txid tags the rows, and ``previous`` is what they were before the group. A backend that
    never uses ``txid - 1``, and passes the attempt unchanged to ``standing`` and ``written_by``,
    needs to do nothing else, and sets :attr:`StateBackend.groups`.
+8. The ledger names a row of the last change, its *witness*, and a start checks that the row is
+   there. So a table that was restored without its ledger is noticed.
 """
 
 from __future__ import annotations
