@@ -11,7 +11,7 @@ Meanwhile ZeroMQ's own threads receive, encrypt and send.
 The results of a work leave in parts; see :mod:`txtopo.reliable.anchoring.slot`. The working thread
 owns the sockets, so it sends a part itself, in the middle of the work. It puts the part into the
 socket's queue and returns, and ZeroMQ's thread sends it, whatever ``execute`` does next. A second
-thread only beats the flush timer. Before a part is sent, all messages are read: other slots may
+thread only drives the flush timer. Before a part is sent, all messages are read: other slots may
 have begun new lives since the work began, and records sent to an earlier life are lost. The acks
 that have arrived are processed at that point too, and the results of spouts leave with the part. So
 a bolt that does not call the collector for a long time delays the acks and the tuples of its slot's
@@ -31,14 +31,14 @@ from txtopo.reliable.anchoring.answers import is_of_trees
 from txtopo.reliable.anchoring.envelope import SlotReport, tuples_in
 from txtopo.reliable.anchoring.sending import Sealed
 from txtopo.reliable.anchoring.slot import Outcome, Slot
-from txtopo.reliable.collector import BEAT_S, FlushTimer
+from txtopo.reliable.collector import FLUSH_INTERVAL_S, FlushTimer
 from txtopo.reliable.spout_host import SpoutHost
 from txtopo.resident import wire
 from txtopo.resident.sockets import listening
 from txtopo.resident.task_loop import TaskLoop
 from txtopo.resident.transport import Peers, TaskSocket
 from txtopo.resident.wire import StageOrder, WireReport, pack_answer, unpack_order
-from txtopo.runtime.scheduler import Beat, this_thread
+from txtopo.runtime.scheduler import RepeatingTimer, this_thread
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import Program
 from txtopo.stages.stage import run_stage
@@ -85,7 +85,7 @@ class BoltHost:
 
     def run(self) -> None:
         """Host the slot until the driver ends it, or is gone."""
-        beat = Beat(BEAT_S, self._flush_timer.beat)
+        timer = RepeatingTimer(FLUSH_INTERVAL_S, self._flush_timer.interval_over)
         try:
             while not self.link.over:
                 self._poller.poll(self._wait_ms())
@@ -95,7 +95,7 @@ class BoltHost:
                 self._work()
                 self._tell_changes()
         finally:
-            beat.close()
+            timer.close()
             try:
                 self._end()
             finally:

@@ -13,7 +13,7 @@ from txtopo.context import TaskContext
 from txtopo.coordinator.protocol import NotReady, PlanBatch
 from txtopo.errors import ConfigError, EmitError
 from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
-from txtopo.pacing import Asked, Grant, Pacer, Postponed
+from txtopo.pacing import Allowance, Asked, Pacer, Postponed
 from txtopo.runtime.facts import PlanningClocks, time_of
 from txtopo.runtime.plan_clock import held_back_by
 from txtopo.spouts.spout import (
@@ -129,12 +129,14 @@ class SpoutPlanner:
             if not self._coordinator.is_ready(txid, last):
                 return NotReady(action.attempt)
             partitions = self._kind.partitions(self._coordinator)
-            grant = self._granted(txid, last, partitions)
-            if isinstance(grant, Postponed):
-                return NotReady(action.attempt, held=grant.by is not None)
+            allowance = self._allowed(txid, last, partitions)
+            if isinstance(allowance, Postponed):
+                return NotReady(action.attempt, held=allowance.by is not None)
             try:
-                planned = self._kind.plan(self._coordinator, txid, last, partitions, grant.rows_max)
-                return SpoutPlan(self._plain(planned), grant.metadata)
+                planned = self._kind.plan(
+                    self._coordinator, txid, last, partitions, allowance.rows_max
+                )
+                return SpoutPlan(self._plain(planned), allowance.metadata)
             except BaseException:
                 self.withdraw(txid)
                 raise
@@ -244,9 +246,9 @@ class SpoutPlanner:
             return None
         return max(0.0, self._times.wall_clock() - time_of(facts) / 1000)
 
-    def _granted(self, txid: int, last: LastBatch, partitions: int) -> Grant | Postponed:
+    def _allowed(self, txid: int, last: LastBatch, partitions: int) -> Allowance | Postponed:
         if not self._paced or self._times is None:
-            return Grant(None)
+            return Allowance(None)
         unread = self._unread(last)
         now_s, wall_s = self._times.now(), self._times.wall_clock()
         count = partitions if type(partitions) is int else 0  # the task refuses another type

@@ -149,7 +149,7 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
 
 OPEN: dict[int, str] = {
     15: "the list has no input of this number",
-    48: "kazoo has no public way to ask which timeout the server granted",
+    48: "kazoo has no public way to ask which timeout was negotiated",
 }
 """Why a number has no test."""
 

@@ -90,7 +90,7 @@ class BoltWorld(SlotWorld):
             self._object("a slot is not ready, and there is a core for it")
 
     def _turn(self) -> None:
-        """SpoutGrant a turn to the spouts of a slot, if it is ready."""
+        """Grant a turn to the spouts of a slot, if it is ready."""
         if self.chaos.healed:
             return
         slot = self.chaos.below(self.scenario.slots)

@@ -56,7 +56,7 @@ class ZooKeeperTransactionalState(TransactionalState):
         topology_id: Id of the topology.
         auth: ``"user:password"``, or kazoo's ``sasl_options``.
         tls: kazoo's TLS arguments.
-        session_timeout_s: A leader that is silent for longer is deposed. A server grants 2 to 20 of
+        session_timeout_s: A leader that is silent for longer is deposed. A server allows 2 to 20 of
             its ticks; for any other value it silently uses the nearest limit.
         connect_timeout_s: Limit for the first connection.
         locate: Called while there is no connection; returns the current ``host:port``.
@@ -156,8 +156,8 @@ class ZooKeeperTransactionalState(TransactionalState):
 
     @property
     def session_s(self) -> float | None:
-        """What the server has granted, which may be less than requested."""
-        return self._session.granted_s
+        """The negotiated session timeout, which may be shorter than requested."""
+        return self._session.negotiated_s
 
     def synchronize(self) -> None:
         """Make sure that later reads see every write so far."""

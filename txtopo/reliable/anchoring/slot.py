@@ -87,7 +87,7 @@ class Slot:
         program: The topology.
         slot: Number of the slot.
         seed: Seed of the ids of tuples. Each life of each slot needs its own.
-        flush_timer: Determines when a part of a work is due to leave. The carrier beats it.
+        flush_timer: Determines when a part of a work is due to leave. The carrier drives it.
         leave: Called with each part except the last, on the thread of the work.
         thread: Returns the current thread. A bolt must not use the collector on another thread; no
             part leaves from there.
