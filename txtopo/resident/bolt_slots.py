@@ -13,7 +13,7 @@ from txtopo.resident.in_flight import InFlightCounts
 from txtopo.resident.slot_jobs import SlotJobRunner
 from txtopo.resident.slot_runner import LIMITS, OpenSocket, SlotLimits, SlotRunner
 from txtopo.resident.sockets import Keys
-from txtopo.resident.supervisor import LifeLost, SlotFailed, SlotReady, SlotSaid, SlotState
+from txtopo.resident.supervisor import LifeLost, SlotFailed, SlotReady, SlotRecord, SlotSaid
 from txtopo.resident.transport import DriverSocket, SlotLoop
 from txtopo.stages.pickling import pack
 from txtopo.stages.program import Program
@@ -37,7 +37,7 @@ class BoltSlots:
         self._in_flight = InFlightCounts()
 
     @property
-    def slots(self) -> Sequence[SlotState]:
+    def slots(self) -> Sequence[SlotRecord]:
         """The slots, by number."""
         return self._runner.slots
 

@@ -40,7 +40,7 @@ from txtopo.resident.orders import (
     LevelOrdered,
     LevelOrders,
     OrderSettings,
-    QueuePhase,
+    QueueStatus,
     RestartSlot,
     SlotAnswered,
     SlotOverdue,
@@ -59,8 +59,8 @@ from txtopo.resident.supervisor import (
     LifeLost,
     SlotFailed,
     SlotReady,
+    SlotRecord,
     SlotSaid,
-    SlotState,
     TimePassed,
 )
 from txtopo.resident.transport import DriverSocket, SlotLoop
@@ -312,7 +312,7 @@ class StageSlots:
         self._timer = DeadlineTimer(loop, partial(self._take, TimePassed()))
 
     @property
-    def slots(self) -> Sequence[SlotState]:
+    def slots(self) -> Sequence[SlotRecord]:
         """The slots, by number."""
         return self._runner.slots
 
@@ -360,7 +360,7 @@ class StageSlots:
         """Cancel everything and end the tasks, then call *done*."""
         self.fail_all(RunLostError("the topology has ended", counted=False, cancelled=True))
         for queue in self._orders.queues:
-            if queue.phase is QueuePhase.ABANDONED:
+            if queue.status is QueueStatus.ABANDONED:
                 self._runner.restart(queue.slot)  # while it computes, it would not see the END
         self._runner.stop(done)
 
