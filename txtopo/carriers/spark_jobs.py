@@ -27,7 +27,7 @@ from txtopo.carriers.carrier import CancelledTags
 from txtopo.carriers.session import is_stopped
 from txtopo.carriers.spark_log import hide_expected_lines
 from txtopo.errors import BoltError, ConfigError, DriverMemoryError, RunLostError, TxtopoError
-from txtopo.stages.program import Chain, Run
+from txtopo.stages.compiled_topology import Chain, Run
 from txtopo.stages.user_errors import missing_module
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ from txtopo.reliable.anchoring.slot import Outcome, Slot
 from txtopo.reliable.collector import FLUSH_INTERVAL_S, FlushTimer
 from txtopo.reliable.spout_host import SpoutHost
 from txtopo.runtime.scheduler import ExecutorScheduler, SerialExecutor, Timer, this_thread
-from txtopo.stages.program import Program
+from txtopo.stages.compiled_topology import CompiledTopology
 
 
 class SlotListener(Protocol):
@@ -81,7 +81,7 @@ class SlotListener(Protocol):
 class SlotCarrier(Protocol):
     """Hosts the slots of one topology; see the module's text."""
 
-    def start(self, program: Program, listener: SlotListener) -> None:
+    def start(self, compiled: CompiledTopology, listener: SlotListener) -> None:
         """Start all slots."""
         ...
 
@@ -141,11 +141,11 @@ class LocalSlots:
         self._inboxes: list[list[bytes]] = []
         self._stopping = False
 
-    def start(self, program: Program, listener: SlotListener) -> None:
+    def start(self, compiled: CompiledTopology, listener: SlotListener) -> None:
         """Start all slots."""
-        self._program, self._listener = program, listener
-        self._inboxes = [[] for _ in range(program.slots)]
-        for slot in range(program.slots):
+        self._compiled, self._listener = compiled, listener
+        self._inboxes = [[] for _ in range(compiled.slots)]
+        for slot in range(compiled.slots):
             self._revive(slot, 1)
 
     def grant(self, slot: int, grant: SpoutGrant) -> None:
@@ -218,9 +218,9 @@ class LocalSlots:
                 self._listener.slot_reported(slot, report)
 
         made = Slot(
-            self._program, slot, self._scheduler.seed(), flush_timer, leave, thread=this_thread
+            self._compiled, slot, self._scheduler.seed(), flush_timer, leave, thread=this_thread
         )
-        spouts = SpoutHost(self._program, slot, self._scheduler, self._send, changed)
+        spouts = SpoutHost(self._compiled, slot, self._scheduler, self._send, changed)
         executor = self._scheduler.serial_executor(f"slot-{slot}")
         self._lives[slot] = life = _Life(made, spouts, executor, number, flush_timer)
         life.executor.submit(made.prepare, partial(self._prepared, slot, life))

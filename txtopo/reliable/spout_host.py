@@ -64,7 +64,7 @@ from txtopo.reliable.anchoring.spout_task import (
     spout_tasks,
 )
 from txtopo.runtime.scheduler import Callback, SerialExecutor, Timer
-from txtopo.stages.program import PlannedComponent, Program
+from txtopo.stages.compiled_topology import CompiledTopology, PlannedComponent
 
 # Without a limit, a spout that never replays would fill the memory.
 _FAILED_IDS_MAX = 100_000
@@ -94,7 +94,7 @@ class SpoutHost:
     """Hosts the spouts and the ackers of one slot for as long as it lives. Used on the loop.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         slot: Number of the slot.
         loop: Time and threads.
         send: Called with records for slots, including this one: envelopes, and news of trees.
@@ -103,15 +103,15 @@ class SpoutHost:
 
     def __init__(
         self,
-        program: Program,
+        compiled: CompiledTopology,
         slot: int,
         loop: HostLoop,
         send: Callable[[list[Sealed]], None],
         changed: Callback,
     ) -> None:
-        config = program.config
+        config = compiled.config
         assert isinstance(config, AtLeastOnceConfig)
-        self._program, self._slot, self._loop = program, slot, loop
+        self._compiled, self._slot, self._loop = compiled, slot, loop
         self._send, self._changed = send, changed
         self._pending_max = config.max_spout_pending
         self._timeout_s = config.message_timeout_s
@@ -124,14 +124,14 @@ class SpoutHost:
         self._closed = False
         self.trees = PendingTrees(0)
         """The pending trees of the slot's spouts."""
-        self._ackers = ackers_of(program)
+        self._ackers = ackers_of(compiled)
         self.ackers = {number: Acker() for number in self._ackers.in_slot(slot)}
         """The ackers in this slot, by number."""
         self._pending_by: Counter[int] = Counter()
 
     def open(self) -> None:
         """Create the spout tasks of the slot, and open them."""
-        mine = spout_tasks(self._program)[self._slot :: self._program.slots]
+        mine = spout_tasks(self._compiled)[self._slot :: self._compiled.slots]
         self.trees = PendingTrees(len(mine))
         for component, task in mine:
             try:
@@ -228,7 +228,7 @@ class SpoutHost:
     def _runner(self, component: PlannedComponent, task: int) -> SpoutRunner:
         loop = self._loop
         made = ReliableSpoutTask(
-            self._program, component, task, self._slot, loop.seed(), now=loop.now
+            self._compiled, component, task, self._slot, loop.seed(), now=loop.now
         )
         owner = len(self._runners)
         return SpoutRunner(

@@ -15,8 +15,8 @@ from txtopo.resident.slot_runner import LIMITS, OpenSocket, SlotLimits, SlotRunn
 from txtopo.resident.sockets import Keys
 from txtopo.resident.supervisor import LifeLost, SlotFailed, SlotReady, SlotRecord, SlotSaid
 from txtopo.resident.transport import DriverSocket, SlotLoop
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.pickling import pack
-from txtopo.stages.program import Program
 
 
 class BoltSlots:
@@ -41,10 +41,10 @@ class BoltSlots:
         """The slots, by number."""
         return self._runner.slots
 
-    def start(self, program: Program, listener: SlotListener) -> None:
+    def start(self, compiled: CompiledTopology, listener: SlotListener) -> None:
         """Listen, and submit a job for each slot."""
         self._listener = listener
-        self._runner.start(program, self)
+        self._runner.start(compiled, self)
         for state in self.slots:
             self._in_flight.begin(state.life)
 

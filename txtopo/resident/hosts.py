@@ -39,8 +39,8 @@ from txtopo.resident.task_loop import TaskLoop
 from txtopo.resident.transport import Peers, TaskSocket
 from txtopo.resident.wire import StageOrder, WireReport, pack_answer, unpack_order
 from txtopo.runtime.scheduler import RepeatingTimer, this_thread
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.pickling import loads
-from txtopo.stages.program import Program
 from txtopo.stages.stage import run_stage
 from txtopo.stages.stage_context import Record
 
@@ -52,12 +52,12 @@ class BoltHost:
     """Hosts the bolts and spouts of one slot for as long as its task runs.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         link: The connection to the driver; closed when :meth:`run` ends.
     """
 
-    def __init__(self, program: Program, link: TaskSocket) -> None:
-        self._program = program
+    def __init__(self, compiled: CompiledTopology, link: TaskSocket) -> None:
+        self._compiled = compiled
         self.link = link
         self._now = link.now
         self.loop = TaskLoop()
@@ -152,10 +152,10 @@ class BoltHost:
         self._life = life
         seed = self.loop.seed()
         slot = self._slot = Slot(
-            self._program, self.link.slot, seed, self._flush_timer, self._leave, this_thread
+            self._compiled, self.link.slot, seed, self._flush_timer, self._leave, this_thread
         )
         self.spouts = SpoutHost(
-            self._program, self.link.slot, self.loop, self._dispatch, self._change
+            self._compiled, self.link.slot, self.loop, self._dispatch, self._change
         )
         self.spouts.open()
         report = slot.prepare()
@@ -287,12 +287,12 @@ class StageHost:
     """Computes the stages of one order after the other, until the driver ends it.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         link: The connection to the driver; closed when :meth:`run` ends.
     """
 
-    def __init__(self, program: Program, link: TaskSocket) -> None:
-        self._program = program
+    def __init__(self, compiled: CompiledTopology, link: TaskSocket) -> None:
+        self._compiled = compiled
         self.link = link
         link.say(wire.HELLO, b"")
 
@@ -322,7 +322,7 @@ class StageHost:
         """Compute the levels of an order. All records between two levels are for this slot."""
         sent: list[Record] = []
         for level in order.levels:
-            stage = level.in_slot(self._program, self.link.slot, order.number)
+            stage = level.in_slot(self._compiled, self.link.slot, order.number)
             sent = list(run_stage(stage, received))
             received = [record for _, record in sent]
         return sent

@@ -17,7 +17,8 @@ the run, the level, and the envelopes that the previous level sent to this slot.
 usual stage function and *answers* with the resulting records. When all slots have answered, the
 driver passes the envelopes, unread, to the next level. It keeps the result of the last level,
 including the handover for a commit in tasks. Consecutive levels whose tuples stay in their slot
-(``Program.staying``) are one level here: one order, which a slot computes without the others. ::
+(``CompiledTopology.staying``) are one level here: one order, which a slot computes without the
+others. ::
 
     AWAY --ready--> IDLE --order--> BUSY --answer--> IDLE
                       |               |

@@ -57,8 +57,8 @@ from txtopo.resident.supervisor import (
 from txtopo.resident.transport import DriverSocket, Letter, SlotLoop
 from txtopo.retries import LOGGER, warn_of_retry
 from txtopo.runtime.scheduler import Callback, Timer
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.pickling import pack
-from txtopo.stages.program import Program
 
 _logger = logger_of(LOGGER)
 
@@ -214,18 +214,18 @@ class SlotRunner:
         self.slots: Sequence[SlotRecord] = ()
         """The slots, by number."""
 
-    def start(self, program: Program, user: SlotUser) -> None:
+    def start(self, compiled: CompiledTopology, user: SlotUser) -> None:
         """Listen, and submit a job for each slot."""
         self._user = user
-        self._topology_id = program.topology_id
-        self._jobs.start(program)
+        self._topology_id = compiled.topology_id
+        self._jobs.start(compiled)
         self._socket = self._open_socket(
             self._keys, self._jobs.bind_host, self._loop, self._heard, self._unreachable
         )
         self._socket.open()
         self._supervisor = SlotSupervisor(
             SupervisorSettings(
-                slots=program.slots,
+                slots=compiled.slots,
                 pause_s=self._pause_s,
                 missing_s=self._missing_s,
                 silent_s=self._limits.silent_s,

@@ -322,7 +322,7 @@ class CommitPhase:
         """Ask the spout for its lag and losses. Its errors do not fail a batch that is written."""
         planner, metadata = self._context.planner, result.outcome.metadata
         topology, attempt = self._context.graph.id, result.attempt
-        facts = self._facts(attempt, self._context.program.only_spout)
+        facts = self._facts(attempt, self._context.compiled.only_spout)
         try:
             lost = planner.lost(metadata)
             for partition, what in lost.items():
@@ -348,13 +348,13 @@ class CommitPhase:
     def _run_committers(
         self, result: BatchResult, opener: StateOpener, permit: Permit | None
     ) -> CommitOutcome:
-        program, carrier = self._context.program, self._context.carrier
+        compiled, carrier = self._context.compiled, self._context.carrier
         run = result.output.run.only(result.attempt)
         permits = partial(self._permit_of, permit)
-        if program.commit_in_driver:
-            return commit_in_driver(program, result.outcome, run, opener, permits)
+        if compiled.commit_in_driver:
+            return commit_in_driver(compiled, result.outcome, run, opener, permits)
         records = carrier.commit(result.output, result.attempt, permits)
-        return judge_commit(program, result.outcome, run, records)
+        return judge_commit(compiled, result.outcome, run, records)
 
     def _permit_of(self, permit: Permit | None, component: str) -> Permit | None:
         return permit if component in self._elsewhere else None
@@ -381,14 +381,14 @@ class CommitPhase:
         if (writes := group[-1].engine.writes.get(name)) is not None:
             return writes
         component, _ = name
-        if component in self._context.program.aggregations:
+        if component in self._context.compiled.aggregations:
             records = (
                 (each.result.attempt.txid, record)
                 for each in group
                 for part in (each.result.outcome.partials, each.outcome.partials)
                 for record in part.get(component, ())
             )
-            return Merges(merge_partials(self._context.program, component, records))
+            return Merges(merge_partials(self._context.compiled, component, records))
         found = [each.outcome.writes.get(name, Puts({})) for each in group]
         return Puts(merged_rows([puts.rows for puts in found]))
 

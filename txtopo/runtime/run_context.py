@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from txtopo.runtime.plan_clock import PlanClock
     from txtopo.runtime.scheduler import Scheduler
     from txtopo.runtime.spout_planner import SpoutPlanner
-    from txtopo.stages.program import Program
+    from txtopo.stages.compiled_topology import CompiledTopology
     from txtopo.topology.graph import Graph
 
 _logger = logger_of(LOGGER)
@@ -39,7 +39,7 @@ class RunContext:
 
     Attributes:
         graph: The checked topology.
-        program: The same topology, compiled for the stages.
+        compiled: The same topology, compiled for the stages.
         config: The settings.
         carrier: Moves envelopes.
         transactional_state: Elects the leader and outlives it.
@@ -51,7 +51,7 @@ class RunContext:
     """
 
     graph: Graph
-    program: Program
+    compiled: CompiledTopology
     config: Config
     carrier: Carrier
     transactional_state: TransactionalState
@@ -97,7 +97,7 @@ class CommitContext(Protocol):
         ...
 
     @property
-    def program(self) -> Program:
+    def compiled(self) -> CompiledTopology:
         """The same topology, compiled for the stages."""
         ...
 

@@ -12,11 +12,11 @@ from txtopo.collector import BatchOutputCollector, RevocableOutputCollector
 from txtopo.dead_letters import CONTENT, STREAM
 from txtopo.groupings import AllGrouping, DirectGrouping
 from txtopo.stages.columns import conform, parts_of, to_batches
+from txtopo.stages.compiled_topology import PlannedComponent, PlannedEdge
 from txtopo.stages.envelopes import Control
 from txtopo.stages.mailboxes import Outbox
 from txtopo.stages.partials import Partials
 from txtopo.stages.pickling import Prototype
-from txtopo.stages.program import PlannedComponent, PlannedEdge
 from txtopo.stages.replays import Digest
 from txtopo.stages.routing import OneTask, Router, make_router
 from txtopo.stages.stage_context import StageContext
@@ -156,7 +156,7 @@ class Emission:
             self._add_to_digests(stream, batch, targets)
         channel.control.count(self._txid, self._component.id, stream, batch.num_rows)
         for index in self._component.outputs[stream]:
-            edge = channel.stage.program.edges[index]
+            edge = channel.stage.compiled.edges[index]
             if edge.chain is not None:
                 route = self._router(edge).route(batch, targets)
                 channel.outbox.send(edge, self._task, batch, route)
@@ -175,7 +175,7 @@ class Emission:
                 txid=self._txid,
                 task=self._task,
                 slot=stage.slot,
-                slots=stage.program.slots_of(stage.chain),
+                slots=stage.compiled.slots_of(stage.chain),
             )
             self._routers[edge.index] = router
         return router

@@ -10,7 +10,7 @@ driver opens one envelope of each slot for a group of txids, and not one for eac
 the larger part of what a slot cost it.
 
 The record batch is an IPC message without its schema, because both sides know the schema from the
-program. Without it, reading 100,000 words takes 3 µs instead of 9, and writing them takes 65 µs
+compiled. Without it, reading 100,000 words takes 3 µs instead of 9, and writing them takes 65 µs
 instead of 106.
 
 A *manifest* says what a stage sent to one address. Each stage sends exactly one to each slot of the
@@ -38,8 +38,8 @@ import pyarrow as pa
 from txtopo.errors import InfrastructureError, RecomputedError, RunLostError
 from txtopo.metadata import Json
 from txtopo.stages.columns import nbytes_of
+from txtopo.stages.compiled_topology import Chain
 from txtopo.stages.pickling import loads, pack
-from txtopo.stages.program import Chain
 from txtopo.state.backend import Puts
 
 ENVELOPE = 0x45

@@ -21,8 +21,8 @@ from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
 from txtopo.pacing import rows_max_of
 from txtopo.spouts.spout import takes_rows_max
+from txtopo.stages.compiled_topology import PlannedComponent
 from txtopo.stages.emission import Channel, Emission
-from txtopo.stages.program import PlannedComponent
 from txtopo.topology.component import check_runs
 
 
@@ -90,9 +90,9 @@ class SpoutTask:
                 self._emitter.close()
 
     def _open(self) -> Any:
-        program, component = self._channel.stage.program, self._component
-        context = program.context(component, self._task, lambda: self._facts)
-        emitter = component.prototype.copy().emitter(program.config, context)
+        compiled, component = self._channel.stage.compiled, self._component
+        context = compiled.context(component, self._task, lambda: self._facts)
+        emitter = component.prototype.copy().emitter(compiled.config, context)
         calls = component.spout_kind.emitter_calls
         check_runs("the emitter of spout", component.id, emitter, *calls)
         return emitter

@@ -25,9 +25,9 @@ from tests.faults.slots.cluster import (
 from tests.faults.slots.simulation import (
     CALM_S,
     KEYS,
-    ProgramShape,
     SlotScenario,
     SlotWorld,
+    TopologyShape,
     heard_warnings,
 )
 from txtopo.config import AtLeastOnceConfig
@@ -35,8 +35,8 @@ from txtopo.reliable.anchoring.envelope import SlotReport, SpoutGrant
 from txtopo.resident import wire
 from txtopo.resident.bolt_slots import BoltSlots
 from txtopo.resident.slot_runner import LIMITS
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.pickling import loads
-from txtopo.stages.program import Program
 from txtopo.testing.checkers.evidence import Violation
 
 TURN_S = 0.2
@@ -77,8 +77,8 @@ class BoltWorld(SlotWorld):
 
     def run(self) -> None:
         """Have tuples sent until the faults have stopped, and wait until all are consumed."""
-        program = ProgramShape("simulated", self.scenario.slots)
-        self.bolts.start(cast("Program", program), self)
+        compiled = TopologyShape("simulated", self.scenario.slots)
+        self.bolts.start(cast("CompiledTopology", compiled), self)
         self.timeline.after(TURN_S, self._turn)
         self.timeline.after(1.0, self._second)
         self.timeline.after(self.scenario.chaos_s, self._heal)

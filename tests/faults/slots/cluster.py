@@ -22,8 +22,8 @@ from txtopo.resident.slot_jobs import SILENCE_S, Cores
 from txtopo.resident.sockets import Keys
 from txtopo.resident.transport import PING_S, Letter
 from txtopo.runtime.scheduler import Callback, Done, SerialExecutor
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.pickling import loads
-from txtopo.stages.program import Program
 from txtopo.testing.simulation.clock import Event, Timeline
 from txtopo.testing.simulation.faults import Chaos
 
@@ -193,8 +193,8 @@ class SlotCluster:
 
     # ------------------------------------------------------------ what runs the jobs
 
-    def start(self, program: Program) -> None:
-        """Take the program."""
+    def start(self, compiled: CompiledTopology) -> None:
+        """Receive the compiled topology."""
 
     def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
         """Begin the job of a slot; the loop waits for its end."""

@@ -28,8 +28,8 @@ from txtopo.resident.slot_runner import LIMITS
 from txtopo.resident.sockets import Keys
 from txtopo.resident.supervisor import LifeLost, SlotReady, SlotSaid
 from txtopo.retries import LOGGER
+from txtopo.stages.compiled_topology import Chain, CompiledTopology, Run
 from txtopo.stages.pickling import pack
-from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stage_context import RunLevel
 from txtopo.testing.checkers.evidence import Violation
 from txtopo.testing.simulation.clock import Timeline
@@ -180,8 +180,8 @@ def simulate_slots(scenario: SlotScenario) -> SlotVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramShape:
-    """As much of a program as the driver's end of slots looks at."""
+class TopologyShape:
+    """As much of a compiled topology as the driver's end of slots looks at."""
 
     topology_id: str
     slots: int
@@ -228,8 +228,8 @@ class SlotWorld:
 
     def run(self) -> None:
         """Run until the slots have ended, or for as long as that may take."""
-        program = ProgramShape("simulated", self.scenario.slots)
-        self.slots.start(cast("Program", program))
+        compiled = TopologyShape("simulated", self.scenario.slots)
+        self.slots.start(cast("CompiledTopology", compiled))
         for _ in range(self.scenario.at_once):
             self._begin()
         self.timeline.after(1.0, self._second)

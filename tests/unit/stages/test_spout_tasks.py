@@ -22,7 +22,7 @@ from txtopo.spouts.spout import (
     PartitionedTransactionalSpout,
 )
 from txtopo.stages import columns
-from txtopo.stages.program import Run
+from txtopo.stages.compiled_topology import Run
 from txtopo.stages.replays import Digest
 from txtopo.topology.spout_kinds import OpaqueKind, PartitionedKind
 from txtopo.tuples import Fields

@@ -41,8 +41,8 @@ from txtopo.spouts import (
     OpaqueMemoryTransactionalSpout,
     StreamSpout,
 )
+from txtopo.stages.compiled_topology import compile_topology
 from txtopo.stages.groups import why_one_by_one
-from txtopo.stages.program import compile_program
 from txtopo.state import StateKind
 from txtopo.state.registry import State
 from txtopo.topology.changes import added_states, refused_change
@@ -134,7 +134,7 @@ def explained(traits: Traits) -> Explanation:
 
 def one_by_one(traits: Traits) -> str | None:
     graph = topology(traits, kind="transactional")
-    return why_one_by_one(graph, compile_program(graph, Config(), 1), {})
+    return why_one_by_one(graph, compile_topology(graph, Config(), 1), {})
 
 
 def two_queues(traits: Traits) -> str | None:

@@ -55,7 +55,7 @@ from txtopo.reliable.collector import (
     OutputCollector,
     input_tuples,
 )
-from txtopo.stages.program import PlannedComponent, Program
+from txtopo.stages.compiled_topology import CompiledTopology, PlannedComponent
 from txtopo.state.columns import rows_of
 from txtopo.tuples import TICK, Origin
 
@@ -84,7 +84,7 @@ class Slot:
     Exceptions of user code are not raised. They become the *crash* of a report.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         slot: Number of the slot.
         seed: Seed of the ids of tuples. Each life of each slot needs its own.
         flush_timer: Determines when a part of a work is due to leave. The carrier drives it.
@@ -95,19 +95,19 @@ class Slot:
 
     def __init__(
         self,
-        program: Program,
+        compiled: CompiledTopology,
         slot: int,
         seed: int,
         flush_timer: FlushTimer,
         leave: Callable[[Outcome], None],
         thread: Callable[[], int],
     ) -> None:
-        self._program = program
+        self._compiled = compiled
         self._slot = slot
         self._ids = Ids(seed)
         self._tasks: dict[tuple[str, int], BoltTask] = {}
-        self._ackers = ackers_of(program)
-        edges = program.edges
+        self._ackers = ackers_of(compiled)
+        edges = compiled.edges
         self._flush_timer = flush_timer
         self._leave = leave
         self._thread = thread
@@ -124,12 +124,12 @@ class Slot:
     def prepare(self) -> SlotReport:
         """Create and prepare the bolt tasks of this slot."""
         report = SlotReport()
-        for component in self._program.components.values():
+        for component in self._compiled.components.values():
             if component.kind.spout:
                 continue
-            for task in range(self._slot, component.tasks, self._program.slots):
+            for task in range(self._slot, component.tasks, self._compiled.slots):
                 made = BoltTask(
-                    self._program,
+                    self._compiled,
                     component,
                     task,
                     self._slot,
@@ -225,7 +225,7 @@ class Slot:
 
     def _receive(self, record: bytes, from_elsewhere: bool) -> int:
         envelope = open_envelope(record)
-        edge = self._program.edges[envelope.edge]
+        edge = self._compiled.edges[envelope.edge]
         batch, start, before = envelope.batch(edge.schema), 0, self._done
         for segment in envelope.segments:
             task = self._tasks[edge.target, segment.receiver]
@@ -295,7 +295,7 @@ class BoltTask:
     """Runs one task of a bolt, and collects its tuples, acks and fails. Used on one thread.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         component: The bolt.
         task: Index of the task.
         slot: The slot that it lives in.
@@ -306,7 +306,7 @@ class BoltTask:
 
     def __init__(
         self,
-        program: Program,
+        compiled: CompiledTopology,
         component: PlannedComponent,
         task: int,
         slot: int,
@@ -314,10 +314,10 @@ class BoltTask:
         flush_timer: FlushTimer,
         leave: Callable[[], None],
     ) -> None:
-        self._program = program
+        self._compiled = compiled
         self._component = component
         self._task = task
-        self._sending = Sending(program, component, task, slot, ids)
+        self._sending = Sending(compiled, component, task, slot, ids)
         self._flush_timer = flush_timer
         self._leave = leave
         self._collector = OutputCollector(
@@ -347,8 +347,8 @@ class BoltTask:
 
     def prepare(self) -> None:
         """Prepare the bolt."""
-        component, config = self._component, self._program.config
-        context = self._program.context(component, self._task)
+        component, config = self._component, self._compiled.config
+        context = self._compiled.context(component, self._task)
         if isinstance(self._bolt, BasicBolt):
             self._basic = BasicOutputCollector(component.id, component.streams, self._collector)
             self._bolt.prepare(config, context)

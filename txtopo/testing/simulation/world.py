@@ -30,7 +30,7 @@ from txtopo.ensemble.memory import MemoryTransactionalState
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.progress import Leading, TopologyEvent, TopologyListener
 from txtopo.runtime.start import open_driver
-from txtopo.stages.program import Program, compile_program
+from txtopo.stages.compiled_topology import CompiledTopology, compile_topology
 from txtopo.state.backend import StateBackend, StateTable
 from txtopo.testing.simulation.clock import (
     BlockingWork,
@@ -112,7 +112,7 @@ class World:
         self.ensemble = SimulatedEnsemble(self)
         self.leftovers = Leftovers()
         self.topology: Topology | None = None
-        self._compiled: tuple[Topology | None, Program | None] = (None, None)
+        self._compiled: tuple[Topology | None, CompiledTopology | None] = (None, None)
         self.source: SimulatedSource | None = None
         self.further_sources: list[SimulatedSource] = []
         """The sources of the second spout and those after it."""
@@ -166,10 +166,10 @@ class World:
         """Open the driver of the topology in a process. Blocks in virtual time."""
         assert self.topology is not None
         slots = self._config.slots or 1
-        topology, program = self._compiled
+        topology, compiled = self._compiled
         if topology is not self.topology:  # not for each process: most exist only to be killed
-            program = compile_program(self.topology.graph, self._config, slots)
-            self._compiled = (self.topology, program)
+            compiled = compile_topology(self.topology.graph, self._config, slots)
+            self._compiled = (self.topology, compiled)
         return open_driver(
             self.topology.graph,
             self._config,
@@ -178,7 +178,7 @@ class World:
             lambda: MemoryTransactionalState(self.topology_id, self.ensemble_of(process)),
             process.scheduler,
             {"process": process.name},
-            program=program,
+            compiled=compiled,
         )
 
     def ensemble_of(self, process: SimulatedProcess) -> SimulatedEnsemble:

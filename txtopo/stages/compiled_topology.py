@@ -1,4 +1,4 @@
-"""Program: a topology compiled for its stages. It is sent to every worker.
+"""CompiledTopology: a topology compiled for its stages. It is sent to every worker.
 
 A *chain* is the processing phase of a run, or the commit phase of one txid. A chain has *levels*,
 with one shuffle between two of them, except where all tuples stay in their slot. The level of a
@@ -13,7 +13,7 @@ What an engine computes (:mod:`txtopo.topology.engine`) has no tasks either. If 
 a component of the engine, the rows come as records to the first level of the processing phase,
 which emits them into envelopes. From there on they are tuples like any others.
 
-A :class:`Run` is what a program is applied to: consecutive attempts that one job processes.
+A :class:`Run` is what it is applied to: consecutive attempts that one job processes.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class PlannedComponent:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CompiledTopology:
     """Everything that a stage needs to know about a topology. Picklable.
 
     Attributes:
@@ -238,7 +238,7 @@ class Program:
         return 1 if chain == "commit" and self.commit_in_driver else self.slots
 
 
-def compile_program(graph: TopologyGraph, config: AnyConfig, slots: int) -> Program:
+def compile_topology(graph: TopologyGraph, config: AnyConfig, slots: int) -> CompiledTopology:
     """Compile a checked topology for a number of slots."""
     engine = engine_part(graph.components)
     working = {id: c for id, c in graph.components.items() if _has_tasks(c, engine)}
@@ -258,7 +258,7 @@ def compile_program(graph: TopologyGraph, config: AnyConfig, slots: int) -> Prog
         )
         for id, component in working.items()
     }
-    return Program(
+    return CompiledTopology(
         topology_id=graph.id,
         spouts=tuple(each.id for each in graph.spouts),
         config=for_tasks(config),
