@@ -29,9 +29,9 @@ class Traits:
     """What is special about a spout or bolt. Each default means: nothing.
 
     Attributes:
-        needs_planned_time: Whether the time at which a batch was planned is stored with the batch.
-            Set by users, by the spout of a clock and by operators on event time; read by the graph,
-            which has facts planned then (``runtime/facts.py``).
+        needs_planned_time: Whether each batch gets a stamp with the time at which it was planned
+            (``runtime/stamp_planner.py``). Set by users, by the spout of a clock and by operators
+            on event time; read by the graph.
         lookups: The tables whose versions are planned with each batch, by id. Set by joins with a
             lookup; read by the graph, as above.
         client_modules: The modules that its tasks import. Set by users, by spouts and by lookups;

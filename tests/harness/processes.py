@@ -23,9 +23,9 @@ SILENCE_S_MAX = 300.0
 """The longest silence of a child, far above what a start takes on a busy machine."""
 
 
-def say(event: str, **facts: object) -> None:
+def say(event: str, **details: object) -> None:
     """Print one line that the parent reads as an event."""
-    print(json.dumps({"event": event, **facts}), flush=True)
+    print(json.dumps({"event": event, **details}), flush=True)
 
 
 class Child:

@@ -56,8 +56,8 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
       txtopo --zookeeper zk1:2181 lag payments
     """
     found = _topology(chosen, topology)
-    facts = _of_page(found, lambda: PageClient(found, page_token(chosen, token)).facts())
-    known: dict[str, Any] = facts if facts is not None else (found.summary or {})
+    figures = _of_page(found, lambda: PageClient(found, page_token(chosen, token)).figures())
+    known: dict[str, Any] = figures if figures is not None else (found.summary or {})
     partitions = known.get("partitions") or []
     total, listed = known.get("lag_records"), known.get("partitions_total") or len(partitions)
     if chosen.json:
@@ -65,8 +65,8 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
             {
                 "topology": topology,
                 "lag_records": total,
-                "partitions": None if facts is None else partitions,
-                "partitions_total": None if facts is None else listed,
+                "partitions": None if figures is None else partitions,
+                "partitions_total": None if figures is None else listed,
             }
         )
         return

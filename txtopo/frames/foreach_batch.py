@@ -129,7 +129,7 @@ class ForeachBatch:
         self._after_txid = after_txid
         self._scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")
         # By query, because calls of two queries, or of a stopped and a new one, may overlap.
-        self._runs: dict[StreamingQueryFacts, StreamRun] = {}
+        self._runs: dict[StreamingQuery, StreamRun] = {}
         self._failures: Counter[tuple[str | None, int]] = Counter()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -142,7 +142,7 @@ class ForeachBatch:
             InfrastructureError: A store or Spark failed; start the query again.
             Exception: The exception that a bolt raised.
         """
-        query = StreamingQueryFacts.of(frame.sparkSession)
+        query = StreamingQuery.of(frame.sparkSession)
         txid = batch_id + 1 + self._after_txid
         run = self._runs.get(query)
         try:
@@ -170,7 +170,7 @@ class ForeachBatch:
         """Close the stores. A later call opens them again."""
         self._close(list(self._runs))
 
-    def _close(self, queries: Sequence[StreamingQueryFacts]) -> None:
+    def _close(self, queries: Sequence[StreamingQuery]) -> None:
         for query in queries:
             run = self._runs.pop(query, None)
             if run is not None:
@@ -479,7 +479,7 @@ NEEDS_CLASSIC = (
 
 
 @dataclass(frozen=True, slots=True)
-class StreamingQueryFacts:
+class StreamingQuery:
     """The streaming query that a micro-batch belongs to.
 
     Attributes:
@@ -491,7 +491,7 @@ class StreamingQueryFacts:
     run_id: str | None
 
     @classmethod
-    def of(cls, session: SparkSession) -> StreamingQueryFacts:
+    def of(cls, session: SparkSession) -> StreamingQuery:
         """Return the query of a micro-batch. Call this on the thread of ``foreachBatch``.
 
         Raises:

@@ -140,12 +140,12 @@ class Frames:
             try:
                 frame.unpersist()
             except Exception:
-                facts = {
+                attributes = {
                     "txid": self._attempt.txid,
                     "attempt": self._attempt.attempt,
                     "epoch": self._attempt.epoch,
                 }
-                _logger.debug("a frame was not released", exc_info=True, extra=facts)
+                _logger.debug("a frame was not released", exc_info=True, extra=attributes)
 
     def _step(self, step: FrameStep) -> DataFrame:
         prototype: Any = step.prototype.copy()

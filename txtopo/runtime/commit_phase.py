@@ -307,10 +307,13 @@ class CommitPhase:
             result = each.result
             tuples = self._tuples(result, each.outcome)
             if self._letters_from and tuples.get(STREAM):
-                topology, facts = self._context.graph.id, self._facts(result.attempt, STREAM)
+                topology, attributes = (
+                    self._context.graph.id,
+                    self._log_attributes(result.attempt, STREAM),
+                )
                 text = "topology %r: txid %d: %d dead letters"
                 numbers = (topology, result.attempt.txid, tuples[STREAM])
-                _logger.warning(text, *numbers, extra=facts)
+                _logger.warning(text, *numbers, extra=attributes)
             last = each is prepared[-1]
             yield CommitReport(tuples, *self._behind_and_lost(result), state_s if last else {})
 
@@ -322,20 +325,22 @@ class CommitPhase:
         """Ask the spout for its lag and losses. Its errors do not fail a batch that is written."""
         planner, metadata = self._context.planner, result.outcome.metadata
         topology, attempt = self._context.graph.id, result.attempt
-        facts = self._facts(attempt, self._context.compiled.only_spout)
+        attributes = self._log_attributes(attempt, self._context.compiled.only_spout)
         try:
             lost = planner.lost(metadata)
             for partition, what in lost.items():
                 lost_there = printable(f"lost of {partition}: {what}")
                 text = "topology %r: txid %d: %s"
-                _logger.warning(text, topology, attempt.txid, lost_there, extra=facts)
+                _logger.warning(text, topology, attempt.txid, lost_there, extra=attributes)
             return planner.lag(metadata), lost
         except Exception:
             text = "topology %r: the spout could not tell its lag"
-            _logger.warning(text, topology, exc_info=True, extra=facts)
+            _logger.warning(text, topology, exc_info=True, extra=attributes)
             return {}, {}
 
-    def _facts(self, attempt: TransactionAttempt, component: str | None) -> Mapping[str, object]:
+    def _log_attributes(
+        self, attempt: TransactionAttempt, component: str | None
+    ) -> Mapping[str, object]:
         """Return the attributes of a log record."""
         return {
             "topology": self._context.graph.id,

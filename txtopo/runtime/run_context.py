@@ -157,8 +157,8 @@ def close_parts(topology: str, steps: Iterable[Callable[[], None]]) -> None:
         try:
             step()
         except Exception:
-            facts = {"topology": topology}
-            _logger.warning(_NOT_CLOSED, topology, "a part of it", exc_info=True, extra=facts)
+            attributes = {"topology": topology}
+            _logger.warning(_NOT_CLOSED, topology, "a part of it", exc_info=True, extra=attributes)
 
 
 def close_spout(graph: Graph, planner: BatchPlanner) -> None:
@@ -167,8 +167,8 @@ def close_spout(graph: Graph, planner: BatchPlanner) -> None:
         planner.close()
     except BaseException:
         only = graph.spout.id if len(graph.spouts) == 1 else None
-        facts = {"topology": graph.id, "component": only}
-        _logger.warning(_NOT_CLOSED, graph.id, "a spout", exc_info=True, extra=facts)
+        attributes = {"topology": graph.id, "component": only}
+        _logger.warning(_NOT_CLOSED, graph.id, "a spout", exc_info=True, extra=attributes)
 
 
 def close_prepared(context: RunContext) -> None:
@@ -182,5 +182,5 @@ def close_backends(topology: str, backends: Mapping[StateName, StateBackend]) ->
         try:
             backend.close()
         except Exception:
-            facts = {"topology": topology, "component": name[0]}
-            _logger.warning(_NOT_CLOSED, topology, ".".join(name), exc_info=True, extra=facts)
+            attributes = {"topology": topology, "component": name[0]}
+            _logger.warning(_NOT_CLOSED, topology, ".".join(name), exc_info=True, extra=attributes)

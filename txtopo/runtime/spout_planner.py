@@ -14,8 +14,8 @@ from txtopo.coordinator.protocol import NotReady, PlanBatch
 from txtopo.errors import ConfigError, EmitError
 from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
 from txtopo.pacing import Allowance, Asked, Pacer, Postponed
-from txtopo.runtime.facts import PlanningClocks, time_of
 from txtopo.runtime.plan_clock import held_back_by
+from txtopo.runtime.stamp_planner import PlanningClocks, time_of
 from txtopo.spouts.spout import (
     LastBatch,
     PartitionedCoordinator,
@@ -241,10 +241,10 @@ class SpoutPlanner:
 
     def _idle_s(self, action: PlanBatch) -> float | None:
         """Return how long ago the previous txid was planned."""
-        facts = None if action.before is None else action.before.facts
-        if self._times is None or facts is None:
+        stamp = None if action.before is None else action.before.stamp
+        if self._times is None or stamp is None:
             return None
-        return max(0.0, self._times.wall_clock() - time_of(facts) / 1000)
+        return max(0.0, self._times.wall_clock() - time_of(stamp) / 1000)
 
     def _allowed(self, txid: int, last: LastBatch, partitions: int) -> Allowance | Postponed:
         if not self._paced or self._times is None:

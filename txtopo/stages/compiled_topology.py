@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.config import AnyConfig, Config, for_tasks
-from txtopo.context import Facts, TaskContext, no_facts, no_states
+from txtopo.context import Stamp, TaskContext, no_stamp, no_states
 from txtopo.dead_letters import DeadLetterRule
 from txtopo.groupings import CustomGrouping, CustomStreamGrouping, Grouping, LocalOrShuffleGrouping
 from txtopo.metadata import BatchMetadata
@@ -198,7 +198,7 @@ class CompiledTopology:
         self,
         component: PlannedComponent,
         task: int,
-        facts: Callable[[], Facts] = no_facts,
+        stamp: Callable[[], Stamp] = no_stamp,
         states: Callable[[str], StateHandle] = no_states,
     ) -> TaskContext:
         """Return what a task is told about itself.
@@ -206,7 +206,7 @@ class CompiledTopology:
         Args:
             component: The component.
             task: The number of the task.
-            facts: Returns the facts of the batch that it works on.
+            stamp: Returns the stamp of the batch that it works on.
             states: Opens its states.
         """
         return TaskContext(
@@ -216,7 +216,7 @@ class CompiledTopology:
             component.tasks,
             states=states,
             parallelism=self.parallelism,
-            facts=facts,
+            stamp=stamp,
         )
 
     def levels_of(self, chain: Chain) -> Levels:

@@ -28,11 +28,11 @@ TOGETHER_MAX = 1_000
 
 
 class Channel:
-    """Where all tasks of a stage emit to: the outbox, the partial aggregates and the control facts.
+    """Where all tasks of a stage emit to: the outbox, the partial aggregates and the control data.
 
     Attributes:
         stage: The stage.
-        control: Facts about the whole run, such as counts of tuples.
+        control: What is known of the whole run, such as counts of tuples.
         outbox: Takes tuples for bolts.
         partials: Takes rows for every ``PersistentAggregate``.
     """

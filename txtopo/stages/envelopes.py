@@ -21,8 +21,8 @@ second. A manifest names the Spark task attempt that made it and the number of e
 sent. So a task that was run again is noticed even if it sent nothing, and so is every envelope that
 was lost or doubled.
 
-Facts about the whole run (:class:`Control`) travel in the manifests to slot 0, and from the last
-level to the driver.
+What is known of the whole run (:class:`Control`) travels in the manifests to slot 0, and from the
+last level to the driver.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class WriteSet:
 
 @dataclass(slots=True)
 class Control:
-    """Facts about a whole run, gathered from its stages.
+    """What is known of a whole run, gathered from its stages.
 
     Attributes:
         failures: Exceptions of user code.
@@ -287,7 +287,7 @@ class Control:
         )
 
     def add(self, other: Control) -> None:
-        """Add the facts that another stage gathered."""
+        """Add what another stage gathered."""
         self.failures += other.failures
         for mine, others in ((self.cuts, other.cuts), (self.contents, other.contents)):
             for txid, parts in others.items():
@@ -319,7 +319,7 @@ class StageManifest(NamedTuple):
             passed on count too.
         failed_txid: Lowest txid that is known to have failed; skip it and all later ones.
         fault: If the whole run is lost: (whether a task was computed twice, text of the error).
-        control: Facts about the whole run, in the one manifest that carries them.
+        control: What is known of the whole run, in the one manifest that carries them.
     """
 
     run: str

@@ -157,8 +157,8 @@ class Outbox:
         """Yield a manifest for every address that this stage sends to.
 
         Args:
-            control: Facts about the whole run. Only the first manifest carries them: to slot 0 or
-                the only slot that gets one, and from the last level to the driver.
+            control: What is known of the whole run. Only the first manifest carries it, to slot 0
+                or the only slot that gets one, and from the last level to the driver.
             failed_txid: Lowest txid that is known to have failed.
             fault: Why the whole run is lost, if it is.
         """

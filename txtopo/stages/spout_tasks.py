@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
-from txtopo.context import Facts
+from txtopo.context import Stamp
 from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
 from txtopo.pacing import rows_max_of
@@ -48,7 +48,7 @@ class SpoutTask:
         self._component = component
         self._task = task
         self._emitter: Any = None
-        self._facts: Facts = None
+        self._stamp: Stamp = None
         previous = channel.stage.run.previous
         cut = previous.of(component.id).cut if previous is not None else None
         # Where each partition ended last. Emitters get copies, so that none can change what another
@@ -62,7 +62,7 @@ class SpoutTask:
         """
         if not metadata.takes_part(self._component.id):
             return
-        self._facts = metadata.facts
+        self._stamp = metadata.stamp
         component, kind = self._component, self._component.spout_kind
         if self._emitter is None and kind.emitter_calls:
             self._emitter = self._open()
@@ -91,7 +91,7 @@ class SpoutTask:
 
     def _open(self) -> Any:
         compiled, component = self._channel.stage.compiled, self._component
-        context = compiled.context(component, self._task, lambda: self._facts)
+        context = compiled.context(component, self._task, lambda: self._stamp)
         emitter = component.prototype.copy().emitter(compiled.config, context)
         calls = component.spout_kind.emitter_calls
         check_runs("the emitter of spout", component.id, emitter, *calls)

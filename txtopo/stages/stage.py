@@ -19,7 +19,7 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.context import Facts, no_states
+from txtopo.context import Stamp, no_states
 from txtopo.errors import RecomputedError, RunLostError, StateUsageError
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.bolt_tasks import run_bolt
@@ -178,7 +178,7 @@ class _Stage:
                     self._spouts[id, task] = SpoutTask(self._channel, component, task, self._rows)
                 steps = self._spouts[id, task].steps(attempt, metadata)
             else:
-                steps = self._bolt(component, attempt, task, arrivals.pop(task), metadata.facts)
+                steps = self._bolt(component, attempt, task, arrivals.pop(task), metadata.stamp)
             yield from self._guarded(steps, component, attempt, task)
             if self._failed_txid == attempt.txid:
                 return
@@ -204,13 +204,13 @@ class _Stage:
         attempt: TransactionAttempt,
         task: int,
         arrivals: list[Arrival],
-        facts: Facts,
+        stamp: Stamp,
     ) -> Iterator[None]:
         compiled = self._stage.compiled
         emission = Emission(self._channel, component, txid=attempt.txid, task=task)
         states = TaskStates(self._states, component.id, attempt)
         opens = states.state if self._stage.chain == "commit" else no_states
-        context = compiled.context(component, task, lambda: facts, opens)
+        context = compiled.context(component, task, lambda: stamp, opens)
         bolt = component.prototype.copy()
         permit = self._permits(component.id)
         yield from run_bolt(bolt, compiled.config, context, attempt, arrivals, emission, permit)

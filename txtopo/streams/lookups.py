@@ -1,8 +1,8 @@
 """Lookups: outside tables that streams are joined with, at a version that a replay repeats.
 
 The driver looks for the newest version when it plans a batch, and stores it with the plan
-(:mod:`txtopo.runtime.facts`). Before that it reads the version, since a planned txid could never
-get rid of an unusable version, such as one with a duplicate key. Tasks read the rows of that
+(:mod:`txtopo.runtime.stamp_planner`). Before that it reads the version, since a planned txid could
+never get rid of an unusable version, such as one with a duplicate key. Tasks read the rows of that
 version, once per process, and keep them in memory. So all rows of a txid see the same version, in
 every attempt, even if the table has changed. Only later txids see a later version.
 """

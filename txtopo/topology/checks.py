@@ -161,7 +161,7 @@ def check_states(components: Mapping[str, Component]) -> None:
     _check_names(components)
 
 
-def check_facts(components: Mapping[str, Component]) -> None:
+def check_stamp(components: Mapping[str, Component]) -> None:
     """Check that whatever asks for planned time or lookups has batches that somebody plans.
 
     Raises:

@@ -107,7 +107,7 @@ class SpoutKind:
         repeats: Whether a replay keeps where the batch ended once that is known.
         part: What a replay is compared by.
         alone: Why no other spout may share its txids; None if others may.
-        unplanned: Why no facts, such as a time, are planned with its batches; None if some are.
+        unplanned: Why its batches have no stamp, and so no planned time; None if they may have one.
         one_task: Why it has no parallelism of its own; None if it has.
         run_txids_max: The most of its txids that one job processes; None for no limit.
         frame: Whether Spark runs it as a plan, without tasks, on a carrier that carries DataFrames.

@@ -40,7 +40,7 @@ COPY_S = (0.05, 3.0)
 
 
 @dataclass(frozen=True, slots=True)
-class SlotFact:
+class Entry:
     """Something that happened, for the checkers and for the trace.
 
     Attributes:
@@ -163,7 +163,7 @@ class SlotCluster:
         loop: The loop of the slots.
         cores: How many there are.
         repeats: Whether Spark repeats a task in its job, as it does on a cluster.
-        tell: Takes facts.
+        tell: Records what happened.
     """
 
     host = bind_host = "driver"
@@ -264,8 +264,8 @@ class SlotCluster:
         elif kind == wire.STAGE:
             order, _ = wire.unpack_order(frames[1:])
             first = order.levels[0]
-            facts = {"order": order.number, "tag": first.run.tag, "level": first.level}
-            self.tell("given", **task.names, **facts)
+            level = {"order": order.number, "tag": first.run.tag, "level": first.level}
+            self.tell("given", **task.names, **level)
 
     def heard(self, task: SlotTaskRun, frames: Sequence[bytes]) -> None:
         """Bring the driver what a task has said."""

@@ -3,8 +3,8 @@
 :data:`READ` has one observation for each trait, of a topology with it and without it. One that
 nobody reads would look the same. What follows from a trait is tested where that is done, below
 ``tests/unit``: groups in ``runtime/test_one_by_one.py``, changes of programs in
-``streams/test_changed_programs.py``, planned time in ``runtime/test_facts.py``, sinks in ``bolts``,
-replays of a spout that is not repeatable in ``sources/test_data_source.py``.
+``streams/test_changed_programs.py``, planned time in ``runtime/test_stamps.py``, sinks in
+``bolts``, replays of a spout that is not repeatable in ``sources/test_data_source.py``.
 """
 
 from __future__ import annotations
