@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from tests.unit.streams.times import EVENT, at
-from tests.unit.streams.worlds import Held, RecuttingEmitter, memory_state
+from tests.unit.streams.worlds import Held, RecuttingEmitter, memory_state, replay_of
 from txtopo import Config, StreamBuilder
 from txtopo.context import TaskContext
 from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyKilled
@@ -137,4 +137,4 @@ def assert_right(
     """Check a program under the faults of some seeds."""
     for seed in seeds:
         judged = simulated(program, fold, sources(seed), seed, delay=delay, **more)
-        assert not judged.violations, f"seed {seed}: {judged.violations[:3]}"
+        assert not judged.violations, f"{replay_of(seed)}: {judged.violations[:3]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -308,8 +309,14 @@ def assert_right(
     found = []
     for seed in seeds:
         found.append(simulated(program, seed, rows or sales(24, seed), config))
-        assert not found[-1].violations, f"seed {seed}: {found[-1].violations[:3]}"
+        assert not found[-1].violations, f"{replay_of(seed)}: {found[-1].violations[:3]}"
     return found
+
+
+def replay_of(seed: int) -> str:
+    """Return a seed of the current test, and the command that runs the same seeds again."""
+    node, _, _ = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")
+    return f"seed {seed} of: python -m pytest '{node}'"
 
 
 def run(topology: Topology, config: Config = LOCAL, spark: Any = None) -> TopologyRun:
