@@ -144,7 +144,7 @@ class BatchOutputCollector:
 
     @property
     def buffered(self) -> int:
-        """The number of emitted tuples that were not handed on yet."""
+        """The number of emitted tuples that were not passed on yet."""
         waiting = len(self._dead_letters) - self._dead_letters_sent
         return sum(map(len, self._rows.values())) + waiting
 

@@ -131,7 +131,7 @@ class Child:
             self._process.stdin.flush()
 
     def allow(self, steps: int) -> None:
-        """Let a child that reads one byte before each step make so many steps more."""
+        """Let a child that reads one byte before each step make this many steps more."""
         self.write("+" * steps)
 
     def release(self) -> None:

@@ -107,7 +107,7 @@ class StartBeat:
 
 @dataclass(frozen=True, slots=True)
 class RepeatWrite:
-    """Repeat a write after the pause that follows so many failures in a row."""
+    """Repeat a write after the pause that follows this many failures in a row."""
 
     write: Write
     failures: int

@@ -1,7 +1,7 @@
 """Run the tests of all rows of the fault matrix and write their section: ``make rows``.
 
 The tests run in two halves at the same time, because those that run Spark or kill processes mostly
-wait. ``-m "row and not slow"`` runs fewer of them. All other arguments are handed on to pytest. The
+wait. ``-m "row and not slow"`` runs fewer of them. All other arguments are passed on to pytest. The
 exit status is 1 if a test failed.
 """
 

@@ -42,7 +42,7 @@ from txtopo.testing.checkers.evidence import Violation
 TURN_S = 0.2
 TUPLES_MAX = 20
 SENT_ON = 3
-"""Of so many tuples one is sent on to another slot."""
+"""One of this many tuples is sent on to another slot."""
 
 
 def simulate_bolt_slots(scenario: SlotScenario) -> list[Violation]:
@@ -155,7 +155,7 @@ class BoltTaskRun(SlotTaskRun):
             self._take(sender, tuples)
 
     def _emit(self, grant: SpoutGrant) -> None:
-        """Have a turn: send so many tuples to one slot."""
+        """Have a turn: send this many tuples to one slot."""
         slot = self.chaos.below(len(self._neighbours))
         sent = self._send(slot, grant.tuples)
         self.say(wire.NEWS, wire.pack_report(wire.WireReport(SlotReport(), sent, {})))

@@ -35,7 +35,7 @@ class SlotEvidence:
     Attributes:
         history: What happened, in order.
         slots: How many slots there are.
-        pause_s: The pause after so many fruitless jobs in a row, from 1.
+        pause_s: The pause after this many fruitless jobs in a row, from 1.
         limits: How long is waited for slots.
         missing_s: How long a slot may be missing.
         leftovers: What was wrong at the end.

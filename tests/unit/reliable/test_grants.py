@@ -192,7 +192,7 @@ def test_a_report_from_before_the_deactivation_is_not_taken_for_rest() -> None:
 
 
 @pytest.mark.rule("txtopo.reliable.driver", "Rules", 5)
-def test_a_lost_slot_is_not_at_rest_and_its_next_life_is_granted_anew() -> None:
+def test_a_lost_slot_is_not_at_rest_and_its_next_life_is_granted_again() -> None:
     driven = Driven()
     driven.get_ready()
     driven.report(0, pending=5)

@@ -128,7 +128,7 @@ def ran(
 
 
 class Uneven(Ranges):
-    """Each partition has so many long texts; *whole* are emitted as record batches."""
+    """Each partition has this many long texts; *whole* are emitted as record batches."""
 
     output_fields = Fields("text string")
 

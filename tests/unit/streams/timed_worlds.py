@@ -72,7 +72,7 @@ def simulated(
 ) -> Verdict:
     """Run a program under the faults of a seed, and judge its tables by a fold in plain Python.
 
-    The ids of the rows of a source begin with its name. A source has up to so many tasks; the rows
+    The ids of the rows of a source begin with its name. A source has up to *tasks* tasks; the rows
     of a batch come to the fold as they come to a committer if there is one. What else is declared
     of event time goes to each source.
     """
