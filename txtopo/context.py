@@ -27,7 +27,7 @@ def no_stamp() -> Stamp:
 
 
 def no_states(name: str) -> StateHandle:
-    """Refuse to open a state, where there are none."""
+    """Refuse to open a state: this context has none."""
     raise StateUsageError(
         f"state {name!r} is not open here; only committers have states; give the bolt the marker "
         f"Committer and declare it with .with_state({name!r}, open_state(…))"

@@ -98,7 +98,7 @@ class BatchMetadata:
         return True
 
     def cut_again(self, repeatable: Collection[str] = ()) -> BatchMetadata:
-        """Return what an attempt starts from that cuts the batch again.
+        """Return the metadata from which an attempt cuts the batch again.
 
         Args:
             repeatable: The spouts that repeat what they have cut.
@@ -122,7 +122,7 @@ class BatchMetadata:
 
 
 def json_flaw(value: object) -> str | None:
-    """Return why JSON would not give *value* back unchanged; None if it would.
+    """Return why *value* would not survive JSON unchanged; None if it would.
 
     A key that is a number would come back as a string; the spout would not find it, and start from
     the beginning. (A tuple comes back as a list, which does no harm.)

@@ -243,7 +243,7 @@ class LocalCarrier:
             self._cancelled.add(tag)
 
     def check_session(self) -> None:
-        """Do nothing: it has no session."""
+        """Do nothing: a local carrier has no session."""
 
     def close(self) -> None:
         """Cancel everything."""

@@ -159,7 +159,7 @@ def _topology(chosen: Choices, topology: str) -> TopologyStatus:
 
 
 def _of_page(found: TopologyStatus, ask: Callable[[], Any]) -> Any:
-    """Return what a page answers; None, and a line that says why, if it cannot be reached."""
+    """Return the answer of a page; None if it cannot be reached, after printing why."""
     try:
         return ask()
     except InfrastructureError as error:
@@ -205,7 +205,7 @@ def watch(chosen: Choices, topology: str | None, every_s: float, token: str | No
 
 
 def _look(ensemble: Ensemble, topology: str | None, token: str | None) -> dict[str, Any]:
-    """Return one look at a topology, or at all; an ensemble that is away does not end it."""
+    """Return the figures of a topology or the status of all, or why nothing can be reached."""
     try:
         if topology is None:
             return {"topologies": [status_json(each) for each in ensemble.topologies()]}
@@ -247,7 +247,7 @@ def _follow(look: Callable[[], None], every_s: float) -> None:
 
 @contextmanager
 def _screen() -> Iterator[Callable[[str], None]]:
-    """Take the terminal's other screen, and keys one by one; give both back at the end."""
+    """Switch to the terminal's other screen and to single keys; restore both at the end."""
     import termios
     import tty
 

@@ -78,7 +78,7 @@ def complete_topology(
 
 
 def topology_argument(verb: Any) -> Any:
-    """Add the argument ``TOPOLOGY``, the id of one, to a verb."""
+    """Add the argument ``TOPOLOGY``, an id, to a command."""
     return click.argument("topology", metavar="TOPOLOGY", shell_complete=complete_topology)(verb)
 
 
@@ -329,8 +329,8 @@ def activate(chosen: Choices, topology: str) -> None:
 def deactivate(chosen: Choices, topology: str) -> None:
     """Let a topology plan nothing new.
 
-    Batches in flight are committed, and the run stays. It lasts: a run that is started later is
-    deactivated, too. Needs the ensemble alone.
+    Batches in flight are committed, and the run stays. This status lasts: a run that is started
+    later is deactivated, too. Needs the ensemble alone.
 
     \b
     Example:

@@ -331,7 +331,7 @@ class Coordinator:
         return [Backoff(failed.txid, failed.failures if counts else self._faults)]
 
     def _end(self, ending: Ending) -> list[Action]:
-        """Drop all transactions from the ending on. So a later ending can only be nearer."""
+        """Drop all transactions from the ending on. A later ending can only drop more."""
         self._ending = ending
         return cancel(self._table.drop_from(ending.txid))
 

@@ -121,7 +121,7 @@ class Explanation:
         return svg(self.topology, self.components, self.edges, style=style)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the explanation as plain JSON values."""
         told: dict[str, Any] = asdict(self)
         parts: list[Mapping[str, Any]] = []
         for each in told["components"]:

@@ -208,7 +208,7 @@ def grouping_text(grouping: Grouping) -> str:
 
 
 def fields_text(fields: tuple[tuple[str, str], ...]) -> str:
-    """Return fields as ``Fields`` reads them."""
+    """Return fields as a text that ``Fields`` can read."""
     return ", ".join(f"{name} {kind}" for name, kind in fields)
 
 

@@ -131,7 +131,7 @@ def _together(graph: Graph, config: Config, compiled: CompiledTopology) -> str:
 
 
 def failure(graph: Graph, config: AnyConfig) -> str:
-    """Return what is repeated, and what is kept, after a failure."""
+    """Return the sentence on failures: which batches are repeated, and which work is kept."""
     driven_by = graph.spout_kind.driven_by
     if isinstance(config, AtLeastOnceConfig):
         if config.ackers == 0:

@@ -134,7 +134,7 @@ class Frames:
                 frame.count()
 
     def release(self) -> None:
-        """Unpersist all cached DataFrames. A second call does nothing. Spark may have stopped."""
+        """Unpersist all cached DataFrames, even if Spark has stopped. May be called twice."""
         cached, self._cached = self._cached, []
         for frame in cached:
             try:

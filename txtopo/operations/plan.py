@@ -119,7 +119,7 @@ class Verb(Protocol):
 
     @property
     def arguments(self) -> dict[str, Json]:
-        """Its arguments, which identify an unfinished call."""
+        """The arguments of the call, which identify it if it is unfinished."""
         ...
 
     def objection(self, session: OperatorSession) -> str | None:

@@ -181,7 +181,7 @@ class _Quarantine:
             )
 
     def _end(self, session: OperatorSession, contents: JournalContents) -> BatchMetadata:
-        """Return where the batch ends.
+        """Return the metadata with the end of the batch.
 
         Later batches need no new plan when the operator supplies the end: an opaque spout cuts them
         again anyway, and a partitioned spout has not cut them yet.

@@ -96,7 +96,7 @@ def rewind(
     metadata: Json = None,
     access: Access = Access(),
 ) -> Plan:
-    """Take all states back to what they held after *txid*, and the source to where it was then.
+    """Take all states back to their contents after *txid*, and the source to its position then.
 
     Args:
         topology: The topology, which must not run.

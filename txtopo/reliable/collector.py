@@ -152,7 +152,7 @@ class OutputCollector(_Emitting):
         self._put_direct(task, values, _as_they_are(anchors), stream)
 
     def ack(self, tuple: Tuple) -> None:
-        """Ack an input: it is processed. One that was acked or failed before is left as it is."""
+        """Ack an input, because it is processed. A second ack or fail of an input does nothing."""
         # Every tuple that a bolt gets is an InputTuple; to check would cost a tenth of the call.
         try:
             inputs: Inputs = tuple.inputs  # type: ignore[attr-defined]
@@ -382,7 +382,7 @@ class FlushTimer:
             self.due, self.rows_max = True, 1
 
     def left(self) -> None:
-        """Note that something is sent now."""
+        """Note that the slot sends its results now."""
         self.due, self.rows_max, self._left = False, BATCH_TUPLES_MAX, True
 
 

@@ -100,12 +100,12 @@ class _SpoutSlot:
 
     @property
     def needs_grant(self) -> bool:
-        """Whether its last grant is missing, used up or out of date."""
+        """Whether the slot's last grant is missing, used up or out of date."""
         last, used = self.granted, self.said.used if self.said else 0
         return self.stale or last is None or not last.tuples or used >= last.number
 
     def rests(self, *, active: bool) -> bool:
-        """Whether no tree is pending, and its spouts are activated or deactivated as wanted."""
+        """Whether the slot has no pending tree, and its spouts obey *active*."""
         said = self.said
         if said is None or said.granted < self.since:
             return False
@@ -382,7 +382,7 @@ class Meter:
         self._counts.update(counts)
 
     def add(self, said: SpoutReport) -> None:
-        """Add what the spouts of a slot have done."""
+        """Add the figures in a report of a slot's spouts."""
         self.emitted += said.emitted
         self.replays += said.replays
         self._ends.update(said.ends)

@@ -152,7 +152,7 @@ class SpoutHost:
             self._tell()
 
     def hear(self, record: bytes) -> None:
-        """Process what a slot reports about trees. Call :meth:`go_on` after the last record."""
+        """Process a record of a slot about trees. Call :meth:`go_on` after the last record."""
         told = open_told(record)
         if isinstance(told, TreeEnds):
             self._end(told)
@@ -175,7 +175,7 @@ class SpoutHost:
             runner.wake(self._grant, trees)
 
     def take(self) -> SlotReport | None:
-        """Return what has changed since the last call; None if nothing has changed."""
+        """Return a report of the changes since the last call; None if nothing has changed."""
         if self._told:
             return None
         report, spouts = self._report, self._spouts
@@ -298,7 +298,7 @@ class SpoutHost:
                 yield acker, mine
 
     def _tell_ends(self, ends: Sequence[Ended], renewed: Column = NONE) -> None:
-        """Report to the slots of the spouts what the ackers of this slot found."""
+        """Report the ended trees of this slot's ackers to the slots of their spouts."""
         told = TreeEnds(
             np.concatenate([each.completed for each in ends] or [NONE]),
             np.concatenate([each.failed for each in ends] or [NONE]),

@@ -271,7 +271,7 @@ class StageRequest:
 
     @property
     def urgency(self) -> tuple[int, int, int]:
-        """Sort key: commits come first, since everything waits for them, then lower txids."""
+        """The sort key. Commits come first, since everything waits for them, then lower txids."""
         first = self.levels[0]
         return int(first.chain != "commit"), first.run.attempts[0].txid, first.level
 
@@ -371,7 +371,7 @@ class StageSlots:
         self._take(ready)
 
     def slot_said(self, said: SlotSaid) -> None:
-        """Take an answer; drop it if its request was cancelled."""
+        """Handle an answer of a slot; drop it if its request was cancelled."""
         order, records = unpack_answer(list(said.frames))
         self._take(SlotAnswered(said.slot, order, records))
 

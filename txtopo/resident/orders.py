@@ -254,11 +254,11 @@ class SlotQueue:
     overdue: SlotUnavailable | None = None
 
     def expects(self, cause: type) -> bool:
-        """Return whether *cause*, an event or action class, leads anywhere from its status."""
+        """Return whether the table has an entry for the queue's status and *cause*, a class."""
         return (self.status, cause) in AFTER
 
     def moved(self, cause: type, due_s: float = NEVER_S) -> SlotQueue:
-        """Return it in the status that *cause*, an event or action class, leads to."""
+        """Return the queue in the status that *cause*, an event or action class, leads to."""
         status = AFTER[self.status, cause]
         if status in WITH_ORDER:
             return replace(self, status=status, due_s=due_s)
@@ -301,7 +301,7 @@ class LevelOrders:
 
     @property
     def queues(self) -> Sequence[SlotQueue]:
-        """What each slot has to do."""
+        """The queue of each slot."""
         return self._queues
 
     @property

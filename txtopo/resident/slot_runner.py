@@ -99,7 +99,7 @@ class SlotSocket(Protocol):
 
     @property
     def port(self) -> int:
-        """The port on which it listens."""
+        """The port on which the driver listens."""
         ...
 
     def open(self) -> None:

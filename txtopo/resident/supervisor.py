@@ -426,19 +426,19 @@ class SlotRecord:
 
     @property
     def ready(self) -> bool:
-        """Whether it can take work."""
+        """Whether the slot can be given work."""
         return self.status is SlotStatus.READY
 
     def expects(self, cause: type) -> bool:
-        """Return whether *cause*, an event or action class, leads anywhere from its status."""
+        """Return whether the table has an entry for the slot's status and *cause*, a class."""
         return (self.status, cause) in AFTER
 
     def moved(self, cause: type, due_s: float = NEVER_S) -> SlotRecord:
-        """Return it in the status that *cause*, an event or action class, leads to."""
+        """Return the record in the status that *cause*, an event or action class, leads to."""
         return replace(self, status=AFTER[self.status, cause], due_s=due_s)
 
     def missing_due_s(self, missing_s: float) -> float:
-        """Return when it is next reported as missing."""
+        """Return when the slot is next reported as missing."""
         if self.missing_since_s is None:
             return NEVER_S
         return self.missing_since_s + missing_s * (self.missing_told or 0.5)
@@ -633,7 +633,7 @@ class SlotSupervisor:
     def _ended(
         self, record: SlotRecord, error: RunLostError, now_s: float, *, job_ended: bool
     ) -> tuple[SlotRecord, LifeLost]:
-        """Return a slot after the end of a life, still in the same status, and the report of it."""
+        """Return the record after the end of a life, with its status unchanged, and the report."""
         self._last_life += 1
         since_s = record.missing_since_s
         after = replace(

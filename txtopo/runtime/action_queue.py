@@ -136,7 +136,7 @@ class ActionQueue:
 
     @property
     def use(self) -> EnsembleUse:
-        """What the transactional state is used for."""
+        """What the transactional state is used for now."""
         return self._use
 
     @property
@@ -155,7 +155,7 @@ class ActionQueue:
             self._actions.extend(actions)
 
     def next(self) -> Action | StartBeat | None:
-        """Take what is to be done now; None if nothing is, until the next event."""
+        """Remove and return the next action that may be done now; None if there is none."""
         taken = self._taken()
         check_invariants(self._use, self._actions, self._write, self._failures)
         return taken
@@ -187,7 +187,7 @@ class ActionQueue:
     def write_failed(
         self, error: BaseException, *, committing: bool
     ) -> RepeatWrite | EndTerm | None:
-        """Return what follows the failure of a write; None if nobody waits for it any more.
+        """Return how to handle the failure of a write; None if nobody waits for the write any more.
 
         Args:
             error: Why it failed.

@@ -156,7 +156,7 @@ class BatchPlanner:
 
     @property
     def held_back(self) -> Mapping[str, str]:
-        """What each spout and the clock hold back or have set aside, in words."""
+        """The data that each spout, or the clock, holds back or has set aside, in words."""
         return {name: told for part in self.parts for name, told in part.held_back.items()}
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ GROUP_BYTES_MAX = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class CommitReport:
-    """What is told of a batch that was committed.
+    """What is reported of a batch that was committed.
 
     Attributes:
         tuples: Number of tuples that each component emitted.
@@ -143,7 +143,7 @@ class CommitPhase:
 
     @property
     def may_write_elsewhere(self) -> bool:
-        """Whether any of its user code may write elsewhere than to the states."""
+        """Whether user code of the commit phase may write elsewhere than to the states."""
         return bool(self._elsewhere or self._spouts_elsewhere)
 
     @property
@@ -403,7 +403,7 @@ def _labelled(writes: Writes | EngineWrites) -> AbstractContextManager[None]:
 
 
 def _expires(prepared: Sequence[_Prepared]) -> dict[StateName, Any]:
-    """Return the largest bound that the batches of a group told, by state."""
+    """Return the largest bound of expiry that the batches of a group declared, by state."""
     found: dict[StateName, Any] = {}
     for each in prepared:
         for name, puts in each.outcome.writes.items():

@@ -41,7 +41,7 @@ class RunContext:
         graph: The checked topology.
         compiled: The same topology, compiled for the stages.
         config: The settings.
-        carrier: Moves envelopes.
+        carrier: The carrier, which moves envelopes.
         transactional_state: Elects the leader and outlives it.
         planner: Calls the spouts in the driver.
         plan_clock: The clock of the planner.
@@ -103,7 +103,7 @@ class CommitContext(Protocol):
 
     @property
     def carrier(self) -> Carrier:
-        """Moves envelopes."""
+        """The carrier, which moves envelopes."""
         ...
 
     @property
@@ -113,7 +113,7 @@ class CommitContext(Protocol):
 
     @property
     def scheduler(self) -> Scheduler:
-        """Marks durable steps."""
+        """The scheduler, with clocks, threads and durable steps."""
         ...
 
 

@@ -116,7 +116,7 @@ class SpoutPlanner:
                 self._pace.committed(txid, counted, self._times.now())
 
     def plan(self, action: PlanBatch, pending: int = 0) -> SpoutPlan | NotReady:
-        """Return what the spout plans for a ``PlanBatch``, with *pending* batches in flight.
+        """Return the spout's plan for a ``PlanBatch``, with *pending* batches in flight.
 
         Raises:
             EmitError: The metadata is not JSON.
@@ -163,7 +163,7 @@ class SpoutPlanner:
 
     @property
     def held_back(self) -> Mapping[str, str]:
-        """What waits for its time or was set aside, in words: of the spout, and of the clock."""
+        """The data that the spout, or the clock, holds back or has set aside, in words."""
         # A coordinator of a user need not be derived from ours, and then may lack the method.
         told = getattr(self._coordinator, "held_back", lambda: None)()
         found = {self.spout_id: str(told)} if told else {}
@@ -171,7 +171,7 @@ class SpoutPlanner:
 
     @property
     def may_write_elsewhere(self) -> bool:
-        """Whether the emitter has a ``commit`` of which it does not declare what it writes."""
+        """Whether the emitter has a ``commit`` without a declaration of what it writes."""
         if (emitter := self._emitter) is None:
             with self._emitter_lock:  # nobody has called it yet, so nobody hangs in it
                 try:

@@ -172,7 +172,7 @@ class WatcherFactory(Protocol):
     def __call__(
         self, graph: Graph, kind: RunKind, clock: Callable[[], float], config: AnyConfig | None
     ) -> Watcher:
-        """Make it; see :func:`watcher_of`."""
+        """Make the watcher of a run; see :func:`watcher_of`."""
         ...
 
 

@@ -149,7 +149,7 @@ class PlannedComponent:
 
     @property
     def spout_kind(self) -> SpoutKind:
-        """What the framework does with it, if it is a spout."""
+        """The kind of the spout, which decides what the framework does with it."""
         assert isinstance(self.kind, SpoutKind)
         return self.kind
 
@@ -191,7 +191,7 @@ class CompiledTopology:
 
     @property
     def only_spout(self) -> str | None:
-        """Id of its spout; None if it has several."""
+        """Id of the topology's only spout; None if it has several."""
         return self.spouts[0] if len(self.spouts) == 1 else None
 
     def context(

@@ -99,7 +99,7 @@ class Emission:
         self._take_digests()
 
     def _take_digests(self) -> None:
-        """Keep the digests of the parts that have ended with what is sent already."""
+        """Record the digests of the parts that have ended, with the tuples that were sent."""
         assert self._digest is not None
         contents = self._channel.control.contents.setdefault((self._txid, self._component.id), {})
         while self._ended and self._ended[0][1] == self._handed_on:
@@ -109,7 +109,7 @@ class Emission:
     def _add_to_digests(
         self, stream: str, batch: pa.RecordBatch, targets: list[int] | None
     ) -> None:
-        """Divide tuples among the parts that they are of; the last part may continue."""
+        """Divide tuples among their parts; the last part may continue."""
         assert self._digest is not None
         start, all_sent = 0, self._handed_on + batch.num_rows
         if self.dead_letters is not None and stream == STREAM:

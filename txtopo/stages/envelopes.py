@@ -93,7 +93,7 @@ class Envelope:
 
     @property
     def txid(self) -> int:
-        """The txid of the batch that it belongs to; of partial aggregates, the first one."""
+        """The txid of the envelope's batch; for partial aggregates of a group, the first txid."""
         return self.identity[1]
 
     @property
@@ -275,7 +275,7 @@ class Control:
     kept: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[type[Control], tuple[object, ...]]:
-        """Return how it is pickled: faster than a dataclass does it by itself."""
+        """Pickle the object faster than a dataclass does by itself."""
         return Control, (
             self.failures,
             self.cuts,

@@ -245,7 +245,7 @@ def _metadata(compiled: CompiledTopology, run: Run, control: Control) -> list[Ba
 def _ends(
     compiled: CompiledTopology, spout: str, run: Run, control: Control
 ) -> Iterator[dict[str, Json]]:
-    """Yield where each partition of a spout stands after each attempt."""
+    """Yield the position of each partition of a spout after each attempt."""
     repeats = compiled.components[spout].spout_kind.repeats
     cut = dict(run.previous.of(spout).cut or {}) if run.previous is not None else {}
     for attempt, metadata in zip(run.attempts, run.metadata, strict=True):
@@ -264,7 +264,7 @@ def _content(compiled: CompiledTopology, control: Control, txid: int) -> dict[st
 
 
 def _in_order(parts: Mapping[int, Json]) -> dict[str, Json]:
-    """Return what is known by part, as it is stored."""
+    """Return the values of all parts in the order in which they are stored."""
     return {str(part): parts[part] for part in sorted(parts)}
 
 

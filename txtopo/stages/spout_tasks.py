@@ -56,7 +56,7 @@ class SpoutTask:
         self._last = {int(p): metadata for p, metadata in (cut or {}).items()}
 
     def steps(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> Iterator[None]:
-        """Emit this task's share of a batch; yields where the outbox may be emptied.
+        """Emit this task's share of a batch; yield at each point where the outbox may be emptied.
 
         If the spout takes no part in the batch, its emitter is not called.
         """
@@ -115,7 +115,7 @@ class _Share:
 
     @property
     def collector(self) -> BatchOutputCollector:
-        """Takes the tuples."""
+        """The collector that receives the tuples."""
         return self.emission.collector
 
     @property
@@ -128,7 +128,7 @@ class _Share:
         self.emission.end_part(part, self.emission.emitted())
 
     def repeat_partitions(self, emit: Callable[..., None]) -> Iterator[None]:
-        """Emit a batch again whose cut is known. Partitions that were not in it emit nothing."""
+        """Emit a batch with a known cut again. Partitions that were not in it emit nothing."""
         cut = self.share.cut or {}
         for partition in self._partitions():
             if str(partition) in cut:

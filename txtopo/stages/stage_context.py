@@ -46,7 +46,7 @@ class RunLevel:
 
     @property
     def tag(self) -> str:
-        """The tag of the job that computes it."""
+        """The tag of the job that computes this level."""
         return self.run.tag_of(self.chain)
 
     def in_slot(self, compiled: CompiledTopology, slot: int, task_id: int) -> StageContext:
@@ -92,7 +92,7 @@ class StageContext(RunLevel):
 
     @property
     def senders(self) -> range:
-        """The slots of the level above that this stage gets a manifest of."""
+        """The slots of the level above, each of which sends this stage a manifest."""
         chain, level = self.above
         if chain == "processing" == self.chain and level in self.compiled.staying:
             return range(self.slot, self.slot + 1)

@@ -414,7 +414,7 @@ class Board(TopologyListener):
 
     @contextmanager
     def _caught_up(self) -> Iterator[None]:
-        """Hold the lock; all queued events are noted first."""
+        """Hold the lock, after all queued events were processed."""
         with self._lock:
             self._catch_up()
             yield

@@ -185,7 +185,7 @@ class Slot:
                 return
 
     def _leave_early(self) -> None:
-        """Let a part leave in the middle of a work. A task calls this while it executes.
+        """Send a part of the results in the middle of a work. A task calls this while it executes.
 
         Raises:
             Exception: Another task emitted a value that does not fit; stop executing.
@@ -403,7 +403,7 @@ class BoltTask:
         self._bolt.cleanup()
 
     def _run(self, tuples: Iterable[InputTuple], inputs: TreeInputs, executed: int | None) -> None:
-        """Execute tuples; *executed* tuples were done before them; None if these do not count."""
+        """Execute tuples, after *executed* earlier ones of this work; None does not count them."""
         if self._basic is not None:
             self._current = inputs
             self._run_basic(self._basic, tuples, executed)
@@ -439,7 +439,7 @@ class BoltTask:
         basic.current = None
 
     def _leave_after(self, last: InputTuple, executed: int | None) -> None:
-        """Let a part leave between two tuples."""
+        """Send a part of the results between two tuples."""
         self._rows = last.row + 1
         if executed is not None:
             self._count(executed + self._rows)

@@ -136,12 +136,12 @@ class ReliableSpoutTask:
 
     @property
     def pending(self) -> int:
-        """Number of its trees for which ``ack`` or ``fail`` was not called yet."""
+        """Number of the task's trees whose ``ack`` or ``fail`` was not called yet."""
         return self._collector.pending
 
     @property
     def tends(self) -> bool:
-        """Whether its spout wants to be called while it may not emit."""
+        """Whether the spout wants calls of ``tend`` while it may not emit."""
         return type(self._spout).tend is not Spout.tend
 
     def open(self) -> None:

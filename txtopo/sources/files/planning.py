@@ -513,7 +513,7 @@ class Cursor:
 
     @property
     def waiting_bytes(self) -> int:
-        """Their bytes."""
+        """The total size in bytes of the waiting files."""
         return self._queue_bytes
 
     def list(self, files: Sequence[SourceFile], now_s: float = 0.0) -> None:

@@ -62,7 +62,7 @@ class Batch:
 
     @property
     def txid(self) -> int:
-        """Its txid."""
+        """The txid of the batch."""
         return self.attempt.txid
 
 
@@ -410,7 +410,7 @@ class SpoutFixtures:
 
     @pytest.fixture
     def intake(self, source: SpoutSource) -> Iterator[Intake]:
-        """What is written to the source and read from it."""
+        """The records that were written to the source, and those that were read."""
         yield Intake(source)
         source.close()
 

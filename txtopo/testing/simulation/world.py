@@ -399,7 +399,7 @@ class SimulatedProcess(TopologyListener):
             self.world.handoff.park()
 
     def kill(self) -> None:
-        """Kill it at once (SIGKILL)."""
+        """Kill the process at once (SIGKILL)."""
         if not self.alive:
             return
         self.alive = False
@@ -410,7 +410,7 @@ class SimulatedProcess(TopologyListener):
         self.world.lost(self)
 
     def freeze(self, duration_s: float) -> None:
-        """Stop it for a while (SIGSTOP, SIGCONT)."""
+        """Stop the process for a while (SIGSTOP, SIGCONT)."""
         if self.frozen or not self.alive:
             return
         self.suspend()
@@ -419,12 +419,12 @@ class SimulatedProcess(TopologyListener):
             self.world.timeline.after(SESSION_S, lambda: self.world.ensemble.expire(self))
 
     def suspend(self) -> None:
-        """Stop it until it is woken (SIGSTOP)."""
+        """Stop the process until it is woken (SIGSTOP)."""
         self.frozen = True
         self.world.history.note(self.world.timeline.now_s, self.name, "frozen")
 
     def wake(self) -> None:
-        """Let it continue (SIGCONT): every event that it kept happens now."""
+        """Let the process continue (SIGCONT): every event that it kept happens now."""
         if not self.alive:
             return
         self.frozen = False

@@ -62,7 +62,7 @@ def run_html(board: Figures) -> str:
 
 
 def progress_html(progress: Progress) -> str:
-    """Return a progress as HTML."""
+    """Return a progress report as HTML."""
     return markup.titled(
         f"txid {progress.txid} is committed",
         markup.pairs(

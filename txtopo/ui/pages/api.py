@@ -65,7 +65,7 @@ class Api:
         ]
 
     def close(self) -> None:
-        """Allow its threads to end."""
+        """Let the threads of the API end."""
         self._lookups.close()
 
     async def state(self, topology: str, request: Request) -> dict[str, Any]:

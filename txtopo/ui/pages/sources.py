@@ -134,7 +134,7 @@ class RunSource:
         return self._run.status in ("running", "deactivated", "standby")
 
     def topologies(self) -> list[dict[str, Json]]:
-        """Return the one summary."""
+        """Return the summary of this run, as a list of one."""
         return [self._board.summary()]
 
     def figures(self, topology: str) -> dict[str, Json]:
@@ -262,23 +262,23 @@ class EnsembleSource:
             raise NotFound(str(error)) from error
 
     def txids(self, topology: str, last: int) -> list[dict[str, Json]]:
-        """Refuse, and name the page that has them."""
+        """Raise an error that names the page of the run, which has them."""
         raise self._elsewhere(topology)
 
     def failures(self, topology: str, last: int) -> list[dict[str, Json]]:
-        """Refuse, and name the page that has them."""
+        """Raise an error that names the page of the run, which has them."""
         raise self._elsewhere(topology)
 
     def history(self, topology: str) -> list[dict[str, Json]]:
-        """Refuse, and name the page that has it."""
+        """Raise an error that names the page of the run, which has it."""
         raise self._elsewhere(topology)
 
     def graph(self, topology: str) -> dict[str, Json]:
-        """Refuse, and name the page that has it."""
+        """Raise an error that names the page of the run, which has it."""
         raise self._elsewhere(topology)
 
     def state(self, topology: str, name: str) -> State:
-        """Refuse, and name the page that has it."""
+        """Raise an error that names the page of the run, which has it."""
         raise self._elsewhere(topology)
 
     def changes(self, topology: str, since: int) -> dict[str, Json]:
@@ -298,7 +298,7 @@ class EnsembleSource:
         return _asked(self._ensemble, topology, verb, wait_s)
 
     def metrics(self) -> bytes:
-        """Refuse: each run has its own."""
+        """Raise an error: each run has its own metrics."""
         raise NotFound("metrics are of a run; ask for /metrics of the page of each run")
 
     def _read(self, key: str | None, read: Callable[[], T]) -> T:
