@@ -15,7 +15,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
-	@echo '  ARGS="…" is handed on, e.g.: make demo ARGS="--kills 5 --seed 7"'
+	@echo '  ARGS="…" is passed on, e.g.: make demo ARGS="--kills 5 --seed 7"'
 
 demo: java $(READY)  ## NYC flights of 2013, killed at random moments, against plain pandas
 	$(PYTHON) -m examples.demo $(ARGS)

@@ -143,7 +143,7 @@ def main() -> None:
 
 
 def measure(spark: SparkSession | None, case: str, txids: int, most: int) -> tuple[float, str, str]:
-    """Commit so many txids; return txids a second, the tenths, and the processor time."""
+    """Commit this many txids; return txids a second, the tenths, and the processor time."""
     processor, times = Processor("commits"), Times()
     with functions(most), settings_of(case) as settings, processor.measured():
         run = topology(txids, PARTITIONS.get(case, 1)).start(spark, Config(**settings), [times])

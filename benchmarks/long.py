@@ -164,7 +164,7 @@ def main() -> None:
 def started(
     spark: Any, config: Config, url: str, txids: int, *listeners: TopologyListener
 ) -> tuple[float, float]:
-    """Run until so many txids are committed.
+    """Run until this many txids are committed.
 
     Returns:
         The seconds to the first commit: of wall and of processor time of this process.

@@ -99,7 +99,7 @@ def run_with_page(url: str, txids: int, carrier: Literal["local", "rdd"]) -> tup
         client = subprocess.Popen([sys.executable, "-c", CLIENT, run.page_url])
         before_s = time.process_time()
         took_s: dict[int, float] = {}
-        while (run.board.facts()["txid"] or 0) < txids:
+        while (run.board.figures()["txid"] or 0) < txids:
             time.sleep(LOOK_S)
             took_s |= page_threads_s()
         all_s = time.process_time() - before_s

@@ -157,7 +157,7 @@ def print_merges() -> None:
 
 
 def measure(spark: SparkSession, url: str, server: PostgresServer | None, keys: int) -> Took:
-    """Return what a txid of so many keys took."""
+    """Return what a txid of this many keys took."""
     processor = Processor("partials")
     with tempfile.TemporaryDirectory(prefix="txtopo-partials-") as folder, processor.measured():
         sums = Sums(processor, server)

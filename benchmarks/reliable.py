@@ -110,7 +110,7 @@ class CountByHand(Bolt):
 
 
 class Paced(Spout):
-    """Emits so many sentences a second."""
+    """Emits this many sentences a second."""
 
     output_fields = SENTENCE
 
@@ -204,7 +204,7 @@ class Measured(NamedTuple):
 
 
 def measure(spark: SparkSession, rows: list[tuple[str]], count: int, way: Way) -> Measured:
-    """Split and count so many sentences."""
+    """Split and count this many sentences."""
     spout = MemorySpout(rows, SENTENCE, count // len(rows))
     config = AtLeastOnceConfig(
         carrier="resident",
@@ -273,7 +273,7 @@ def wire(rows: list[tuple[str]]) -> None:
 
 
 def topology(spout: Spout, *, by_hand: bool, spouts: int) -> ReliableTopology:
-    """Return the word count, with so many spout tasks."""
+    """Return the word count, with this many spout tasks."""
     builder = TopologyBuilder("sentences")
     builder.set_spout("sentences", spout, spouts)
     split = builder.set_bolt("split", SplitByHand() if by_hand else Split(), 2)

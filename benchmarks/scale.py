@@ -282,7 +282,7 @@ def costs_of(measured: Sequence[tuple[Case, Measured]]) -> Costs:
 
 
 def cases_of(carrier: Carrier, slots: int, txids: int) -> list[Case]:
-    """Return the cases of so many slots whose costs are taken apart."""
+    """Return the cases of this many slots whose costs are taken apart."""
     return [
         Case(carrier, 1, slots, records, keys, txids)
         for records, keys in ((80, 8), (4_000, 8), (4_000, 2_000))

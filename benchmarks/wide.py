@@ -1,9 +1,9 @@
 """``python -m benchmarks.wide``: what a txid costs as a topology, its source or its batches grow.
 
-* ``partitions``: a source of so many partitions, with a record of each in each batch;
-* ``bolts``: a chain of so many bolts, with ten records a batch;
-* ``keys``: a batch of so many keys, counted in PostgreSQL;
-* ``topologies``: so many topologies in one process, which share one ZooKeeper.
+* ``partitions``: a source of this many partitions, with a record of each in each batch;
+* ``bolts``: a chain of this many bolts, with ten records a batch;
+* ``keys``: a batch of this many keys, counted in PostgreSQL;
+* ``topologies``: this many topologies in one process, which share one ZooKeeper.
 
 Processor time of this process and wall time in milliseconds a txid, of all topologies together:
 from the moment in which all of them run and have committed a few txids, to the last commit. The

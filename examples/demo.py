@@ -147,7 +147,7 @@ def main() -> int:
     own = args.state is None and args.zookeeper == "embedded"
     args.name = "flights" if own else f"flights_{int(time.time())}"
     args.state = args.state or f"sqlite:///{args.dir / 'flights.db'}"
-    begin_anew(args.dir)
+    begin_again(args.dir)
     console.print(f"seed {args.seed}; files and log in {args.dir}")
 
     # A plain SIGTERM would leave the child behind.
@@ -165,7 +165,7 @@ def main() -> int:
     return 0 if equal else 1
 
 
-def begin_anew(folder: Path) -> None:
+def begin_again(folder: Path) -> None:
     """Remove what an earlier demo left in its folder, and cut the input if it is not there."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder / "txtopo-zookeeper", ignore_errors=True)

@@ -94,9 +94,9 @@ class JsonProgress(TopologyListener):
             done = change.progress
             self.say("committed", txid=done.txid, rows=done.rows, speed=done.rows_per_second)
 
-    def say(self, event: str, **facts: float) -> None:
+    def say(self, event: str, **details: float) -> None:
         """Print one line; it must not wait in a buffer that dies with the process."""
-        print(json.dumps({"event": event, **facts}), flush=True)
+        print(json.dumps({"event": event, **details}), flush=True)
 
 
 def flights_csv() -> bytes:

@@ -90,7 +90,7 @@ def main() -> None:
     """Count until there are as many words as the command line says."""
     parser = argparse.ArgumentParser(description="count the words of a Kafka topic, exactly once")
     parser.add_argument("--servers", default="localhost:9092", help="bootstrap servers of Kafka")
-    parser.add_argument("--records", type=int, required=True, help="end after so many words")
+    parser.add_argument("--records", type=int, required=True, help="end after this many words")
     parser.add_argument("--dir", type=Path, default=Path("txtopo-demo"), help="folder of all files")
     parser.add_argument("--zookeeper", default="embedded", help="host:port of a running server")
     parser.add_argument("--carrier", default="auto", help="auto, local, rdd or dataframe")

@@ -155,14 +155,14 @@ def live(folder: Path, dies: int | None) -> None:
     put_files(folder, AFTER, first=len(FILES))
     refusals: list[str] = []
 
-    def write_anew(frame: DataFrame, batch: int) -> None:
+    def write_new(frame: DataFrame, batch: int) -> None:
         by_hand.write(frame, batch)
         try:
             txtopo(frame, batch)
         except PromiseError as error:
             refusals.append(str(error))
 
-    run_query(spark, folder, "new", write_anew)
+    run_query(spark, folder, "new", write_new)
     show("with a new checkpoint", folder, FILES + AFTER, refused=bool(refusals))
 
     goes_on = topology(folder).foreach_batch(

@@ -22,7 +22,7 @@ TAKE = 2
 
 
 def sale(number: int, shop: str, amount: int, hours: float) -> list[Any]:
-    """Return a sale so many hours after noon."""
+    """Return a sale this many hours after noon."""
     return [f"s{number}", shop, amount, NOON + datetime.timedelta(hours=hours)]
 
 

@@ -22,7 +22,7 @@ TAKE = 1
 
 
 def at(minutes: int) -> datetime.datetime:
-    """Return a time so many minutes after noon."""
+    """Return a time this many minutes after noon."""
     return NOON + datetime.timedelta(minutes=minutes)
 
 

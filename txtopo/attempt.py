@@ -35,7 +35,7 @@ class TransactionAttempt:
 
     @property
     def first_txid(self) -> int:
-        """The first txid that a state takes with this attempt, its own without a group."""
+        """The first txid that a state writes with this attempt; without a group, its own txid."""
         return self.txid
 
     @property
@@ -45,7 +45,7 @@ class TransactionAttempt:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Where this attempt stands, as (epoch, txid, attempt)."""
+        """The position of this attempt among all, as (epoch, txid, attempt)."""
         return (self.epoch, self.txid, self.attempt)
 
     def __lt__(self, other: TransactionAttempt) -> bool:

@@ -144,7 +144,7 @@ class BatchOutputCollector:
 
     @property
     def buffered(self) -> int:
-        """The number of emitted tuples that were not handed on yet."""
+        """The number of emitted tuples that were not passed on yet."""
         waiting = len(self._dead_letters) - self._dead_letters_sent
         return sum(map(len, self._rows.values())) + waiting
 
@@ -160,7 +160,7 @@ class BatchOutputCollector:
             self._dead_letters_sent = len(self._dead_letters)
 
     def close(self) -> None:
-        """Hand on the buffered tuples and refuse all later ones. Called by the framework."""
+        """Send the buffered tuples, and refuse all later ones. Called by the framework."""
         self.flush()
         self._open = False
         # Without arities emit takes its slow path, which checks _open. So it makes one check, not
@@ -239,7 +239,7 @@ class RevocableOutputCollector(BatchOutputCollector):
         self.full = self._has_batches = True
 
     def flush(self) -> None:
-        """Hand on all that waits. Called by the framework, between two inputs."""
+        """Send all buffered tuples. Called by the framework, between two inputs."""
         for stream, rows in self._rows.items():
             self._hand_on(stream, rows)
         self.full = self._has_batches = False

@@ -304,7 +304,7 @@ class _CommonConfig(Settings):
         return growing_pause_s(failures, self.backoff_s, LONGEST_BACKOFF * self.backoff_s)
 
     def _hold(self, zookeeper: object) -> None:
-        """Hold a record, where hosts were given."""
+        """Replace hosts that were given as text by the record ``ZooKeeper``."""
         if isinstance(zookeeper, str):
             object.__setattr__(self, "zookeeper", ZooKeeper(zookeeper))
 
@@ -403,7 +403,7 @@ class Config(_CommonConfig):
         return math.ceil(self.max_spout_pending / (JOBS + 1))
 
     def may_change(self, *changes: ChangeKind) -> bool:
-        """Return whether all of these changes are allowed."""
+        """Return whether ``allow_change`` covers all of these changes."""
         if isinstance(self.allow_change, bool):
             return self.allow_change or not changes
         return set(changes) <= set(self.allow_change)

@@ -60,14 +60,14 @@ class Known:
 
     @property
     def kinds(self) -> tuple[Any, ...]:
-        """The types that it may have."""
+        """The types that the setting may have."""
         union = get_origin(self.kind) in (Union, UnionType)
         kinds = get_args(self.kind) if union else (self.kind,)
         return tuple(str if get_origin(kind) is Literal else kind for kind in kinds)
 
     @property
     def expected(self) -> str:
-        """What it may be, in words."""
+        """The valid values of the setting, in words."""
         words = [_WORDS[get_origin(kind) or kind] for kind in self.kinds]
         return " or ".join(words)
 
@@ -89,7 +89,7 @@ def find_settings(
     environment: Mapping[str, str] | None,
     settings: Mapping[str, object],
 ) -> dict[str, Setting]:
-    """Return what is given, of each setting the value that holds.
+    """Return the settings that are given, each with the value that takes precedence.
 
     Args:
         known: The settings that there are.
@@ -262,7 +262,7 @@ def _first(lines: Sequence[str], name: str) -> int | None:
 
 
 def check_known(name: str, known: Mapping[str, Known], source: str, elsewhere: str = "") -> None:
-    """Check that there is a setting.
+    """Check that a setting of this name exists.
 
     Args:
         name: Its name.

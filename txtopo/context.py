@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from txtopo.state.transaction import StateHandle
 
 
-Facts = Mapping[str, Json] | None
+Stamp = Mapping[str, Json] | None
 """What the outside said when a batch was planned (:mod:`txtopo.metadata`); None for nothing."""
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def no_facts() -> Facts:
-    """Return no facts: what has no batch, or a batch of a topology that asks for nothing, has."""
+def no_stamp() -> Stamp:
+    """Return None, the stamp of a task without a batch, or of a topology that asks for none."""
     return None
 
 
 def no_states(name: str) -> StateHandle:
-    """Refuse to open a state, where there are none."""
+    """Refuse to open a state: this context has none."""
     raise StateUsageError(
         f"state {name!r} is not open here; only committers have states; give the bolt the marker "
         f"Committer and declare it with .with_state({name!r}, open_state(…))"
@@ -81,7 +81,7 @@ class TaskContext:
         tasks: The number of tasks of the spout or bolt.
         states: Opens a state by name; use :meth:`state`.
         parallelism: The number of tasks of each component; use :meth:`component_tasks`.
-        facts: Returns what the outside said when the batch was planned; use :attr:`planned_time`
+        stamp: Returns the stamp that the batch got when it was planned; use :attr:`planned_time`
             and :attr:`versions`.
     """
 
@@ -91,7 +91,7 @@ class TaskContext:
     tasks: int
     states: Callable[[str], StateHandle] = field(default=no_states, repr=False, compare=False)
     parallelism: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
-    facts: Callable[[], Facts] = field(default=no_facts, repr=False, compare=False)
+    stamp: Callable[[], Stamp] = field(default=no_stamp, repr=False, compare=False)
 
     @property
     def planned_time(self) -> datetime.datetime:
@@ -104,15 +104,15 @@ class TaskContext:
             TopologyError: Nobody in the topology asks for it; give a bolt
                 ``needs_planned_time = True``.
         """
-        facts = self.facts()
-        if facts is None:
+        stamp = self.stamp()
+        if stamp is None:
             raise TopologyError(
                 f"{self.component_id!r} asks for the time at which its batch was planned, which is "
                 "not kept here; expected a batch of a topology with a bolt that has "
                 "needs_planned_time = True; give that to the class of the bolt",
                 component=self.component_id,
             )
-        return EPOCH + datetime.timedelta(milliseconds=int(str(facts["time"])))
+        return EPOCH + datetime.timedelta(milliseconds=int(str(stamp["time"])))
 
     @property
     def latest_time(self) -> datetime.datetime:
@@ -124,10 +124,10 @@ class TaskContext:
         Raises:
             TopologyError: As for :attr:`planned_time`.
         """
-        planned, facts = self.planned_time, self.facts() or {}
-        if "latest" not in facts:
+        planned, stamp = self.planned_time, self.stamp() or {}
+        if "latest" not in stamp:
             return planned
-        return EPOCH + datetime.timedelta(milliseconds=int(str(facts["latest"])))
+        return EPOCH + datetime.timedelta(milliseconds=int(str(stamp["latest"])))
 
     @property
     def versions(self) -> Mapping[str, Json]:
@@ -138,7 +138,7 @@ class TaskContext:
         Raises:
             TopologyError: The topology has no lookups.
         """
-        tables = (self.facts() or {}).get("tables")
+        tables = (self.stamp() or {}).get("tables")
         if not isinstance(tables, dict):
             raise TopologyError(
                 f"{self.component_id!r} asks for versions of lookups; got a batch without any; "

@@ -181,7 +181,7 @@ _CODES = {
 
 
 def meaning_of(cause: BaseException | None, text: str) -> ErrorMeaning:
-    """Return what an error of a driver means; an unknown error passes."""
+    """Return the meaning of a driver's error; an unknown error counts as passing."""
     state = state_of(cause)
     found = _by_sqlstate(state) if state else _by_sqlite(cause)
     # A message may quote a value of the user's, so words do not overrule a code.

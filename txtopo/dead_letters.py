@@ -119,7 +119,7 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
 
 
 def _rank(row: Row) -> tuple[str, list[tuple[bool, int, str]], tuple[object, ...], Row]:
-    """Return by what a row is sorted: offsets and lines as numbers, then all the rest.
+    """Return the sort key of a row: offsets and lines as numbers, then everything else.
 
     The text of the error comes last, since it may be another one in a replay.
     """

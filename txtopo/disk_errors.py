@@ -74,14 +74,14 @@ def number_in(text: str) -> int | None:
 
 
 def meaning_of(number: int | None, text: str = "") -> ErrorMeaning:
-    """Return what an errno means; without one, what the words of a message mean."""
+    """Return the meaning of an errno; without one, the meaning of the words in a message."""
     if number is not None:
         return ERRNOS.get(errno.errorcode.get(number, ""), ErrorMeaning.PASSES)
     return next((each for words, each in _WORDS if words.search(text)), ErrorMeaning.PASSES)
 
 
 def meaning_of_error(error: BaseException) -> ErrorMeaning:
-    """Return what an ``OSError`` means, or an error that a library made of one."""
+    """Return the meaning of an ``OSError``, or of a library's error that was made from one."""
     number = error.errno if isinstance(error, OSError) else None
     text = str(error)
     if number is None and _CORRUPT.search(text):

@@ -72,7 +72,7 @@ def copies_of(streams: Mapping[str, Stream]) -> dict[str, Copy]:
 
 
 def copied_row(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return values of a row that stay as they are when their list and buffers are used again."""
+    """Return a copy of a row's values, so that its list and buffers can be used again."""
     return tuple(
         memoryview(value).tobytes() if isinstance(value, bytearray | memoryview) else value
         for value in values

@@ -23,7 +23,7 @@ class Extra(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The command that installs it."""
+        """The command that installs the extra."""
         return f"pip install 'txtopo[{self.name}]'"
 
 

@@ -52,17 +52,17 @@ class InputForm:
     fields: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return the form in words."""
         fields = f"({', '.join(self.fields)})" if self.fields else ""
         return f"{self.source!r}.{self.stream!r} by {self.grouping}{fields}"
 
     def to_json(self) -> Json:
-        """Return it as it is stored."""
+        """Return the form as JSON, as it is stored."""
         return [self.source, self.stream, self.grouping, list(self.fields)]
 
     @classmethod
     def from_json(cls, value: Any) -> InputForm:
-        """Return it from what is stored."""
+        """Return the form that this stored JSON describes."""
         source, stream, grouping, fields = _list(value)
         return cls(_text(source), _text(stream), _text(grouping), _texts(fields))
 
@@ -88,7 +88,7 @@ class StateForm:
     aggregates: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return the form in words."""
         key, value = (
             ", ".join(f"{name} {type}" for name, type in part) for part in (self.key, self.value)
         )
@@ -96,7 +96,7 @@ class StateForm:
         return f"{self.kind} {self.mode} {self.table!r} ({key}) -> ({value}){combined}"
 
     def to_json(self) -> Json:
-        """Return it as it is stored."""
+        """Return the form as JSON, as it is stored."""
         return {
             "table": self.table,
             "kind": self.kind,
@@ -108,7 +108,7 @@ class StateForm:
 
     @classmethod
     def from_json(cls, value: Any) -> StateForm:
-        """Return it from what is stored."""
+        """Return the form that this stored JSON describes."""
         return cls(
             _text(value["table"]),
             _text(value["kind"]),
@@ -139,23 +139,23 @@ class ComponentForm:
 
     @property
     def is_spout(self) -> bool:
-        """Whether it is a spout."""
+        """Whether the component is a spout."""
         return not self.inputs
 
     @property
     def meanings(self) -> dict[str, str]:
-        """What it says of its rows, by what that is of."""
+        """What the component declares about its rows, by subject."""
         said = {"rows": self.rows, BUFFERED: self.buffered}
         return {what: text for what, text in said.items() if text is not None}
 
     def __str__(self) -> str:
-        """Return its role and its inputs in words."""
+        """Return the role and the inputs of the component in words."""
         article = "an" if self.role[:1] in "aeiou" else "a"
         inputs = f" of {', '.join(map(str, self.inputs))}" if self.inputs else ""
         return f"{article} {self.role}{inputs}"
 
     def to_json(self) -> Json:
-        """Return it as it is stored."""
+        """Return the form as JSON, as it is stored."""
         meanings = {"rows": self.rows, "buffered": self.buffered}
         return {
             "role": self.role,
@@ -166,7 +166,7 @@ class ComponentForm:
 
     @classmethod
     def from_json(cls, value: Any) -> ComponentForm:
-        """Return it from what is stored."""
+        """Return the form that this stored JSON describes."""
         rows, buffered = value.get("rows"), value.get("buffered")
         return cls(
             _text(value["role"]),
@@ -208,13 +208,13 @@ class Fingerprint:
         return {id: each for id, each in self.components.items() if each.is_spout}
 
     def to_json(self) -> Json:
-        """Return it as it is stored."""
+        """Return the fingerprint as JSON, as it is stored."""
         components = {id: each.to_json() for id, each in self.components.items()}
         return {"guarantee": self.guarantee, "components": components}
 
     @classmethod
     def from_json(cls, value: Json) -> Fingerprint:
-        """Return it from what is stored.
+        """Return the fingerprint that this stored JSON describes.
 
         Raises:
             ValueError: It is of another form.
@@ -229,7 +229,7 @@ class Fingerprint:
             raise ValueError(f"got {value!r:.200}; expected a fingerprint") from error
 
     def parts(self) -> dict[tuple[str, ...], Part]:
-        """Return the parts that are compared one by one, by what they are of."""
+        """Return the parts that are compared one by one, each by its path in the topology."""
         parts: dict[tuple[str, ...], Part] = {("guarantee",): Part("the guarantee", self.guarantee)}
         for id, component in self.components.items():
             alone = replace(component, rows=None, buffered=None, states={})

@@ -65,7 +65,7 @@ class NotExact(ValueError):
 
 
 def exact(kind: str, value: Any) -> Any:
-    """Return what a field holds for a value that a user gave; None for ``NaT``.
+    """Return the value that a field stores for a value of a user; None for ``NaT``.
 
     Args:
         kind: Type of the field, not ``json``.
@@ -99,7 +99,7 @@ def exact_of(kind: str) -> Callable[[Any], Any]:
 
 
 def moment(value: Any) -> datetime.datetime | None:
-    """Return a date with a time as a plain one, with its zone or without; None for ``NaT``.
+    """Return a date with a time as a plain ``datetime``, with or without a zone; None for ``NaT``.
 
     Raises:
         TypeError: It is not a datetime.
@@ -296,7 +296,7 @@ def _from_numpy(value: Any, numpy: Any) -> datetime.datetime | None:
 
 
 def owned(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a copy of a record batch, which stays as it is when its memory is used again.
+    """Return a copy of a record batch, so that the memory of the original can be used again.
 
     It takes 10 µs for 10,000 words.
     """
@@ -309,7 +309,7 @@ def owned(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def fitted_values(kind: str, values: Sequence[Any]) -> Sequence[Any]:
-    """Return what a field holds for values that the driver of a database read, None for NULL.
+    """Return the values that a field stores for values read by a database driver, None for NULL.
 
     Raises:
         TypeError: A value has a type that has nothing in common with the field.
@@ -418,7 +418,7 @@ FITTING: dict[str, frozenset[str]] = {
 
 
 def kind_of(found: pa.DataType) -> str | None:
-    """Return what kind of values a type of Arrow has; None for those that no field has."""
+    """Return the kind of values of an Arrow type; None if no field has values of this kind."""
     from pyarrow import types
 
     if types.is_timestamp(found):
@@ -477,7 +477,7 @@ def _cast(column: pa.Array, declared: pa.DataType) -> pa.Array:
 
 
 def _back_again(column: pa.Array, declared: pa.DataType) -> pa.Array:
-    """Cast, where Arrow would not refuse what it cuts."""
+    """Cast a column, where Arrow would cut values without refusing them."""
     import pyarrow.compute as pc
 
     cast = column.cast(declared)

@@ -22,11 +22,11 @@ def note(text: str) -> str:
     return f"<div>{cell(text)}</div>"
 
 
-def facts(pairs: Iterable[tuple[str, object]]) -> str:
+def pairs(shown: Iterable[tuple[str, object]]) -> str:
     """Return a table of names and values; what is None is left out."""
     rows = (
         f"<tr><th{_LEFT}>{cell(name)}</th><td{_LEFT}>{cell(value)}</td></tr>"
-        for name, value in pairs
+        for name, value in shown
         if value is not None
     )
     return f"<table><tbody>{''.join(rows)}</tbody></table>"

@@ -17,10 +17,10 @@ lose their cut: the others repeat what they have cut.
 
 Metadata that does not name a spout is of a time before the spout: it is absent, at its beginning.
 
-Facts
+Stamp
 -----
 What the outside said when the batch was planned, for a topology that asks for it:
-``{"time": milliseconds since 1970, "tables": {id: version}}``. They are part of the plan: durable
+``{"time": milliseconds since 1970, "tables": {id: version}}``. It is part of the plan: durable
 before any commit work, kept when a batch is cut again, and equal in every replay. The time of a
 txid is never before that of the previous txid, whatever clocks do. Without lookups there are no
 tables.
@@ -68,13 +68,13 @@ class BatchMetadata:
             as ``[tuples, digest]`` (:mod:`txtopo.stages.replays`); None if replays are not
             compared. It is stored beside the rest.
         pace: The limit of the batch, as :mod:`txtopo.pacing` stores it; None without one.
-        facts: What the outside said at planning; None for a topology that asks for nothing.
+        stamp: The planned time and the versions of lookups; None if the topology asks for neither.
     """
 
     spouts: Mapping[str, SpoutShare] = field(default_factory=dict)
     content: dict[str, dict[str, Json]] | None = None
     pace: dict[str, Json] | None = None
-    facts: dict[str, Json] | None = None
+    stamp: dict[str, Json] | None = None
 
     def of(self, spout: str) -> SpoutShare:
         """Return the share of a spout."""
@@ -98,7 +98,7 @@ class BatchMetadata:
         return True
 
     def cut_again(self, repeatable: Collection[str] = ()) -> BatchMetadata:
-        """Return what an attempt starts from that cuts the batch again.
+        """Return the metadata from which an attempt cuts the batch again.
 
         Args:
             repeatable: The spouts that repeat what they have cut.
@@ -122,7 +122,7 @@ class BatchMetadata:
 
 
 def json_flaw(value: object) -> str | None:
-    """Return why JSON would not give *value* back unchanged; None if it would.
+    """Return why *value* would not survive JSON unchanged; None if it would.
 
     A key that is a number would come back as a string; the spout would not find it, and start from
     the beginning. (A tuple comes back as a list, which does no harm.)

@@ -9,8 +9,8 @@ answers, so the simulator can replay them.
 Rules
 -----
 1. The driver asks :class:`Pacer` before it plans a batch, after the spout has answered that it is
-   ready. The answer is a :class:`Grant`, or :class:`Postponed`: ask again later. The driver never
-   asks for a batch that is already planned.
+   ready. The answer is an :class:`Allowance`, or :class:`Postponed`: ask again later. The driver
+   never asks for a batch that is already planned.
 2. The limit of a batch is part of its planned metadata, ``{"rows_max": …}``, and so durable before
    its commit work begins. A replay gets the limit of the first attempt. So a transactional spout
    emits the same batch, and an opaque spout, which may cut the batch differently, has the same
@@ -143,7 +143,7 @@ class Pace(Settings):
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class Allowance:
     """A batch may be planned.
 
     Attributes:
@@ -195,7 +195,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
-    grant: Grant
+    allowance: Allowance
     since_s: float | None
 
 
@@ -239,14 +239,14 @@ class Pacer:
             if txid >= current and rows_max is not None:
                 shares = rows_max if isinstance(rows_max, list) else []
                 total = sum(rows_max) if isinstance(rows_max, list) else rows_max
-                self._flight[txid] = _InFlight(Grant(total, tuple(shares)), None)
+                self._flight[txid] = _InFlight(Allowance(total, tuple(shares)), None)
             level, at_s = pace.get("credit"), pace.get("at_s")
             if self._bucket and isinstance(level, int | float) and isinstance(at_s, int | float):
                 credit = level + self._bucket.rate * max(0.0, wall_s - at_s)
         if self._bucket:
             self._bucket.begin(credit, now_s)
 
-    def ask(self, asked: Asked) -> Grant | Postponed:
+    def ask(self, asked: Asked) -> Allowance | Postponed:
         """Return whether the batch may be planned now, and its limit."""
         # A batch that is asked for again was not planned after all.
         self._flight = {txid: each for txid, each in self._flight.items() if txid < asked.txid}
@@ -256,7 +256,7 @@ class Pacer:
             if any(txid > asked.last_txid for txid in self._flight):
                 return self._held(None)
             # The spout wants to store a position; or the rows went meanwhile.
-            return self._granted(asked, 0 if self._settings.limiting else None, left, None)
+            return self._allowed(asked, 0 if self._settings.limiting else None, left, None)
         if self._waiting_since_s is None and available is not None:
             self._waiting_since_s = asked.now_s
         if self._sizer and asked.pending >= TARGET_PENDING_MAX:
@@ -271,10 +271,10 @@ class Pacer:
                 self._waiting_since_s = None
             by = None if available is not None else by
         rows = limit if available is None else min(available, limit or available)
-        return self._granted(asked, rows if limit is not None else None, left, by)
+        return self._allowed(asked, rows if limit is not None else None, left, by)
 
     def withdraw(self, txid: int) -> None:
-        """Take back a grant, because the batch could not be planned."""
+        """Take back an allowance, because the batch could not be planned."""
         self._flight.pop(txid, None)
         if self._bucket:
             self._bucket.settle(txid, 0)
@@ -290,7 +290,7 @@ class Pacer:
         """
         known = self._flight.pop(txid, None)
         if rows is None:
-            rows = (known.grant.rows_max or 0) if known is not None else 0
+            rows = (known.allowance.rows_max or 0) if known is not None else 0
         if self._bucket:
             self._bucket.settle(txid, rows)
         if self._sizer and known is not None and known.since_s is not None and rows:
@@ -303,7 +303,7 @@ class Pacer:
         if asked.unread is None:
             return None
         ahead = [
-            each.grant for at, each in self._flight.items() if asked.last_txid < at < asked.txid
+            each.allowance for at, each in self._flight.items() if asked.last_txid < at < asked.txid
         ]
         if not asked.partitions:
             taken = sum(each.rows_max or 0 for each in ahead)
@@ -339,12 +339,12 @@ class Pacer:
             self.now = {"rows_max": 0, "limited_by": by}
         return Postponed(by)
 
-    def _granted(
+    def _allowed(
         self, asked: Asked, rows_max: int | None, left: list[int] | None, by: str | None
-    ) -> Grant:
+    ) -> Allowance:
         self.now = {"rows_max": rows_max, "limited_by": by}
         if rows_max is None:
-            grant = Grant(None)
+            allowance = Allowance(None)
         else:
             unread = left if left is not None else [rows_max] * asked.partitions
             shares = shared_out(rows_max, unread, asked.txid) if asked.partitions else []
@@ -353,9 +353,9 @@ class Pacer:
                 self._bucket.charge(asked.txid, rows_max, asked.now_s)
                 metadata["credit"] = round(self._bucket.level(asked.now_s), 3)
                 metadata["at_s"] = round(asked.wall_s, 3)
-            grant = Grant(rows_max, tuple(shares), metadata)
-        self._flight[asked.txid] = _InFlight(grant, asked.now_s)
-        return grant
+            allowance = Allowance(rows_max, tuple(shares), metadata)
+        self._flight[asked.txid] = _InFlight(allowance, asked.now_s)
+        return allowance
 
 
 def rows_max_of(pace: object) -> int | list[int] | None:
@@ -392,8 +392,8 @@ def shared_out(rows: int, unread: Sequence[int], turn: int) -> list[int]:
     return shares
 
 
-def _share(grant: Grant, partition: int) -> int:
-    return grant.shares[partition] if partition < len(grant.shares) else 0
+def _share(allowance: Allowance, partition: int) -> int:
+    return allowance.shares[partition] if partition < len(allowance.shares) else 0
 
 
 @dataclass(slots=True)

@@ -23,10 +23,10 @@ class Registered(Generic[T]):
         self._load: Callable[[], T] | None = None
 
     def register(self, load: Callable[[], T]) -> None:
-        """Register what returns it. It imports the wing, and is called by each :meth:`get`."""
+        """Register a function that imports the wing and returns the object; ``get`` calls it."""
         self._load = load
 
     def get(self) -> T:
-        """Return it."""
+        """Return the object, which the registered function loads."""
         assert self._load is not None, f"{self._what}: nothing is registered"
         return self._load()

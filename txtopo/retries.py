@@ -49,7 +49,7 @@ def warn_of_retry(
     about = "txtopo" if topology is None else f"topology {topology!r}"
     when = "later" if pause_s is None else f"in {pause_s:.3g} s" if pause_s else "at once"
     again = "not tried again by this run" if final else f"tried again {when}"
-    facts = {
+    attributes = {
         "topology": topology,
         "failures": failures,
         "cause": one_line(error),
@@ -62,8 +62,8 @@ def warn_of_retry(
     # Requests that fail because the process ends need no repair.
     level = logging.DEBUG if isinstance(error, ProcessEnds) else logging.WARNING
     text = "%s: %s failed; got %s; failures in a row: %d; %s"
-    arguments = about, what, facts["cause"], failures, again
-    _logger.log(level, text, *arguments, extra=facts, stacklevel=2)
+    arguments = about, what, attributes["cause"], failures, again
+    _logger.log(level, text, *arguments, extra=attributes, stacklevel=2)
     vars(error)[_LOGGED] = True
 
 

@@ -50,7 +50,7 @@ def unusable_character(text: str) -> str | None:
 
 
 def check_text(what: str, text: str) -> None:
-    """Check that a text can be a path or be sent; errors never show it: it may be a password.
+    """Check that a text can be a path or be sent. Errors never show it: it may be a password.
 
     Raises:
         ConfigError: It cannot; repair it.
@@ -64,7 +64,7 @@ def check_text(what: str, text: str) -> None:
 
 
 def check_type(setting: str, value: object, kind: type | UnionType, expected: str) -> None:
-    """Check the type of a setting; errors never show its value: it may be a password.
+    """Check the type of a setting. Errors never show its value: it may be a password.
 
     Raises:
         ConfigError: It is of another type; repair it.

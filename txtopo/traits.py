@@ -29,9 +29,9 @@ class Traits:
     """What is special about a spout or bolt. Each default means: nothing.
 
     Attributes:
-        needs_planned_time: Whether the time at which a batch was planned is stored with the batch.
-            Set by users, by the spout of a clock and by operators on event time; read by the graph,
-            which has facts planned then (``runtime/facts.py``).
+        needs_planned_time: Whether each batch gets a stamp with the time at which it was planned
+            (``runtime/stamp_planner.py``). Set by users, by the spout of a clock and by operators
+            on event time; read by the graph.
         lookups: The tables whose versions are planned with each batch, by id. Set by joins with a
             lookup; read by the graph, as above.
         client_modules: The modules that its tasks import. Set by users, by spouts and by lookups;
@@ -130,7 +130,7 @@ class HasTraits:
 
     @property
     def traits(self) -> Traits:
-        """What the framework must know of it. A class of yours sets the attributes instead."""
+        """The traits that the framework reads. Your own class sets the attributes instead."""
         return Traits(
             needs_planned_time=self.needs_planned_time, client_modules=self.client_modules
         )
@@ -146,11 +146,11 @@ class VersionedTable(Protocol):
 
     @property
     def client_modules(self) -> Sequence[str]:
-        """The modules that tasks import to read it."""
+        """The modules that tasks import to read the table."""
         ...
 
     def check(self) -> None:
-        """Check that it can be read, in the driver, before anything runs.
+        """Check in the driver that the table can be read, before anything runs.
 
         Raises:
             ConfigError: It cannot.
@@ -163,7 +163,7 @@ class VersionedTable(Protocol):
         ...
 
     def newest(self, held: Json, time_ms: int) -> Json:
-        """Return the newest version, in the driver, which has read it if it is not *held*.
+        """Return the newest version. Called in the driver; reads any version except *held*.
 
         Args:
             held: The version of the previous txid, which it knows, or None.

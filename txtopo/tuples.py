@@ -105,7 +105,7 @@ class Field:
     type: str
 
     def __reduce__(self) -> tuple[object, tuple[str, str]]:
-        """Return how it is pickled; each task of each batch reads some with its user's object."""
+        """Pickle a field as a constructor call, which each task of each batch can read quickly."""
         return Field, (self.name, self.type)
 
 
@@ -244,12 +244,12 @@ class Tuple:
 
     @property
     def source_component(self) -> str:
-        """Id of the component that emitted it."""
+        """Id of the component that emitted the tuple."""
         return self.origin.component
 
     @property
     def source_stream(self) -> str:
-        """Name of the stream that it was emitted to."""
+        """Name of the stream that the tuple was emitted to."""
         return self.origin.stream
 
     def __getitem__(self, field: str | int) -> Any:

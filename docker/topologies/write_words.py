@@ -1,4 +1,4 @@
-"""Writes words into a Kafka topic, so many a second, until it is stopped."""
+"""Writes words into a Kafka topic, this many a second, until it is stopped."""
 
 from __future__ import annotations
 

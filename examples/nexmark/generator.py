@@ -62,7 +62,7 @@ FIELDS: Mapping[Kind, Fields] = {
 """The columns of each kind of event."""
 
 PERSONS, AUCTIONS, TOTAL = 1, 3, 50
-"""How many of so many events that follow each other are persons and auctions; the rest are bids."""
+"""How many of ``TOTAL`` consecutive events are persons and auctions; the rest are bids."""
 
 FIRST_ID, FIRST_CATEGORY, CATEGORIES = 1000, 10, 5
 HOT, HOT_SELLERS, HOT_AUCTIONS, HOT_BIDDERS = 100, 4, 2, 4

@@ -93,13 +93,13 @@ class DurableLog:
             self.sync()
 
     def believed(self, version: int) -> None:
-        """Make durable what was read up to *version*. Does nothing if the caller never writes."""
+        """Make the log durable up to *version*, which was read; do nothing if this never writes."""
         with self._lock:
             if 0 <= self._durable < version:
                 self.written(version)
 
     def sync(self) -> None:
-        """Make durable what is not durable yet. Until then, nobody may rely on it."""
+        """Make all remaining files durable. Until then, nobody may rely on them."""
         with self._lock:
             if self._durable < self._wanted:
                 if self._checksums is not None:
@@ -109,7 +109,7 @@ class DurableLog:
 
 
 def sync_versions(table: str, first: int, last: int) -> None:
-    """Sync the log of the versions *first* to *last*, the files that they add, and their folders.
+    """Sync the log entries of the versions *first* to *last*, the files they add, and the folders.
 
     It runs after the commit, so a power cut may leave a version without its files. But then the
     commit has not returned, and a reader of the torn version gets an error.

@@ -39,7 +39,7 @@ _FEW, _MOST = 8, 100
 
 
 def foreign_change(table: DeltaTable, open_at: Callable[[int], DeltaTable]) -> str | None:
-    """Return what made the rows differ from the ledger; None if nothing did, or it is unknown.
+    """Return which change made the rows differ from the ledger; None if no known change did.
 
     Args:
         table: The table, at some version.

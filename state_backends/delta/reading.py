@@ -241,7 +241,7 @@ class DeltaSnapshot(Snapshot):
         return self._ledger
 
     def flaw(self) -> str | None:
-        """Return who changed the rows and not the ledger, as ``Snapshot.flaw`` says."""
+        """Return which change of the rows left out the ledger, as ``Snapshot.flaw`` says."""
         return self._flaw()
 
     def last_txid(self) -> int:

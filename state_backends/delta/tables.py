@@ -362,7 +362,7 @@ def notes_of(commit: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _named(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return owner and ensemble, as properties and metadata of commits have them."""
+    """Return the owner and the ensemble that the metadata or properties of a commit name."""
     schema = int(found[SCHEMA])
     if schema > LEDGER_SCHEMA:
         raise SchemaVersionError(

@@ -161,7 +161,7 @@ class RedisBackend(StateBackend):
         return self._write(body)
 
     def expire(self, up_to: Any, before_txid: int) -> int:
-        """Delete rows that no later txid needs: all that one search finds. Searches are rare."""
+        """Delete all rows that one search finds and that no later txid needs. Searches are rare."""
         if before_txid < self._expires_next:
             return 0
         with self._translating():
@@ -214,7 +214,7 @@ class RedisBackend(StateBackend):
         return None if head is None else parsed_declaration(name, head.columns)
 
     def _write(self, body: Callable[[Pipeline, RedisHead | None], Ledger]) -> Ledger:
-        """Watch the head and execute what *body* queues; try again after another writer."""
+        """Watch the head and execute what *body* queues; try again if another writer came first."""
         for _ in range(_TRIES_MAX):
             sent = False
             try:
@@ -312,7 +312,7 @@ class RedisBackend(StateBackend):
                 yield name
 
     def _delete(self, names: Sequence[str], up_to: Any, before_txid: int) -> int:
-        """Delete the expired ones among some rows, in one transaction."""
+        """Delete those of some rows that have expired, in one transaction."""
         count = 0
 
         def body(pipe: Pipeline, head: RedisHead | None) -> Ledger:
@@ -341,7 +341,7 @@ class RedisBackend(StateBackend):
         return count
 
     def _check_keys(self) -> None:
-        """Refuse keys of others that have a name of this state."""
+        """Raise ``SchemaDrift`` if a foreign key has a name that this state uses."""
         wanted = self._names.types()
         with self._client.pipeline(transaction=True) as pipe:
             for name in wanted:

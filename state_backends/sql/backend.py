@@ -187,7 +187,7 @@ class SqlBackend(StateBackend):
                 raise translated(error, self._label) from error
 
     def size(self) -> StateSize:
-        """Return the size of the state's table as far as the database has it."""
+        """Return the size of the state's table, as far as the database knows it."""
         with self._connected() as connection:
             try:
                 return self._dialect.size(connection)
@@ -249,7 +249,7 @@ class SqlBackend(StateBackend):
         self._dialect.apply(connection, txid, self._combined(connection, txid, writes))
 
     def _check_undone(self, connection: sa.Connection, held: Ledger) -> None:
-        """Check that the undo of the held txid has found its rows."""
+        """Check that the undo of the txid that the state holds has found its rows."""
         witness = Witness.of(held.witness) if held.witness else None
         if witness is None or not witness.key or witness.txid != held.txid:
             return

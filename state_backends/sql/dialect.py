@@ -79,7 +79,7 @@ class SqlDialect(ABC):
 
     @staticmethod  # noqa: B027 - a hook
     def check(state: StateTable) -> None:
-        """Check that such a database can keep a state. The default does nothing.
+        """Check that a database of this kind can keep a state. The default does nothing.
 
         Raises:
             TopologyError: It cannot; the message names another store.
@@ -87,7 +87,7 @@ class SqlDialect(ABC):
 
     @staticmethod  # noqa: B027 - a hook
     def check_names(state: StateTable) -> None:
-        """Check that such a database accepts the names of a state. The default does nothing.
+        """Check that a database of this kind accepts the names of a state. The default accepts all.
 
         Raises:
             TopologyError: It does not; rename what the message names.
@@ -96,7 +96,7 @@ class SqlDialect(ABC):
     @staticmethod
     @abstractmethod
     def names_of(state: StateTable) -> SqlNames:
-        """Return the names of the objects of a state in such a database."""
+        """Return the names of a state's objects in a database of this kind."""
 
     @abstractmethod
     def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[TakenName]:
@@ -123,7 +123,7 @@ class SqlDialect(ABC):
         """Prepare a connection for its first write, outside the transaction of a txid."""
 
     def check_place(self, connection: sa.Connection) -> None:  # noqa: B027 - a hook
-        """Check that what a connection writes to is what others find at its URL.
+        """Check that a connection writes to the database that others find at its URL.
 
         The default does nothing: only a file can be removed or replaced while it is open.
 
@@ -156,7 +156,7 @@ class SqlDialect(ABC):
         """Return why the existing table cannot be used, apart from its columns, or None."""
 
     def shown(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        """Return what the view shows for a column, under the name of the column."""
+        """Return the expression that the view has for a column, under the column's name."""
         return column
 
     @abstractmethod
@@ -183,7 +183,7 @@ class SqlDialect(ABC):
 
     @abstractmethod
     def size(self, connection: sa.Connection) -> StateSize:
-        """Return the size of the state's table as far as the database has it."""
+        """Return the size of the state's table, as far as the database knows it."""
 
     @abstractmethod
     def undo(self, connection: sa.Connection, txid: int) -> None:
@@ -455,7 +455,7 @@ class LedgerRow:
         connection.execute(self._write, self._named("new", ledger))
 
     def replaced(self, connection: sa.Connection, held: Ledger, ledger: Ledger) -> bool:
-        """Lock the row and write a ledger, if it is *held*; return whether it was."""
+        """Lock the row; if its ledger is still *held*, replace it. Return whether it was."""
         values = self._named("new", ledger) | self._named("was", held)
         return connection.execute(self._replace, values).rowcount == 1
 
@@ -534,7 +534,7 @@ class CreateView(ExecutableDDLElement):
 
 
 def _means(values: Sequence[Any], means: Mapping[int, str]) -> list[sa.ColumnElement[Any]]:
-    """Return each mean as sum divided by count; 1e0 makes it a division of floats."""
+    """Return the expression of each mean, sum divided by count; 1e0 makes both floats."""
     one: sa.ColumnElement[Any] = sa.literal_column("1e0")
     zero: sa.ColumnElement[Any] = sa.literal_column("0")
     return [

@@ -34,7 +34,7 @@ from txtopo.plugins.stores import StateTable, TableChange, refused_change, table
 def change_of(
     connection: sa.Connection, dialect: SqlDialect, text: str, label: str
 ) -> TableChange | None:
-    """Return what has to be done to the table of a state, whose declaration in the store is *text*.
+    """Return the change that a state's table needs; *text* is its declaration in the store.
 
     Raises:
         SchemaDrift: It cannot be done; nothing was written.

@@ -142,7 +142,7 @@ class MariadbLogFolder(LogFolder):
         self._prepare(connection)
 
     def folded(self, connection: sa.Connection, txids: Sequence[int]) -> int:
-        """Fold these txids piece by piece, and the rest at once if time is short."""
+        """Fold these txids piece by piece; if time is short, fold the rest at once."""
         *older, last = txids
         while older and not self._hurries(len(txids)):
             begun_s = now()

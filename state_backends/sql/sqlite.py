@@ -291,7 +291,7 @@ class SqliteDialect(SqlDialect):
         return None
 
     def shown(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        """Return what the view shows for a column: a decimal as the number itself."""
+        """Return the expression that the view has for a column, with a decimal as a number."""
         kind = column.type
         if not isinstance(kind, ScaledDecimal):
             return column

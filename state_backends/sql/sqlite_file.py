@@ -138,7 +138,7 @@ class OpenFiles:
         return self.files[0][1]
 
     def with_log(self, database: str) -> OpenFiles:
-        """Return them with the log of the database and its index, as far as they exist."""
+        """Return these files, and the database's log and its index if they exist."""
         paths = [f"{database}{end}" for end in ("-wal", "-shm")]
         log = [(path, one) for path in paths if (one := file_id(path)) is not None]
         return OpenFiles((*self.files, *log), has_log=True)

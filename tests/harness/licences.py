@@ -39,9 +39,9 @@ def pinned() -> list[str]:
 
 def licence_of(package: Distribution) -> str:
     """Return the licence of a package in a few words."""
-    facts = package.metadata.json
-    stated = str(facts.get("license_expression") or facts.get("license") or "")
-    kinds = [kind for kind in facts.get("classifier", ()) if kind.startswith("License")]
+    known = package.metadata.json
+    stated = str(known.get("license_expression") or known.get("license") or "")
+    kinds = [kind for kind in known.get("classifier", ()) if kind.startswith("License")]
     classified = " or ".join(kind.rpartition(" :: ")[2] for kind in kinds)
     first, _, rest = stated.strip().partition("\n")
     if first in ("", "UNKNOWN") or rest:

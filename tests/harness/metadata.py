@@ -16,10 +16,10 @@ def of_one(
     *,
     spout: str = "spout",
     pace: dict[str, Json] | None = None,
-    facts: dict[str, Json] | None = None,
+    stamp: dict[str, Json] | None = None,
 ) -> BatchMetadata:
     """Return metadata with the share of one spout."""
-    return BatchMetadata({spout: SpoutShare(planned, cut)}, pace=pace, facts=facts)
+    return BatchMetadata({spout: SpoutShare(planned, cut)}, pace=pace, stamp=stamp)
 
 
 def with_cut(

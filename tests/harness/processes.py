@@ -23,9 +23,9 @@ SILENCE_S_MAX = 300.0
 """The longest silence of a child, far above what a start takes on a busy machine."""
 
 
-def say(event: str, **facts: object) -> None:
+def say(event: str, **details: object) -> None:
     """Print one line that the parent reads as an event."""
-    print(json.dumps({"event": event, **facts}), flush=True)
+    print(json.dumps({"event": event, **details}), flush=True)
 
 
 class Child:
@@ -131,7 +131,7 @@ class Child:
             self._process.stdin.flush()
 
     def allow(self, steps: int) -> None:
-        """Let a child that reads one byte before each step make so many steps more."""
+        """Let a child that reads one byte before each step make this many steps more."""
         self.write("+" * steps)
 
     def release(self) -> None:

@@ -82,7 +82,7 @@ def exchanged(client: socket.socket, data: bytes) -> bytes:
 
 
 def received(client: socket.socket, size: int) -> bytes:
-    """Return so many bytes, or fewer if the connection ends before."""
+    """Return this many bytes, or fewer if the connection ends before."""
     found = b""
     while len(found) < size and (data := client.recv(size - len(found))):
         found += data
@@ -117,7 +117,7 @@ def test_what_is_late_comes_whole_and_in_order(
         assert echo.heard == b"hello"
     else:
         wait_until(lambda: echo.heard == b"helloonetwo", "the requests are there")
-    proxy.mend()
+    proxy.repair()
 
     assert received(client, 6) == b"onetwo"
 
@@ -142,7 +142,7 @@ def test_a_slow_flow_brings_a_few_bytes_at_a_time(proxy: TcpProxy, client: socke
 
     client.sendall(text)
     first = client.recv(len(text))
-    proxy.mend()
+    proxy.repair()
 
     assert len(first) < len(text) // 2
     assert first + received(client, len(text) - len(first)) == text
@@ -161,7 +161,7 @@ def test_a_cut_lets_half_a_message_through(
     assert echo.heard == (b"hellomess" if way == "requests" else b"hellomessage!")
     # The echo of half a request may come back before the cut reaches the client, or not.
     assert found in ([b"", b"mess"] if way == "requests" else [b"mess"])
-    proxy.mend()
+    proxy.repair()
     assert exchanged(connected(proxy), b"again") == b"again"
 
 
@@ -174,7 +174,7 @@ def test_one_way_is_swallowed_while_the_other_goes_on(
     client.sendall(b"lost")
     assert hears_nothing(client)
     assert echo.heard == (b"hello" if way == "requests" else b"hellolost")
-    proxy.mend()
+    proxy.repair()
 
     assert exchanged(client, b"found") == b"found"
 
@@ -190,7 +190,7 @@ def test_lost_packets_are_not_acknowledged_and_sent_again(
         connected(proxy, NOT_NOW_S)
     assert hears_nothing(client)
     assert echo.heard == b"hello"
-    proxy.mend()
+    proxy.repair()
 
     assert received(client, 4) == b"late"
     assert exchanged(connected(proxy), b"new") == b"new"
@@ -206,7 +206,7 @@ def test_the_client_of_a_half_open_connection_is_never_told(
     client.sendall(b"into nothing")
     with pytest.raises(TimeoutError):
         connected(proxy, NOT_NOW_S)
-    proxy.mend()
+    proxy.repair()
 
     assert exchanged(connected(proxy), b"new") == b"new"
     assert hears_nothing(client)
@@ -233,14 +233,14 @@ def test_new_connections_may_be_accepted_and_never_answered(
     mute = connected(proxy)
     mute.sendall(b"anybody?")
     assert hears_nothing(mute)
-    proxy.mend()
+    proxy.repair()
 
     assert exchanged(connected(proxy), b"new") == b"new"
     assert hears_nothing(mute)
     assert echo.heard == b"hellonew"
 
 
-def test_connections_are_cut_and_made_anew(proxy: TcpProxy, client: socket.socket) -> None:
+def test_connections_are_cut_and_recreated(proxy: TcpProxy, client: socket.socket) -> None:
     proxy.cut_once()
 
     assert received(client, 1) == b""

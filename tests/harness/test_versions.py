@@ -207,7 +207,7 @@ def test_what_did_not_come_to_its_end_gets_no_row(
     assert versions.rows_of(versions.PAGE.read_text()) == {first.name: old}
 
 
-def test_a_row_that_is_run_anew_replaces_its_own_alone(
+def test_a_row_that_is_run_again_replaces_its_own_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(versions, "PAGE", tmp_path / "versions.md")

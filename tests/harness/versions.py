@@ -68,7 +68,7 @@ _DATABASES = (
 )
 _ON_SPARK = "builders explanation runtime stages state streams test_pages.py"
 _SMOKE = (
-    "carriers/test_carriers.py runtime/test_facts.py runtime/test_foreach_batch.py"
+    "carriers/test_carriers.py runtime/test_stamps.py runtime/test_foreach_batch.py"
     " runtime/test_frames.py runtime/test_log_on_spark.py state/test_reader_spark.py"
     " streams/test_frame_sources.py streams/test_lookups.py"
 )

@@ -32,10 +32,10 @@ def test_long_text_is_cut() -> None:
 
 def test_headings_names_and_notes_are_escaped_as_cells_are() -> None:
     hostile = "<img src=x onerror=alert(1)>"
-    parts = (markup.facts([(hostile, hostile)]), markup.table([hostile], [[hostile]]))
+    parts = (markup.pairs([(hostile, hostile)]), markup.table([hostile], [[hostile]]))
 
     assert "<img" not in markup.titled(hostile, *parts, markup.note(hostile))
 
 
-def test_facts_that_are_not_known_are_left_out() -> None:
-    assert "lag" not in markup.facts([("lag", None), ("rows", 0)])
+def test_pairs_that_are_not_known_are_left_out() -> None:
+    assert "lag" not in markup.pairs([("lag", None), ("rows", 0)])

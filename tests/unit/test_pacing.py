@@ -9,9 +9,9 @@ import pytest
 
 from txtopo.pacing import (
     START_ROWS,
+    Allowance,
     Asked,
     Bucket,
-    Grant,
     Pace,
     Pacer,
     Postponed,
@@ -30,13 +30,13 @@ def ask(
     last: int | None = None,
     partitions: int = 0,
     pending: int = 0,
-) -> Grant | Postponed:
+) -> Allowance | Postponed:
     last = txid - 1 if last is None else last
     return pace.ask(Asked(txid, last, unread, partitions, pending, now_s, 1_000 + now_s))
 
 
-def granted(answer: Grant | Postponed) -> int | None:
-    assert isinstance(answer, Grant), answer
+def allowed(answer: Allowance | Postponed) -> int | None:
+    assert isinstance(answer, Allowance), answer
     return answer.rows_max
 
 
@@ -50,7 +50,7 @@ def rate(rows: float) -> Pacer:
 def test_without_a_limit_nothing_is_stored() -> None:
     pace = Pacer(Pace(min_batch_rows=5, max_batch_delay_s=1))
 
-    assert ask(pace, 1, {"0": 9}, 0.0) == Grant(None)
+    assert ask(pace, 1, {"0": 9}, 0.0) == Allowance(None)
 
 
 # ---------------------------------------------------------------- rate
@@ -60,22 +60,22 @@ def test_a_rate_begins_with_nothing_and_saves_up_one_second() -> None:
     pace = rate(100)
 
     assert ask(pace, 1, {"0": 999}, 0.0) == Postponed("max_rows_per_second")
-    assert granted(ask(pace, 1, {"0": 999}, 0.5)) == 50
-    assert granted(ask(pace, 2, {"0": 999}, 3600.0)) == 100, "no burst after an idle time"
+    assert allowed(ask(pace, 1, {"0": 999}, 0.5)) == 50
+    assert allowed(ask(pace, 2, {"0": 999}, 3600.0)) == 100, "no burst after an idle time"
 
 
 def test_what_a_batch_did_not_take_is_not_lost() -> None:
     pace = rate(100)
-    assert granted(ask(pace, 1, None, 1.0)) == 100
+    assert allowed(ask(pace, 1, None, 1.0)) == 100
     pace.committed(1, 10, 1.1)
 
-    assert granted(ask(pace, 2, None, 1.1)) == 100, "90 that were left, and 10 of the time since"
+    assert allowed(ask(pace, 2, None, 1.1)) == 100, "90 that were left, and 10 of the time since"
 
 
 def test_an_old_refund_is_not_handed_out_on_top_of_a_full_bucket() -> None:
     pace = rate(100)
     ask(pace, 1, None, 1.0)
-    assert granted(ask(pace, 2, None, 2.0)) == 100
+    assert allowed(ask(pace, 2, None, 2.0)) == 100
     pace.committed(1, 0, 2.0)
 
     assert ask(pace, 3, None, 2.0) == Postponed("max_rows_per_second")
@@ -97,14 +97,14 @@ def test_a_batch_that_took_too_many_is_paid_back() -> None:
     pace.committed(1, 300, 1.0)
 
     assert ask(pace, 2, {"id": 200}, 2.9) == Postponed("max_rows_per_second")
-    assert granted(ask(pace, 2, {"id": 200}, 3.5)) == 50
+    assert allowed(ask(pace, 2, {"id": 200}, 3.5)) == 50
 
 
 def test_a_rate_below_one_row_a_second_saves_up_for_one() -> None:
     pace = rate(0.1)
 
     assert isinstance(ask(pace, 1, {"0": 5}, 9.9), Postponed)
-    assert granted(ask(pace, 1, {"0": 5}, 10.1)) == 1
+    assert allowed(ask(pace, 1, {"0": 5}, 10.1)) == 1
 
 
 def test_a_batch_that_could_not_be_planned_costs_nothing() -> None:
@@ -112,18 +112,18 @@ def test_a_batch_that_could_not_be_planned_costs_nothing() -> None:
     ask(pace, 1, {"0": 999}, 1.0)
     pace.withdraw(1)
 
-    assert granted(ask(pace, 1, {"0": 999}, 1.0)) == 100
+    assert allowed(ask(pace, 1, {"0": 999}, 1.0)) == 100
 
 
 def test_the_next_leader_goes_on_from_the_stored_level() -> None:
     first = rate(100)
     answer = ask(first, 1, {"0": 80}, 1.0)
-    assert isinstance(answer, Grant)
+    assert isinstance(answer, Allowance)
     assert answer.metadata == {"rows_max": 80, "credit": 20.0, "at_s": 1_001.0}
 
     second = Pacer(Pace(max_rows_per_second=100))
     second.begin({1: answer.metadata}, 1, 500.0, 1_001.3)
-    assert granted(ask(second, 2, {"0": 999}, 500.0)) == 50
+    assert allowed(ask(second, 2, {"0": 999}, 500.0)) == 50
 
 
 @pytest.mark.parametrize(("wall_s", "rows"), [(0.0, 20), (1_001.0, 20), (9e9, 100)])
@@ -131,7 +131,7 @@ def test_a_clock_that_was_set_makes_no_burst(wall_s: float, rows: int) -> None:
     pace = Pacer(Pace(max_rows_per_second=100))
     pace.begin({7: {"rows_max": 80, "credit": 20.0, "at_s": 1_001.0}}, 8, 0.0, wall_s)
 
-    assert granted(ask(pace, 8, {"0": 999}, 0.0)) == rows
+    assert allowed(ask(pace, 8, {"0": 999}, 0.0)) == rows
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -144,7 +144,7 @@ def test_in_no_time_span_are_more_rows_than_the_rate_and_one_second(seed: int) -
     for txid in range(1, 200):
         now_s += chance.expovariate(3)
         answer = ask(pace, txid, None, now_s)
-        if isinstance(answer, Grant):
+        if isinstance(answer, Allowance):
             rows = chance.randint(0, answer.rows_max or 0)
             taken.append((now_s, rows))
             stored = {txid: answer.metadata}
@@ -199,11 +199,11 @@ def test_shares_add_up_and_none_is_above_what_is_there(seed: int) -> None:
 def test_rows_that_a_batch_in_flight_will_take_are_not_shared_out_again() -> None:
     pace = rate(100)
     first = ask(pace, 1, {"0": 60, "1": 0}, 0.5, partitions=2)
-    assert isinstance(first, Grant)
+    assert isinstance(first, Allowance)
     assert first.shares == (50, 0)
 
     second = ask(pace, 2, {"0": 60, "1": 3}, 2.0, last=0, partitions=2, pending=1)
-    assert isinstance(second, Grant)
+    assert isinstance(second, Allowance)
     assert second.shares == (10, 3)
     assert ask(pace, 3, {"0": 60, "1": 3}, 2.0, last=0, partitions=2, pending=2) == Postponed(None)
 
@@ -211,8 +211,8 @@ def test_rows_that_a_batch_in_flight_will_take_are_not_shared_out_again() -> Non
 def test_a_spout_that_is_ready_without_rows_stores_a_position() -> None:
     pace = rate(100)
 
-    assert granted(ask(pace, 1, {}, 0.0)) == 0
-    assert ask(pace, 1, {}, 0.0, partitions=3) == Grant(
+    assert allowed(ask(pace, 1, {}, 0.0)) == 0
+    assert ask(pace, 1, {}, 0.0, partitions=3) == Allowance(
         0, (0, 0, 0), {"rows_max": [0, 0, 0], "credit": 0.0, "at_s": 1_000.0}
     )
 
@@ -227,9 +227,9 @@ def test_a_batch_waits_for_rows_but_not_for_long() -> None:
     assert ask(pace, 1, {"0": 3}, 0.0) == Postponed("min_batch_rows")
     assert pace.now == {"rows_max": 0, "limited_by": "min_batch_rows"}
     assert ask(pace, 1, {"0": 9}, 1.9) == Postponed("min_batch_rows")
-    assert ask(pace, 1, {"0": 9}, 2.0) == Grant(None)
+    assert ask(pace, 1, {"0": 9}, 2.0) == Allowance(None)
     assert ask(pace, 2, {"0": 9}, 2.0) == Postponed("min_batch_rows"), "the delay begins again"
-    assert ask(pace, 2, {"0": 10}, 2.1) == Grant(None)
+    assert ask(pace, 2, {"0": 10}, 2.1) == Allowance(None)
 
 
 def test_an_empty_source_does_not_count_as_waiting() -> None:
@@ -246,7 +246,7 @@ def test_the_rate_wins_over_the_delay() -> None:
     pace.begin({}, 1, 0.0, 0.0)
 
     assert ask(pace, 1, {"0": 99}, 0.5) == Postponed("max_rows_per_second"), "not yet 10"
-    assert granted(ask(pace, 1, {"0": 99}, 1.2)) == 10
+    assert allowed(ask(pace, 1, {"0": 99}, 1.2)) == 10
     assert ask(pace, 2, {"0": 89}, 1.21) == Postponed("max_rows_per_second"), "none at all"
 
 
@@ -254,7 +254,7 @@ def test_the_target_wins_over_min_batch_rows() -> None:
     settings = Pace(min_batch_rows=50_000, max_batch_delay_s=60, target_commit_s=1)
     pace = Pacer(settings)
 
-    assert granted(ask(pace, 1, {"0": START_ROWS}, 0.0)) == START_ROWS
+    assert allowed(ask(pace, 1, {"0": START_ROWS}, 0.0)) == START_ROWS
 
 
 # ---------------------------------------------------------------- target
@@ -263,7 +263,7 @@ def test_the_target_wins_over_min_batch_rows() -> None:
 def test_two_batches_are_in_flight_under_a_target() -> None:
     pace = Pacer(Pace(target_commit_s=1))
 
-    assert isinstance(ask(pace, 2, {"0": 5}, 0.0, pending=1), Grant)
+    assert isinstance(ask(pace, 2, {"0": 5}, 0.0, pending=1), Allowance)
     assert ask(pace, 3, {"0": 5}, 0.0, pending=2) == Postponed("target_commit_s")
 
 

@@ -44,7 +44,7 @@ class BasicBolt(HasTraits, ABC):
         output_fields: The fields of the default stream.
         output_streams: The other streams, by name.
         tick_interval_s: In a topology of ``TopologyBuilder`` the bolt gets a tick
-            (:func:`txtopo.is_tick`) every so many seconds; None for no ticks.
+            (:func:`txtopo.is_tick`) at this interval in seconds; None for no ticks.
         needs_planned_time: Whether each batch keeps the time at which it was planned, for
             ``context.planned_time``.
         writes_nowhere_else: Whether it declares that it writes to its states and to nothing else;

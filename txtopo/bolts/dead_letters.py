@@ -70,7 +70,7 @@ class CollectDeadLetters(BatchBolt, Committer):
         self._rows: list[Row] = []
 
     def execute(self, tuple: Tuple) -> None:
-        """Take a dead letter."""
+        """Keep a dead letter until the end of the batch."""
         self._rows.append(cast("Row", tuple.values))
 
     def finish_batch(self) -> None:

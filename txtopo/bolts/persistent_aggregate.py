@@ -95,7 +95,7 @@ class PersistentAggregate(HasTraits, Committer):
 
     @property
     def traits(self) -> Traits:
-        """What its rows mean. Nobody's code reads them in the topology."""
+        """The meaning of the stored rows. No user code in the topology reads them."""
         return replace(super().traits, rows=self.meaning, reads_states=False)
 
     def key_fields(self, inputs: Fields) -> Fields:

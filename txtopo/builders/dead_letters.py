@@ -23,7 +23,7 @@ SINK = "dead_letters_sink"
 
 
 def checked_dead_letters(given: object) -> DeadLetters | None:
-    """Return what the argument ``dead_letters`` of a builder stands for.
+    """Return the rules that the argument ``dead_letters`` of a builder stands for.
 
     Raises:
         TopologyError: It cannot take dead letters; give a state or a committer.
@@ -74,7 +74,7 @@ def with_dead_letters(declared: Sequence[Component], letters: DeadLetters) -> li
 
 
 def check_no_dead_letters(declared: Sequence[Component]) -> None:
-    """Check that no bolt of a topology without ``dead_letters=`` is declared to make some.
+    """Check that no bolt makes dead letters in a topology without ``dead_letters=``.
 
     Raises:
         TopologyError: One is; give the builder ``dead_letters=``.

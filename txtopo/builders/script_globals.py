@@ -93,7 +93,7 @@ def _is_container(value: object) -> bool:
 
 
 def _loaded_global(before: list[dis.Instruction], place: int) -> str:
-    """Return from which global comes what is in a place below the top of the stack.
+    """Return the global that loaded the value *place* positions below the top of the stack.
 
     An element, an attribute or a result comes from the object that it is taken from. The code is
     followed back up to a jump, so a condition within the expression may hide the global.

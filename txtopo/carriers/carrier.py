@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
+from txtopo.stages.compiled_topology import Chain, CompiledTopology, Run
 from txtopo.stages.outcome import FailedBatch
 from txtopo.stages.permits import Permits, no_permits
-from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stage import run_stage
 from txtopo.stages.stage_context import (
     DRIVER,
@@ -63,8 +63,8 @@ class Carrier(Protocol):
         """Return the number of slots to use by default: the session's default parallelism."""
         ...
 
-    def start(self, program: Program) -> None:
-        """Take the program. This is called once, before any run."""
+    def start(self, compiled: CompiledTopology) -> None:
+        """Receive the compiled topology. This is called once, before any run."""
         ...
 
     def process(self, run: Run) -> RunOutput:
@@ -121,7 +121,7 @@ class Carrier(Protocol):
 
 
 class EngineCarrier(Carrier, Protocol):
-    """A carrier with an engine, which also computes the engine part of the program."""
+    """A carrier with an engine, which also computes the engine part of the topology."""
 
     def commit_kept(
         self,
@@ -201,7 +201,7 @@ class LocalCarrier:
 
     def __init__(self, slots: int | None = None) -> None:
         self._slots = slots or 1
-        self._program: Program | None = None
+        self._compiled: CompiledTopology | None = None
         self._task_ids = itertools.count(1)
         self._running: set[str] = set()
         self._cancelled = CancelledTags()
@@ -210,9 +210,9 @@ class LocalCarrier:
         """Return the given number, or 1, since more slots do not run in parallel here."""
         return self._slots
 
-    def start(self, program: Program) -> None:
-        """Take the program."""
-        self._program = program
+    def start(self, compiled: CompiledTopology) -> None:
+        """Receive the compiled topology."""
+        self._compiled = compiled
 
     def process(self, run: Run) -> RunOutput:
         """Run the processing phase of a run."""
@@ -220,8 +220,8 @@ class LocalCarrier:
 
     def process_rows(self, run: Run, batches: Sequence[pa.RecordBatch]) -> RunOutput:
         """Run the processing phase on the rows of a micro-batch, divided among the slots."""
-        assert self._program is not None
-        slots = self._program.slots
+        assert self._compiled is not None
+        slots = self._compiled.slots
         rows = [batches[slot::slots] for slot in range(slots)]
         return RunOutput.divided(run, self._chain("processing", run, {}, rows))
 
@@ -229,8 +229,8 @@ class LocalCarrier:
         self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
     ) -> list[bytes]:
         """Run the commit phase of one attempt."""
-        assert self._program is not None
-        handover, only = output.handover_of(attempt, self._program.slots), output.run.only(attempt)
+        assert self._compiled is not None
+        handover, only = output.handover_of(attempt, self._compiled.slots), output.run.only(attempt)
         return self._chain("commit", only, handover, permits=permits).get(DRIVER, [])
 
     def release(self, output: RunOutput) -> None:
@@ -243,7 +243,7 @@ class LocalCarrier:
             self._cancelled.add(tag)
 
     def check_session(self) -> None:
-        """Do nothing: it has no session."""
+        """Do nothing: a local carrier has no session."""
 
     def close(self) -> None:
         """Cancel everything."""
@@ -258,11 +258,11 @@ class LocalCarrier:
         rows: RowsBySlot = (),
         permits: Permits = no_permits,
     ) -> ByAddress:
-        assert self._program is not None
+        assert self._compiled is not None
         tag = run.tag_of(chain)
         self._running.add(tag)
         try:
-            for level in range(len(self._program.levels_of(chain))):
+            for level in range(len(self._compiled.levels_of(chain))):
                 at, given = RunLevel(chain, run, level), () if level else rows
                 records = self._level(at, records, given, permits)
         finally:
@@ -272,12 +272,12 @@ class LocalCarrier:
     def _level(
         self, level: RunLevel, records: ByAddress, rows: RowsBySlot, permits: Permits
     ) -> ByAddress:
-        program = self._program
-        assert program is not None
+        compiled = self._compiled
+        assert compiled is not None
         sent: list[Record] = []
-        for slot in range(program.slots_of(level.chain)):
+        for slot in range(compiled.slots_of(level.chain)):
             self._cancelled.check(level.tag)
-            stage = level.in_slot(program, slot, next(self._task_ids))
+            stage = level.in_slot(compiled, slot, next(self._task_ids))
             given = rows[slot] if rows else ()
             sent += self.compute(stage, records.get(slot, []), given, permits)
         return by_address(sent)

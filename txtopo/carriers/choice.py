@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionFacts:
-    """The facts of a session that the choice depends on.
+class SessionOffer:
+    """What a session offers, as far as the choice depends on it.
 
     Attributes:
         classic: Whether it is a session of classic Spark.
@@ -36,15 +36,15 @@ class SessionFacts:
     free: int
 
 
-def facts_of(session: SparkSession | None) -> SessionFacts:
-    """Return the facts of a session; without one, of the session that a start would open."""
+def offer_of(session: SparkSession | None) -> SessionOffer:
+    """Return what a session offers; without one, what the session of a start would offer."""
     if session is None:
         opened = "a session of spark-submit is not opened by txtopo"
-        return SessionFacts(
+        return SessionOffer(
             True, opened if "PYSPARK_GATEWAY_PORT" in os.environ else "", os.cpu_count() or 1
         )
     if not is_classic(session):
-        return SessionFacts(False, "Spark Connect has no place for slots", 0)
+        return SessionOffer(False, "Spark Connect has no place for slots", 0)
     context, why = session.sparkContext, ""
     if not is_own(session):
         why = "the session was given, and others may need its cores"
@@ -52,31 +52,31 @@ def facts_of(session: SparkSession | None) -> SessionFacts:
         why = "the session is that of a cluster"
     elif context.pythonExec != sys.executable:
         why = "workers have another Python"
-    return SessionFacts(True, why, SLOT_HOSTING.get().free_cores(session) if not why else 0)
+    return SessionOffer(True, why, SLOT_HOSTING.get().free_cores(session) if not why else 0)
 
 
-def carrier_choice(config: Config, facts: SessionFacts, *, engine: bool) -> tuple[Carrier, str]:
+def carrier_choice(config: Config, offer: SessionOffer, *, engine: bool) -> tuple[Carrier, str]:
     """Return which carrier with Spark a topology gets, and why.
 
     Args:
         config: The settings.
-        facts: The facts of the session.
+        offer: What the session offers.
         engine: Whether the topology has a part that an engine computes, which is of DataFrames.
 
     Raises:
         ConfigError: The session cannot run the configured carrier.
     """
-    _check_rdd(config, classic=facts.classic)
+    _check_rdd(config, classic=offer.classic)
     if config.carrier != "auto":
         return config.carrier, "as configured"
     if engine:
         return "dataframe", "'auto' chooses it for DataFrames"
-    if not facts.classic:
+    if not offer.classic:
         return "dataframe", "'auto' chooses it on Spark Connect"
     wanted = config.slots or 1
-    why = facts.not_resident or SLOT_HOSTING.get().missing()
-    if not why and wanted >= facts.free:
-        why = f"slots would keep {wanted} of {facts.free} free cores, and leave none to other jobs"
+    why = offer.not_resident or SLOT_HOSTING.get().missing()
+    if not why and wanted >= offer.free:
+        why = f"slots would keep {wanted} of {offer.free} free cores, and leave none to other jobs"
     if why:
         return "rdd", f"'auto' chooses it on classic Spark; not 'resident': {why}"
     return "resident", "'auto' chooses it on a session of txtopo's own with free cores"
@@ -93,11 +93,11 @@ def with_carrier(
     if config.carrier != "auto":
         _check_rdd(config, classic=is_classic(session))
         return config
-    facts = facts_of(session)
-    carrier, _ = carrier_choice(config, facts, engine=engine)
+    offer = offer_of(session)
+    carrier, _ = carrier_choice(config, offer, engine=engine)
     if carrier != "resident":
         return replace(config, carrier=carrier)
-    slots = config.slots or useful_slots(facts.free - 1, slots_max)
+    slots = config.slots or useful_slots(offer.free - 1, slots_max)
     return replace(config, carrier="resident", slots=slots)
 
 

@@ -3,7 +3,7 @@
 PySpark forks a worker per core and calls ``gc.collect()`` in it after each task. That visits every
 object of the interpreter, pyarrow and pandas included, and takes longer than a small task. Here the
 first call collects and then freezes the remaining objects, such as the imported modules and the
-cached program. Later calls visit only objects that later tasks have made.
+cached topology. Later calls visit only objects that later tasks have made.
 
 Spark loads this module by ``spark.python.daemon.module=txtopo.carriers.daemon``, which
 :func:`txtopo.carriers.session.tuned_conf` sets. The workers' Python must be able to import txtopo.

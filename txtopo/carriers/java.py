@@ -68,7 +68,7 @@ def _fault(home: str | None = None) -> str | None:
         where = "java in PATH"
     if java is None:
         return f"{where}, which has no bin/java" if home else "no JAVA_HOME, and no java in PATH"
-    found = _facts(java)
+    found = _java_at(java)
     if found.version is None:
         return f"{where}, whose version is unknown ({java})"
     if found.version < JAVA_MIN:
@@ -78,19 +78,19 @@ def _fault(home: str | None = None) -> str | None:
     return None
 
 
-class _Facts(NamedTuple):
+class _Java(NamedTuple):
     version: int | None
     modules: tuple[str, ...]
 
 
-def _facts(java: str) -> _Facts:
+def _java_at(java: str) -> _Java:
     release = Path(os.path.realpath(java)).parents[1] / "release"
     try:
         text = release.read_text(errors="replace")
     except OSError:
-        return _Facts(_version(_says(java), r'version "(\d+)(?:\.(\d+))?'), ())
+        return _Java(_version(_says(java), r'version "(\d+)(?:\.(\d+))?'), ())
     modules = re.search(r'^MODULES="([^"]*)"', text, re.M)
-    return _Facts(
+    return _Java(
         _version(text, r'^JAVA_VERSION="(\d+)(?:\.(\d+))?'),
         tuple(modules[1].split()) if modules else (),
     )

@@ -22,7 +22,7 @@ class SlotHosting(Protocol):
 
     @property
     def client_modules(self) -> Sequence[str]:
-        """The modules that its tasks import."""
+        """The modules that tasks in the slots import."""
         ...
 
     def check(self) -> None:
@@ -50,7 +50,7 @@ class SlotHosting(Protocol):
         *,
         replaceable: bool,
     ) -> Carrier:
-        """Return the carrier.
+        """Return a carrier whose slots live in Spark tasks.
 
         Args:
             config: The settings.

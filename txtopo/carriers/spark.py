@@ -28,9 +28,9 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.carriers.carrier import RunOutput
 from txtopo.carriers.session import is_stopped
 from txtopo.carriers.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
-from txtopo.carriers.spark_task import PackedProgram, run_in_task
+from txtopo.carriers.spark_task import PackedTopology, run_in_task
+from txtopo.stages.compiled_topology import CompiledTopology, Run
 from txtopo.stages.permits import Permits, ask_for, no_permits
-from txtopo.stages.program import Program, Run
 from txtopo.stages.stage_context import (
     DRIVER,
     ByAddress,
@@ -59,25 +59,25 @@ class RddCarrier:
         """Return the session's default parallelism."""
         return self._context.defaultParallelism
 
-    def start(self, program: Program) -> None:
-        """Broadcast the program."""
-        self._program = program
-        self._packed = self._context.broadcast(PackedProgram.of(program))
-        self._jobs = SparkJobs(ClassicLabels(self._context), program.topology_id)
+    def start(self, compiled: CompiledTopology) -> None:
+        """Broadcast the compiled topology."""
+        self._compiled = compiled
+        self._packed = self._context.broadcast(PackedTopology.of(compiled))
+        self._jobs = SparkJobs(ClassicLabels(self._context), compiled.topology_id)
         # Spark takes 4 ms to create it, so it is created once.
-        self._empty: RDD[Record] = self._context.parallelize([], program.slots)
+        self._empty: RDD[Record] = self._context.parallelize([], compiled.slots)
 
     def process(self, run: Run) -> RunOutput:
         """Run one job over all levels of the processing phase."""
-        slots = self._program.slots
+        slots = self._compiled.slots
         with self._jobs.labelled(run, "processing"):
             records = self._empty
-            for levels in self._program.divided_levels("processing"):
+            for levels in self._compiled.divided_levels("processing"):
                 if levels.start:
                     records = records.partitionBy(slots, _identity)
                 for level in levels:
                     records = self._stage(records, RunLevel("processing", run, level))
-            if self._program.commit_in_driver:
+            if self._compiled.commit_in_driver:
                 return RunOutput(run, records.mapPartitions(_payloads).collect())
             handover = records.partitionBy(HandoverAddresses(run, slots).count, _identity)
             return RunOutput(run, self._context.runJob(handover, _payloads, [DRIVER]), handover)
@@ -86,10 +86,10 @@ class RddCarrier:
         self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
     ) -> list[bytes]:
         """Run one job for each level of the commit phase."""
-        slots, only, handover = self._program.slots, output.run.only(attempt), output.handover
+        slots, only, handover = self._compiled.slots, output.run.only(attempt), output.handover
         assert handover is not None, "the run was released"
         addresses = HandoverAddresses(output.run, slots).of(attempt.txid)
-        levels = self._program.commit
+        levels = self._compiled.commit
         with self._jobs.labelled(only, "commit"):
             ask_for(levels[0], permits)
             stage = self._stage(handover, RunLevel("commit", only, 0), addresses.start)  # type: ignore[arg-type]
@@ -113,7 +113,7 @@ class RddCarrier:
         self._jobs.check_session()
 
     def close(self) -> None:
-        """Cancel everything and unpersist the program's broadcast."""
+        """Cancel everything and unpersist the broadcast of the topology."""
         self._jobs.cancel_all()
         if not is_stopped(self._context):
             self._packed.unpersist()
@@ -126,7 +126,7 @@ class RddCarrier:
 class RddStage:
     """A stage, as a function for ``mapPartitionsWithIndex``."""
 
-    def __init__(self, packed: Broadcast[PackedProgram], level: RunLevel, first: int) -> None:
+    def __init__(self, packed: Broadcast[PackedTopology], level: RunLevel, first: int) -> None:
         self._packed = packed
         self._level = level
         self._first = first
@@ -188,20 +188,20 @@ class DataFrameCarrier:
             return numbers.distinct().count()
         return self._session.sparkContext.defaultParallelism
 
-    def start(self, program: Program) -> None:
-        """Pack the program. It is sent with every query, because Connect has no broadcasts."""
-        self._program = program
-        self._packed = PackedProgram.of(program)
+    def start(self, compiled: CompiledTopology) -> None:
+        """Pack the topology. It is sent with every query, because Connect has no broadcasts."""
+        self._compiled = compiled
+        self._packed = PackedTopology.of(compiled)
         labels = self._labels
         if labels is None and self._connect:
             labels = ConnectLabels(self._session)
         elif labels is None:
             labels = ClassicLabels(self._session.sparkContext)
-        self._jobs = SparkJobs(labels, program.topology_id)
+        self._jobs = SparkJobs(labels, compiled.topology_id)
 
     def process(self, run: Run) -> RunOutput:
         """Run one query over all levels of the processing phase."""
-        slots = self._program.slots
+        slots = self._compiled.slots
         with self._jobs.labelled(run, "processing"):
             start = self._session.range(0, slots, 1, slots).selectExpr("int(id) as address")
             return RunOutput.divided(run, self._query(start, self._processing(run)))
@@ -210,11 +210,11 @@ class DataFrameCarrier:
         self, output: RunOutput, attempt: TransactionAttempt, permits: Permits = no_permits
     ) -> list[bytes]:
         """Run one query over all levels of the commit phase."""
-        slots, only = self._program.slots, output.run.only(attempt)
-        levels = [RunLevel("commit", only, level) for level in range(len(self._program.commit))]
+        slots, only = self._compiled.slots, output.run.only(attempt)
+        levels = [RunLevel("commit", only, level) for level in range(len(self._compiled.commit))]
         with self._jobs.labelled(only, "commit"):
             table = to_table(output.handover_of(attempt, slots))
-            ask_for((id for ids in self._program.commit for id in ids), permits)
+            ask_for((id for ids in self._compiled.commit for id in ids), permits)
             start = self._session.createDataFrame(table).repartitionById(slots, "address")
             return self._query(start, levels).get(DRIVER, [])
 
@@ -235,21 +235,21 @@ class DataFrameCarrier:
         self._jobs.cancel_all()
 
     def _processing(self, run: Run) -> list[RunLevel]:
-        levels = range(len(self._program.processing))
+        levels = range(len(self._compiled.processing))
         return [RunLevel("processing", run, level) for level in levels]
 
     def _query(self, frame: DataFrame, levels: Iterable[RunLevel]) -> ByAddress:
         """Run levels of a chain over a DataFrame whose Spark partitions are the slots."""
         for level in levels:
             if level.level:
-                frame = frame.repartitionById(self._program.slots, "address")
+                frame = frame.repartitionById(self._compiled.slots, "address")
             frame = frame.mapInArrow(_arrow_stage(self._packed, level), RECORD)
         table = frame.toArrow()
         columns = (table["address"].to_pylist(), table["payload"].to_pylist())
         return by_address(zip(*columns, strict=True))
 
 
-def _arrow_stage(packed: PackedProgram, level: RunLevel) -> Callable[[Batches], Batches]:
+def _arrow_stage(packed: PackedTopology, level: RunLevel) -> Callable[[Batches], Batches]:
     """Return a stage for ``mapInArrow``, which needs a plain function."""
 
     def stage(batches: Batches) -> Batches:

@@ -27,7 +27,7 @@ from txtopo.carriers.carrier import CancelledTags
 from txtopo.carriers.session import is_stopped
 from txtopo.carriers.spark_log import hide_expected_lines
 from txtopo.errors import BoltError, ConfigError, DriverMemoryError, RunLostError, TxtopoError
-from txtopo.stages.program import Chain, Run
+from txtopo.stages.compiled_topology import Chain, Run
 from txtopo.stages.user_errors import missing_module
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class ClassicLabels:
         self._context.setLocalProperty("spark.scheduler.pool", pool)
 
     def take_off(self, tag: str) -> None:
-        """Clear them. A context that has been stopped meanwhile has nothing to clear."""
+        """Clear group, tag, description and pool. A stopped context has nothing to clear."""
         java = self._context._jsc
         if java is not None:
             java.clearJobGroup()
@@ -213,7 +213,7 @@ class NoLabels:
 
     @property
     def stopped(self) -> bool:
-        """Return False: the query ends with its session."""
+        """Always false, since the query ends with its session."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""The work of a Spark task: unpack the program and run one stage on its records."""
+"""The work of a Spark task: unpack the topology and run one stage on its records."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.pickling import dumps, loads
-from txtopo.stages.program import Program
 from txtopo.stages.stage import run_stage
 from txtopo.stages.stage_context import Record, RunLevel
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A worker process outlives its tasks, and all jobs of a topology have the same program, so a worker
-# unpickles it once. Programs are stored by digest, because several topologies may share a worker.
-# Without the limit the workers of a notebook would grow.
-_PROGRAMS: dict[str, Program] = {}
-_PROGRAMS_MAX = 8
+# A worker process outlives its tasks, and all jobs of a run have the same compiled topology, so
+# a worker unpickles it once. It is stored by its digest, because several topologies may share a
+# worker. Without the limit the workers of a notebook would grow.
+_COMPILED: dict[str, CompiledTopology] = {}
+_COMPILED_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class PackedProgram:
-    """A pickled program for the workers. Each worker unpickles it once.
+class PackedTopology:
+    """A pickled compiled topology for the workers. Each worker unpickles it once.
 
     Attributes:
-        digest: Identifies the program in the memory of the workers.
-        pickled: The program. Classes of ``__main__`` and of notebooks are pickled by value.
+        digest: Identifies the topology in the memory of the workers.
+        pickled: The topology. Classes of ``__main__`` and of notebooks are pickled by value.
     """
 
     digest: str
     pickled: bytes
 
     @staticmethod
-    def of(program: Program) -> PackedProgram:
-        """Pack a program."""
-        pickled = dumps(program)
-        return PackedProgram(hashlib.sha256(pickled).hexdigest(), pickled)
+    def of(compiled: CompiledTopology) -> PackedTopology:
+        """Pack a compiled topology."""
+        pickled = dumps(compiled)
+        return PackedTopology(hashlib.sha256(pickled).hexdigest(), pickled)
 
-    def unpack(self) -> Program:
-        """Return the program. All tasks of a worker share it, so do not change it."""
-        program = _PROGRAMS.get(self.digest)
-        if program is None:
-            if len(_PROGRAMS) >= _PROGRAMS_MAX:
-                _PROGRAMS.clear()
-            program = _PROGRAMS[self.digest] = loads(self.pickled)
-        return program
+    def unpack(self) -> CompiledTopology:
+        """Return the topology. All tasks of a worker share it, so do not change it."""
+        compiled = _COMPILED.get(self.digest)
+        if compiled is None:
+            if len(_COMPILED) >= _COMPILED_MAX:
+                _COMPILED.clear()
+            compiled = _COMPILED[self.digest] = loads(self.pickled)
+        return compiled
 
 
 def run_in_task(
     level: RunLevel,
-    packed: PackedProgram,
+    packed: PackedTopology,
     slot: int,
     records: Iterable[bytes],
     rows: Iterable[pa.RecordBatch] = (),

@@ -51,7 +51,7 @@ class Examined:
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @choices
 def doctor(chosen: Choices, urls: tuple[str, ...]) -> int:
-    """Look whether all that a run needs is there.
+    """Check whether everything that a run needs is there.
 
     Python, Java, Spark, extras, settings, ensemble, clocks and stores. Each URL is that of a
     state's store. The exit code is 1 if something failed.

@@ -56,8 +56,8 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
       txtopo --zookeeper zk1:2181 lag payments
     """
     found = _topology(chosen, topology)
-    facts = _of_page(found, lambda: PageClient(found, page_token(chosen, token)).facts())
-    known: dict[str, Any] = facts if facts is not None else (found.summary or {})
+    figures = _of_page(found, lambda: PageClient(found, page_token(chosen, token)).figures())
+    known: dict[str, Any] = figures if figures is not None else (found.summary or {})
     partitions = known.get("partitions") or []
     total, listed = known.get("lag_records"), known.get("partitions_total") or len(partitions)
     if chosen.json:
@@ -65,8 +65,8 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
             {
                 "topology": topology,
                 "lag_records": total,
-                "partitions": None if facts is None else partitions,
-                "partitions_total": None if facts is None else listed,
+                "partitions": None if figures is None else partitions,
+                "partitions_total": None if figures is None else listed,
             }
         )
         return
@@ -159,7 +159,7 @@ def _topology(chosen: Choices, topology: str) -> TopologyStatus:
 
 
 def _of_page(found: TopologyStatus, ask: Callable[[], Any]) -> Any:
-    """Return what a page answers; None, and a line that says why, if it cannot be reached."""
+    """Return the answer of a page; None if it cannot be reached, after printing why."""
     try:
         return ask()
     except InfrastructureError as error:
@@ -205,7 +205,7 @@ def watch(chosen: Choices, topology: str | None, every_s: float, token: str | No
 
 
 def _look(ensemble: Ensemble, topology: str | None, token: str | None) -> dict[str, Any]:
-    """Return one look at a topology, or at all; an ensemble that is away does not end it."""
+    """Return the figures of a topology or the status of all, or why nothing can be reached."""
     try:
         if topology is None:
             return {"topologies": [status_json(each) for each in ensemble.topologies()]}
@@ -247,7 +247,7 @@ def _follow(look: Callable[[], None], every_s: float) -> None:
 
 @contextmanager
 def _screen() -> Iterator[Callable[[str], None]]:
-    """Take the terminal's other screen, and keys one by one; give both back at the end."""
+    """Switch to the terminal's other screen and to single keys; restore both at the end."""
     import termios
     import tty
 

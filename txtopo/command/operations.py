@@ -23,7 +23,7 @@ from txtopo.operations import Access, Plan, forget, quarantine, rebuild, repair_
 
 
 def topology_argument(verb: Callable[..., int]) -> Callable[..., int]:
-    """Let a verb take the place of a topology, and the modules of a YAML file."""
+    """Add the argument and the option that name a topology and its modules to a verb."""
     return click.argument("place", metavar="MODULE:TOPOLOGY")(modules_option(verb))
 
 
@@ -266,7 +266,7 @@ class _Steps:
         self._begun = 0
 
     def reach(self, point: str) -> None:
-        """Take the name of a point that a verb has reached, as ``Access.point`` does."""
+        """Show the durable step that a verb has reached; called as ``Access.point``."""
         if point == "operator.before-epoch" or point.startswith("operator.before:"):
             self._begun += 1
             print_note(f"step {self._begun} of {self.total}")

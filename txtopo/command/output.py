@@ -1,4 +1,4 @@
-"""The output of commands: tables, facts, lines, JSON; without foreign control characters.
+"""The output of commands: tables, pairs, lines, JSON; without foreign control characters.
 
 Ids, keys and error texts come from others, so everything but our own words goes through
 :func:`escaped`. On a terminal tables are drawn by rich, if it is installed (extra ``progress``).
@@ -70,10 +70,10 @@ def print_table(
         click.echo("  ".join(cells).rstrip())
 
 
-def print_facts(facts: Mapping[str, object]) -> None:
+def print_pairs(pairs: Mapping[str, object]) -> None:
     """Print names and values, one per line; a value of several lines is indented."""
-    width = max(map(len, facts), default=0)
-    for name, value in facts.items():
+    width = max(map(len, pairs), default=0)
+    for name, value in pairs.items():
         text = ("\n" + " " * (width + 2)).join(cell(value, "\n").split("\n"))
         click.echo(f"{name.ljust(width)}  {text}".rstrip())
 

@@ -63,7 +63,7 @@ class PageClient:
         # A proxy, or the target of a redirect, must not get the token either.
         self._opener = build_opener(ProxyHandler({}), _NoRedirects())
 
-    def facts(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """Return the figures of the run.
 
         Raises:
@@ -73,7 +73,7 @@ class PageClient:
         return self._ask("")
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return the last failures, the newest last; raises as ``facts`` does."""
+        """Return the last failures, the newest last; raises as ``figures`` does."""
         found = self._ask("/failures").get("failures")
         return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
@@ -94,7 +94,7 @@ class PageClient:
                 "a firewall is between"
             ) from error
         if not isinstance(value, dict):
-            raise InfrastructureError(f"the page at {self.url} answered something else than facts")
+            raise InfrastructureError(f"the page at {self.url} did not answer with figures")
         return value
 
     def _refused(self, error: HTTPError) -> Exception:

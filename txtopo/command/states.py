@@ -16,7 +16,7 @@ import click
 
 from txtopo.command.choices import Choices, choices
 from txtopo.command.exports import FORMATS, export, export_format
-from txtopo.command.output import print_facts, print_json, print_line, print_note, print_table
+from txtopo.command.output import print_json, print_line, print_note, print_pairs, print_table
 from txtopo.errors import (
     InfrastructureError,
     StateUsageError,
@@ -119,14 +119,14 @@ def show_state(chosen: Choices, url: str, table: str | None) -> None:
         if chosen.json:
             print_json(shown)
             return
-        facts: dict[str, object] = {
+        known: dict[str, object] = {
             **shown,
             "key": _columns_text(found.key),
             "value": _columns_text(ReaderView(found).fields),
             "aggregates": ", ".join(map(repr, found.aggregates)) or None,
             "ledger": None if ledger is None else _ledger_text(ledger),
         }
-        print_facts(facts)
+        print_pairs(known)
 
 
 @state.command("get")
@@ -167,7 +167,7 @@ def get_value(chosen: Choices, url: str, key: tuple[str, ...], table: str | None
             }
         )
     elif value is not missing:
-        print_facts({escaped(each): escaped(text_of_value(part)) for each, part in values.items()})
+        print_pairs({escaped(each): escaped(text_of_value(part)) for each, part in values.items()})
         print_note(f"after txid {txid}")
     else:
         shown = ", ".join(map(text_of_value, parts))
@@ -329,7 +329,7 @@ def _reading(url: str, table: str | None) -> Iterator[StateReader]:
 
 
 def _listed(store: State, table: StateTable) -> dict[str, Json]:
-    """Return the facts of one state; a damaged state does not prevent listing the others."""
+    """Return what is known of one state; a damaged state does not prevent listing the others."""
     row: dict[str, Json] = {
         "table": table.name,
         "kind": table.kind,
@@ -345,19 +345,19 @@ def _listed(store: State, table: StateTable) -> dict[str, Json]:
     except TxtopoError as error:
         return {**row, "error": str(error)}
     if ledger is not None:
-        facts = _ledger(ledger)
-        row |= {name: facts[name] for name in ("owner", "txid", "epoch")}
+        known = _ledger(ledger)
+        row |= {name: known[name] for name in ("owner", "txid", "epoch")}
     return row
 
 
 def _ledger(ledger: Ledger) -> dict[str, Json]:
-    facts = asdict(ledger)
-    del facts["witness"]  # it is for starts, which compare it
-    owner = {name: facts.pop(name) for name in ("topology", "component", "state")}
-    attempts = [*facts.pop("attempts")]
+    known = asdict(ledger)
+    del known["witness"]  # it is for starts, which compare it
+    owner = {name: known.pop(name) for name in ("topology", "component", "state")}
+    attempts = [*known.pop("attempts")]
     return {
         "owner": None if ledger.topology == RELEASED else owner,
-        **facts,
+        **known,
         "attempts": attempts,
     }
 
@@ -370,10 +370,10 @@ def _owner_text(row: dict[str, Json]) -> str | None:
 
 
 def _ledger_text(ledger: Ledger) -> str:
-    facts = _ledger(ledger)
-    owner = _owner_text(facts)
+    known = _ledger(ledger)
+    owner = _owner_text(known)
     return "\n".join(
-        [f"owner {owner}", *(f"{name} {facts[name]}" for name in facts if name != "owner")]
+        [f"owner {owner}", *(f"{name} {known[name]}" for name in known if name != "owner")]
     )
 
 

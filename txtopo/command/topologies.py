@@ -19,10 +19,10 @@ from txtopo.command.output import (
     ago,
     cell,
     duration,
-    print_facts,
     print_json,
     print_line,
     print_note,
+    print_pairs,
     print_table,
 )
 from txtopo.command.page_client import PageClient
@@ -78,7 +78,7 @@ def complete_topology(
 
 
 def topology_argument(verb: Any) -> Any:
-    """Add the argument ``TOPOLOGY``, the id of one, to a verb."""
+    """Add the argument ``TOPOLOGY``, an id, to a command."""
     return click.argument("topology", metavar="TOPOLOGY", shell_complete=complete_topology)(verb)
 
 
@@ -201,10 +201,10 @@ def page_of(found: TopologyStatus, token: str | None) -> dict[str, Any]:
     Raises:
         AuthError: The page refuses the token.
     """
-    known = {"topology": status_json(found), "facts": None, "failures": None, "missing": None}
+    known = {"topology": status_json(found), "figures": None, "failures": None, "missing": None}
     try:
         page = PageClient(found, token)
-        return {**known, "facts": page.facts(), "failures": page.failures()[-FAILURES_SHOWN:]}
+        return {**known, "figures": page.figures(), "failures": page.failures()[-FAILURES_SHOWN:]}
     except PromiseError:
         raise
     except TxtopoError as error:
@@ -213,8 +213,8 @@ def page_of(found: TopologyStatus, token: str | None) -> dict[str, Any]:
 
 def print_shown(page: dict[str, Any]) -> None:
     """Print the result of :func:`page_of`."""
-    status, facts = page["topology"], page["facts"] or {}
-    summary = facts or status["summary"] or {}
+    status, figures = page["topology"], page["figures"] or {}
+    summary = figures or status["summary"] or {}
     now_s = wall_clock()
     started_at_s, desired = summary.get("started_at_s"), status["desired"]
     lines: dict[str, object] = {
@@ -236,16 +236,16 @@ def print_shown(page: dict[str, Any]) -> None:
         lines["under way"] = f"{status['operation'].get('verb')}; call it again to end it"
     for path, error in status["unreadable"].items():
         lines[path] = error
-    if phases := facts.get("phases"):
+    if phases := figures.get("phases"):
         lines["in flight"] = ", ".join(f"{count} {name.lower()}" for name, count in phases.items())
-    if (pace := facts.get("pace")) and facts.get("status") == "running":
+    if (pace := figures.get("pace")) and figures.get("status") == "running":
         lines |= _limits(pace, now_s)
-    for name, times in (facts.get("latency") or {}).items():
+    for name, times in (figures.get("latency") or {}).items():
         if times and times.get("p50_s") is not None:
             p50, p99 = duration(times["p50_s"]), duration(times["p99_s"])
             lines[name] = f"{p50} (half of the batches), {p99} (99 of 100)"
-    print_facts(lines)
-    _print_lists(facts, page["failures"] or [], now_s)
+    print_pairs(lines)
+    _print_lists(figures, page["failures"] or [], now_s)
 
 
 def _limits(pace: dict[str, Any], now_s: float) -> dict[str, object]:
@@ -265,14 +265,14 @@ def _limits(pace: dict[str, Any], now_s: float) -> dict[str, object]:
     return lines
 
 
-def _print_lists(facts: dict[str, Any], failures: list[dict[str, Any]], now_s: float) -> None:
-    if states := facts.get("states"):
+def _print_lists(figures: dict[str, Any], failures: list[dict[str, Any]], now_s: float) -> None:
+    if states := figures.get("states"):
         print_line("")
         columns = ["state", "kind", "table", "url"]
         print_table(columns, [[each.get(name) for name in columns] for each in states])
-    if trees := facts.get("trees"):
+    if trees := figures.get("trees"):
         print_line("")
-        print_facts({name: each for name, each in trees.items() if not isinstance(each, list)})
+        print_pairs({name: each for name, each in trees.items() if not isinstance(each, list)})
     if failures:
         print_line("")
         names = ["txid", "attempt", "component", "cause"]
@@ -329,8 +329,8 @@ def activate(chosen: Choices, topology: str) -> None:
 def deactivate(chosen: Choices, topology: str) -> None:
     """Let a topology plan nothing new.
 
-    Batches in flight are committed, and the run stays. It lasts: a run that is started later is
-    deactivated, too. Needs the ensemble alone.
+    Batches in flight are committed, and the run stays. This status lasts: a run that is started
+    later is deactivated, too. Needs the ensemble alone.
 
     \b
     Example:

@@ -149,7 +149,7 @@ class Coordinator:
     each event, when the actions of the event before are done or queued in order.
 
     Args:
-        settings: The facts about the topology that the protocol needs.
+        settings: What the protocol needs to know of the topology.
         epoch: Number of this coordinator, above those of all earlier ones.
         term: Its term id, which its attempts carry.
         current: The lowest txid that is not known to be committed.
@@ -331,7 +331,7 @@ class Coordinator:
         return [Backoff(failed.txid, failed.failures if counts else self._faults)]
 
     def _end(self, ending: Ending) -> list[Action]:
-        """Drop all transactions from the ending on. So a later ending can only be nearer."""
+        """Drop all transactions from the ending on. A later ending can only drop more."""
         self._ending = ending
         return cancel(self._table.drop_from(ending.txid))
 

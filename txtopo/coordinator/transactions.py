@@ -74,7 +74,7 @@ PROCESSED_PHASES = (Phase.PROCESSED, Phase.COMMITTING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorSettings:
-    """The facts about the topology and its configuration that the protocol needs.
+    """What the protocol needs to know of the topology and its configuration.
 
     Attributes:
         window_txids: Maximum number of batches in flight (``max_spout_pending``).

@@ -532,7 +532,7 @@ def answer_of(number: int, value: Json) -> Answer | None:
 
 
 def _bounded(value: Json) -> Json:
-    """Return a command; if it is too large to be answered, one that is refused instead."""
+    """Return a command; in place of one that is too large, return a command that is refused."""
     size = len(json.dumps(value))
     if size <= COMMAND_BYTES_MAX:
         return value

@@ -43,7 +43,7 @@ class TopologyNodes:
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a topology: a node that was written, or a candidate."""
+        """Whether the topology exists, with a node that was written or a candidate."""
         return bool(self.candidates) or any(node is not None for node in self.nodes.values())
 
 

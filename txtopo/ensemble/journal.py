@@ -178,7 +178,7 @@ class Journal:
         """Check that a topology is the one that ran, if any ran.
 
         Raises:
-            TopologyChanged: It is another one.
+            TopologyChanged: It is another topology.
         """
         known = fingerprint_of(self._state.get(EPOCH))
         if known is not None and known != fingerprint:

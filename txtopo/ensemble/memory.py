@@ -120,7 +120,7 @@ class MemoryTransactionalState(TransactionalState):
         self._closed = False
 
     def get(self, path: str) -> Node | None:
-        """Read a node, or None if there is none."""
+        """Return a node; None if there is none."""
         with self._call():
             found = self.ensemble.nodes.get(self._full(path))
         record = found and decode(self._full(path), found[0])

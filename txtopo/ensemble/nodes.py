@@ -23,7 +23,7 @@
     ``{"planned": …, "cut": {partition: …}}``, or ``"absent"`` with its newest plan in place of
     ``"planned"``; it has no ``"cut"`` while that is unknown, and of a spout that plans whole
     batches. The metadata may also have ``"pace": {"rows_max": …, …}``, and
-    ``"facts": {"time": ms, "latest": ms, "tables": {id: version}}``; ``latest`` is there if the
+    ``"stamp": {"time": ms, "latest": ms, "tables": {id: version}}``; ``latest`` is there if the
     clock was in doubt.
 ``/quarantine/<txid as 20 digits>``
     ``{"attempt": …, "metadata": …, "reason": text}``: a batch that an operator took out of the
@@ -269,8 +269,8 @@ def metadata_to_json(metadata: BatchMetadata) -> Json:
     value: dict[str, Json] = {"spouts": spouts}
     if metadata.pace is not None:
         value["pace"] = metadata.pace
-    if metadata.facts is not None:
-        value["facts"] = metadata.facts
+    if metadata.stamp is not None:
+        value["stamp"] = metadata.stamp
     return value
 
 
@@ -283,16 +283,16 @@ def metadata_from_json(txid: int, value: Json) -> BatchMetadata:
     match value:
         case {"spouts": dict() as spouts, **rest} if {*rest} <= {
             "pace",
-            "facts",
+            "stamp",
         } and None not in rest.values():
-            pace, facts = rest.get("pace"), rest.get("facts")
+            pace, stamp = rest.get("pace"), rest.get("stamp")
             shares = {id: share for id, each in spouts.items() if (share := _share_of(each))}
-            if len(shares) == len(spouts) and _is_pace(pace) and _are_facts(facts):
-                return BatchMetadata(shares, pace=pace, facts=facts)
+            if len(shares) == len(spouts) and _is_pace(pace) and _is_stamp(stamp):
+                return BatchMetadata(shares, pace=pace, stamp=stamp)
     raise CorruptNodeError(
         f"the stored metadata of txid {txid} cannot be read; got {value!r:.200}; expected an "
         "object with 'spouts', which has 'planned' or 'absent' for each spout, and perhaps 'cut', "
-        "and perhaps with 'pace' and 'facts'; put it back with txtopo.operations.repair_node",
+        "and perhaps with 'pace' and 'stamp'; put it back with txtopo.operations.repair_node",
         txid=txid,
     )
 
@@ -312,8 +312,8 @@ def _is_pace(pace: object) -> TypeGuard[dict[str, Json] | None]:
     return pace is None or rows_max_of(pace) is not None
 
 
-def _are_facts(facts: object) -> TypeGuard[dict[str, Json] | None]:
-    match facts:
+def _is_stamp(stamp: object) -> TypeGuard[dict[str, Json] | None]:
+    match stamp:
         case None:
             return True
         case {"time": int(time_ms), **rest} if not isinstance(time_ms, bool) and time_ms >= 0:

@@ -27,7 +27,7 @@ class EnsembleFactory(Protocol):
     """
 
     def __call__(self, url: str, topology_id: str, zookeeper: ZooKeeper) -> TransactionalState:
-        """Open it.
+        """Open the transactional state of a topology.
 
         Args:
             url: ``zookeeper.hosts``, whole.

@@ -48,7 +48,7 @@ class TransactionalState(ABC):
 
     @abstractmethod
     def get(self, path: str) -> Node | None:
-        """Read a node, or None if there is none."""
+        """Return a node; None if there is none."""
 
     @abstractmethod
     def children(self, path: str) -> list[str]:
@@ -102,7 +102,7 @@ class TransactionalState(ABC):
         return None
 
     def written_s(self, path: str) -> float | None:
-        """Return when a node was written last: seconds since 1970 by the clock of the ensemble.
+        """Return when a node was last written, in seconds since 1970 by the ensemble's clock.
 
         A new leader whose own clock is ahead of it first plans by that clock. None if unknown,
         which is the default: then the clock of the leader is trusted.
@@ -113,13 +113,13 @@ class TransactionalState(ABC):
     """Whether the next two methods work; without them nobody sees a summary of the run."""
 
     def announce(self, summary: Json) -> None:  # noqa: B027 - by default nobody sees it
-        """Let others see *summary* for as long as this client leads; the last one counts.
+        """Show *summary* to others as long as this client leads; it replaces the previous one.
 
         It need not be durable. If this client does not lead, nothing changes.
         """
 
     def announced(self) -> Json:
-        """Return what the leader announced last; None if it has not, or nobody leads."""
+        """Return the leader's last summary; None if it announced none, or nobody leads."""
         return None
 
 

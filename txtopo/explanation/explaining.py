@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from txtopo.carriers.choice import carrier_choice, facts_of, useful_slots
+from txtopo.carriers.choice import carrier_choice, offer_of, useful_slots
 from txtopo.carriers.session import active_session, check_config, check_given, check_session
 from txtopo.config import AnyConfig, AtLeastOnceConfig, Config
 from txtopo.explanation import CarrierChoice, Explanation
@@ -60,13 +60,13 @@ def _active() -> SparkSession | None:
 def _of_batches(graph: Graph, config: Config, session: SparkSession | None) -> CarrierChoice:
     if config.carrier == "local":
         return _local(config, 1)
-    facts = facts_of(session)
-    kind, why = carrier_choice(config, facts, engine=graph.has_engine_part)
+    offer = offer_of(session)
+    kind, why = carrier_choice(config, offer, engine=graph.has_engine_part)
     if kind == "resident":
         asked = config.carrier == "resident"
         why = "as configured: slots are Spark tasks that live as long as the run" if asked else why
         cores = "one on each free core" if asked else "one on each free core but one"
-        free = facts.free - 1 if session is not None and not asked else None
+        free = offer.free - 1 if session is not None and not asked else None
         return CarrierChoice(kind, why, *_slots(config, graph.slots_max, free, cores))
     there = _parallelism(session)
     told = "the default parallelism of the session"

@@ -20,7 +20,7 @@ from txtopo.explanation.parts import (
     explained_edges,
 )
 from txtopo.explanation.svg import svg
-from txtopo.stages.program import compile_program
+from txtopo.stages.compiled_topology import compile_topology
 from txtopo.topology.graph import Graph
 
 
@@ -73,20 +73,20 @@ class Explanation:
             config: The settings.
             choice: The carrier that it gets.
         """
-        program = compile_program(graph, config, choice.slots or 1)
+        compiled = compile_topology(graph, config, choice.slots or 1)
         shared = sentences.sharing(graph, config)
         return cls(
             topology=graph.id,
             kind=sentences.kind_of(graph),
             delivery=sentences.delivery(graph, config),
-            components=explained_components(graph, program, choice),
+            components=explained_components(graph, compiled, choice),
             edges=explained_edges(graph),
             carrier=choice,
             work=sentences.work(graph, config, choice),
-            commit=sentences.commit(graph, config, program, choice),
+            commit=sentences.commit(graph, config, compiled, choice),
             failure=sentences.failure(graph, config),
             dead_letters=sentences.dead_letters(graph),
-            advice=sentences.advice_on(graph, config, program, choice),
+            advice=sentences.advice_on(graph, config, compiled, choice),
             window_txids=None if shared is None else shared.window_txids,
             run_txids=None if shared is None else shared.run_txids,
         )
@@ -121,7 +121,7 @@ class Explanation:
         return svg(self.topology, self.components, self.edges, style=style)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the explanation as plain JSON values."""
         told: dict[str, Any] = asdict(self)
         parts: list[Mapping[str, Any]] = []
         for each in told["components"]:

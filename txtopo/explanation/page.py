@@ -51,7 +51,7 @@ def _lines(told: Explanation) -> Iterator[str]:
         for each in sorted(within, key=lambda one: one.column):
             yield from _component(each, inputs[each.component])
     yield ""
-    for label, sentence in _facts(told):
+    for label, sentence in _summary(told):
         yield from _wrapped(sentence, " " * _LABEL, f"{label:<{_LABEL}}")
     for sentence in told.advice:
         yield ""
@@ -72,7 +72,7 @@ def _counts(told: Explanation) -> str:
     )
 
 
-def _facts(told: Explanation) -> Iterator[tuple[str, str]]:
+def _summary(told: Explanation) -> Iterator[tuple[str, str]]:
     carrier = told.carrier
     yield "carrier", f"{carrier.carrier}: {carrier.why}"
     count = "not known yet" if carrier.slots is None else f"{carrier.slots:,}"

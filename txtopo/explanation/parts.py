@@ -12,7 +12,7 @@ from typing import Any, Literal
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.errors import escaped
 from txtopo.groupings import CustomGrouping, Grouping
-from txtopo.stages.program import Program
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.state.aggregates import Aggregate, MeanCount, MeanSum, PythonAggregate
 from txtopo.state.registry import State
 from txtopo.topology.bolt_kinds import PERSISTENT_AGGREGATE
@@ -159,7 +159,7 @@ class ExplainedEdge:
 
 
 def explained_components(
-    graph: Graph, program: Program, choice: CarrierChoice
+    graph: Graph, compiled: CompiledTopology, choice: CarrierChoice
 ) -> tuple[ExplainedComponent, ...]:
     """Return the components, sources before the bolts that subscribe to them."""
     columns = _columns(graph)
@@ -174,13 +174,13 @@ def explained_components(
             phase="commit" if id in graph.committing else "process",
             committer=one.committer,
             parallelism=graph.parallelism[id],
-            runs=_runs(one, graph, program, choice),
+            runs=_runs(one, graph, compiled, choice),
             streams=tuple(
                 ExplainedStream(name, _columns_of(stream.fields), stream.direct)
                 for name, stream in one.streams.items()
             ),
             states=tuple(_state(one, name, state) for name, state in one.states.items()),
-            aggregates=tuple(_aggregates(one, program.engine)),
+            aggregates=tuple(_aggregates(one, compiled.engine)),
             key=one.prototype.key if isinstance(one.prototype, PersistentAggregate) else (),
             dead_letters=one.dead_letters is not None,
             operators=one.traits.operators,
@@ -208,7 +208,7 @@ def grouping_text(grouping: Grouping) -> str:
 
 
 def fields_text(fields: tuple[tuple[str, str], ...]) -> str:
-    """Return fields as ``Fields`` reads them."""
+    """Return fields as a text that ``Fields`` can read."""
     return ", ".join(f"{name} {kind}" for name, kind in fields)
 
 
@@ -242,16 +242,18 @@ def _shape(component: Component) -> Shape:
     return "plan" if component.kind.frame else "bolt"
 
 
-def _runs(component: Component, graph: Graph, program: Program, choice: CarrierChoice) -> str:
+def _runs(
+    component: Component, graph: Graph, compiled: CompiledTopology, choice: CarrierChoice
+) -> str:
     """Return where a component runs, in words that follow "runs"."""
-    engine = program.engine
+    engine = compiled.engine
     if engine is not None and engine.takes(component.id):
         return engine.described(component.id)
     if component.kind == PERSISTENT_AGGREGATE:
         return "without tasks: rows are combined where they are emitted, and merged in the driver"
     if component.kind.spout and component.spout_kind.runs is not None:
         return component.spout_kind.runs
-    if component.id in graph.committing and program.commit_in_driver:
+    if component.id in graph.committing and compiled.commit_in_driver:
         return "in the driver"
     if choice.carrier == "local":
         return "in this process"

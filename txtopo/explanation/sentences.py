@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from txtopo.config import JOBS, AnyConfig, AtLeastOnceConfig, Config
 from txtopo.dead_letters import STREAM
 from txtopo.explanation.parts import CarrierChoice
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.groups import why_one_by_one
-from txtopo.stages.program import Program
 from txtopo.topology.elsewhere import DECLARATION, emitters_to_ask
 from txtopo.topology.graph import Graph, advice
 
@@ -84,21 +84,23 @@ def work(graph: Graph, config: AnyConfig, choice: CarrierChoice) -> str:
     return f"{flight}{many} {verb} one run through the slots"
 
 
-def commit(graph: Graph, config: AnyConfig, program: Program, choice: CarrierChoice) -> str | None:
+def commit(
+    graph: Graph, config: AnyConfig, compiled: CompiledTopology, choice: CarrierChoice
+) -> str | None:
     """Return where the commit phase runs, and how many txids at a time; None if there is none."""
     if not graph.committing or isinstance(config, AtLeastOnceConfig):
         return None
-    together = _together(graph, config, program)
+    together = _together(graph, config, compiled)
     apart = f" the driver writes each state in one transaction of its store{together}"
-    if not program.commit:
+    if not compiled.commit:
         return f"in the driver, since no committer has tasks;{apart}"
-    if program.commit_in_driver:
+    if compiled.commit_in_driver:
         return f"in the driver, since each bolt of the commit phase has one task;{apart}"
     several = [
-        f"{id!r} has {program.components[id].tasks} tasks"
-        for level in program.commit
+        f"{id!r} has {compiled.components[id].tasks} tasks"
+        for level in compiled.commit
         for id in level
-        if program.components[id].tasks > 1
+        if compiled.components[id].tasks > 1
     ]
     where = {
         "local": "in the slots of this process",
@@ -107,11 +109,11 @@ def commit(graph: Graph, config: AnyConfig, program: Program, choice: CarrierCho
     return f"{where}, since {' and '.join(several[:3])};{apart}"
 
 
-def _together(graph: Graph, config: Config, program: Program) -> str:
+def _together(graph: Graph, config: Config, compiled: CompiledTopology) -> str:
     """Return how many txids share a write, as far as this is known before a store is opened."""
     if graph.spout_kind.driven_by == "query":
         return ""
-    why = why_one_by_one(graph, program, {})
+    why = why_one_by_one(graph, compiled, {})
     for setting in ("group_txids_max", "max_spout_pending"):
         if getattr(config, setting) == 1:
             why = f"Config.{setting} is 1"
@@ -129,7 +131,7 @@ def _together(graph: Graph, config: Config, program: Program) -> str:
 
 
 def failure(graph: Graph, config: AnyConfig) -> str:
-    """Return what is repeated, and what is kept, after a failure."""
+    """Return the sentence on failures: which batches are repeated, and which work is kept."""
     driven_by = graph.spout_kind.driven_by
     if isinstance(config, AtLeastOnceConfig):
         if config.ackers == 0:
@@ -183,14 +185,14 @@ def dead_letters(graph: Graph) -> str | None:
 
 
 def advice_on(
-    graph: Graph, config: AnyConfig, program: Program, choice: CarrierChoice
+    graph: Graph, config: AnyConfig, compiled: CompiledTopology, choice: CarrierChoice
 ) -> tuple[str, ...]:
     """Return what a user should know before a start: a few sentences, and only what is certain."""
     found = [
         *(advice(graph) if isinstance(config, Config) else ()),
-        *_tasks_and_slots(program, choice),
+        *_tasks_and_slots(compiled, choice),
         *(_forgetful(graph, config) if isinstance(config, Config) else ()),
-        *_commit_jobs(graph, program, choice),
+        *_commit_jobs(graph, compiled, choice),
         *_unread(graph),
     ]
     return tuple(found[:ADVICE_MAX])
@@ -210,13 +212,13 @@ def _ordinal(number: int) -> str:
     return f"{number:,}{'th' if tens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
-def _tasks_and_slots(program: Program, choice: CarrierChoice) -> Iterator[str]:
+def _tasks_and_slots(compiled: CompiledTopology, choice: CarrierChoice) -> Iterator[str]:
     slots = choice.slots
     if slots is None:
         return
     over = {
         id: one.tasks
-        for id, one in program.components.items()
+        for id, one in compiled.components.items()
         if one.tasks > slots and not (one.kind.spout and one.spout_kind.driven_by == "ackers")
     }
     if over:
@@ -247,12 +249,12 @@ def _forgetful(graph: Graph, config: Config) -> Iterator[str]:
         )
 
 
-def _commit_jobs(graph: Graph, program: Program, choice: CarrierChoice) -> Iterator[str]:
-    if program.commit_in_driver or choice.carrier not in ("rdd", "dataframe"):
+def _commit_jobs(graph: Graph, compiled: CompiledTopology, choice: CarrierChoice) -> Iterator[str]:
+    if compiled.commit_in_driver or choice.carrier not in ("rdd", "dataframe"):
         return
     if graph.spout_kind.driven_by == "ackers":
         return
-    several = [id for level in program.commit for id in level if program.components[id].tasks > 1]
+    several = [id for level in compiled.commit for id in level if compiled.components[id].tasks > 1]
     named, verb = ", ".join(map(repr, several[:3])), "has" if len(several) == 1 else "have"
     yield (
         f"each txid needs a separate Spark job for its commit, since {named} {verb} several tasks; "

@@ -76,7 +76,7 @@ class _Box:
 
     @property
     def width(self) -> float:
-        """Its width; shapes with slanted or round sides need more space."""
+        """The width of the box; shapes with slanted or round sides need more space."""
         texts = [_width(name, NAME * BOLD) for name in self.names]
         texts += [_width(line, SMALL) for line in self.lines]
         return max(84.0, max(texts) + {"bolt": 28.0, "state": 28.0}.get(self.shape, 46.0))

@@ -19,11 +19,11 @@ from txtopo.carriers.spark import (
     in_batches,
     slot_here,
 )
-from txtopo.carriers.spark_task import PackedProgram, run_in_task
+from txtopo.carriers.spark_task import PackedTopology, run_in_task
 from txtopo.frames.committing import States, run_frame_committers
 from txtopo.frames.run import FrameFailed, Frames
+from txtopo.stages.compiled_topology import Run
 from txtopo.stages.permits import Permits, no_permits
-from txtopo.stages.program import Run
 from txtopo.stages.stage_context import ByAddress, RunLevel
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ class FrameCarrier(DataFrameCarrier):
             return self._computed(run)
 
     def _computed(self, run: Run) -> RunOutput:
-        frames = Frames(self._session, self._program, run)
+        frames = Frames(self._session, self._compiled, run)
         records: ByAddress = {}
         try:
             frames.make()
             if frames.emits:
                 with frames.emitting():
-                    start = frames.records(self._program.slots)
+                    start = frames.records(self._compiled.slots)
                     records = self._query(start, self._processing(run))
             frames.compute()
         except FrameFailed as failed:
@@ -75,7 +75,7 @@ class FrameCarrier(DataFrameCarrier):
             return EngineOutcome()
         label = partial(self._committing, output, attempt)
         with label():
-            return run_frame_committers(self._program, frames, attempt, states, permits, label)
+            return run_frame_committers(self._compiled, frames, attempt, states, permits, label)
 
     def release(self, output: RunOutput) -> None:
         """Drop the handover, and unpersist the DataFrames in Spark's cache."""
@@ -98,7 +98,7 @@ class MicroBatchCarrier(DataFrameCarrier):
         with self._jobs.labelled(run, "processing"):
             first, *levels = self._processing(run)
             stage = _rows_stage(self._packed, first)
-            start = spread_over_slots(frame, self._program.slots).mapInArrow(stage, RECORD)
+            start = spread_over_slots(frame, self._compiled.slots).mapInArrow(stage, RECORD)
             return RunOutput.divided(run, self._query(start, levels))
 
 
@@ -110,7 +110,7 @@ class LocalMicroBatchCarrier(LocalCarrier):
         return self.process_rows(run, frame.toArrow().to_batches())
 
 
-def _rows_stage(packed: PackedProgram, level: RunLevel) -> Callable[[Batches], Batches]:
+def _rows_stage(packed: PackedTopology, level: RunLevel) -> Callable[[Batches], Batches]:
     """Return the first stage of a micro-batch, as a function for ``mapInArrow``."""
 
     def stage(batches: Batches) -> Batches:

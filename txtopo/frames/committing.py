@@ -17,9 +17,9 @@ from txtopo.fingerprint import StateName
 from txtopo.frames.plan import FramePlan
 from txtopo.frames.run import Frames, failure_of_plan
 from txtopo.frames.states import FrameStateHandle, FrameWrites, LabelledWrites
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.outcome import FailedBatch
 from txtopo.stages.permits import NotPermitted, Permit, Permits, no_permits, no_question
-from txtopo.stages.program import Program
 from txtopo.stages.task_states import no_such_state
 from txtopo.state.registry import State
 
@@ -28,7 +28,7 @@ States = Mapping[str, Mapping[str, State]]
 
 
 def run_frame_committers(
-    program: Program,
+    compiled: CompiledTopology,
     frames: Frames,
     attempt: TransactionAttempt,
     states: States,
@@ -38,7 +38,7 @@ def run_frame_committers(
     """Call ``commit`` of each DataFrame committer, in this thread.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         frames: The DataFrames of the attempt.
         attempt: The attempt.
         states: The states of each component.
@@ -54,21 +54,21 @@ def run_frame_committers(
         writes[id, id] = each
     for id, frame in frames.waiting.items():
         try:
-            writes |= _commit(program, id, frame, attempt, states[id], permits(id))
+            writes |= _commit(compiled, id, frame, attempt, states[id], permits(id))
         except NotPermitted:
             raise
         except Exception as error:
             failure = failure_of_plan(error, id, computing=False)
             if failure is None or isinstance(failure, RunLostError):
                 raise
-            where = f"{id!r} of topology {program.topology_id!r}"
+            where = f"{id!r} of topology {compiled.topology_id!r}"
             failure.add_note(f"in {where}, txid {attempt.txid}, commit phase")
             return EngineOutcome(failure=FailedBatch(attempt, failure, id))
     return EngineOutcome({name: LabelledWrites(each, label) for name, each in writes.items()})
 
 
 def _commit(
-    program: Program,
+    compiled: CompiledTopology,
     id: str,
     frame: Any,
     attempt: TransactionAttempt,
@@ -82,12 +82,12 @@ def _commit(
             raise no_such_state(id, name, list(states))
         return handles.setdefault(name, FrameStateHandle(name, states[name].layout(), open=True))
 
-    assert isinstance(program.engine, FramePlan)
-    step = next(step for step in program.engine.steps if step.id == id)
+    assert isinstance(compiled.engine, FramePlan)
+    step = next(step for step in compiled.engine.steps if step.id == id)
     bolt: Any = step.prototype.copy()
     ask = no_question if permit is None else permit.ask
     ask()
-    bolt.prepare(program.config, FrameContext(program.topology_id, id, opened))
+    bolt.prepare(compiled.config, FrameContext(compiled.topology_id, id, opened))
     ask()
     bolt.commit(frame, attempt)
     return {(id, name): each.writes for name, each in handles.items() if each.writes is not None}

@@ -59,8 +59,8 @@ from txtopo.runtime.reporting import ProgressMeter
 from txtopo.runtime.run_context import close_backends, open_states
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.start import check_states
+from txtopo.stages.compiled_topology import CompiledTopology, Run, compile_topology
 from txtopo.stages.outcome import FailedBatch, judge
-from txtopo.stages.program import Program, Run, compile_program
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
 from txtopo.state.ledger import Claim, Ledger, Owner, same_owner
@@ -129,7 +129,7 @@ class ForeachBatch:
         self._after_txid = after_txid
         self._scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")
         # By query, because calls of two queries, or of a stopped and a new one, may overlap.
-        self._runs: dict[StreamingQueryFacts, StreamRun] = {}
+        self._runs: dict[StreamingQuery, StreamRun] = {}
         self._failures: Counter[tuple[str | None, int]] = Counter()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -142,7 +142,7 @@ class ForeachBatch:
             InfrastructureError: A store or Spark failed; start the query again.
             Exception: The exception that a bolt raised.
         """
-        query = StreamingQueryFacts.of(frame.sparkSession)
+        query = StreamingQuery.of(frame.sparkSession)
         txid = batch_id + 1 + self._after_txid
         run = self._runs.get(query)
         try:
@@ -170,7 +170,7 @@ class ForeachBatch:
         """Close the stores. A later call opens them again."""
         self._close(list(self._runs))
 
-    def _close(self, queries: Sequence[StreamingQueryFacts]) -> None:
+    def _close(self, queries: Sequence[StreamingQuery]) -> None:
         for query in queries:
             run = self._runs.pop(query, None)
             if run is not None:
@@ -197,7 +197,7 @@ class StreamContext:
     """The :class:`~txtopo.runtime.run_context.CommitContext` of a query."""
 
     graph: Graph
-    program: Program
+    compiled: CompiledTopology
     carrier: MicroBatchCarrier | LocalMicroBatchCarrier
     planner: NoPlanner
     scheduler: Scheduler
@@ -230,10 +230,10 @@ class StreamRun:
             check_workers(frame.sparkSession.sparkContext, graph.client_modules)
             carrier = MicroBatchCarrier(frame.sparkSession, NoLabels())
         slots = config.slots or carrier.default_slots()
-        program = compile_program(_with_tasks(graph, slots), config, slots)
-        check_states(graph, config, commit_in_driver=program.commit_in_driver)
-        carrier.start(program)
-        self._context = StreamContext(graph, program, carrier, NoPlanner(), scheduler)
+        compiled = compile_topology(_with_tasks(graph, slots), config, slots)
+        check_states(graph, config, commit_in_driver=compiled.commit_in_driver)
+        carrier.start(compiled)
+        self._context = StreamContext(graph, compiled, carrier, NoPlanner(), scheduler)
         self._backends: Mapping[StateName, StateBackend] = {}
         self._epoch, self._term = 0, ""
         self._calls: dict[int, int] = {}
@@ -293,7 +293,7 @@ class StreamRun:
         started_s = context.scheduler.now()
         self._tell(ProcessingStarted((attempt,), tag))
         output = context.carrier.process_frame(run, self._columns(frame))
-        outcome = judge(context.program, run, output.records)
+        outcome = judge(context.compiled, run, output.records)
         self._check_failure(outcome.failure)
         processed_s = context.scheduler.now()
         self._tell(BatchesProcessed((attempt,)))
@@ -305,7 +305,7 @@ class StreamRun:
         progress = self._meter.committed(
             result,
             report.committed[0],
-            spouts=self._context.program.spouts,
+            spouts=self._context.compiled.spouts,
             scheduler=context.scheduler,
             commit_s=context.scheduler.now() - processed_s,
             pending={},
@@ -479,7 +479,7 @@ NEEDS_CLASSIC = (
 
 
 @dataclass(frozen=True, slots=True)
-class StreamingQueryFacts:
+class StreamingQuery:
     """The streaming query that a micro-batch belongs to.
 
     Attributes:
@@ -491,7 +491,7 @@ class StreamingQueryFacts:
     run_id: str | None
 
     @classmethod
-    def of(cls, session: SparkSession) -> StreamingQueryFacts:
+    def of(cls, session: SparkSession) -> StreamingQuery:
         """Return the query of a micro-batch. Call this on the thread of ``foreachBatch``.
 
         Raises:

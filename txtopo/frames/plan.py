@@ -1,4 +1,4 @@
-"""FramePlan: the DataFrame plans of a topology, as part of its program.
+"""FramePlan: the DataFrame plans of a topology, as part of its compiled form.
 
 A DataFrame spout and its DataFrame bolts have no tasks: each is a plan that the driver creates and
 Spark computes (:class:`FramePlan`). If another bolt subscribes to one of them, its rows are divided

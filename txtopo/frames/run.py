@@ -39,8 +39,8 @@ from txtopo.frames.plan import FrameAggregate, FramePlan, FrameStep, Kind
 from txtopo.frames.states import FrameStateHandle, FrameWrites
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER
+from txtopo.stages.compiled_topology import CompiledTopology, Run
 from txtopo.stages.outcome import FailedBatch
-from txtopo.stages.program import Program, Run
 from txtopo.state.aggregates import Operator
 from txtopo.tuples import Fields
 
@@ -70,12 +70,12 @@ class Frames:
         aggregated: The partial aggregates that Spark computed, by component id.
     """
 
-    def __init__(self, session: SparkSession, program: Program, run: Run) -> None:
-        assert isinstance(program.engine, FramePlan)
+    def __init__(self, session: SparkSession, compiled: CompiledTopology, run: Run) -> None:
+        assert isinstance(compiled.engine, FramePlan)
         (self._attempt,), (self._metadata,) = run.attempts, run.metadata
         self._session = session
-        self._program = program
-        self._plan: FramePlan = program.engine
+        self._compiled = compiled
+        self._plan: FramePlan = compiled.engine
         self._made: dict[str, DataFrame] = {}
         self._cached: list[DataFrame] = []
         self.waiting: dict[str, DataFrame] = {}
@@ -134,29 +134,29 @@ class Frames:
                 frame.count()
 
     def release(self) -> None:
-        """Unpersist all cached DataFrames. A second call does nothing. Spark may have stopped."""
+        """Unpersist all cached DataFrames, even if Spark has stopped. May be called twice."""
         cached, self._cached = self._cached, []
         for frame in cached:
             try:
                 frame.unpersist()
             except Exception:
-                facts = {
+                attributes = {
                     "txid": self._attempt.txid,
                     "attempt": self._attempt.attempt,
                     "epoch": self._attempt.epoch,
                 }
-                _logger.debug("a frame was not released", exc_info=True, extra=facts)
+                _logger.debug("a frame was not released", exc_info=True, extra=attributes)
 
     def _step(self, step: FrameStep) -> DataFrame:
         prototype: Any = step.prototype.copy()
         if not step.sources:
             metadata = json.loads(json.dumps(self._metadata.of(step.id).planned))
             return _declared(step, prototype.read(self._session, self._attempt, metadata))
-        program = self._program
-        context = FrameContext(program.topology_id, step.id)
+        compiled = self._compiled
+        context = FrameContext(compiled.topology_id, step.id)
         if step.fields is None:
-            context = FrameContext(program.topology_id, step.id, _closed)
-        prototype.prepare(program.config, context)
+            context = FrameContext(compiled.topology_id, step.id, _closed)
+        prototype.prepare(compiled.config, context)
         frames = [self._made[source] for source in step.sources]
         frame = reduce(lambda left, right: left.unionByName(right), frames)
         return _declared(step, prototype.transform(frame, self._attempt))
@@ -174,7 +174,7 @@ class Frames:
             failure = failure_of_plan(error, component, computing=computing)
             if failure is None:
                 raise
-            where = f"{component!r} of topology {self._program.topology_id!r}"
+            where = f"{component!r} of topology {self._compiled.topology_id!r}"
             failure.add_note(f"in {where}, txid {self._attempt.txid}, processing phase")
             raise FrameFailed(FailedBatch(self._attempt, failure, component)) from error
 

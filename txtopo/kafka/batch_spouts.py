@@ -35,7 +35,7 @@ from txtopo.kafka.offsets import (
     checked_start,
     from_json,
     losses,
-    made_anew,
+    recreated,
     unseen,
 )
 from txtopo.kafka.reading import (
@@ -516,7 +516,7 @@ class _RangesEmitter(TransactionalEmitter):
             if got is None:
                 raise InfrastructureError(f"topic {name!r} is missing; looking again")
             if got != id:
-                raise made_anew(name, id, got)
+                raise recreated(name, id, got)
 
 
 class SharesCoordinator(PartitionedCoordinator):

@@ -371,7 +371,7 @@ class KafkaSpout(Spout):
             self._take(message)
 
     def _fill(self) -> None:
-        """Get records ready to be emitted: those that failed, then those of the log."""
+        """Prepare records for emission: those that failed, then those of the log."""
         if self._consumer is None:
             if self._skip:
                 self._skip -= 1
@@ -383,7 +383,7 @@ class KafkaSpout(Spout):
         self._decode()
 
     def _receive(self) -> None:
-        """Take what the consumer has fetched; if that is nothing, wait for records in the log."""
+        """Process fetched records; if there are none, wait for records in the log."""
         assert self._consumer is not None
         end_s = now() + (WAIT_S if self._joined else JOIN_S)
         while len(self._fetched) < FETCH_MAX:
@@ -485,7 +485,7 @@ class KafkaSpout(Spout):
         assigned.paused = assigned.ended = False
 
     def _commit(self) -> None:
-        """Commit what can be committed and is not yet, without waiting for the answer."""
+        """Commit all offsets that can be committed, without waiting for the answer."""
         if self._consumer is None:
             return
         offsets = []

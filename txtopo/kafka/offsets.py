@@ -587,7 +587,7 @@ class LossCheck:
         self._missing_looks = 0
         for name, id in before.ids.items():
             if look.topics[name].id != id:
-                raise made_anew(name, id, look.topics[name].id)
+                raise recreated(name, id, look.topics[name].id)
 
     @staticmethod
     def ends(before: Positions, look: ClusterSnapshot) -> None:
@@ -680,7 +680,7 @@ def deleted(partition: KafkaPartition, wanted: int, available: int) -> SourceDat
     )
 
 
-def made_anew(topic: str, expected: str, got: str) -> OffsetRegression:
+def recreated(topic: str, expected: str, got: str) -> OffsetRegression:
     """Return the error for a topic that was deleted and recreated."""
     return OffsetRegression(
         f"topic {topic!r} was deleted and recreated; got id {got}; expected {expected}, whose "

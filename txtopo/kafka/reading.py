@@ -140,7 +140,7 @@ class _Reading:
         self._consumer.resume(offsets)
 
     def _take(self, got: Sequence[Message]) -> bool:
-        """Take records and events; return whether a range was read further."""
+        """Process records and events; return whether a range was read further."""
         moved = False
         # A fetch returns a run of records of one partition, which is taken in one step: calls from
         # Python for single records cost more than the rest of the reading.
@@ -156,7 +156,7 @@ class _Reading:
         return moved
 
     def _take_stretch(self, partition: KafkaPartition, stretch: list[Message]) -> bool:
-        """Take consecutive records of one partition, except records that were taken before."""
+        """Process consecutive records of one partition, except those that were processed before."""
         if partition not in self._wanted:
             return False
         if _OFFSET(stretch[0]) < self._fetched[partition]:
@@ -208,7 +208,7 @@ class _Reading:
         return False
 
     def _reached(self, partition: KafkaPartition, offset: int) -> bool:
-        """Note how far a range is read; return False if it was finished before."""
+        """Record how far a range is read; return False if it had been read to its end earlier."""
         if partition not in self._next:
             return False
         if offset >= self._wanted[partition].end:
@@ -354,7 +354,7 @@ class RecordColumns:
         Args:
             records: The records.
             schema: The columns.
-            decoded: The columns of what has a schema.
+            decoded: The columns of a key or value that has a schema.
 
         Raises:
             EmitError: A key or value cannot be decoded; repair its writer, or the decoder.
@@ -375,7 +375,7 @@ class RecordColumns:
         return pa.record_batch(arrays, schema=schema)
 
     def read(self, records: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
-        """Decode records, also those that have a schema, and return them as one record batch.
+        """Decode records, with a schema or without, and return them as one record batch.
 
         Raises:
             EmitError: A key or value cannot be decoded; repair its writer, or the decoder.

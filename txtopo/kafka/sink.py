@@ -188,7 +188,7 @@ class KafkaSink(BatchBolt, Committer):
 
     @property
     def traits(self) -> Traits:
-        """Its state, and the restrictions that follow because Kafka cannot undo writes."""
+        """The sink's state, and the restrictions that follow because Kafka cannot undo writes."""
         return dataclasses.replace(
             super().traits,
             state=self.state,

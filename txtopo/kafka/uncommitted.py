@@ -46,7 +46,7 @@ class UncommittedOffsets(Generic[Record]):
 
     @property
     def committable(self) -> int:
-        """The offset that may be committed: the record that the group would read next."""
+        """The offset that may be committed, of the record that the group would read next."""
         return self._taken[0] if self._taken else self.position
 
     def take(self, offset: int, record: Record) -> bool:

@@ -238,7 +238,7 @@ class TopologyStatus:
 
     @property
     def status(self) -> str:
-        """The status in one word: that of the leader's run, or ``stopped`` or ``killed``."""
+        """The status in one word; without a leader it is ``stopped`` or ``killed``."""
         if self.summary is not None and isinstance(status := self.summary.get("status"), str):
             return status
         if self.leader is not None:
@@ -277,7 +277,7 @@ def status_of(topology: TopologyNodes) -> TopologyStatus:
 
 
 def _stored(state: TransactionalState, path: str) -> Json:
-    """Return the value of a node; None if it does not exist, or no longer."""
+    """Return the value of a node; None if the node does not exist or was deleted."""
     try:
         node = state.get(path)
     except (AuthError, CorruptNodeError, SchemaVersionError) as error:

@@ -119,7 +119,7 @@ class Verb(Protocol):
 
     @property
     def arguments(self) -> dict[str, Json]:
-        """Its arguments, which identify an unfinished call."""
+        """The arguments of the call, which identify it if it is unfinished."""
         ...
 
     def objection(self, session: OperatorSession) -> str | None:
@@ -203,9 +203,9 @@ def check_histories(contents: JournalContents, ledgers: Mapping[str, Ledger | No
             check_timeline(name, ledger, committed.attempt)
 
 
-def note_begun(verb: Verb, current: int, **facts: Json) -> Put:
+def note_begun(verb: Verb, current: int, **more: Json) -> Put:
     """Return the write that names a verb in ``/current`` as begun."""
-    operation: dict[str, Json] = {"verb": verb.name, "arguments": verb.arguments, **facts}
+    operation: dict[str, Json] = {"verb": verb.name, "arguments": verb.arguments, **more}
     return Put(CURRENT, {"current": current, "operation": operation})
 
 
@@ -306,21 +306,21 @@ def _named_in(value: Json) -> Collection[str]:
 
 def metadata_form(session: OperatorSession) -> str:
     """Return the form of the topology's metadata, for messages."""
-    facts = ", 'facts': {'time': …}" if session.graph.asks else ""
+    stamp = ", 'stamp': {'time': …}" if session.graph.asks else ""
     if session.graph.lookups:
-        facts = ", 'facts': {'time': …, 'tables': {…}}"
+        stamp = ", 'stamp': {'time': …, 'tables': {…}}"
     ids = ", ".join(f"{each.id!r}: {{'planned': …, 'cut': …}}" for each in session.graph.spouts)
-    return f"{{'spouts': {{{ids}}}{facts}}}"
+    return f"{{'spouts': {{{ids}}}{stamp}}}"
 
 
-def with_stored_facts(
+def with_stored_stamp(
     contents: JournalContents, txid: int, metadata: BatchMetadata
 ) -> BatchMetadata:
-    """Return *metadata*, with the stored facts of the txid if it names none."""
+    """Return *metadata*, with the stored stamp of the txid if it names none."""
     batch = contents.batches.get(txid)
-    if metadata.facts is not None or batch is None:
+    if metadata.stamp is not None or batch is None:
         return metadata
-    return replace(metadata, facts=metadata_from_json(txid, batch.metadata).facts)
+    return replace(metadata, stamp=metadata_from_json(txid, batch.metadata).stamp)
 
 
 def with_unnamed_partitions(before: BatchMetadata | None, metadata: BatchMetadata) -> BatchMetadata:

@@ -104,7 +104,7 @@ def known_topology(session: OperatorSession) -> Fingerprint | None:
 
 
 def _states_left_out(session: OperatorSession) -> Iterator[Difference]:
-    """Name the states in the stores of the program that ran with its states but are not in it.
+    """Yield the states that ran, are in the program's stores, and are missing from the program.
 
     A state that was removed from the topology earlier holds a lower txid than the others.
     """
@@ -150,7 +150,7 @@ def _ledger(store: State, table: str) -> Ledger | None:
 
 
 def _spouts_left_out(session: OperatorSession) -> Iterator[Difference]:
-    """Name the spouts in the metadata of batches in use that are not in the program."""
+    """Yield the spouts that the metadata of batches in use names and the program lacks."""
     spouts = {each.id for each in session.graph.spouts}
     named: dict[str, int] = {}
     for txid, metadata in _in_use(session).items():

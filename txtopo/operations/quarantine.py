@@ -44,7 +44,7 @@ from txtopo.operations.plan import (
     metadata_form,
     note_begun,
     put_metadata,
-    with_stored_facts,
+    with_stored_stamp,
     with_unnamed_partitions,
 )
 from txtopo.operations.program import SAME_PROGRAM
@@ -181,7 +181,7 @@ class _Quarantine:
             )
 
     def _end(self, session: OperatorSession, contents: JournalContents) -> BatchMetadata:
-        """Return where the batch ends.
+        """Return the metadata with the end of the batch.
 
         Later batches need no new plan when the operator supplies the end: an opaque spout cuts them
         again anyway, and a partitioned spout has not cut them yet.
@@ -201,11 +201,11 @@ class _Quarantine:
                 txid=self.txid,
             )
         given = checked_metadata(session, self.txid, self.end, given=True)
-        given = with_stored_facts(contents, self.txid, given)
+        given = with_stored_stamp(contents, self.txid, given)
         for spout in session.repeatable:
             if known is None or not complete:
                 continue
-            if (given.of(spout), given.facts) != (known.of(spout), known.facts):
+            if (given.of(spout), given.stamp) != (known.of(spout), known.stamp):
                 raise StateUsageError(
                     f"txid {self.txid} of a transactional spout, {spout!r}, ends where it was "
                     f"planned to end; got end={self.end!r:.200}; expected none, or "

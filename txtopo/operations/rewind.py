@@ -68,7 +68,7 @@ from txtopo.operations.plan import (
     metadata_form,
     note_begun,
     put_metadata,
-    with_stored_facts,
+    with_stored_stamp,
 )
 from txtopo.operations.program import SAME_PROGRAM, known_topology
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim, holder
@@ -96,7 +96,7 @@ def rewind(
     metadata: Json = None,
     access: Access = Access(),
 ) -> Plan:
-    """Take all states back to what they held after *txid*, and the source to where it was then.
+    """Take all states back to their contents after *txid*, and the source to its position then.
 
     Args:
         topology: The topology, which must not run.
@@ -244,7 +244,7 @@ class _Rewind:
     def _position(self, session: OperatorSession, contents: JournalContents) -> BatchMetadata:
         if self.metadata is not None:
             given = checked_metadata(session, self.txid, self.metadata, given=True)
-            return with_stored_facts(contents, self.txid, given)
+            return with_stored_stamp(contents, self.txid, given)
         if self.txid == 0:
             return session.beginning
         batch = contents.batches.get(self.txid)
@@ -367,19 +367,19 @@ class _Rebuild:
         for txid in range(held.low + 1, held.high + 1):
             if session.repeatable:
                 batches[txid] = self._known(session, contents, txid, writers[txid])
-                if session.graph.asks and batches[txid].facts is None:
+                if session.graph.asks and batches[txid].stamp is None:
                     raise StateUsageError(
                         f"txid {txid}, which some states hold, is to be done again as it was, and "
-                        "its metadata has no 'facts'; expected "
+                        "its metadata has no 'stamp'; expected "
                         f"{metadata_form(session)}, from an earlier show()",
                         txid=txid,
                     )
             else:
                 # It is undone and cut again. Its plan is only the number of partitions, and a
                 # limit.
-                plan = replace(before.cut_again(), facts=None)
-                plan = with_stored_facts(contents, txid, plan)
-                batches[txid] = replace(plan, facts=plan.facts or before.facts)
+                plan = replace(before.cut_again(), stamp=None)
+                plan = with_stored_stamp(contents, txid, plan)
+                batches[txid] = replace(plan, stamp=plan.stamp or before.stamp)
         return batches
 
     def _known(
@@ -393,7 +393,7 @@ class _Rebuild:
         if txid in self.given:
             _check_attempt(txid, self.given[txid], writers)
             given = checked_metadata(session, txid, self.given[txid], given=True)
-            return with_stored_facts(contents, txid, given)
+            return with_stored_stamp(contents, txid, given)
         batch = contents.batches.get(txid)
         if batch is not None and (not writers or batch.attempt in writers):
             return checked_metadata(session, txid, batch.metadata)

@@ -352,14 +352,14 @@ def _together(
     if pinned is None or pinned == current:
         return findings
     # It needs pyarrow, which may be missing where the verbs are only imported.
-    from txtopo.stages.program import compile_program
+    from txtopo.stages.compiled_topology import compile_topology
 
     graph, config = session.graph, session.config
     backends = {
         (owner.component, owner.state): session.backends[name]
         for name, owner in session.owners.items()
     }
-    why = why_one_by_one(graph, compile_program(graph, config, config.slots or 1), backends)
+    why = why_one_by_one(graph, compile_topology(graph, config, config.slots or 1), backends)
     if why is None:
         return []
     problem = (

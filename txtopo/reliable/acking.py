@@ -157,7 +157,7 @@ class PendingTrees:
         self.by_owner[owner] += len(places)
 
     def end(self, roots: Column) -> EndedTrees:
-        """Take out the trees of distinct roots; roots that are not pending are ignored."""
+        """Remove and return the trees of distinct roots; ignore roots that are not pending."""
         places = self._pending.find(roots)
         return self._take(places[places >= 0])
 
@@ -210,11 +210,11 @@ class Acker:
         self._trees = RotatingMap(ACKER_BUCKETS, {"value": np.uint64, "flags": np.uint8})
 
     def __len__(self) -> int:
-        """Return how many trees it keeps."""
+        """Return the number of trees that the acker follows."""
         return len(self._trees)
 
     def roots(self) -> list[int]:
-        """Return the roots of the trees that it keeps."""
+        """Return the roots of the trees that the acker follows."""
         return list(self._trees)
 
     @property

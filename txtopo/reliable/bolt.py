@@ -37,8 +37,8 @@ class Bolt(HasTraits, ABC):
     Attributes:
         output_fields: The fields of the default stream.
         output_streams: The other streams, by name.
-        tick_interval_s: The bolt gets a tick (:func:`txtopo.is_tick`) every so many seconds; None
-            for no ticks.
+        tick_interval_s: The bolt gets a tick (:func:`txtopo.is_tick`) at this interval in
+            seconds; None for no ticks.
     """
 
     output_fields: Fields | None = None

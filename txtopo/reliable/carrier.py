@@ -21,7 +21,7 @@ Theory of operation
 The driver makes all calls on its loop, and they return at once. The listener is also called on that
 loop. Grants that are sent to a slot between ``slot_ready`` and ``slot_lost`` arrive, in order.
 
-A call of ``Slot.work`` takes as long as its bolts need. Meanwhile the carrier beats the slot's
+A call of ``Slot.work`` takes as long as its bolts need. Meanwhile the carrier drives the slot's
 flush timer, so that parts leave, each with its records first and then its report. The report of the
 slot's spouts leaves with the parts, or at once if no bolt is working. The driver gets the reports
 of a slot in the order in which they were made.
@@ -41,7 +41,7 @@ slot's own clock.
 have a thread, and their spouts are hosted on the loop. All envelopes that arrive for a slot while
 it works go to its next call of ``work``. So the more there is to do, the cheaper each tuple
 becomes. Records between slots pass through the loop in order, and so do the parts of a work. A
-timer beats the flush timer of a slot while it works.
+timer drives the flush timer of a slot while it works.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ from txtopo.reliable.anchoring.answers import is_of_trees
 from txtopo.reliable.anchoring.envelope import SlotReport, SpoutGrant
 from txtopo.reliable.anchoring.sending import Sealed
 from txtopo.reliable.anchoring.slot import Outcome, Slot
-from txtopo.reliable.collector import BEAT_S, FlushTimer
+from txtopo.reliable.collector import FLUSH_INTERVAL_S, FlushTimer
 from txtopo.reliable.spout_host import SpoutHost
 from txtopo.runtime.scheduler import ExecutorScheduler, SerialExecutor, Timer, this_thread
-from txtopo.stages.program import Program
+from txtopo.stages.compiled_topology import CompiledTopology
 
 
 class SlotListener(Protocol):
@@ -81,7 +81,7 @@ class SlotListener(Protocol):
 class SlotCarrier(Protocol):
     """Hosts the slots of one topology; see the module's text."""
 
-    def start(self, program: Program, listener: SlotListener) -> None:
+    def start(self, compiled: CompiledTopology, listener: SlotListener) -> None:
         """Start all slots."""
         ...
 
@@ -112,7 +112,7 @@ class _Life:
         number: Number of the life.
         flush_timer: Determines when a part of a work is due to leave.
         worked_s: Time at which its last work ended.
-        beating: Whether a timer of the scheduler beats the flush timer.
+        timed: Whether a timer of the scheduler drives the flush timer.
         ready: Whether its bolts are prepared.
         working: Whether it works now.
         timers: The timers of its ticks, by bolt.
@@ -125,7 +125,7 @@ class _Life:
     number: int
     flush_timer: FlushTimer
     worked_s: float = 0.0
-    beating: bool = False
+    timed: bool = False
     ready: bool = False
     working: bool = False
     timers: dict[str, Timer] = field(default_factory=dict)
@@ -141,11 +141,11 @@ class LocalSlots:
         self._inboxes: list[list[bytes]] = []
         self._stopping = False
 
-    def start(self, program: Program, listener: SlotListener) -> None:
+    def start(self, compiled: CompiledTopology, listener: SlotListener) -> None:
         """Start all slots."""
-        self._program, self._listener = program, listener
-        self._inboxes = [[] for _ in range(program.slots)]
-        for slot in range(program.slots):
+        self._compiled, self._listener = compiled, listener
+        self._inboxes = [[] for _ in range(compiled.slots)]
+        for slot in range(compiled.slots):
             self._revive(slot, 1)
 
     def grant(self, slot: int, grant: SpoutGrant) -> None:
@@ -218,9 +218,9 @@ class LocalSlots:
                 self._listener.slot_reported(slot, report)
 
         made = Slot(
-            self._program, slot, self._scheduler.seed(), flush_timer, leave, thread=this_thread
+            self._compiled, slot, self._scheduler.seed(), flush_timer, leave, thread=this_thread
         )
-        spouts = SpoutHost(self._program, slot, self._scheduler, self._send, changed)
+        spouts = SpoutHost(self._compiled, slot, self._scheduler, self._send, changed)
         executor = self._scheduler.serial_executor(f"slot-{slot}")
         self._lives[slot] = life = _Life(made, spouts, executor, number, flush_timer)
         life.executor.submit(made.prepare, partial(self._prepared, slot, life))
@@ -269,24 +269,24 @@ class LocalSlots:
         ticks, life.ticks = life.ticks, []
         if records or ticks or due:
             life.working = True
-            self._beat(life)
+            self._time_flushes(life)
             work = partial(life.slot.work, records, ticks)
             life.executor.submit(work, partial(self._worked, slot, life))
 
-    def _beat(self, life: _Life) -> None:
-        if not life.beating:
+    def _time_flushes(self, life: _Life) -> None:
+        if not life.timed:
             # The first tuples after a pause leave at once.
-            if self._scheduler.now() - life.worked_s >= BEAT_S:
-                life.flush_timer.beat()
-            life.beating = True
-            self._scheduler.call_later(BEAT_S, partial(self._beaten, life))
+            if self._scheduler.now() - life.worked_s >= FLUSH_INTERVAL_S:
+                life.flush_timer.interval_over()
+            life.timed = True
+            self._scheduler.call_later(FLUSH_INTERVAL_S, partial(self._flush_interval_over, life))
 
-    def _beaten(self, life: _Life) -> None:
-        life.beating = False
+    def _flush_interval_over(self, life: _Life) -> None:
+        life.timed = False
         if life.working:
-            life.flush_timer.beat()
-            life.beating = True
-            self._scheduler.call_later(BEAT_S, partial(self._beaten, life))
+            life.flush_timer.interval_over()
+            life.timed = True
+            self._scheduler.call_later(FLUSH_INTERVAL_S, partial(self._flush_interval_over, life))
 
     def _left(self, slot: int, life: _Life, part: Outcome) -> None:
         if not self._gone(slot, life):

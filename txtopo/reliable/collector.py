@@ -7,7 +7,7 @@ the tasks of :mod:`txtopo.reliable.anchoring` choose the receivers and draw ids 
 That is why ``emit`` returns nothing.
 
 Emits, acks, failures and renewals are sent when the slot has worked off its tuples, and by time
-while it works: a :class:`FlushTimer` beats on another thread, and the next call of the collector,
+while it works: a :class:`FlushTimer` runs on another thread, and the next call of the collector,
 or the end of the tuple, sees that sending is due. So no tuple costs a look at the clock.
 
 The collectors of batches are in :mod:`txtopo.collector`.
@@ -26,9 +26,9 @@ from txtopo.tuples import DEFAULT_STREAM, Origin, Stream, Tuple
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Sending is due one to two beats after the last time: well within any sensible timeout, and so much
-# longer than a tuple takes that envelopes do not get too small.
-BEAT_S = 0.05
+# Sending is due one to two intervals after the last time: well within any sensible timeout, and so
+# much longer than a tuple takes that envelopes do not get too small.
+FLUSH_INTERVAL_S = 0.05
 
 Anchors = Tuple | Sequence[Tuple] | None
 """The inputs that a tuple is anchored to: one, several, or none."""
@@ -152,7 +152,7 @@ class OutputCollector(_Emitting):
         self._put_direct(task, values, _as_they_are(anchors), stream)
 
     def ack(self, tuple: Tuple) -> None:
-        """Ack an input: it is processed. One that was acked or failed before is left as it is."""
+        """Ack an input, because it is processed. A second ack or fail of an input does nothing."""
         # Every tuple that a bolt gets is an InputTuple; to check would cost a tenth of the call.
         try:
             inputs: Inputs = tuple.inputs  # type: ignore[attr-defined]
@@ -209,7 +209,7 @@ class SpoutOutputCollector(_Emitting):
         send: Callable[[str], None],
         ack: Callable[[Any], None] | None,
     ) -> None:
-        # Nobody beats this timer, since turns are short.
+        # Nobody drives this timer, since turns are short.
         super().__init__(component, streams, send, FlushTimer())
         self._ack = ack
         self.tuples = 0
@@ -357,9 +357,10 @@ class Emitted:
 class FlushTimer:
     """Says when a slot must send what its bolts have done so far, although they are still working.
 
-    The host of the slot calls ``beat`` every ``BEAT_S``, on any thread. The bolts' thread calls
-    ``left`` whenever it has sent something. They need no lock: if they cross, sending is due one
-    beat sooner or later. So it is due one to two beats after the last time.
+    The host of the slot calls ``interval_over`` every ``FLUSH_INTERVAL_S``, on any thread. The
+    bolts' thread calls ``left`` whenever it has sent something. They need no lock: if they cross,
+    sending is due one interval sooner or later. So it is due one to two intervals after the last
+    time.
 
     Attributes:
         due: Whether sending is due.
@@ -373,15 +374,15 @@ class FlushTimer:
         self.rows_max = BATCH_TUPLES_MAX
         self._left = False
 
-    def beat(self) -> None:
-        """Make sending due, unless something was sent since the last beat."""
+    def interval_over(self) -> None:
+        """Make sending due, unless something was sent since the last interval."""
         if self._left:
             self._left = False
         else:
             self.due, self.rows_max = True, 1
 
     def left(self) -> None:
-        """Note that something is sent now."""
+        """Note that the slot sends its results now."""
         self.due, self.rows_max, self._left = False, BATCH_TUPLES_MAX, True
 
 

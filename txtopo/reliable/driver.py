@@ -61,7 +61,7 @@ from txtopo.runtime.progress import (
 )
 from txtopo.runtime.scheduler import ExecutorScheduler
 from txtopo.runtime.succession import as_exception
-from txtopo.stages.program import Program
+from txtopo.stages.compiled_topology import CompiledTopology
 
 # Spouts wait while a slot has this many tuples to consume, which is a few tenths of a second of
 # work. The limit for slow bolts is lower; see Credit.
@@ -74,7 +74,7 @@ PROGRESS_S = 1.0
 class ReliableContext:
     """An at-least-once topology and what it runs on."""
 
-    program: Program
+    compiled: CompiledTopology
     config: AtLeastOnceConfig
     carrier: SlotCarrier
     scheduler: ExecutorScheduler
@@ -100,12 +100,12 @@ class _SpoutSlot:
 
     @property
     def needs_grant(self) -> bool:
-        """Whether its last grant is missing, used up or out of date."""
+        """Whether the slot's last grant is missing, used up or out of date."""
         last, used = self.granted, self.said.used if self.said else 0
         return self.stale or last is None or not last.tuples or used >= last.number
 
     def rests(self, *, active: bool) -> bool:
-        """Whether no tree is pending, and its spouts are activated or deactivated as wanted."""
+        """Whether the slot has no pending tree, and its spouts obey *active*."""
         said = self.said
         if said is None or said.granted < self.since:
             return False
@@ -126,12 +126,12 @@ class ReliableDriver:
         active: bool,
         meter: Meter | None = None,
     ) -> None:
-        self._program, self._config = context.program, context.config
+        self._compiled, self._config = context.compiled, context.config
         self._carrier, self._scheduler = context.carrier, context.scheduler
-        self._listeners = Listeners(self._program.topology_id, listeners)
-        self.slots = self._program.slots
-        self._spouts = len(spout_tasks(self._program))
-        self._ackers = ackers_of(self._program)
+        self._listeners = Listeners(self._compiled.topology_id, listeners)
+        self.slots = self._compiled.slots
+        self._spouts = len(spout_tasks(self._compiled))
+        self._ackers = ackers_of(self._compiled)
         self.spout_slots = self._ackers.spout_slots
         self._spout_slots = [_SpoutSlot() for _ in range(self.spout_slots)]
         # After a restart, the meter of the previous driver.
@@ -284,13 +284,13 @@ class ReliableDriver:
         ]
 
     def _begin(self) -> None:
-        self._listeners.tell(Started(self._program.topology_id))
+        self._listeners.tell(Started(self._compiled.topology_id))
         if self._active:
             self._open()
 
     def _open(self) -> None:
         self._opened = True
-        self._carrier.start(self._program, self)
+        self._carrier.start(self._compiled, self)
         self._scheduler.call_later(PROGRESS_S, self._show)
 
     def _spouts_reported(self, slot: int, said: SpoutReport) -> None:
@@ -348,7 +348,7 @@ class ReliableDriver:
 
     def _finish(self) -> None:
         self.tell_progress()
-        self._listeners.tell(Stopped(self._program.topology_id, self._error))
+        self._listeners.tell(Stopped(self._compiled.topology_id, self._error))
         self._waiters.end(self._error)
         self._scheduler.stop()
         self.ended.set_result(self._error)
@@ -382,7 +382,7 @@ class Meter:
         self._counts.update(counts)
 
     def add(self, said: SpoutReport) -> None:
-        """Add what the spouts of a slot have done."""
+        """Add the figures in a report of a slot's spouts."""
         self.emitted += said.emitted
         self.replays += said.replays
         self._ends.update(said.ends)

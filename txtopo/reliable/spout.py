@@ -58,7 +58,7 @@ class Spout(HasTraits, ABC):
 
     @property
     def traits(self) -> Traits:
-        """What the framework must know of it. A class of yours sets the attributes instead."""
+        """The traits that the framework reads. Your own class sets the attributes instead."""
         return replace(super().traits, takes_from=self.takes_from)
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Spout(HasTraits, ABC):
         """Have a message emitted again that was not processed completely."""
 
     def may_have_more(self) -> bool:
-        """Return whether the source may have something, although ``next_tuple`` emitted nothing.
+        """Return whether the source may have more messages, although ``next_tuple`` emitted none.
 
         ``process_all_available`` waits while it may. Called after such a ``next_tuple`` when
         somebody waits for that, again and again until it is False. It may ask the source, and

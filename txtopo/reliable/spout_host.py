@@ -64,7 +64,7 @@ from txtopo.reliable.anchoring.spout_task import (
     spout_tasks,
 )
 from txtopo.runtime.scheduler import Callback, SerialExecutor, Timer
-from txtopo.stages.program import PlannedComponent, Program
+from txtopo.stages.compiled_topology import CompiledTopology, PlannedComponent
 
 # Without a limit, a spout that never replays would fill the memory.
 _FAILED_IDS_MAX = 100_000
@@ -94,7 +94,7 @@ class SpoutHost:
     """Hosts the spouts and the ackers of one slot for as long as it lives. Used on the loop.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         slot: Number of the slot.
         loop: Time and threads.
         send: Called with records for slots, including this one: envelopes, and news of trees.
@@ -103,15 +103,15 @@ class SpoutHost:
 
     def __init__(
         self,
-        program: Program,
+        compiled: CompiledTopology,
         slot: int,
         loop: HostLoop,
         send: Callable[[list[Sealed]], None],
         changed: Callback,
     ) -> None:
-        config = program.config
+        config = compiled.config
         assert isinstance(config, AtLeastOnceConfig)
-        self._program, self._slot, self._loop = program, slot, loop
+        self._compiled, self._slot, self._loop = compiled, slot, loop
         self._send, self._changed = send, changed
         self._pending_max = config.max_spout_pending
         self._timeout_s = config.message_timeout_s
@@ -124,14 +124,14 @@ class SpoutHost:
         self._closed = False
         self.trees = PendingTrees(0)
         """The pending trees of the slot's spouts."""
-        self._ackers = ackers_of(program)
+        self._ackers = ackers_of(compiled)
         self.ackers = {number: Acker() for number in self._ackers.in_slot(slot)}
         """The ackers in this slot, by number."""
         self._pending_by: Counter[int] = Counter()
 
     def open(self) -> None:
         """Create the spout tasks of the slot, and open them."""
-        mine = spout_tasks(self._program)[self._slot :: self._program.slots]
+        mine = spout_tasks(self._compiled)[self._slot :: self._compiled.slots]
         self.trees = PendingTrees(len(mine))
         for component, task in mine:
             try:
@@ -152,7 +152,7 @@ class SpoutHost:
             self._tell()
 
     def hear(self, record: bytes) -> None:
-        """Process what a slot reports about trees. Call :meth:`go_on` after the last record."""
+        """Process a record of a slot about trees. Call :meth:`go_on` after the last record."""
         told = open_told(record)
         if isinstance(told, TreeEnds):
             self._end(told)
@@ -175,7 +175,7 @@ class SpoutHost:
             runner.wake(self._grant, trees)
 
     def take(self) -> SlotReport | None:
-        """Return what has changed since the last call; None if nothing has changed."""
+        """Return a report of the changes since the last call; None if nothing has changed."""
         if self._told:
             return None
         report, spouts = self._report, self._spouts
@@ -228,7 +228,7 @@ class SpoutHost:
     def _runner(self, component: PlannedComponent, task: int) -> SpoutRunner:
         loop = self._loop
         made = ReliableSpoutTask(
-            self._program, component, task, self._slot, loop.seed(), now=loop.now
+            self._compiled, component, task, self._slot, loop.seed(), now=loop.now
         )
         owner = len(self._runners)
         return SpoutRunner(
@@ -298,7 +298,7 @@ class SpoutHost:
                 yield acker, mine
 
     def _tell_ends(self, ends: Sequence[Ended], renewed: Column = NONE) -> None:
-        """Report to the slots of the spouts what the ackers of this slot found."""
+        """Report the ended trees of this slot's ackers to the slots of their spouts."""
         told = TreeEnds(
             np.concatenate([each.completed for each in ends] or [NONE]),
             np.concatenate([each.failed for each in ends] or [NONE]),

@@ -32,7 +32,7 @@ from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
 from txtopo.runtime.succession import Open, StartableDriver
 from txtopo.runtime.watching import Watcher, watcher_of
-from txtopo.stages.program import compile_program
+from txtopo.stages.compiled_topology import compile_topology
 from txtopo.topology.component import DEFAULT_ID
 from txtopo.topology.graph import Graph
 
@@ -156,7 +156,7 @@ def _open(
     scheduler = ThreadScheduler(f"txtopo-{graph.id}")
     slots: SlotCarrier
     if is_local(config, session):
-        program = compile_program(graph, config, config.slots or LOCAL_SLOTS)
+        compiled = compile_topology(graph, config, config.slots or LOCAL_SLOTS)
         slots = LocalSlots(scheduler)
     else:
         from txtopo.resident.bolt_slots import BoltSlots
@@ -167,9 +167,9 @@ def _open(
         jobs = SlotJobs(session, "bolts")
         needed = (*SLOT_HOSTING.get().client_modules, *graph.client_modules)
         check_workers(session.sparkContext, needed)
-        program = compile_program(graph, config, jobs.fit(config.slots))
+        compiled = compile_topology(graph, config, jobs.fit(config.slots))
         slots = BoltSlots(jobs, keys, config, scheduler)
-    context = ReliableContext(program, config, slots, scheduler)
+    context = ReliableContext(compiled, config, slots, scheduler)
     return ReliableDriver(context, listeners, active=active, meter=meter)
 
 
@@ -198,11 +198,11 @@ def start_local(
             "carrier 'resident' runs on Spark in real time only; use carrier='local'",
             setting="carrier",
         )
-    program = compile_program(graph, config, config.slots or LOCAL_SLOTS)
+    compiled = compile_topology(graph, config, config.slots or LOCAL_SLOTS)
     slots = LocalSlots(scheduler)
     recent = RecentProgress(Progressed)
     watcher = watcher_of(graph, "at-least-once", scheduler.wall_clock)
-    context = ReliableContext(program, config, slots, scheduler)
+    context = ReliableContext(compiled, config, slots, scheduler)
     driver = ReliableDriver(context, watcher.all_listeners([recent, *listeners]), active=active)
     run = ReliableRun(graph.id, driver, recent, watcher)
     driver.start()

@@ -13,10 +13,10 @@ from txtopo.resident.in_flight import InFlightCounts
 from txtopo.resident.slot_jobs import SlotJobRunner
 from txtopo.resident.slot_runner import LIMITS, OpenSocket, SlotLimits, SlotRunner
 from txtopo.resident.sockets import Keys
-from txtopo.resident.supervisor import LifeLost, SlotFailed, SlotReady, SlotSaid, SlotState
+from txtopo.resident.supervisor import LifeLost, SlotFailed, SlotReady, SlotRecord, SlotSaid
 from txtopo.resident.transport import DriverSocket, SlotLoop
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.pickling import pack
-from txtopo.stages.program import Program
 
 
 class BoltSlots:
@@ -37,14 +37,14 @@ class BoltSlots:
         self._in_flight = InFlightCounts()
 
     @property
-    def slots(self) -> Sequence[SlotState]:
+    def slots(self) -> Sequence[SlotRecord]:
         """The slots, by number."""
         return self._runner.slots
 
-    def start(self, program: Program, listener: SlotListener) -> None:
+    def start(self, compiled: CompiledTopology, listener: SlotListener) -> None:
         """Listen, and submit a job for each slot."""
         self._listener = listener
-        self._runner.start(program, self)
+        self._runner.start(compiled, self)
         for state in self.slots:
             self._in_flight.begin(state.life)
 

@@ -40,7 +40,7 @@ from txtopo.resident.orders import (
     LevelOrdered,
     LevelOrders,
     OrderSettings,
-    QueuePhase,
+    QueueStatus,
     RestartSlot,
     SlotAnswered,
     SlotOverdue,
@@ -59,17 +59,17 @@ from txtopo.resident.supervisor import (
     LifeLost,
     SlotFailed,
     SlotReady,
+    SlotRecord,
     SlotSaid,
-    SlotState,
     TimePassed,
 )
 from txtopo.resident.transport import DriverSocket, SlotLoop
 from txtopo.resident.wire import pack_order, unpack_answer
 from txtopo.retries import LOGGER
 from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.stages.compiled_topology import Chain, CompiledTopology, Run
 from txtopo.stages.permits import Permits, ask_for, no_permits
 from txtopo.stages.pickling import pack
-from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stage_context import DRIVER, ByAddress, Record, RunLevel, by_address
 
 Answers = list[list[Record]]
@@ -109,7 +109,7 @@ class ResidentCarrier:
         self._replacement = replacement
         changed = None if replacement is None else self._change
         self._slots = StageSlots(jobs, keys, config, scheduler, limits, changed=changed)
-        self._program: Program | None = None
+        self._compiled: CompiledTopology | None = None
         self._replaced: Future[Carrier] | None = None
         self._ended = False
         self._closed: Future[None] = Future()
@@ -118,13 +118,13 @@ class ResidentCarrier:
         """Return how many slots there is room for."""
         return self._room
 
-    def start(self, program: Program) -> None:
+    def start(self, compiled: CompiledTopology) -> None:
         """Start the slots, without waiting for them; runs wait for them."""
         started: Future[None] = Future()
 
         def first() -> None:
             try:
-                self._slots.start(program)
+                self._slots.start(compiled)
             except BaseException as error:  # noqa: BLE001 - the caller hears of every outcome
                 started.set_exception(error)
                 self._scheduler.stop()
@@ -133,7 +133,7 @@ class ResidentCarrier:
 
         self._scheduler.start(first, self._slots.fail_all)
         started.result()
-        self._program = program
+        self._compiled = compiled
 
     def process(self, run: Run) -> RunOutput:
         """Take a run through the levels of the processing phase."""
@@ -148,8 +148,8 @@ class ResidentCarrier:
         # The handover of a run that the slots processed is a dict; Spark's is an RDD.
         if self._replaced is not None and not isinstance(output.handover, dict):
             return self._replaced.result().commit(output, attempt, permits)
-        assert self._program is not None
-        run, handover = output.run, output.handover_of(attempt, self._program.slots)
+        assert self._compiled is not None
+        run, handover = output.run, output.handover_of(attempt, self._compiled.slots)
         records = self._chain(
             "commit", run.only(attempt), handover, run.commit_tag(attempt), permits
         )
@@ -174,7 +174,7 @@ class ResidentCarrier:
 
     def close(self) -> None:
         """Cancel everything and wait until the slots have released their cores."""
-        if self._program is None or self._closed.done():
+        if self._compiled is None or self._closed.done():
             return
         self._scheduler.post(self._end)
         self._closed.result()
@@ -196,14 +196,14 @@ class ResidentCarrier:
 
     def _change(self, error: SlotUnavailable) -> None:
         """End the slots, and hand over to the carrier that takes their place."""
-        assert self._program is not None
+        assert self._compiled is not None
         assert self._replacement is not None
         _logger.warning(
             "topology %r: %s; the run continues with the carrier 'rdd'",
-            self._program.topology_id,
+            self._compiled.topology_id,
             error,
             extra={
-                "topology": self._program.topology_id,
+                "topology": self._compiled.topology_id,
                 "failures": 1,
                 "cause": one_line(error),
                 **error.facts,
@@ -211,7 +211,7 @@ class ResidentCarrier:
         )
         self.keeps_handover_in_driver = False
         self._replaced = Future()
-        made = partial(_started, self._replacement, self._program)
+        made = partial(_started, self._replacement, self._compiled)
         self._slots.stop(lambda: self._scheduler.submit(made, self._changed))
 
     def _changed(self, made: Future[Carrier]) -> None:
@@ -234,9 +234,9 @@ class ResidentCarrier:
         tag: str,
         permits: Permits = no_permits,
     ) -> ByAddress:
-        assert self._program is not None
-        ids = self._program.levels_of(chain)
-        for part in self._program.divided_levels(chain):
+        assert self._compiled is not None
+        ids = self._compiled.levels_of(chain)
+        for part in self._compiled.divided_levels(chain):
             if chain == "commit":
                 ask_for(itertools.chain.from_iterable(ids[level] for level in part), permits)
             levels = tuple(RunLevel(chain, run, level) for level in part)
@@ -271,7 +271,7 @@ class StageRequest:
 
     @property
     def urgency(self) -> tuple[int, int, int]:
-        """Sort key: commits come first, since everything waits for them, then lower txids."""
+        """The sort key. Commits come first, since everything waits for them, then lower txids."""
         first = self.levels[0]
         return int(first.chain != "commit"), first.run.attempts[0].txid, first.level
 
@@ -312,7 +312,7 @@ class StageSlots:
         self._timer = DeadlineTimer(loop, partial(self._take, TimePassed()))
 
     @property
-    def slots(self) -> Sequence[SlotState]:
+    def slots(self) -> Sequence[SlotRecord]:
         """The slots, by number."""
         return self._runner.slots
 
@@ -321,17 +321,17 @@ class StageSlots:
         """The queue of each slot."""
         return self._orders.queues
 
-    def start(self, program: Program) -> None:
+    def start(self, compiled: CompiledTopology) -> None:
         """Start all slots."""
         self._orders = LevelOrders(
             OrderSettings(
-                slots=program.slots,
+                slots=compiled.slots,
                 changes_carrier=self._changed is not None,
                 cancel_s=self._limits.cancel_s,
                 reason_s=self._limits.reason_s,
             )
         )
-        self._runner.start(program, self)
+        self._runner.start(compiled, self)
 
     def compute(self, request: StageRequest, done: Future[Answers]) -> None:
         """Let all slots compute levels. *done* gets their answers, or the error."""
@@ -360,7 +360,7 @@ class StageSlots:
         """Cancel everything and end the tasks, then call *done*."""
         self.fail_all(RunLostError("the topology has ended", counted=False, cancelled=True))
         for queue in self._orders.queues:
-            if queue.phase is QueuePhase.ABANDONED:
+            if queue.status is QueueStatus.ABANDONED:
                 self._runner.restart(queue.slot)  # while it computes, it would not see the END
         self._runner.stop(done)
 
@@ -371,7 +371,7 @@ class StageSlots:
         self._take(ready)
 
     def slot_said(self, said: SlotSaid) -> None:
-        """Take an answer; drop it if its request was cancelled."""
+        """Handle an answer of a slot; drop it if its request was cancelled."""
         order, records = unpack_answer(list(said.frames))
         self._take(SlotAnswered(said.slot, order, records))
 
@@ -418,9 +418,9 @@ class StageSlots:
                 self._changed(error)
 
 
-def _started(make: Callable[[], Carrier], program: Program) -> Carrier:
+def _started(make: Callable[[], Carrier], compiled: CompiledTopology) -> Carrier:
     carrier = make()
-    carrier.start(program)
+    carrier.start(compiled)
     return carrier
 
 

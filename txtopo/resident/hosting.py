@@ -28,7 +28,7 @@ class ResidentSlots:
         check_zeromq()
 
     def missing(self) -> str:
-        """Return what is not installed."""
+        """Return what is not installed, and how to get it."""
         return "" if has_zeromq() else "pyzmq is not installed (pip install 'txtopo[resident]')"
 
     def free_cores(self, session: SparkSession) -> int:
@@ -44,7 +44,7 @@ class ResidentSlots:
         *,
         replaceable: bool,
     ) -> Carrier:
-        """Return the carrier."""
+        """Return a carrier whose slots live in Spark tasks."""
         from txtopo.resident.carrier import ResidentCarrier  # needs ZeroMQ, unlike the rest
 
         jobs = SlotJobs(session, "stages")

@@ -11,7 +11,7 @@ Meanwhile ZeroMQ's own threads receive, encrypt and send.
 The results of a work leave in parts; see :mod:`txtopo.reliable.anchoring.slot`. The working thread
 owns the sockets, so it sends a part itself, in the middle of the work. It puts the part into the
 socket's queue and returns, and ZeroMQ's thread sends it, whatever ``execute`` does next. A second
-thread only beats the flush timer. Before a part is sent, all messages are read: other slots may
+thread only drives the flush timer. Before a part is sent, all messages are read: other slots may
 have begun new lives since the work began, and records sent to an earlier life are lost. The acks
 that have arrived are processed at that point too, and the results of spouts leave with the part. So
 a bolt that does not call the collector for a long time delays the acks and the tuples of its slot's
@@ -31,16 +31,16 @@ from txtopo.reliable.anchoring.answers import is_of_trees
 from txtopo.reliable.anchoring.envelope import SlotReport, tuples_in
 from txtopo.reliable.anchoring.sending import Sealed
 from txtopo.reliable.anchoring.slot import Outcome, Slot
-from txtopo.reliable.collector import BEAT_S, FlushTimer
+from txtopo.reliable.collector import FLUSH_INTERVAL_S, FlushTimer
 from txtopo.reliable.spout_host import SpoutHost
 from txtopo.resident import wire
 from txtopo.resident.sockets import listening
 from txtopo.resident.task_loop import TaskLoop
 from txtopo.resident.transport import Peers, TaskSocket
 from txtopo.resident.wire import StageOrder, WireReport, pack_answer, unpack_order
-from txtopo.runtime.scheduler import Beat, this_thread
+from txtopo.runtime.scheduler import RepeatingTimer, this_thread
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.pickling import loads
-from txtopo.stages.program import Program
 from txtopo.stages.stage import run_stage
 from txtopo.stages.stage_context import Record
 
@@ -52,12 +52,12 @@ class BoltHost:
     """Hosts the bolts and spouts of one slot for as long as its task runs.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         link: The connection to the driver; closed when :meth:`run` ends.
     """
 
-    def __init__(self, program: Program, link: TaskSocket) -> None:
-        self._program = program
+    def __init__(self, compiled: CompiledTopology, link: TaskSocket) -> None:
+        self._compiled = compiled
         self.link = link
         self._now = link.now
         self.loop = TaskLoop()
@@ -85,7 +85,7 @@ class BoltHost:
 
     def run(self) -> None:
         """Host the slot until the driver ends it, or is gone."""
-        beat = Beat(BEAT_S, self._flush_timer.beat)
+        timer = RepeatingTimer(FLUSH_INTERVAL_S, self._flush_timer.interval_over)
         try:
             while not self.link.over:
                 self._poller.poll(self._wait_ms())
@@ -95,7 +95,7 @@ class BoltHost:
                 self._work()
                 self._tell_changes()
         finally:
-            beat.close()
+            timer.close()
             try:
                 self._end()
             finally:
@@ -152,10 +152,10 @@ class BoltHost:
         self._life = life
         seed = self.loop.seed()
         slot = self._slot = Slot(
-            self._program, self.link.slot, seed, self._flush_timer, self._leave, this_thread
+            self._compiled, self.link.slot, seed, self._flush_timer, self._leave, this_thread
         )
         self.spouts = SpoutHost(
-            self._program, self.link.slot, self.loop, self._dispatch, self._change
+            self._compiled, self.link.slot, self.loop, self._dispatch, self._change
         )
         self.spouts.open()
         report = slot.prepare()
@@ -210,7 +210,7 @@ class BoltHost:
                 self._take(self._life, each.record)
 
     def _change(self) -> None:
-        """Note that the spouts have news, which the next report takes along."""
+        """Note that the spouts have something to report, which the next report contains."""
         self._changed = True
 
     def _tell_changes(self) -> None:
@@ -287,12 +287,12 @@ class StageHost:
     """Computes the stages of one order after the other, until the driver ends it.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         link: The connection to the driver; closed when :meth:`run` ends.
     """
 
-    def __init__(self, program: Program, link: TaskSocket) -> None:
-        self._program = program
+    def __init__(self, compiled: CompiledTopology, link: TaskSocket) -> None:
+        self._compiled = compiled
         self.link = link
         link.say(wire.HELLO, b"")
 
@@ -322,7 +322,7 @@ class StageHost:
         """Compute the levels of an order. All records between two levels are for this slot."""
         sent: list[Record] = []
         for level in order.levels:
-            stage = level.in_slot(self._program, self.link.slot, order.number)
+            stage = level.in_slot(self._compiled, self.link.slot, order.number)
             sent = list(run_stage(stage, received))
             received = [record for _, record in sent]
         return sent

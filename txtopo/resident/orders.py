@@ -17,7 +17,8 @@ the run, the level, and the envelopes that the previous level sent to this slot.
 usual stage function and *answers* with the resulting records. When all slots have answered, the
 driver passes the envelopes, unread, to the next level. It keeps the result of the last level,
 including the handover for a commit in tasks. Consecutive levels whose tuples stay in their slot
-(``Program.staying``) are one level here: one order, which a slot computes without the others. ::
+(``CompiledTopology.staying``) are one level here: one order, which a slot computes without the
+others. ::
 
     AWAY --ready--> IDLE --order--> BUSY --answer--> IDLE
                       |               |
@@ -77,7 +78,7 @@ REASON_S = 8.0
 _CANCELLED_MAX = 1000
 
 
-class QueuePhase(Enum):
+class QueueStatus(Enum):
     """What a slot is doing, from the view of its orders."""
 
     AWAY = "away"
@@ -207,25 +208,25 @@ Action = GiveOrder | LevelDone | LevelFailed | RestartSlot | ChangeCarrier
 
 # ---------------------------------------------------------------- the table
 
-# The phase that each event or action leads to, by the phase before it. A missing pair is illegal:
+# The status that each event or action leads to, by the status before it. A missing pair is illegal:
 # such an event changes nothing, and such an action is never requested. A slot that was lost with an
 # order is LOST only while the reason may still arrive.
-AFTER: dict[tuple[QueuePhase, type], QueuePhase] = {
-    (QueuePhase.AWAY, SlotReady): QueuePhase.IDLE,
-    (QueuePhase.AWAY, LifeLost): QueuePhase.AWAY,
-    (QueuePhase.IDLE, GiveOrder): QueuePhase.BUSY,
-    (QueuePhase.IDLE, LifeLost): QueuePhase.AWAY,
-    (QueuePhase.BUSY, SlotAnswered): QueuePhase.IDLE,
-    (QueuePhase.BUSY, LifeLost): QueuePhase.LOST,
-    (QueuePhase.BUSY, LevelFailed): QueuePhase.ABANDONED,
-    (QueuePhase.ABANDONED, SlotAnswered): QueuePhase.IDLE,
-    (QueuePhase.ABANDONED, LifeLost): QueuePhase.AWAY,
-    (QueuePhase.LOST, LifeLost): QueuePhase.LOST,
-    (QueuePhase.LOST, LevelFailed): QueuePhase.AWAY,
+AFTER: dict[tuple[QueueStatus, type], QueueStatus] = {
+    (QueueStatus.AWAY, SlotReady): QueueStatus.IDLE,
+    (QueueStatus.AWAY, LifeLost): QueueStatus.AWAY,
+    (QueueStatus.IDLE, GiveOrder): QueueStatus.BUSY,
+    (QueueStatus.IDLE, LifeLost): QueueStatus.AWAY,
+    (QueueStatus.BUSY, SlotAnswered): QueueStatus.IDLE,
+    (QueueStatus.BUSY, LifeLost): QueueStatus.LOST,
+    (QueueStatus.BUSY, LevelFailed): QueueStatus.ABANDONED,
+    (QueueStatus.ABANDONED, SlotAnswered): QueueStatus.IDLE,
+    (QueueStatus.ABANDONED, LifeLost): QueueStatus.AWAY,
+    (QueueStatus.LOST, LifeLost): QueueStatus.LOST,
+    (QueueStatus.LOST, LevelFailed): QueueStatus.AWAY,
 }
 
-# Phases with an order that has not been answered.
-WITH_ORDER = frozenset({QueuePhase.BUSY, QueuePhase.ABANDONED, QueuePhase.LOST})
+# Statuses with an order that has not been answered.
+WITH_ORDER = frozenset({QueueStatus.BUSY, QueueStatus.ABANDONED, QueueStatus.LOST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,7 @@ class SlotQueue:
 
     Attributes:
         slot: The slot.
-        phase: Its phase.
+        status: Its status.
         due_s: When it needs an action without another event.
         waiting: Levels whose order it has not got yet.
         order: Number of the order that it does, or was lost with.
@@ -244,7 +245,7 @@ class SlotQueue:
     """
 
     slot: int
-    phase: QueuePhase = QueuePhase.AWAY
+    status: QueueStatus = QueueStatus.AWAY
     due_s: float = NEVER_S
     waiting: tuple[Level, ...] = ()
     order: int = 0
@@ -253,15 +254,15 @@ class SlotQueue:
     overdue: SlotUnavailable | None = None
 
     def expects(self, cause: type) -> bool:
-        """Return whether *cause*, an event or action class, leads anywhere from its phase."""
-        return (self.phase, cause) in AFTER
+        """Return whether the table has an entry for the queue's status and *cause*, a class."""
+        return (self.status, cause) in AFTER
 
     def moved(self, cause: type, due_s: float = NEVER_S) -> SlotQueue:
-        """Return it in the phase that *cause*, an event or action class, leads to."""
-        phase = AFTER[self.phase, cause]
-        if phase in WITH_ORDER:
-            return replace(self, phase=phase, due_s=due_s)
-        return replace(self, phase=phase, due_s=due_s, order=0, level=None, reason=None)
+        """Return the queue in the status that *cause*, an event or action class, leads to."""
+        status = AFTER[self.status, cause]
+        if status in WITH_ORDER:
+            return replace(self, status=status, due_s=due_s)
+        return replace(self, status=status, due_s=due_s, order=0, level=None, reason=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +301,7 @@ class LevelOrders:
 
     @property
     def queues(self) -> Sequence[SlotQueue]:
-        """What each slot has to do."""
+        """The queue of each slot."""
         return self._queues
 
     @property
@@ -380,9 +381,9 @@ class LevelOrders:
     def _lost(self, event: LifeLost, now_s: float) -> list[Action]:
         """Fail the order of a slot, as soon as the reason for the loss is known."""
         queue = self._queues[event.slot]
-        since = queue.due_s if queue.phase is QueuePhase.LOST else NEVER_S
+        since = queue.due_s if queue.status is QueueStatus.LOST else NEVER_S
         queue = queue.moved(LifeLost)
-        if queue.phase is QueuePhase.LOST:
+        if queue.status is QueueStatus.LOST:
             due_s = min(since, now_s + self._settings.reason_s)
             queue = replace(queue, reason=event.error, due_s=due_s)
         self._put(queue)
@@ -400,7 +401,7 @@ class LevelOrders:
         for queue in list(self._queues):
             if queue.due_s > now_s:
                 continue
-            if queue.phase is QueuePhase.LOST:
+            if queue.status is QueueStatus.LOST:
                 actions += self._give_up(queue, now_s)
             else:
                 self._put(replace(queue, due_s=NEVER_S))
@@ -409,7 +410,7 @@ class LevelOrders:
 
     def _give_up(self, queue: SlotQueue, now_s: float) -> list[Action]:
         """Fail the order that a slot was lost with, with the reason that is known by now."""
-        if queue.phase is not QueuePhase.LOST:
+        if queue.status is not QueueStatus.LOST:
             return []
         assert queue.level is not None
         assert queue.reason is not None
@@ -428,7 +429,7 @@ class LevelOrders:
             waiting = tuple(each for each in queue.waiting if each is not level)
             queue = replace(queue, waiting=waiting)
             if queue.level is level and queue.expects(LevelFailed):
-                busy = queue.phase is QueuePhase.BUSY
+                busy = queue.status is QueueStatus.BUSY
                 due_s = now_s + self._settings.cancel_s if busy else NEVER_S
                 queue = queue.moved(LevelFailed, due_s)
             self._put(queue)
@@ -480,12 +481,12 @@ def check_invariants(
     orders = [each.order for each in queues if each.order]
     assert len(set(orders)) == len(orders), "an order is given to one slot"
     for queue in queues:
-        assert (queue.level is not None) == (queue.phase in WITH_ORDER), "who has an order"
-        assert (queue.order > 0) == (queue.phase in WITH_ORDER), "which order it is"
-        assert (queue.reason is not None) == (queue.phase is QueuePhase.LOST), "why it was lost"
-        wanted = queue.phase in (QueuePhase.BUSY, QueuePhase.LOST)
+        assert (queue.level is not None) == (queue.status in WITH_ORDER), "who has an order"
+        assert (queue.order > 0) == (queue.status in WITH_ORDER), "which order it is"
+        assert (queue.reason is not None) == (queue.status is QueueStatus.LOST), "why it was lost"
+        wanted = queue.status in (QueueStatus.BUSY, QueueStatus.LOST)
         assert not wanted or queue.level in answers, "what is given up is abandoned"
-        assert not (queue.phase is QueuePhase.IDLE and queue.waiting), "who is idle has no work"
+        assert not (queue.status is QueueStatus.IDLE and queue.waiting), "who is idle has no work"
         for level, known in answers.items():
             places = [level in queue.waiting, wanted and queue.level is level, queue.slot in known]
             assert sum(places) == 1, "a level waits, is worked on, or is answered, in each slot"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from txtopo.carriers.session import is_classic, is_stopped
 from txtopo.carriers.spark_jobs import ClassicLabels, failure_of_job
-from txtopo.carriers.spark_task import PackedProgram
+from txtopo.carriers.spark_task import PackedTopology
 from txtopo.clock import sleep
 from txtopo.errors import ConfigError, TooFewCores
 from txtopo.resident.sockets import Keys
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.stages.program import Program
+from txtopo.stages.compiled_topology import CompiledTopology
 
 if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext
@@ -61,8 +61,8 @@ class SlotJobRunner(Protocol):
         """The address on which the driver listens."""
         ...
 
-    def start(self, program: Program) -> None:
-        """Take the program."""
+    def start(self, compiled: CompiledTopology) -> None:
+        """Receive the compiled topology."""
         ...
 
     def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
@@ -154,10 +154,10 @@ class SlotJobs:
             )
         return wanted or cores.free
 
-    def start(self, program: Program) -> None:
-        """Broadcast the program."""
-        self._topology_id = program.topology_id
-        self._packed = self._context.broadcast(PackedProgram.of(program))
+    def start(self, compiled: CompiledTopology) -> None:
+        """Broadcast the compiled topology."""
+        self._topology_id = compiled.topology_id
+        self._packed = self._context.broadcast(PackedTopology.of(compiled))
 
     def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
         """Run the job of a slot and wait for its end.
@@ -180,7 +180,7 @@ class SlotJobs:
         self._labels.cancel(self._tag(slot, submission))
 
     def close(self) -> None:
-        """Remove the program from the executors."""
+        """Remove the topology from the executors."""
         if not self.stopped:
             self._packed.unpersist()
 
@@ -220,7 +220,7 @@ class SlotTask:
     """One slot as a function of (Spark partition, records).
 
     Attributes:
-        packed: The program.
+        packed: The topology.
         slot: Number of the slot.
         submission: Number of the slot's job.
         keys: The keys of the run.
@@ -229,7 +229,7 @@ class SlotTask:
         silence_s: The task ends itself after this many seconds without a message from the driver.
     """
 
-    packed: Broadcast[PackedProgram]
+    packed: Broadcast[PackedTopology]
     slot: int
     submission: int
     keys: Keys
@@ -245,9 +245,9 @@ class SlotTask:
         from txtopo.resident.transport import TaskSocket
 
         deque(records, maxlen=0)
-        program = self.packed.value.unpack()
+        compiled = self.packed.value.unpack()
         now = ThreadScheduler("slot").now
         link = TaskSocket(self.slot, self.submission, self.keys, self.driver, self.silence_s, now)
         host = BoltHost if self.work == "bolts" else StageHost
-        host(program, link).run()
+        host(compiled, link).run()
         return iter(())

@@ -40,11 +40,11 @@ from txtopo.resident.supervisor import (
     RestartRequested,
     SlotFailed,
     SlotMissing,
-    SlotPhase,
     SlotReady,
+    SlotRecord,
     SlotSaid,
     SlotsMoved,
-    SlotState,
+    SlotStatus,
     SlotSupervisor,
     SubmitJob,
     SupervisorSettings,
@@ -57,8 +57,8 @@ from txtopo.resident.supervisor import (
 from txtopo.resident.transport import DriverSocket, Letter, SlotLoop
 from txtopo.retries import LOGGER, warn_of_retry
 from txtopo.runtime.scheduler import Callback, Timer
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.pickling import pack
-from txtopo.stages.program import Program
 
 _logger = logger_of(LOGGER)
 
@@ -81,13 +81,13 @@ class SlotLimits:
 
 
 LIMITS = SlotLimits()
-# Why a missing slot cannot work, by its phase, for the log; {} is the number of the submission.
+# Why a missing slot cannot work, by its status, for the log; {} is the number of the submission.
 _STANDS = {
-    SlotPhase.PAUSED: "its Spark job {} has ended, and the next one follows",
-    SlotPhase.STARTING: "its Spark job {} waits for a core",
-    SlotPhase.PREPARING: "the task of its Spark job {} prepares",
-    SlotPhase.SILENT: "the connection to the task of its Spark job {} was lost",
-    SlotPhase.CANCELLED: "its Spark job {} was cancelled, but has not ended",
+    SlotStatus.PAUSED: "its Spark job {} has ended, and the next one follows",
+    SlotStatus.STARTING: "its Spark job {} waits for a core",
+    SlotStatus.PREPARING: "the task of its Spark job {} prepares",
+    SlotStatus.SILENT: "the connection to the task of its Spark job {} was lost",
+    SlotStatus.CANCELLED: "its Spark job {} was cancelled, but has not ended",
 }
 
 
@@ -99,7 +99,7 @@ class SlotSocket(Protocol):
 
     @property
     def port(self) -> int:
-        """The port on which it listens."""
+        """The port on which the driver listens."""
         ...
 
     def open(self) -> None:
@@ -211,21 +211,21 @@ class SlotRunner:
         self._handling = False
         self._cores: Cores | None = None
         self._done: Callable[[], None] = _nothing
-        self.slots: Sequence[SlotState] = ()
+        self.slots: Sequence[SlotRecord] = ()
         """The slots, by number."""
 
-    def start(self, program: Program, user: SlotUser) -> None:
+    def start(self, compiled: CompiledTopology, user: SlotUser) -> None:
         """Listen, and submit a job for each slot."""
         self._user = user
-        self._topology_id = program.topology_id
-        self._jobs.start(program)
+        self._topology_id = compiled.topology_id
+        self._jobs.start(compiled)
         self._socket = self._open_socket(
             self._keys, self._jobs.bind_host, self._loop, self._heard, self._unreachable
         )
         self._socket.open()
         self._supervisor = SlotSupervisor(
             SupervisorSettings(
-                slots=program.slots,
+                slots=compiled.slots,
                 pause_s=self._pause_s,
                 missing_s=self._missing_s,
                 silent_s=self._limits.silent_s,
@@ -401,7 +401,7 @@ class SlotRunner:
         known = "got an unknown number of cores"
         if self._cores is not None:
             known = f"got {self._cores.all} cores, {self._cores.free} of them free"
-        stands = _STANDS[self.slots[missing.slot].phase].format(missing.submission)
+        stands = _STANDS[self.slots[missing.slot].status].format(missing.submission)
         return (
             f"slot {missing.slot} has had no working task for {missing.missing_s:.3g} s; "
             f"{stands}; {known}; expected {len(self.slots)}, one for each slot; look for a lost "

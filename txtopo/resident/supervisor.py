@@ -2,16 +2,16 @@
 
 Rules
 -----
-1. Only this file changes the state of a slot, as the table :data:`AFTER` allows. The runtime
+1. Only this file changes the record of a slot, as the table :data:`AFTER` allows. The runtime
    around it never edits it.
 2. No I/O, clock, thread or random number is used here. Events go in with the time, actions come
    out, and equal events at equal times give equal actions. So a simulator can replay a failure from
    its seed.
 3. Some events change no slot: events of a task that does not own the slot, events of another job
-   than the last one, and events that the phase does not expect. They only determine the reply to
-   that task. Compare first, then mutate.
+   than the last one, and events that the table does not have for the status of the slot. They only
+   determine the reply to that task. Compare first, then mutate.
 4. Each event is handled to the end: afterwards there is nothing to do before
-   :attr:`SlotSupervisor.due_s`. A deadline belongs to a phase and ends with it, so no timer has to
+   :attr:`SlotSupervisor.due_s`. A deadline belongs to a status and ends with it, so no timer has to
    be cancelled.
 
 Theory of operation
@@ -69,8 +69,8 @@ STOP_S = 10.0
 NEVER_S = math.inf
 
 
-class SlotPhase(Enum):
-    """The phase of a slot."""
+class SlotStatus(Enum):
+    """The status of a slot."""
 
     PAUSED = "paused"
     """It has no job; the next one is submitted when the pause is over."""
@@ -353,54 +353,54 @@ Action = (
 
 # ---------------------------------------------------------------- the table
 
-# Phases in which a job runs, or waits for a core.
+# Statuses in which a job runs, or waits for a core.
 WITH_JOB = frozenset(
     {
-        SlotPhase.STARTING,
-        SlotPhase.PREPARING,
-        SlotPhase.READY,
-        SlotPhase.SILENT,
-        SlotPhase.CANCELLED,
-        SlotPhase.ENDING,
+        SlotStatus.STARTING,
+        SlotStatus.PREPARING,
+        SlotStatus.READY,
+        SlotStatus.SILENT,
+        SlotStatus.CANCELLED,
+        SlotStatus.ENDING,
     }
 )
-# Phases in which a task owns the slot. When the run ends, the task keeps the slot.
-WITH_TASK = frozenset({SlotPhase.PREPARING, SlotPhase.READY})
-# Phases with a deadline.
-WITH_DEADLINE = frozenset({SlotPhase.PAUSED, SlotPhase.SILENT})
+# Statuses in which a task owns the slot. When the run ends, the task keeps the slot.
+WITH_TASK = frozenset({SlotStatus.PREPARING, SlotStatus.READY})
+# Statuses with a deadline.
+WITH_DEADLINE = frozenset({SlotStatus.PAUSED, SlotStatus.SILENT})
 
-# The phase that each event or action leads to, by the phase before it. A missing pair is illegal:
+# The status that each event or action leads to, by the status before it. A missing pair is illegal:
 # such an event changes nothing, and such an action is never requested.
-AFTER: dict[tuple[SlotPhase, type], SlotPhase] = {
-    (SlotPhase.PAUSED, SubmitJob): SlotPhase.STARTING,
-    (SlotPhase.STARTING, TaskGreeted): SlotPhase.PREPARING,
-    (SlotPhase.PREPARING, TaskGreeted): SlotPhase.PREPARING,
-    (SlotPhase.READY, TaskGreeted): SlotPhase.PREPARING,
-    (SlotPhase.SILENT, TaskGreeted): SlotPhase.PREPARING,
-    (SlotPhase.CANCELLED, TaskGreeted): SlotPhase.PREPARING,
-    (SlotPhase.PREPARING, TaskReady): SlotPhase.READY,
-    (SlotPhase.PREPARING, ConnectionLost): SlotPhase.SILENT,
-    (SlotPhase.READY, ConnectionLost): SlotPhase.SILENT,
-    (SlotPhase.SILENT, CancelJob): SlotPhase.CANCELLED,
-    (SlotPhase.ENDING, JobLost): SlotPhase.ENDED,
-    (SlotPhase.ENDING, JobFailed): SlotPhase.ENDED,
-    (SlotPhase.PAUSED, EndRequested): SlotPhase.ENDED,
-    (SlotPhase.FAILED, EndRequested): SlotPhase.ENDED,
-    **{(phase, JobLost): SlotPhase.PAUSED for phase in WITH_JOB - {SlotPhase.ENDING}},
-    **{(phase, JobFailed): SlotPhase.FAILED for phase in WITH_JOB - {SlotPhase.ENDING}},
-    **{(phase, EndRequested): SlotPhase.ENDING for phase in WITH_JOB - {SlotPhase.ENDING}},
+AFTER: dict[tuple[SlotStatus, type], SlotStatus] = {
+    (SlotStatus.PAUSED, SubmitJob): SlotStatus.STARTING,
+    (SlotStatus.STARTING, TaskGreeted): SlotStatus.PREPARING,
+    (SlotStatus.PREPARING, TaskGreeted): SlotStatus.PREPARING,
+    (SlotStatus.READY, TaskGreeted): SlotStatus.PREPARING,
+    (SlotStatus.SILENT, TaskGreeted): SlotStatus.PREPARING,
+    (SlotStatus.CANCELLED, TaskGreeted): SlotStatus.PREPARING,
+    (SlotStatus.PREPARING, TaskReady): SlotStatus.READY,
+    (SlotStatus.PREPARING, ConnectionLost): SlotStatus.SILENT,
+    (SlotStatus.READY, ConnectionLost): SlotStatus.SILENT,
+    (SlotStatus.SILENT, CancelJob): SlotStatus.CANCELLED,
+    (SlotStatus.ENDING, JobLost): SlotStatus.ENDED,
+    (SlotStatus.ENDING, JobFailed): SlotStatus.ENDED,
+    (SlotStatus.PAUSED, EndRequested): SlotStatus.ENDED,
+    (SlotStatus.FAILED, EndRequested): SlotStatus.ENDED,
+    **{(status, JobLost): SlotStatus.PAUSED for status in WITH_JOB - {SlotStatus.ENDING}},
+    **{(status, JobFailed): SlotStatus.FAILED for status in WITH_JOB - {SlotStatus.ENDING}},
+    **{(status, EndRequested): SlotStatus.ENDING for status in WITH_JOB - {SlotStatus.ENDING}},
 }
 
 
 @dataclass(frozen=True, slots=True)
-class SlotState:
-    """The state of one slot. It is a value: the supervisor replaces it.
+class SlotRecord:
+    """What is known of one slot. It is a value: the supervisor replaces it.
 
     Attributes:
         slot: Its number.
         life: The number of its present life, or of the next one.
-        phase: Its phase.
-        due_s: When the phase ends by itself.
+        status: Its status.
+        due_s: When the status ends by itself.
         submission: Number of its last job; 0 before the first.
         owner: Identity of the task that owns the slot.
         endpoint: Where the owner listens for other slots; empty if it does not listen.
@@ -413,7 +413,7 @@ class SlotState:
 
     slot: int
     life: int
-    phase: SlotPhase = SlotPhase.PAUSED
+    status: SlotStatus = SlotStatus.PAUSED
     due_s: float = NEVER_S
     submission: int = 0
     owner: bytes | None = None
@@ -426,19 +426,19 @@ class SlotState:
 
     @property
     def ready(self) -> bool:
-        """Whether it can take work."""
-        return self.phase is SlotPhase.READY
+        """Whether the slot can be given work."""
+        return self.status is SlotStatus.READY
 
     def expects(self, cause: type) -> bool:
-        """Return whether *cause*, an event or action class, leads anywhere from its phase."""
-        return (self.phase, cause) in AFTER
+        """Return whether the table has an entry for the slot's status and *cause*, a class."""
+        return (self.status, cause) in AFTER
 
-    def moved(self, cause: type, due_s: float = NEVER_S) -> SlotState:
-        """Return it in the phase that *cause*, an event or action class, leads to."""
-        return replace(self, phase=AFTER[self.phase, cause], due_s=due_s)
+    def moved(self, cause: type, due_s: float = NEVER_S) -> SlotRecord:
+        """Return the record in the status that *cause*, an event or action class, leads to."""
+        return replace(self, status=AFTER[self.status, cause], due_s=due_s)
 
     def missing_due_s(self, missing_s: float) -> float:
-        """Return when it is next reported as missing."""
+        """Return when the slot is next reported as missing."""
         if self.missing_since_s is None:
             return NEVER_S
         return self.missing_since_s + missing_s * (self.missing_told or 0.5)
@@ -474,14 +474,14 @@ class SlotSupervisor:
     def __init__(self, settings: SupervisorSettings) -> None:
         self._settings = settings
         self._last_life = settings.slots
-        self._slots = [SlotState(slot, slot + 1) for slot in range(settings.slots)]
+        self._slots = [SlotRecord(slot, slot + 1) for slot in range(settings.slots)]
         self._pinged: frozenset[bytes] = frozenset()
         self._due_s = self._stop_due_s = NEVER_S
         self._changed = self._stop_cancelled = False
         self._over = self._stopping = False
 
     @property
-    def slots(self) -> Sequence[SlotState]:
+    def slots(self) -> Sequence[SlotRecord]:
         """All slots, by number."""
         return self._slots
 
@@ -522,9 +522,9 @@ class SlotSupervisor:
             case JobFailed():
                 return self._job_failed(event)
             case RestartRequested():
-                state = self._slots[event.slot]
-                if state.phase in WITH_JOB:
-                    return [CancelJob(state.slot, state.submission)]
+                record = self._slots[event.slot]
+                if record.status in WITH_JOB:
+                    return [CancelJob(record.slot, record.submission)]
             case EndRequested():
                 return self._stop(now_s)
             case TimePassed():
@@ -535,115 +535,115 @@ class SlotSupervisor:
 
     def _greeted(self, event: TaskGreeted, now_s: float) -> list[Action]:
         """Give a slot to a task: the newest task of the last job owns it."""
-        state = self._slots[event.slot]
-        if event.identity == state.owner:
+        record = self._slots[event.slot]
+        if event.identity == record.owner:
             return []
-        known = event.submission == state.submission and event.identity not in state.dormant
-        if not known or not state.expects(TaskGreeted):
+        known = event.submission == record.submission and event.identity not in record.dormant
+        if not known or not record.expects(TaskGreeted):
             return self._cut_off(event)
         actions: list[Action] = []
-        if state.owner is not None:
-            earlier, state = state.owner, replace(state, dormant=state.dormant | {state.owner})
+        if record.owner is not None:
+            earlier, record = record.owner, replace(record, dormant=record.dormant | {record.owner})
             actions += [CutOffTask(earlier, dormant=True)]
             lost = _lost("another copy of its task took its place")
-            state, told = self._ended(state, lost, now_s, job_ended=False)
+            record, told = self._ended(record, lost, now_s, job_ended=False)
             actions += [told]
-        self._put(replace(state.moved(TaskGreeted), owner=event.identity, endpoint=event.endpoint))
-        return [*actions, WelcomeTask(event.identity, state.life), SlotsMoved()]
+        self._put(replace(record.moved(TaskGreeted), owner=event.identity, endpoint=event.endpoint))
+        return [*actions, WelcomeTask(event.identity, record.life), SlotsMoved()]
 
     def _ready(self, event: TaskReady) -> list[Action]:
-        state = self._slots[event.slot]
-        if event.identity != state.owner:
+        record = self._slots[event.slot]
+        if event.identity != record.owner:
             return self._cut_off(event)
-        if not state.expects(TaskReady):
+        if not record.expects(TaskReady):
             return []
         self._put(
-            replace(state.moved(TaskReady), unready_jobs=0, missing_since_s=None, missing_told=0)
+            replace(record.moved(TaskReady), unready_jobs=0, missing_since_s=None, missing_told=0)
         )
-        return [SlotReady(state.slot), SlotsMoved()]
+        return [SlotReady(record.slot), SlotsMoved()]
 
     def _said(self, event: TaskSaid) -> list[Action]:
-        state = self._slots[event.slot]
-        if event.identity != state.owner:
+        record = self._slots[event.slot]
+        if event.identity != record.owner:
             return self._cut_off(event)
-        if state.fruitless_jobs and event.works:
-            self._put(replace(state, fruitless_jobs=0))
-        said = SlotSaid(state.slot, state.life, event.frames)
+        if record.fruitless_jobs and event.works:
+            self._put(replace(record, fruitless_jobs=0))
+        said = SlotSaid(record.slot, record.life, event.frames)
         return [EndTask(event.identity), said] if event.leaves else [said]
 
     def _cut_off(self, event: TaskGreeted | TaskReady | TaskSaid) -> list[Action]:
-        state = self._slots[event.slot]
+        record = self._slots[event.slot]
         if self._stopping:
             return [EndTask(event.identity)]
-        dormant = state.owner is not None and event.submission == state.submission
+        dormant = record.owner is not None and event.submission == record.submission
         if dormant:
-            self._put(replace(state, dormant=state.dormant | {event.identity}))
+            self._put(replace(record, dormant=record.dormant | {event.identity}))
         return [CutOffTask(event.identity, dormant)]
 
     # ------------------------------------------------------------ what is lost
 
     def _unreachable(self, event: ConnectionLost, now_s: float) -> list[Action]:
         actions: list[Action] = []
-        for state in self._slots:
-            if event.identity in state.dormant:
-                self._put(replace(state, dormant=state.dormant - {event.identity}))
-            elif event.identity == state.owner and state.expects(ConnectionLost):
+        for record in self._slots:
+            if event.identity in record.dormant:
+                self._put(replace(record, dormant=record.dormant - {event.identity}))
+            elif event.identity == record.owner and record.expects(ConnectionLost):
                 lost = _lost("the connection to its task was lost")
-                ended, told = self._ended(state, lost, now_s, job_ended=False)
+                ended, told = self._ended(record, lost, now_s, job_ended=False)
                 self._put(ended.moved(ConnectionLost, now_s + self._settings.silent_s))
                 actions += [told, SlotsMoved()]
         return actions
 
     def _job_lost(self, event: JobLost, now_s: float) -> list[Action]:
-        state = self._slots[event.slot]
-        if event.submission != state.submission or not state.expects(JobLost):
+        record = self._slots[event.slot]
+        if event.submission != record.submission or not record.expects(JobLost):
             return []
         if self._stopping:
-            self._put(state.moved(JobLost))
+            self._put(record.moved(JobLost))
             return []
-        fruitless = state.fruitless_jobs
+        fruitless = record.fruitless_jobs
         # The first time there is no pause: most likely a worker has died.
         pause_s = self._settings.pause_s(fruitless) if fruitless else 0.0
-        ended, told = self._ended(state, event.error, now_s, job_ended=True)
+        ended, told = self._ended(record, event.error, now_s, job_ended=True)
         self._put(
             replace(
                 ended.moved(JobLost, now_s + pause_s),
                 dormant=frozenset(),
-                unready_jobs=state.unready_jobs + 1,
+                unready_jobs=record.unready_jobs + 1,
                 fruitless_jobs=fruitless + 1,
             )
         )
-        return [told, SlotsMoved(), JobRetried(state.slot, event.error, fruitless + 1, pause_s)]
+        return [told, SlotsMoved(), JobRetried(record.slot, event.error, fruitless + 1, pause_s)]
 
     def _job_failed(self, event: JobFailed) -> list[Action]:
-        state = self._slots[event.slot]
-        if event.submission != state.submission or not state.expects(JobFailed):
+        record = self._slots[event.slot]
+        if event.submission != record.submission or not record.expects(JobFailed):
             return []
         self._put(
             replace(
-                state.moved(JobFailed),
+                record.moved(JobFailed),
                 owner=None,
                 endpoint=None,
                 dormant=frozenset(),
                 missing_since_s=None,
             )
         )
-        return [] if self._stopping else [SlotFailed(state.slot, event.error)]
+        return [] if self._stopping else [SlotFailed(record.slot, event.error)]
 
     def _ended(
-        self, state: SlotState, error: RunLostError, now_s: float, *, job_ended: bool
-    ) -> tuple[SlotState, LifeLost]:
-        """Return a slot after the end of a life, still in the same phase, and the report of it."""
+        self, record: SlotRecord, error: RunLostError, now_s: float, *, job_ended: bool
+    ) -> tuple[SlotRecord, LifeLost]:
+        """Return the record after the end of a life, with its status unchanged, and the report."""
         self._last_life += 1
-        since_s = state.missing_since_s
+        since_s = record.missing_since_s
         after = replace(
-            state,
+            record,
             life=self._last_life,
             owner=None,
             endpoint=None,
             missing_since_s=now_s if since_s is None else since_s,
         )
-        return after, LifeLost(state.slot, state.life, error, job_ended, state.unready_jobs)
+        return after, LifeLost(record.slot, record.life, error, job_ended, record.unready_jobs)
 
     # ------------------------------------------------------------ the end
 
@@ -653,15 +653,15 @@ class SlotSupervisor:
         self._stopping = self._changed = True
         self._stop_due_s = now_s + self._settings.stop_s
         actions: list[Action] = []
-        for state in self._slots:
-            actions += [EndTask(identity) for identity in sorted(state.dormant)]
-            if state.owner is not None:
-                actions += [EndTask(state.owner)]
-            elif state.phase in WITH_JOB:
-                actions += [CancelJob(state.slot, state.submission)]
-            if state.expects(EndRequested):
-                state = replace(state.moved(EndRequested), missing_since_s=None)
-            self._put(state)
+        for record in self._slots:
+            actions += [EndTask(identity) for identity in sorted(record.dormant)]
+            if record.owner is not None:
+                actions += [EndTask(record.owner)]
+            elif record.status in WITH_JOB:
+                actions += [CancelJob(record.slot, record.submission)]
+            if record.expects(EndRequested):
+                record = replace(record.moved(EndRequested), missing_since_s=None)
+            self._put(record)
         return actions
 
     # ------------------------------------------------------------ what follows without an event
@@ -690,56 +690,56 @@ class SlotSupervisor:
         return min([self._stop_due_s, *deadlines])
 
     def _due(self, slot: int, now_s: float) -> list[Action]:
-        state = self._slots[slot]
+        record = self._slots[slot]
         actions: list[Action] = []
-        if state.due_s <= now_s and state.expects(SubmitJob):
-            state = replace(state.moved(SubmitJob), submission=state.submission + 1)
-            actions += [SubmitJob(slot, state.submission)]
-        elif state.due_s <= now_s and state.expects(CancelJob):
-            state = state.moved(CancelJob)
-            actions += [CancelJob(slot, state.submission)]
-        if state.missing_due_s(self._settings.missing_s) <= now_s:
-            state, missing = self._missing(state, now_s)
+        if record.due_s <= now_s and record.expects(SubmitJob):
+            record = replace(record.moved(SubmitJob), submission=record.submission + 1)
+            actions += [SubmitJob(slot, record.submission)]
+        elif record.due_s <= now_s and record.expects(CancelJob):
+            record = record.moved(CancelJob)
+            actions += [CancelJob(slot, record.submission)]
+        if record.missing_due_s(self._settings.missing_s) <= now_s:
+            record, missing = self._missing(record, now_s)
             actions += [missing]
-        self._put(state)
+        self._put(record)
         return actions
 
-    def _missing(self, state: SlotState, now_s: float) -> tuple[SlotState, SlotMissing]:
-        since_s, limit_s = state.missing_since_s, self._settings.missing_s
+    def _missing(self, record: SlotRecord, now_s: float) -> tuple[SlotRecord, SlotMissing]:
+        since_s, limit_s = record.missing_since_s, self._settings.missing_s
         assert since_s is not None
         overdue = since_s + limit_s <= now_s
         # Reports that were missed are made up for by one.
-        told = max(1, state.missing_told)
+        told = max(1, record.missing_told)
         while since_s + limit_s * told <= now_s:
             told += 1
-        missing = SlotMissing(state.slot, state.submission, now_s - since_s, overdue)
-        return replace(state, missing_told=told), missing
+        missing = SlotMissing(record.slot, record.submission, now_s - since_s, overdue)
+        return replace(record, missing_told=told), missing
 
     def _ending(self, now_s: float) -> list[Action]:
         late = now_s >= self._stop_due_s
         if late and not self._stop_cancelled:
             self._stop_cancelled, late = True, False
             self._stop_due_s = now_s + self._settings.stop_s
-            left = [each for each in self._slots if each.phase in WITH_JOB]
+            left = [each for each in self._slots if each.status in WITH_JOB]
             if left:
                 return [CancelJob(each.slot, each.submission) for each in left]
-        if late or all(each.phase not in WITH_JOB for each in self._slots):
+        if late or all(each.status not in WITH_JOB for each in self._slots):
             self._over = True
             return [Close()]
         return []
 
     def _connected(self) -> Iterator[bytes]:
-        for state in self._slots:
-            if state.owner is not None:
-                yield state.owner
-            yield from state.dormant
+        for record in self._slots:
+            if record.owner is not None:
+                yield record.owner
+            yield from record.dormant
 
-    def _put(self, state: SlotState) -> None:
+    def _put(self, record: SlotRecord) -> None:
         self._changed = True
-        self._slots[state.slot] = state
+        self._slots[record.slot] = record
 
 
-def check_invariants(slots: Sequence[SlotState], last_life: int) -> None:
+def check_invariants(slots: Sequence[SlotRecord], last_life: int) -> None:
     """Check what holds after every event. A breach is a bug of ours, so these are assertions."""
     lives = [each.life for each in slots]
     assert len(set(lives)) == len(lives), "no two slots are in one life"
@@ -747,10 +747,10 @@ def check_invariants(slots: Sequence[SlotState], last_life: int) -> None:
     owners = [each.owner for each in slots if each.owner is not None]
     assert len(set(owners)) == len(owners), "no task has two slots"
     for each in slots:
-        ends = each.phase in (SlotPhase.ENDING, SlotPhase.ENDED)
-        assert ends or (each.owner is not None) == (each.phase in WITH_TASK), "who has the slot"
+        ends = each.status in (SlotStatus.ENDING, SlotStatus.ENDED)
+        assert ends or (each.owner is not None) == (each.status in WITH_TASK), "who has the slot"
         assert each.owner not in each.dormant, "who has the slot is not dormant"
-        assert (each.due_s < NEVER_S) == (each.phase in WITH_DEADLINE), "a phase's deadline"
+        assert (each.due_s < NEVER_S) == (each.status in WITH_DEADLINE), "a status's deadline"
         assert not (each.ready and each.missing_since_s is not None), "what is ready is not missing"
 
 

@@ -11,7 +11,7 @@ Rules
    was not written is found in the ledgers. Any other error ends the term.
 4. No I/O, clock, thread or random number is used here. Each event has one method, and equal events
    give equal answers. So a simulator can replay a failure from its seed.
-5. An event that the phase does not expect changes nothing. So what is heard after the end of the
+5. An event that the table does not have changes nothing. So what is heard after the end of the
    term is ignored. Compare first, then mutate.
 
 Theory of operation
@@ -70,7 +70,7 @@ class EnsembleUse(Enum):
 
 
 class QueueEvent(Enum):
-    """What changes the phase of the queue."""
+    """What changes the use of the transactional state."""
 
     WRITE_TAKEN = auto()
     WRITTEN = auto()
@@ -95,9 +95,9 @@ AFTER: dict[tuple[EnsembleUse, QueueEvent], EnsembleUse] = {
 }
 
 WITH_WRITE = frozenset({EnsembleUse.WRITING, EnsembleUse.PAUSING})
-"""Phases in which a write is not durable yet."""
+"""The uses during which a write is not durable yet."""
 DOING_ACTIONS = frozenset({EnsembleUse.FREE, EnsembleUse.BEATING})
-"""Phases in which actions leave the queue."""
+"""The uses during which actions leave the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class StartBeat:
 
 @dataclass(frozen=True, slots=True)
 class RepeatWrite:
-    """Repeat a write after the pause that follows so many failures in a row."""
+    """Repeat a write after the pause that follows this many failures in a row."""
 
     write: Write
     failures: int
@@ -128,21 +128,21 @@ class ActionQueue:
     """
 
     def __init__(self) -> None:
-        self._phase = EnsembleUse.FREE
+        self._use = EnsembleUse.FREE
         self._actions: deque[Action] = deque()
         self._write: Write | None = None
         self._failures = 0
         self._beat_is_due = self._stopping = False
 
     @property
-    def phase(self) -> EnsembleUse:
-        """What the transactional state is used for."""
-        return self._phase
+    def use(self) -> EnsembleUse:
+        """What the transactional state is used for now."""
+        return self._use
 
     @property
     def at_rest(self) -> bool:
         """Whether no action waits, and all writes are durable. A beat does not count."""
-        return not self._actions and self._phase not in WITH_WRITE
+        return not self._actions and self._use not in WITH_WRITE
 
     @property
     def beat_waits(self) -> bool:
@@ -151,17 +151,17 @@ class ActionQueue:
 
     def add(self, actions: Iterable[Action]) -> None:
         """Put the actions that follow an event of the coordinator at the end."""
-        if self._phase is not EnsembleUse.OVER:
+        if self._use is not EnsembleUse.OVER:
             self._actions.extend(actions)
 
     def next(self) -> Action | StartBeat | None:
-        """Take what is to be done now; None if nothing is, until the next event."""
+        """Remove and return the next action that may be done now; None if there is none."""
         taken = self._taken()
-        check_invariants(self._phase, self._actions, self._write, self._failures)
+        check_invariants(self._use, self._actions, self._write, self._failures)
         return taken
 
     def _taken(self) -> Action | StartBeat | None:
-        if self._phase not in DOING_ACTIONS:
+        if self._use not in DOING_ACTIONS:
             return None
         # Before the actions that have waited for the same write: under load there is always one
         # more, and commands of operators would never be answered.
@@ -187,14 +187,14 @@ class ActionQueue:
     def write_failed(
         self, error: BaseException, *, committing: bool
     ) -> RepeatWrite | EndTerm | None:
-        """Return what follows the failure of a write; None if nobody waits for it any more.
+        """Return how to handle the failure of a write; None if nobody waits for the write any more.
 
         Args:
             error: Why it failed.
             committing: Whether a commit is under way. A run that was asked to stop finishes it, and
                 therefore still needs its writes.
         """
-        if self._write is None or self._phase is not EnsembleUse.WRITING:
+        if self._write is None or self._use is not EnsembleUse.WRITING:
             return None
         if not isinstance(error, InfrastructureError):
             return EndTerm(error)
@@ -216,7 +216,7 @@ class ActionQueue:
 
     def beat_due(self) -> None:
         """Note that the pause after the last beat is over. A run that stops beats no more."""
-        self._beat_is_due = not self._stopping and self._phase is not EnsembleUse.OVER
+        self._beat_is_due = not self._stopping and self._use is not EnsembleUse.OVER
 
     def beat_ended(self) -> None:
         """Note that a beat has ended, well or not."""
@@ -235,19 +235,19 @@ class ActionQueue:
         self._write, self._failures, self._beat_is_due = None, 0, False
 
     def _moved(self, event: QueueEvent) -> bool:
-        """Enter the phase after an event; return False if the phase does not expect the event."""
-        after = AFTER.get((self._phase, event))
+        """Change the use after an event; return False if the table does not have the event."""
+        after = AFTER.get((self._use, event))
         if after is None:
             return False
-        self._phase = after
+        self._use = after
         return True
 
 
 def check_invariants(
-    phase: EnsembleUse, actions: deque[Action], write: Write | None, failures: int
+    use: EnsembleUse, actions: deque[Action], write: Write | None, failures: int
 ) -> None:
     """Check what holds after every event. A breach is a bug of ours, so these are assertions."""
-    assert (write is not None) == (phase in WITH_WRITE), "a write is at work in its phases"
+    assert (write is not None) == (use in WITH_WRITE), "a write is held in its uses"
     assert failures == 0 or write is not None, "only a write fails"
-    assert phase is not EnsembleUse.PAUSING or failures > 0, "a pause follows a failure"
-    assert phase is not EnsembleUse.OVER or not actions, "what is over has nothing to do"
+    assert use is not EnsembleUse.PAUSING or failures > 0, "a pause follows a failure"
+    assert use is not EnsembleUse.OVER or not actions, "what is over has nothing to do"

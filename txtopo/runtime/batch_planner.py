@@ -36,8 +36,8 @@ from txtopo.errors import ConfigError, InfrastructureError
 from txtopo.log_records import logger_of, one_line
 from txtopo.metadata import BatchMetadata, Json, SpoutShare
 from txtopo.retries import LOGGER
-from txtopo.runtime.facts import FactsPlanner, PlanningClocks
 from txtopo.runtime.spout_planner import SpoutPlan, SpoutPlanner
+from txtopo.runtime.stamp_planner import PlanningClocks, StampPlanner
 
 if TYPE_CHECKING:
     from txtopo.topology.graph import Graph
@@ -68,7 +68,7 @@ class BatchPlanner:
     def __init__(self, graph: Graph, config: Config, times: PlanningClocks | None = None) -> None:
         _check_pace(graph, config)
         self._topology_id, self._config, self._times = graph.id, config, times
-        self._facts_planner = FactsPlanner(graph, times)
+        self._stamp_planner = StampPlanner(graph, times)
         self.parts = tuple(
             SpoutPlanner(graph.id, spout, config, graph.parallelism, times)
             for spout in graph.spouts
@@ -88,14 +88,14 @@ class BatchPlanner:
         """Begin a term, and resume the pace that earlier leaders have stored.
 
         Returns:
-            The stored metadata, with the facts that uncommitted batches lacked.
+            The stored metadata, with complete stamps of uncommitted batches.
 
         Raises:
             InfrastructureError: A table of a lookup is out of reach; try again.
         """
         for part in self.parts:
             part.begin(stored, current)
-        return self._facts_planner.completed(stored, current)
+        return self._stamp_planner.completed(stored, current)
 
     def committed(self, txid: int, rows: int) -> None:
         """Learn from a commit how large the next batches should be. It does not block."""
@@ -129,8 +129,8 @@ class BatchPlanner:
         if not taking:
             return NotReady(attempt, held=held)
         try:
-            facts = self._facts_planner.planned(attempt.txid, action.before)
-            metadata = BatchMetadata(shares, pace=pace, facts=facts)
+            stamp = self._stamp_planner.planned(attempt.txid, action.before)
+            metadata = BatchMetadata(shares, pace=pace, stamp=stamp)
             check_metadata_size(attempt.txid, metadata)
         except BaseException:
             for part in taking:
@@ -156,7 +156,7 @@ class BatchPlanner:
 
     @property
     def held_back(self) -> Mapping[str, str]:
-        """What each spout and the clock hold back or have set aside, in words."""
+        """The data that each spout, or the clock, holds back or has set aside, in words."""
         return {name: told for part in self.parts for name, told in part.held_back.items()}
 
     def close(self) -> None:
@@ -189,13 +189,13 @@ class BatchPlanner:
                     "is back, while the others continue; got %s; look at its source"
                 )
                 arguments = self._topology_id, spout, txid, one_line(error)
-                _logger.warning(text, *arguments, extra=self._facts(spout, txid))
+                _logger.warning(text, *arguments, extra=self._log_attributes(spout, txid))
             return NotReady(action.attempt, held=True)
         if outage is not None:
             del self._outages[spout]
             text = "topology %r: spout %r is back at txid %d, after %d asks in vain"
             asked = self._topology_id, spout, txid, outage.failures
-            _logger.info(text, *asked, extra=self._facts(spout, txid))
+            _logger.info(text, *asked, extra=self._log_attributes(spout, txid))
         return answer
 
     def _told(self, what: str, tell: Callable[[SpoutPlanner], Mapping[str, V]]) -> Mapping[str, V]:
@@ -210,14 +210,14 @@ class BatchPlanner:
                 own = tell(part)
             except Exception:
                 text = "topology %r: spout %r could not tell its %s"
-                facts = self._facts(part.spout_id)
+                attributes = self._log_attributes(part.spout_id)
                 arguments = self._topology_id, part.spout_id, what
-                _logger.warning(text, *arguments, exc_info=True, extra=facts)
+                _logger.warning(text, *arguments, exc_info=True, extra=attributes)
                 continue
             told.update({f"{part.spout_id}/{name}": value for name, value in own.items()})
         return told
 
-    def _facts(self, spout: str, txid: int | None = None) -> Mapping[str, object]:
+    def _log_attributes(self, spout: str, txid: int | None = None) -> Mapping[str, object]:
         return {"topology": self._topology_id, "component": spout, "txid": txid}
 
 

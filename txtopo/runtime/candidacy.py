@@ -43,7 +43,7 @@ class Hooks(Generic[T]):
         lead: Begins a term with the result of *claim*.
         drop: Closes the result of a *claim* that came too late: the session was lost, or the run
             has ended.
-        wait: Called after each request for the leadership that was not granted.
+        wait: Called after each request for the leadership that was refused.
         lost: Closes the term, because its session was lost.
         fail: Ends the run with an error.
     """

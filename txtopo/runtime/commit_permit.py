@@ -7,7 +7,7 @@ not. So the leader confirms its epoch in ZooKeeper right before each call that m
 Rules
 -----
 1. An answer is valid from the moment at which the question was sent. ZooKeeper heard of this
-   process then or later, so the session lasts for at least the granted time after that moment.
+   process then or later, so the session lasts at least for the negotiated timeout after it.
 2. An answer is valid for a third of that time, by this process's own clock, which only goes
    forward. So a leader that hears nothing from ZooKeeper gives up before another can be elected.
 3. A process runs the user code of one commit at a time, even across terms: a commit begins after

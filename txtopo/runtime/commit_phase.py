@@ -65,7 +65,7 @@ GROUP_BYTES_MAX = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class CommitReport:
-    """What is told of a batch that was committed.
+    """What is reported of a batch that was committed.
 
     Attributes:
         tuples: Number of tuples that each component emitted.
@@ -143,7 +143,7 @@ class CommitPhase:
 
     @property
     def may_write_elsewhere(self) -> bool:
-        """Whether any of its user code may write elsewhere than to the states."""
+        """Whether user code of the commit phase may write elsewhere than to the states."""
         return bool(self._elsewhere or self._spouts_elsewhere)
 
     @property
@@ -307,10 +307,13 @@ class CommitPhase:
             result = each.result
             tuples = self._tuples(result, each.outcome)
             if self._letters_from and tuples.get(STREAM):
-                topology, facts = self._context.graph.id, self._facts(result.attempt, STREAM)
+                topology, attributes = (
+                    self._context.graph.id,
+                    self._log_attributes(result.attempt, STREAM),
+                )
                 text = "topology %r: txid %d: %d dead letters"
                 numbers = (topology, result.attempt.txid, tuples[STREAM])
-                _logger.warning(text, *numbers, extra=facts)
+                _logger.warning(text, *numbers, extra=attributes)
             last = each is prepared[-1]
             yield CommitReport(tuples, *self._behind_and_lost(result), state_s if last else {})
 
@@ -322,20 +325,22 @@ class CommitPhase:
         """Ask the spout for its lag and losses. Its errors do not fail a batch that is written."""
         planner, metadata = self._context.planner, result.outcome.metadata
         topology, attempt = self._context.graph.id, result.attempt
-        facts = self._facts(attempt, self._context.program.only_spout)
+        attributes = self._log_attributes(attempt, self._context.compiled.only_spout)
         try:
             lost = planner.lost(metadata)
             for partition, what in lost.items():
                 lost_there = printable(f"lost of {partition}: {what}")
                 text = "topology %r: txid %d: %s"
-                _logger.warning(text, topology, attempt.txid, lost_there, extra=facts)
+                _logger.warning(text, topology, attempt.txid, lost_there, extra=attributes)
             return planner.lag(metadata), lost
         except Exception:
             text = "topology %r: the spout could not tell its lag"
-            _logger.warning(text, topology, exc_info=True, extra=facts)
+            _logger.warning(text, topology, exc_info=True, extra=attributes)
             return {}, {}
 
-    def _facts(self, attempt: TransactionAttempt, component: str | None) -> Mapping[str, object]:
+    def _log_attributes(
+        self, attempt: TransactionAttempt, component: str | None
+    ) -> Mapping[str, object]:
         """Return the attributes of a log record."""
         return {
             "topology": self._context.graph.id,
@@ -348,13 +353,13 @@ class CommitPhase:
     def _run_committers(
         self, result: BatchResult, opener: StateOpener, permit: Permit | None
     ) -> CommitOutcome:
-        program, carrier = self._context.program, self._context.carrier
+        compiled, carrier = self._context.compiled, self._context.carrier
         run = result.output.run.only(result.attempt)
         permits = partial(self._permit_of, permit)
-        if program.commit_in_driver:
-            return commit_in_driver(program, result.outcome, run, opener, permits)
+        if compiled.commit_in_driver:
+            return commit_in_driver(compiled, result.outcome, run, opener, permits)
         records = carrier.commit(result.output, result.attempt, permits)
-        return judge_commit(program, result.outcome, run, records)
+        return judge_commit(compiled, result.outcome, run, records)
 
     def _permit_of(self, permit: Permit | None, component: str) -> Permit | None:
         return permit if component in self._elsewhere else None
@@ -381,14 +386,14 @@ class CommitPhase:
         if (writes := group[-1].engine.writes.get(name)) is not None:
             return writes
         component, _ = name
-        if component in self._context.program.aggregations:
+        if component in self._context.compiled.aggregations:
             records = (
                 (each.result.attempt.txid, record)
                 for each in group
                 for part in (each.result.outcome.partials, each.outcome.partials)
                 for record in part.get(component, ())
             )
-            return Merges(merge_partials(self._context.program, component, records))
+            return Merges(merge_partials(self._context.compiled, component, records))
         found = [each.outcome.writes.get(name, Puts({})) for each in group]
         return Puts(merged_rows([puts.rows for puts in found]))
 
@@ -398,7 +403,7 @@ def _labelled(writes: Writes | EngineWrites) -> AbstractContextManager[None]:
 
 
 def _expires(prepared: Sequence[_Prepared]) -> dict[StateName, Any]:
-    """Return the largest bound that the batches of a group told, by state."""
+    """Return the largest bound of expiry that the batches of a group declared, by state."""
     found: dict[StateName, Any] = {}
     for each in prepared:
         for name, puts in each.outcome.writes.items():

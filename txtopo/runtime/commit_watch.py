@@ -61,8 +61,8 @@ COMMITTERS_SHARE = 0.25
 for the committers of the last batch and for the stores."""
 
 
-class WatchPhase(Enum):
-    """The phase of the current commit."""
+class WatchStatus(Enum):
+    """The status of the current commit."""
 
     IDLE = auto()
     """There is no current commit."""
@@ -75,7 +75,7 @@ class WatchPhase(Enum):
 
 
 class WatchEvent(Enum):
-    """What changes the phase of the current commit."""
+    """What changes the status of the current commit."""
 
     STARTED = auto()
     TURN_CAME = auto()
@@ -86,17 +86,17 @@ class WatchEvent(Enum):
     GIVEN_UP = auto()
 
 
-AFTER: dict[tuple[WatchPhase, WatchEvent], WatchPhase] = {
-    (WatchPhase.IDLE, WatchEvent.STARTED): WatchPhase.WAITING,
-    (WatchPhase.WAITING, WatchEvent.TURN_CAME): WatchPhase.RUNNING,
-    (WatchPhase.WAITING, WatchEvent.TIMED_OUT): WatchPhase.IDLE,
-    (WatchPhase.WAITING, WatchEvent.GIVEN_UP): WatchPhase.IDLE,
-    (WatchPhase.RUNNING, WatchEvent.RETURNED): WatchPhase.RETURNED,
-    (WatchPhase.RUNNING, WatchEvent.FAILED): WatchPhase.IDLE,
-    (WatchPhase.RUNNING, WatchEvent.TIMED_OUT): WatchPhase.IDLE,
-    (WatchPhase.RUNNING, WatchEvent.GIVEN_UP): WatchPhase.IDLE,
-    (WatchPhase.RETURNED, WatchEvent.COMMITTED): WatchPhase.IDLE,
-    (WatchPhase.RETURNED, WatchEvent.GIVEN_UP): WatchPhase.IDLE,
+AFTER: dict[tuple[WatchStatus, WatchEvent], WatchStatus] = {
+    (WatchStatus.IDLE, WatchEvent.STARTED): WatchStatus.WAITING,
+    (WatchStatus.WAITING, WatchEvent.TURN_CAME): WatchStatus.RUNNING,
+    (WatchStatus.WAITING, WatchEvent.TIMED_OUT): WatchStatus.IDLE,
+    (WatchStatus.WAITING, WatchEvent.GIVEN_UP): WatchStatus.IDLE,
+    (WatchStatus.RUNNING, WatchEvent.RETURNED): WatchStatus.RETURNED,
+    (WatchStatus.RUNNING, WatchEvent.FAILED): WatchStatus.IDLE,
+    (WatchStatus.RUNNING, WatchEvent.TIMED_OUT): WatchStatus.IDLE,
+    (WatchStatus.RUNNING, WatchEvent.GIVEN_UP): WatchStatus.IDLE,
+    (WatchStatus.RETURNED, WatchEvent.COMMITTED): WatchStatus.IDLE,
+    (WatchStatus.RETURNED, WatchEvent.GIVEN_UP): WatchStatus.IDLE,
 }
 
 
@@ -155,13 +155,13 @@ class CommitWatch:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._phase = WatchPhase.IDLE
+        self._status = WatchStatus.IDLE
         self._commit: WatchedCommit | None = None
 
     @property
-    def phase(self) -> WatchPhase:
-        """The phase of the current commit."""
-        return self._phase
+    def status(self) -> WatchStatus:
+        """The status of the current commit."""
+        return self._status
 
     @property
     def commit(self) -> WatchedCommit | None:
@@ -173,7 +173,7 @@ class CommitWatch:
         assert self._commit is None, "one commit is under way at a time"
         limit_s = self._timeout_s * (len(action.attempts) if action.pinned else 1)
         commit = WatchedCommit(action, tag, limit_s, self._timeout_s * COMMITTERS_SHARE)
-        self._move(AFTER[self._phase, WatchEvent.STARTED], commit)
+        self._move(AFTER[self._status, WatchEvent.STARTED], commit)
         return commit
 
     def turn_came(self, commit: WatchedCommit) -> bool:
@@ -244,20 +244,22 @@ class CommitWatch:
         """Give the current commit up, if there is one; return the steps."""
         if (commit := self._commit) is None:
             return []
-        self._move(AFTER[self._phase, WatchEvent.GIVEN_UP], None)
+        self._move(AFTER[self._status, WatchEvent.GIVEN_UP], None)
         return [CancelCommit(commit.tag)]
 
     def _takes(self, commit: WatchedCommit, event: WatchEvent) -> bool:
-        """Move to the next phase, and return True, if *commit* is current and expects *event*."""
-        after = AFTER.get((self._phase, event)) if commit is self._commit else None
+        """Move to the next status, and return True, if *commit* is current and expects *event*."""
+        after = AFTER.get((self._status, event)) if commit is self._commit else None
         if after is None:
             return False
-        self._move(after, None if after is WatchPhase.IDLE else commit)
+        self._move(after, None if after is WatchStatus.IDLE else commit)
         return True
 
-    def _move(self, phase: WatchPhase, commit: WatchedCommit | None) -> None:
-        self._phase, self._commit = phase, commit
-        assert (commit is None) == (self._phase is WatchPhase.IDLE), "a phase is that of a commit"
+    def _move(self, status: WatchStatus, commit: WatchedCommit | None) -> None:
+        self._status, self._commit = status, commit
+        assert (commit is None) == (self._status is WatchStatus.IDLE), (
+            "a status is that of a commit"
+        )
 
 
 def told_as_sent(commit: WatchedCommit, failure: Failure, sent: int) -> list[Step]:

@@ -116,7 +116,7 @@ class TopologyDriver:
 
     @property
     def pace(self) -> dict[str, Json]:
-        """What limits batches now; from any thread. ``docs/explanation/pacing.md`` has the keys."""
+        """The current limits of batches; from any thread. See ``docs/explanation/pacing.md``."""
         config, term, now = self._context.config, self._term, self._context.planner.pace
         return {
             "limited_by": now.get("limited_by"),

@@ -65,7 +65,7 @@ class RunHandle(Generic[P]):
 
     @property
     def board(self) -> Figures:
-        """The figures of the run: txids, failures, rates and latencies."""
+        """The figures of the run, such as txids, failures, rates and latencies."""
         return self._watcher.figures
 
     @property
@@ -373,7 +373,7 @@ class RunDriver(WatchedRun, Protocol):
 
     @property
     def ended(self) -> Future[Exception | None]:
-        """Done when the topology has ended; its result is the error, or None."""
+        """A future that is done when the topology has ended; its result is the error, or None."""
         ...
 
     def post(self, callback: Callable[[], None]) -> None:
@@ -402,7 +402,7 @@ class Progressing(Protocol[Q]):
 
     @property
     def progress(self) -> Q:
-        """The progress."""
+        """The progress of the batch or of the topology."""
         ...
 
 
@@ -421,5 +421,5 @@ class Resting(Protocol):
 
     @property
     def dry_ask(self) -> int:
-        """Number of the last time that it was asked and had nothing."""
+        """Number of the last time that a spout was asked and had no data."""
         ...

@@ -25,8 +25,8 @@ from txtopo.errors import (
     BatchMetadataTooLarge,
     DriverMemoryError,
 )
+from txtopo.stages.compiled_topology import CompiledTopology, Run
 from txtopo.stages.outcome import BatchOutcome, RunOutcome, judge, outcome_without_envelopes
-from txtopo.stages.program import Program, Run
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -65,13 +65,13 @@ class Jobs:
 
     def __init__(
         self,
-        program: Program,
+        compiled: CompiledTopology,
         carrier: Carrier,
         config: Config,
         scheduler: Scheduler,
         tell: Callable[[Event], None],
     ) -> None:
-        self._program = program
+        self._compiled = compiled
         self._carrier = carrier
         self._config = config
         self._scheduler = scheduler
@@ -163,12 +163,12 @@ class Jobs:
         return output, outcome
 
     def _judged(self, run: Run, output: RunOutput) -> RunOutcome:
-        engine = self._program.engine
+        engine = self._compiled.engine
         if output.failure is not None:
             return RunOutcome((), output.failure)
         if engine is not None and not engine.emitting:
             return outcome_without_envelopes(run)
-        return judge(self._program, run, output.records)
+        return judge(self._compiled, run, output.records)
 
     def _take(self, output: RunOutput, outcome: RunOutcome, seconds: float) -> None:
         taken: list[BatchOutcome] = []
@@ -180,7 +180,7 @@ class Jobs:
             try:
                 check_metadata_size(batch.attempt.txid, batch.metadata)
             except BatchMetadataTooLarge as error:
-                failure = Failed(batch.attempt, failure_of(error, self._program.only_spout))
+                failure = Failed(batch.attempt, failure_of(error, self._compiled.only_spout))
                 break
             taken.append(batch)
             self._results[batch.attempt] = BatchResult(batch.attempt, batch, output, seconds)
@@ -204,7 +204,7 @@ class Jobs:
     def _tag(self, action: StartProcessing) -> str:
         first, last = action.attempts[0], action.attempts[-1]
         number = next(self._numbers)
-        topology = self._program.topology_id
+        topology = self._compiled.topology_id
         return f"txtopo:{topology}:{first.epoch}:{first.txid}-{last.txid}:{number}"
 
 

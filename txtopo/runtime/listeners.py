@@ -171,8 +171,8 @@ class EventLog(TopologyListener):
                 cause = one_line(error)
                 self._say(logging.ERROR, f"has ended with an error; got {cause}", cause=cause)
 
-    def _say(self, level: int, text: str, **facts: object) -> None:
-        extra = {"topology": self._topology, **facts}
+    def _say(self, level: int, text: str, **attributes: object) -> None:
+        extra = {"topology": self._topology, **attributes}
         _logger.log(level, "topology %r: %s", self._topology, text, extra=extra)
 
     # ------------------------------------------------------------ of transactional topologies
@@ -229,14 +229,14 @@ class EventLog(TopologyListener):
                 for attempt in attempts:
                     self._batch(attempt, f"is processed in job {tag}")
 
-    def _batch(self, attempt: TransactionAttempt, text: str, **facts: object) -> None:
+    def _batch(self, attempt: TransactionAttempt, text: str, **attributes: object) -> None:
         self._say(
             logging.DEBUG,
             f"attempt {attempt.attempt} of txid {attempt.txid} {text}",
             txid=attempt.txid,
             attempt=attempt.attempt,
             epoch=attempt.epoch,
-            **facts,
+            **attributes,
         )
 
     # ------------------------------------------------------------ of at-least-once topologies

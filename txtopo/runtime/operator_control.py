@@ -57,7 +57,7 @@ class OperatorControl:
 
     @property
     def runs(self) -> bool:
-        """Whether operators want the topology to run: it is neither deactivated nor killed."""
+        """Whether operators want the topology to run, neither deactivated nor killed."""
         return self.desired.status == RUNNING
 
     @property

@@ -108,7 +108,7 @@ class PlanClock:
 
     @property
     def held_back(self) -> str | None:
-        """What pages say of a clock that is in doubt; None without doubt."""
+        """The text that pages show for a clock in doubt; None without doubt."""
         ahead_s = self.ahead_s
         if not ahead_s:
             return None
@@ -176,6 +176,6 @@ def ahead_by(times: object) -> float:
 
 
 def held_back_by(times: object) -> dict[str, str]:
-    """Return what waits since a clock is in doubt, under the name that pages have for it."""
+    """Return the note for pages that a clock in doubt holds batches back; empty without doubt."""
     told = times.held_back if isinstance(times, PlanClock) else None
     return {} if told is None else {CLOCK: told}

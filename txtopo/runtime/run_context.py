@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from txtopo.runtime.plan_clock import PlanClock
     from txtopo.runtime.scheduler import Scheduler
     from txtopo.runtime.spout_planner import SpoutPlanner
-    from txtopo.stages.program import Program
+    from txtopo.stages.compiled_topology import CompiledTopology
     from txtopo.topology.graph import Graph
 
 _logger = logger_of(LOGGER)
@@ -39,9 +39,9 @@ class RunContext:
 
     Attributes:
         graph: The checked topology.
-        program: The same topology, compiled for the stages.
+        compiled: The same topology, compiled for the stages.
         config: The settings.
-        carrier: Moves envelopes.
+        carrier: The carrier, which moves envelopes.
         transactional_state: Elects the leader and outlives it.
         planner: Calls the spouts in the driver.
         plan_clock: The clock of the planner.
@@ -51,7 +51,7 @@ class RunContext:
     """
 
     graph: Graph
-    program: Program
+    compiled: CompiledTopology
     config: Config
     carrier: Carrier
     transactional_state: TransactionalState
@@ -97,13 +97,13 @@ class CommitContext(Protocol):
         ...
 
     @property
-    def program(self) -> Program:
+    def compiled(self) -> CompiledTopology:
         """The same topology, compiled for the stages."""
         ...
 
     @property
     def carrier(self) -> Carrier:
-        """Moves envelopes."""
+        """The carrier, which moves envelopes."""
         ...
 
     @property
@@ -113,7 +113,7 @@ class CommitContext(Protocol):
 
     @property
     def scheduler(self) -> Scheduler:
-        """Marks durable steps."""
+        """The scheduler, with clocks, threads and durable steps."""
         ...
 
 
@@ -157,8 +157,8 @@ def close_parts(topology: str, steps: Iterable[Callable[[], None]]) -> None:
         try:
             step()
         except Exception:
-            facts = {"topology": topology}
-            _logger.warning(_NOT_CLOSED, topology, "a part of it", exc_info=True, extra=facts)
+            attributes = {"topology": topology}
+            _logger.warning(_NOT_CLOSED, topology, "a part of it", exc_info=True, extra=attributes)
 
 
 def close_spout(graph: Graph, planner: BatchPlanner) -> None:
@@ -167,8 +167,8 @@ def close_spout(graph: Graph, planner: BatchPlanner) -> None:
         planner.close()
     except BaseException:
         only = graph.spout.id if len(graph.spouts) == 1 else None
-        facts = {"topology": graph.id, "component": only}
-        _logger.warning(_NOT_CLOSED, graph.id, "a spout", exc_info=True, extra=facts)
+        attributes = {"topology": graph.id, "component": only}
+        _logger.warning(_NOT_CLOSED, graph.id, "a spout", exc_info=True, extra=attributes)
 
 
 def close_prepared(context: RunContext) -> None:
@@ -182,5 +182,5 @@ def close_backends(topology: str, backends: Mapping[StateName, StateBackend]) ->
         try:
             backend.close()
         except Exception:
-            facts = {"topology": topology, "component": name[0]}
-            _logger.warning(_NOT_CLOSED, topology, ".".join(name), exc_info=True, extra=facts)
+            attributes = {"topology": topology, "component": name[0]}
+            _logger.warning(_NOT_CLOSED, topology, ".".join(name), exc_info=True, extra=attributes)

@@ -350,14 +350,14 @@ class Workers:
                 self._idle.append(inbox)
 
 
-class Beat:
+class RepeatingTimer:
     """A daemon thread that makes a short call at an interval."""
 
     def __init__(self, interval_s: float, call: Callable[[], None]) -> None:
         self._interval_s = interval_s
         self._call = call
         self._over = threading.Event()
-        threading.Thread(target=self._go, name="txtopo-beat", daemon=True).start()
+        threading.Thread(target=self._go, name="txtopo-repeating-timer", daemon=True).start()
 
     def close(self) -> None:
         """Make no further calls."""

@@ -75,7 +75,7 @@ class SpoutAsks:
         def done(future: Future[Event]) -> None:
             slow.cancel()
             if (error := future.exception()) is not None:
-                spout = self._context.program.only_spout
+                spout = self._context.compiled.only_spout
                 self._tell(Failed(action.attempt, failure_of(error, spout)))
                 return
             event = future.result()

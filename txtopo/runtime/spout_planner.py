@@ -13,9 +13,9 @@ from txtopo.context import TaskContext
 from txtopo.coordinator.protocol import NotReady, PlanBatch
 from txtopo.errors import ConfigError, EmitError
 from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
-from txtopo.pacing import Asked, Grant, Pacer, Postponed
-from txtopo.runtime.facts import PlanningClocks, time_of
+from txtopo.pacing import Allowance, Asked, Pacer, Postponed
 from txtopo.runtime.plan_clock import held_back_by
+from txtopo.runtime.stamp_planner import PlanningClocks, time_of
 from txtopo.spouts.spout import (
     LastBatch,
     PartitionedCoordinator,
@@ -116,7 +116,7 @@ class SpoutPlanner:
                 self._pace.committed(txid, counted, self._times.now())
 
     def plan(self, action: PlanBatch, pending: int = 0) -> SpoutPlan | NotReady:
-        """Return what the spout plans for a ``PlanBatch``, with *pending* batches in flight.
+        """Return the spout's plan for a ``PlanBatch``, with *pending* batches in flight.
 
         Raises:
             EmitError: The metadata is not JSON.
@@ -129,12 +129,14 @@ class SpoutPlanner:
             if not self._coordinator.is_ready(txid, last):
                 return NotReady(action.attempt)
             partitions = self._kind.partitions(self._coordinator)
-            grant = self._granted(txid, last, partitions)
-            if isinstance(grant, Postponed):
-                return NotReady(action.attempt, held=grant.by is not None)
+            allowance = self._allowed(txid, last, partitions)
+            if isinstance(allowance, Postponed):
+                return NotReady(action.attempt, held=allowance.by is not None)
             try:
-                planned = self._kind.plan(self._coordinator, txid, last, partitions, grant.rows_max)
-                return SpoutPlan(self._plain(planned), grant.metadata)
+                planned = self._kind.plan(
+                    self._coordinator, txid, last, partitions, allowance.rows_max
+                )
+                return SpoutPlan(self._plain(planned), allowance.metadata)
             except BaseException:
                 self.withdraw(txid)
                 raise
@@ -161,7 +163,7 @@ class SpoutPlanner:
 
     @property
     def held_back(self) -> Mapping[str, str]:
-        """What waits for its time or was set aside, in words: of the spout, and of the clock."""
+        """The data that the spout, or the clock, holds back or has set aside, in words."""
         # A coordinator of a user need not be derived from ours, and then may lack the method.
         told = getattr(self._coordinator, "held_back", lambda: None)()
         found = {self.spout_id: str(told)} if told else {}
@@ -169,7 +171,7 @@ class SpoutPlanner:
 
     @property
     def may_write_elsewhere(self) -> bool:
-        """Whether the emitter has a ``commit`` of which it does not declare what it writes."""
+        """Whether the emitter has a ``commit`` without a declaration of what it writes."""
         if (emitter := self._emitter) is None:
             with self._emitter_lock:  # nobody has called it yet, so nobody hangs in it
                 try:
@@ -239,14 +241,14 @@ class SpoutPlanner:
 
     def _idle_s(self, action: PlanBatch) -> float | None:
         """Return how long ago the previous txid was planned."""
-        facts = None if action.before is None else action.before.facts
-        if self._times is None or facts is None:
+        stamp = None if action.before is None else action.before.stamp
+        if self._times is None or stamp is None:
             return None
-        return max(0.0, self._times.wall_clock() - time_of(facts) / 1000)
+        return max(0.0, self._times.wall_clock() - time_of(stamp) / 1000)
 
-    def _granted(self, txid: int, last: LastBatch, partitions: int) -> Grant | Postponed:
+    def _allowed(self, txid: int, last: LastBatch, partitions: int) -> Allowance | Postponed:
         if not self._paced or self._times is None:
-            return Grant(None)
+            return Allowance(None)
         unread = self._unread(last)
         now_s, wall_s = self._times.now(), self._times.wall_clock()
         count = partitions if type(partitions) is int else 0  # the task refuses another type

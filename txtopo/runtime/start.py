@@ -48,7 +48,7 @@ from txtopo.runtime.run_context import (
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.succession import StartableDriver
 from txtopo.runtime.watching import watcher_of
-from txtopo.stages.program import Program, compile_program
+from txtopo.stages.compiled_topology import CompiledTopology, compile_topology
 from txtopo.state.backend import StateBackend
 from txtopo.topology.graph import fingerprint
 
@@ -163,7 +163,7 @@ def open_driver(
     candidate: Json,
     meter: ProgressMeter | None = None,
     summary: Summary | None = None,
-    program: Program | None = None,
+    compiled: CompiledTopology | None = None,
 ) -> TopologyDriver:
     """Return a driver that is ready to start. A simulator calls it with its own carrier and time.
 
@@ -177,21 +177,21 @@ def open_driver(
         candidate: Describes this process to other candidates.
         meter: Counts commits; after a restart, the meter of the previous driver.
         summary: Returns the summary that other processes see while this one leads.
-        program: The compiled topology, if it was compiled already for these settings and slots.
+        compiled: The compiled topology, if it was compiled already for these settings and slots.
     """
     _refuse_stream_spout(graph)
     slots = config.slots or useful_slots(carrier.default_slots(), graph.slots_max)
     if not carrier.has_engine:
         check_carrier(graph, "local")
-    program = program or compile_program(graph, config, slots)
-    check_states(graph, config, commit_in_driver=program.commit_in_driver)
-    context = _open_parts(graph, program, config, carrier, open_state, scheduler)
+    compiled = compiled or compile_topology(graph, config, slots)
+    check_states(graph, config, commit_in_driver=compiled.commit_in_driver)
+    context = _open_parts(graph, compiled, config, carrier, open_state, scheduler)
     return TopologyDriver(context, candidate, listeners, meter, summary)
 
 
 def _open_parts(
     graph: Graph,
-    program: Program,
+    compiled: CompiledTopology,
     config: Config,
     carrier: Carrier,
     open_state: Callable[[], TransactionalState],
@@ -210,10 +210,10 @@ def _open_parts(
         plan_clock = PlanClock(scheduler, graph.id)
         planner = BatchPlanner(graph, config, plan_clock)
         undo += [partial(close_spout, graph, planner), carrier.close]
-        carrier.start(program)
+        carrier.start(compiled)
         context = RunContext(
             graph=graph,
-            program=program,
+            compiled=compiled,
             config=config,
             carrier=carrier,
             transactional_state=opening.result(),

@@ -20,7 +20,7 @@ class StartableDriver(RunDriver, Protocol):
     """A driver that has not been started."""
 
     def start(self) -> None:
-        """Start its loop."""
+        """Start the loop of the driver."""
         ...
 
 

@@ -356,14 +356,14 @@ def _coordinator(
         journal.advance(found.adopted + 1, drop_before=found.adopted)
         current = found.adopted + 1
         context.scheduler.point("claim.adopted")
-    one_by_one = why_one_by_one(context.graph, context.program, backends, elsewhere)
+    one_by_one = why_one_by_one(context.graph, context.compiled, backends, elsewhere)
     if one_by_one is not None and found.pinned is not None and found.pinned > current:
         raise _no_groups(current, found.pinned, one_by_one)
     metadata = {
         txid: replace(
             metadata_from_json(txid, batch.metadata),
             content=batch.content if context.config.check_replays else None,
-        ).read_for(context.program.spouts)
+        ).read_for(context.compiled.spouts)
         for txid, batch in contents.batches.items()
         if txid >= current - 1
     }

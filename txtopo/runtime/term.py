@@ -138,7 +138,7 @@ class LeaderTerm:
         self._writes_s: deque[float] = deque(maxlen=WRITES_MAX)
         self._asks = SpoutAsks(context, coordinator, self.handle)
         self._jobs = Jobs(
-            context.program, context.carrier, context.config, context.scheduler, self.handle
+            context.compiled, context.carrier, context.config, context.scheduler, self.handle
         )
         self._commit_phase, self._turns = commit_phase, turns
         self._watch = CommitWatch(context.config.batch_timeout_s)
@@ -514,7 +514,7 @@ class LeaderTerm:
     ) -> None:
         self._watch.committed(commit)
         results = [self._jobs.result(each) for each in attempts]  # Committed makes Jobs forget them
-        planner, spouts = self._context.planner, self._context.program.spouts
+        planner, spouts = self._context.planner, self._context.compiled.spouts
         # The pacer learns the rows before the event, since the event may plan the next batch.
         for result in results:
             planner.committed(result.attempt.txid, result.outcome.rows_of(spouts))

@@ -62,7 +62,7 @@ class Figures(Protocol):
         """Return the run in one row: status, last txid, rate, lag, last failure and so on."""
         ...
 
-    def facts(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """Return the summary and all other current figures."""
         ...
 
@@ -79,7 +79,7 @@ class Figures(Protocol):
         ...
 
     def changes(self, since: int) -> dict[str, Any]:
-        """Return the changes since a version: facts, txids and failures.
+        """Return the changes since a version: figures, txids and failures.
 
         Args:
             since: The ``version`` of the last answer; 0 for all.
@@ -172,7 +172,7 @@ class WatcherFactory(Protocol):
     def __call__(
         self, graph: Graph, kind: RunKind, clock: Callable[[], float], config: AnyConfig | None
     ) -> Watcher:
-        """Make it; see :func:`watcher_of`."""
+        """Make the watcher of a run; see :func:`watcher_of`."""
         ...
 
 

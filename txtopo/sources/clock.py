@@ -63,7 +63,7 @@ class ClockTransactionalSpout(TransactionalSpout):
 
     @property
     def traits(self) -> Traits:
-        """Nothing waits for txids that only time brings."""
+        """The traits of a clock, since nobody waits for txids that only time brings."""
         return replace(super().traits, brings_time_only=True)
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:

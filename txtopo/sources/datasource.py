@@ -107,7 +107,7 @@ class DataSourceSpout(TransactionalSpout):
 
     @property
     def traits(self) -> Traits:
-        """Whether the reader has a ``commit`` of the user's own, as declared."""
+        """The traits of the spout, with what was declared of a ``commit`` of the reader."""
         return replace(super().traits, emitter_writes_nowhere_else=self.writes_nowhere_else)
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
@@ -473,7 +473,7 @@ class SimpleReader:
         self.commit = reader.commit
 
     def latestOffset(self, start: Any, limit: Any) -> Any:
-        """Return the end of all rows that there are now.
+        """Return the offset after the last row that exists now.
 
         Raises:
             EmitError: There are rows, but the end equals the start, so they would never be read.

@@ -136,7 +136,7 @@ class TransactionalCoordinator(ABC):
         return {}
 
     def held_back(self) -> str | None:
-        """Return what the source has and is not read now, in words; None if there is nothing.
+        """Return which data of the source is not read now, and why, in words; None if all is read.
 
         For what waits until its time has come, or was set aside: pages, metrics and ``txtopo show``
         tell it. Called at any time, from any thread, so it must not block.
@@ -211,7 +211,7 @@ def check_min_batch_rows(
 
 
 def other_position(spout: str, metadata: Json) -> TopologyChanged:
-    """Return the error for stored metadata that has not the form which a spout plans.
+    """Return the error for stored metadata that does not have the form of the spout's plans.
 
     Another spout, which had the same id, has planned it.
 
@@ -278,7 +278,7 @@ class Emitter:
         """
 
     def cleanup_before(self, txid: int) -> None:
-        """Release what was kept for the txids before *txid*, which are all committed.
+        """Release everything kept for txids before *txid*, which are all committed.
 
         Called in the driver after a commit. If the driver died or the hook failed, the call for one
         txid may be missing; a later call covers it. The next commit waits for it, so it must
@@ -329,7 +329,7 @@ class HasReplays(HasTraits):
 
     @property
     def traits(self) -> Traits:
-        """What the framework must know of it. A class of yours sets the attributes instead."""
+        """The traits that the framework reads. Your own class sets the attributes instead."""
         return replace(super().traits, repeatable=self.repeatable)
 
 
@@ -421,7 +421,7 @@ class PartitionedCoordinator(ABC):
         return {}
 
     def held_back(self) -> str | None:
-        """Return what the source has and is not read now, in words; None if there is nothing.
+        """Return which data of the source is not read now, and why, in words; None if all is read.
 
         For what waits until its time has come, or was set aside: pages, metrics and ``txtopo show``
         tell it. Called at any time, from any thread, so it must not block.

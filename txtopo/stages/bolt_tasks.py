@@ -39,7 +39,7 @@ def run_bolt(
     emission: Emission,
     permit: Permit | None = None,
 ) -> Iterator[None]:
-    """Run a bolt on the tuples that arrived for it; yields where the outbox may be emptied.
+    """Run a bolt on its tuples; yield at each point where the outbox may be emptied.
 
     Raises:
         NotPermitted: The *permit*, which is asked before each call of the bolt, refused.

@@ -34,7 +34,7 @@ from txtopo.tuples import Field, Fields
 BATCH_BYTES_MAX = 1 << 24
 # Half the limit of Arrow and of Spark's arrays of bytes, because a message also has other content.
 TUPLE_BYTES_MAX = 1 << 30
-# A record batch of up to so many bytes need not be weighed exactly.
+# A record batch of up to this many bytes need not be weighed exactly.
 SMALL_BYTES_MAX = 1 << 12
 # With more rows, Arrow's calls for each column do not count.
 AT_ONCE_ROWS_MAX = 1_000

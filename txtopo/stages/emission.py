@@ -12,11 +12,11 @@ from txtopo.collector import BatchOutputCollector, RevocableOutputCollector
 from txtopo.dead_letters import CONTENT, STREAM
 from txtopo.groupings import AllGrouping, DirectGrouping
 from txtopo.stages.columns import conform, parts_of, to_batches
+from txtopo.stages.compiled_topology import PlannedComponent, PlannedEdge
 from txtopo.stages.envelopes import Control
 from txtopo.stages.mailboxes import Outbox
 from txtopo.stages.partials import Partials
 from txtopo.stages.pickling import Prototype
-from txtopo.stages.program import PlannedComponent, PlannedEdge
 from txtopo.stages.replays import Digest
 from txtopo.stages.routing import OneTask, Router, make_router
 from txtopo.stages.stage_context import StageContext
@@ -28,11 +28,11 @@ TOGETHER_MAX = 1_000
 
 
 class Channel:
-    """Where all tasks of a stage emit to: the outbox, the partial aggregates and the control facts.
+    """Where all tasks of a stage emit to: the outbox, the partial aggregates and the control data.
 
     Attributes:
         stage: The stage.
-        control: Facts about the whole run, such as counts of tuples.
+        control: What is known of the whole run, such as counts of tuples.
         outbox: Takes tuples for bolts.
         partials: Takes rows for every ``PersistentAggregate``.
     """
@@ -99,7 +99,7 @@ class Emission:
         self._take_digests()
 
     def _take_digests(self) -> None:
-        """Keep the digests of the parts that have ended with what is sent already."""
+        """Record the digests of the parts that have ended, with the tuples that were sent."""
         assert self._digest is not None
         contents = self._channel.control.contents.setdefault((self._txid, self._component.id), {})
         while self._ended and self._ended[0][1] == self._handed_on:
@@ -109,7 +109,7 @@ class Emission:
     def _add_to_digests(
         self, stream: str, batch: pa.RecordBatch, targets: list[int] | None
     ) -> None:
-        """Divide tuples among the parts that they are of; the last part may continue."""
+        """Divide tuples among their parts; the last part may continue."""
         assert self._digest is not None
         start, all_sent = 0, self._handed_on + batch.num_rows
         if self.dead_letters is not None and stream == STREAM:
@@ -156,7 +156,7 @@ class Emission:
             self._add_to_digests(stream, batch, targets)
         channel.control.count(self._txid, self._component.id, stream, batch.num_rows)
         for index in self._component.outputs[stream]:
-            edge = channel.stage.program.edges[index]
+            edge = channel.stage.compiled.edges[index]
             if edge.chain is not None:
                 route = self._router(edge).route(batch, targets)
                 channel.outbox.send(edge, self._task, batch, route)
@@ -175,7 +175,7 @@ class Emission:
                 txid=self._txid,
                 task=self._task,
                 slot=stage.slot,
-                slots=stage.program.slots_of(stage.chain),
+                slots=stage.compiled.slots_of(stage.chain),
             )
             self._routers[edge.index] = router
         return router

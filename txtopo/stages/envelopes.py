@@ -10,7 +10,7 @@ driver opens one envelope of each slot for a group of txids, and not one for eac
 the larger part of what a slot cost it.
 
 The record batch is an IPC message without its schema, because both sides know the schema from the
-program. Without it, reading 100,000 words takes 3 µs instead of 9, and writing them takes 65 µs
+compiled. Without it, reading 100,000 words takes 3 µs instead of 9, and writing them takes 65 µs
 instead of 106.
 
 A *manifest* says what a stage sent to one address. Each stage sends exactly one to each slot of the
@@ -21,8 +21,8 @@ second. A manifest names the Spark task attempt that made it and the number of e
 sent. So a task that was run again is noticed even if it sent nothing, and so is every envelope that
 was lost or doubled.
 
-Facts about the whole run (:class:`Control`) travel in the manifests to slot 0, and from the last
-level to the driver.
+What is known of the whole run (:class:`Control`) travels in the manifests to slot 0, and from the
+last level to the driver.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ import pyarrow as pa
 from txtopo.errors import InfrastructureError, RecomputedError, RunLostError
 from txtopo.metadata import Json
 from txtopo.stages.columns import nbytes_of
+from txtopo.stages.compiled_topology import Chain
 from txtopo.stages.pickling import loads, pack
-from txtopo.stages.program import Chain
 from txtopo.state.backend import Puts
 
 ENVELOPE = 0x45
@@ -93,7 +93,7 @@ class Envelope:
 
     @property
     def txid(self) -> int:
-        """The txid of the batch that it belongs to; of partial aggregates, the first one."""
+        """The txid of the envelope's batch; for partial aggregates of a group, the first txid."""
         return self.identity[1]
 
     @property
@@ -254,7 +254,7 @@ class WriteSet:
 
 @dataclass(slots=True)
 class Control:
-    """Facts about a whole run, gathered from its stages.
+    """What is known of a whole run, gathered from its stages.
 
     Attributes:
         failures: Exceptions of user code.
@@ -275,7 +275,7 @@ class Control:
     kept: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[type[Control], tuple[object, ...]]:
-        """Return how it is pickled: faster than a dataclass does it by itself."""
+        """Pickle the object faster than a dataclass does by itself."""
         return Control, (
             self.failures,
             self.cuts,
@@ -287,7 +287,7 @@ class Control:
         )
 
     def add(self, other: Control) -> None:
-        """Add the facts that another stage gathered."""
+        """Add what another stage gathered."""
         self.failures += other.failures
         for mine, others in ((self.cuts, other.cuts), (self.contents, other.contents)):
             for txid, parts in others.items():
@@ -319,7 +319,7 @@ class StageManifest(NamedTuple):
             passed on count too.
         failed_txid: Lowest txid that is known to have failed; skip it and all later ones.
         fault: If the whole run is lost: (whether a task was computed twice, text of the error).
-        control: Facts about the whole run, in the one manifest that carries them.
+        control: What is known of the whole run, in the one manifest that carries them.
     """
 
     run: str

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from txtopo.topology.elsewhere import DECLARATION, may_write_elsewhere
 
 if TYPE_CHECKING:
-    from txtopo.stages.program import Program
+    from txtopo.stages.compiled_topology import CompiledTopology
     from txtopo.state.backend import StateBackend
     from txtopo.topology.graph import Graph
 
 
 def why_one_by_one(
     graph: Graph,
-    program: Program,
+    compiled: CompiledTopology,
     backends: Mapping[tuple[str, str], StateBackend],
     spouts_elsewhere: Collection[str] = (),
 ) -> str | None:
@@ -30,27 +30,27 @@ def why_one_by_one(
 
     Args:
         graph: The topology.
-        program: Its program.
+        compiled: The same topology, compiled for the stages.
         backends: Its states, by component and name; those that are not open are not asked.
         spouts_elsewhere: Ids of the spouts whose emitters have a ``commit`` that may write
             elsewhere; none if no emitter is open.
     """
-    return next(_reasons(graph, program, backends, spouts_elsewhere), None)
+    return next(_reasons(graph, compiled, backends, spouts_elsewhere), None)
 
 
 def _reasons(
     graph: Graph,
-    program: Program,
+    compiled: CompiledTopology,
     backends: Mapping[tuple[str, str], StateBackend],
     spouts_elsewhere: Collection[str],
 ) -> Iterator[str]:
-    if program.engine is not None:
+    if compiled.engine is not None:
         yield "its spout emits DataFrames"
-    if not program.commit_in_driver:
-        levels = program.commit
-        several = [id for ids in levels for id in ids if program.components[id].tasks > 1]
+    if not compiled.commit_in_driver:
+        levels = compiled.commit
+        several = [id for ids in levels for id in ids if compiled.components[id].tasks > 1]
         yield f"{several[0]!r} has several tasks in the commit phase"
-    for id, aggregation in program.aggregations.items():
+    for id, aggregation in compiled.aggregations.items():
         if aggregation.ordered:
             yield f"the result of aggregate {id!r} depends on the order of its additions"
         if aggregation.by_txid:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
 from txtopo.stages.columns import check_size, nbytes_of
+from txtopo.stages.compiled_topology import PlannedComponent, PlannedEdge, Run
 from txtopo.stages.envelopes import (
     CHUNK_BYTES_MAX,
     ENVELOPE,
@@ -35,7 +36,6 @@ from txtopo.stages.envelopes import (
     pieces,
     seal,
 )
-from txtopo.stages.program import PlannedComponent, PlannedEdge, Run
 from txtopo.stages.routing import EveryTask, OneTask, Route
 from txtopo.stages.stage_context import DRIVER, ChainLevel, Record, StageContext
 
@@ -84,7 +84,7 @@ class Outbox:
             self._seal(key)
 
     def _of_attempt(self) -> list[tuple[int, int]]:
-        edges = self._stage.program.edges
+        edges = self._stage.compiled.edges
         return [key for key in self._parcels if edges[key[0]].chain is not None]
 
     @property
@@ -102,7 +102,7 @@ class Outbox:
 
     def relay(self, envelope: Envelope) -> Record:
         """Return an envelope for a later level with its next address, and count it as sent."""
-        edge = self._stage.program.edges[envelope.edge]
+        edge = self._stage.compiled.edges[envelope.edge]
         address = self._stage.address_of(edge, envelope.to_slot, envelope.txid)
         self._promised[address] = self._promised.get(address, 0) + 1
         self._weigh(edge, address, envelope.txid, envelope.record)
@@ -157,8 +157,8 @@ class Outbox:
         """Yield a manifest for every address that this stage sends to.
 
         Args:
-            control: Facts about the whole run. Only the first manifest carries them: to slot 0 or
-                the only slot that gets one, and from the last level to the driver.
+            control: What is known of the whole run. Only the first manifest carries it, to slot 0
+                or the only slot that gets one, and from the last level to the driver.
             failed_txid: Lowest txid that is known to have failed.
             fault: Why the whole run is lost, if it is.
         """
@@ -179,7 +179,7 @@ class Outbox:
             )
 
     def _slots(self, edge: PlannedEdge) -> int:
-        return self._stage.program.slots_of(edge.chain or self._stage.chain)
+        return self._stage.compiled.slots_of(edge.chain or self._stage.chain)
 
     def _spread(
         self,
@@ -215,7 +215,7 @@ class Outbox:
             batch=batches[0] if len(batches) == 1 else pa.concat_batches(batches),
         )
         self._number += 1
-        edge = self._stage.program.edges[edge_index]
+        edge = self._stage.compiled.edges[edge_index]
         address = self._stage.address_of(edge, to_slot, attempt.txid)
         self._weigh(edge, address, attempt.txid, record)
         self._ready.append((address, record))
@@ -324,7 +324,7 @@ class Inbox:
         self._by_edge: dict[tuple[int, int], list[Envelope]] = {}
         self._passing: dict[int, list[Envelope]] = {}
         for envelope in records.envelopes:
-            edge = stage.program.edges[envelope.edge]
+            edge = stage.compiled.edges[envelope.edge]
             if edge.chain == stage.chain and edge.level == stage.level:
                 self._by_edge.setdefault((envelope.txid, envelope.edge), []).append(envelope)
             else:
@@ -343,7 +343,7 @@ class Inbox:
         """
         arrivals: dict[int, list[Arrival]] = {t: [] for t in self._stage.tasks(component.tasks)}
         for index in component.inputs:
-            edge = self._stage.program.edges[index]
+            edge = self._stage.compiled.edges[index]
             envelopes = self._by_edge.pop((txid, index), [])
             envelopes.sort(key=lambda each: (each.producer.slot, each.number))
             found = [piece for each in envelopes for piece in _cut(edge, each, list(arrivals))]

@@ -19,6 +19,7 @@ from typing import Any
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
 from txtopo.metadata import BatchMetadata, Json
+from txtopo.stages.compiled_topology import Chain, CompiledTopology, Run
 from txtopo.stages.envelopes import (
     Control,
     Envelope,
@@ -30,7 +31,6 @@ from txtopo.stages.envelopes import (
 )
 from txtopo.stages.mailboxes import NOWHERE, Records
 from txtopo.stages.permits import Permits, no_permits
-from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.replays import check_replay
 from txtopo.stages.stage import run_stage
 from txtopo.stages.stage_context import RunLevel
@@ -120,26 +120,26 @@ class CommitOutcome:
     tuples: Tuples
 
 
-def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
+def judge(compiled: CompiledTopology, run: Run, records: Iterable[bytes]) -> RunOutcome:
     """Return the outcome of a run, from the records that its job sent to the driver.
 
     Raises:
         RecomputedError: A task was computed twice; throw the run away.
         RunLostError: Records were lost or doubled; throw the run away.
     """
-    read, control, producers = _read(program, "processing", run, records)
+    read, control, producers = _read(compiled, "processing", run, records)
     failure = _first_failure(run, control.failures)
     by_txid: dict[int, list[tuple[Envelope, int]]] = {each.txid: [] for each in run.attempts}
     for envelope in read.envelopes:
-        for txid, nbytes in _shares(program, envelope):
+        for txid, nbytes in _shares(compiled, envelope):
             by_txid[txid].append((envelope, nbytes))
     processed = []
-    for attempt, metadata in zip(run.attempts, _metadata(program, run, control), strict=True):
+    for attempt, metadata in zip(run.attempts, _metadata(compiled, run, control), strict=True):
         if failure is not None and attempt.txid >= failure.attempt.txid:
             break
-        content = _content(program, control, attempt.txid)
+        content = _content(compiled, control, attempt.txid)
         try:
-            check_replay(program, attempt, metadata.content, content)
+            check_replay(compiled, attempt, metadata.content, content)
         except NonRepeatableBatch as error:
             failure = FailedBatch(attempt, error, str(error.facts["component"]))
             break
@@ -148,12 +148,12 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
         outcome = BatchOutcome(
             attempt=attempt,
             metadata=replace(metadata, content=content) if content else metadata,
-            handover=tuple(e.record for e in envelopes if program.edges[e.edge].chain is not None),
-            partials=_partials(program, envelopes),
+            handover=tuple(e.record for e in envelopes if compiled.edges[e.edge].chain is not None),
+            partials=_partials(compiled, envelopes),
             tuples=_tuples(control, attempt.txid),
-            bytes_by_stream=_by_stream(program, ((e.edge, nbytes) for e, nbytes in shares)),
+            bytes_by_stream=_by_stream(compiled, ((e.edge, nbytes) for e, nbytes in shares)),
             producers=producers,
-            kept_bytes_by_stream=_by_stream(program, _kept(control, attempt.txid)),
+            kept_bytes_by_stream=_by_stream(compiled, _kept(control, attempt.txid)),
         )
         processed.append(outcome)
     return RunOutcome(tuple(processed), failure)
@@ -169,7 +169,7 @@ def outcome_without_envelopes(run: Run) -> RunOutcome:
 
 
 def judge_commit(
-    program: Program,
+    compiled: CompiledTopology,
     batch: BatchOutcome,
     run: Run,
     records: Iterable[bytes],
@@ -178,7 +178,7 @@ def judge_commit(
     """Return the outcome of the commit phase of a batch, from the records sent to the driver.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         batch: The batch, as it was judged with its run.
         run: The run of only this attempt: ``run.only(attempt)``.
         records: The records that the commit phase sent to the driver.
@@ -190,23 +190,25 @@ def judge_commit(
         RunLostError: Records were lost or doubled; throw the attempt away.
         ConflictingWritesError: Two tasks wrote the same key; repair the topology.
     """
-    read, control, producers = _read(program, "commit", run, records)
+    read, control, producers = _read(compiled, "commit", run, records)
     one_run_each([*batch.producers, *producers])
     return CommitOutcome(
         failure=_first_failure(run, control.failures),
         writes=_writes([*control.writes, *writes]),
-        partials=_partials(program, read.envelopes),
+        partials=_partials(compiled, read.envelopes),
         tuples=_tuples(control, batch.attempt.txid),
     )
 
 
 def _read(
-    program: Program, chain: Chain, run: Run, records: Iterable[bytes]
+    compiled: CompiledTopology, chain: Chain, run: Run, records: Iterable[bytes]
 ) -> tuple[Records, Control, frozenset[Producer]]:
     read = Records.read(records)
     raise_fault(read.manifests)
-    last = (chain, len(program.levels_of(chain)) - 1)
-    read.check(run, last, range(program.slots_of(chain)), lambda envelope: _sender(envelope, chain))
+    last = (chain, len(compiled.levels_of(chain)) - 1)
+    read.check(
+        run, last, range(compiled.slots_of(chain)), lambda envelope: _sender(envelope, chain)
+    )
     control = Control()
     for manifest in read.manifests:
         if manifest.control is not None:
@@ -228,21 +230,23 @@ def _first_failure(run: Run, failures: list[TaskFailure]) -> FailedBatch | None:
     return FailedBatch(attempt, error_of(first), first.component)
 
 
-def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadata]:
+def _metadata(compiled: CompiledTopology, run: Run, control: Control) -> list[BatchMetadata]:
     """Return the metadata of each attempt, with the positions where its emitters ended."""
-    cutting = [id for id in program.spouts if not program.components[id].spout_kind.plans_batches]
+    cutting = [id for id in compiled.spouts if not compiled.components[id].spout_kind.plans_batches]
     if not cutting:
         return list(run.metadata)
     shares = [dict(each.spouts) for each in run.metadata]
     for spout in cutting:
-        for share, cut in zip(shares, _ends(program, spout, run, control), strict=True):
+        for share, cut in zip(shares, _ends(compiled, spout, run, control), strict=True):
             share[spout] = replace(share[spout], cut=cut)
     return [replace(each, spouts=own) for each, own in zip(run.metadata, shares, strict=True)]
 
 
-def _ends(program: Program, spout: str, run: Run, control: Control) -> Iterator[dict[str, Json]]:
-    """Yield where each partition of a spout stands after each attempt."""
-    repeats = program.components[spout].spout_kind.repeats
+def _ends(
+    compiled: CompiledTopology, spout: str, run: Run, control: Control
+) -> Iterator[dict[str, Json]]:
+    """Yield the position of each partition of a spout after each attempt."""
+    repeats = compiled.components[spout].spout_kind.repeats
     cut = dict(run.previous.of(spout).cut or {}) if run.previous is not None else {}
     for attempt, metadata in zip(run.attempts, run.metadata, strict=True):
         known = metadata.of(spout).cut
@@ -253,30 +257,32 @@ def _ends(program: Program, spout: str, run: Run, control: Control) -> Iterator[
         yield cut
 
 
-def _content(program: Program, control: Control, txid: int) -> dict[str, dict[str, Json]]:
+def _content(compiled: CompiledTopology, control: Control, txid: int) -> dict[str, dict[str, Json]]:
     """Return the content of a batch, by spout and then by partition or task."""
-    found = {spout: control.contents.get((txid, spout)) for spout in program.spouts}
+    found = {spout: control.contents.get((txid, spout)) for spout in compiled.spouts}
     return {spout: _in_order(parts) for spout, parts in found.items() if parts}
 
 
 def _in_order(parts: Mapping[int, Json]) -> dict[str, Json]:
-    """Return what is known by part, as it is stored."""
+    """Return the values of all parts in the order in which they are stored."""
     return {str(part): parts[part] for part in sorted(parts)}
 
 
-def _partials(program: Program, envelopes: Iterable[Envelope]) -> dict[str, tuple[bytes, ...]]:
-    partials: dict[str, list[bytes]] = {id: [] for id in program.aggregations}
+def _partials(
+    compiled: CompiledTopology, envelopes: Iterable[Envelope]
+) -> dict[str, tuple[bytes, ...]]:
+    partials: dict[str, list[bytes]] = {id: [] for id in compiled.aggregations}
     for envelope in envelopes:
-        edge = program.edges[envelope.edge]
+        edge = compiled.edges[envelope.edge]
         if edge.chain is None:
             partials[edge.target].append(envelope.record)
     return {id: tuple(records) for id, records in partials.items()}
 
 
-def _shares(program: Program, envelope: Envelope) -> Iterator[tuple[int, int]]:
+def _shares(compiled: CompiledTopology, envelope: Envelope) -> Iterator[tuple[int, int]]:
     """Yield (txid, bytes) for each txid of an envelope. They share its bytes by their rows."""
     size = len(envelope.record)
-    if program.edges[envelope.edge].chain is not None:
+    if compiled.edges[envelope.edge].chain is not None:
         yield envelope.txid, size
         return
     rows: dict[int, int] = {}
@@ -291,11 +297,11 @@ def _kept(control: Control, of_txid: int) -> Iterator[tuple[int, int]]:
     return ((edge, count) for (txid, edge), count in control.kept.items() if txid == of_txid)
 
 
-def _by_stream(program: Program, counts: Iterable[tuple[int, int]]) -> dict[str, int]:
+def _by_stream(compiled: CompiledTopology, counts: Iterable[tuple[int, int]]) -> dict[str, int]:
     """Sum (edge, bytes) by stream."""
     totals: dict[str, int] = {}
     for index, count in counts:
-        edge = program.edges[index]
+        edge = compiled.edges[index]
         stream = f"{edge.source}/{edge.stream}"
         totals[stream] = totals.get(stream, 0) + count
     return totals
@@ -340,7 +346,7 @@ def _writes(sets: Iterable[WriteSet]) -> dict[tuple[str, str], Puts]:
 
 
 def commit_in_driver(
-    program: Program,
+    compiled: CompiledTopology,
     batch: BatchOutcome,
     run: Run,
     states: StateOpener,
@@ -349,7 +355,7 @@ def commit_in_driver(
     """Run the commit phase of a batch in this process.
 
     Args:
-        program: The topology. Its commit phase must run in the driver.
+        compiled: The topology. Its commit phase must run in the driver.
         batch: The batch, as it was judged with its run.
         run: The run of only this attempt: ``run.only(attempt)``.
         states: Opens the states of the committers.
@@ -358,14 +364,14 @@ def commit_in_driver(
     Raises:
         NotPermitted: A permit was refused.
     """
-    assert program.commit_in_driver
-    if not program.commit:
+    assert compiled.commit_in_driver
+    if not compiled.commit:
         return CommitOutcome(None, {}, {}, {})
     records: Iterable[bytes] = batch.handover
     writes: list[WriteSet] = []
     run_level = partial(run_stage, states=states, writes=writes, permits=permits)
-    for level in range(len(program.commit)):
+    for level in range(len(compiled.commit)):
         # No task is computed twice here, so all of them may have the same id.
-        stage = RunLevel("commit", run, level).in_slot(program, slot=0, task_id=0)
+        stage = RunLevel("commit", run, level).in_slot(compiled, slot=0, task_id=0)
         records = [record for _, record in run_level(stage, records)]
-    return judge_commit(program, batch, run, records, writes)
+    return judge_commit(compiled, batch, run, records, writes)

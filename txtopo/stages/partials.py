@@ -18,9 +18,9 @@ import pyarrow as pa
 from txtopo.errors import ValueRefusedError
 from txtopo.stages.aggregation import Aggregation
 from txtopo.stages.columns import nbytes_of
+from txtopo.stages.compiled_topology import CompiledTopology, PlannedEdge
 from txtopo.stages.envelopes import Envelope, open_envelope
 from txtopo.stages.mailboxes import Outbox
-from txtopo.stages.program import PlannedEdge, Program
 from txtopo.stages.routing import EveryTask, Route, TaskEach
 from txtopo.stages.stage_context import StageContext
 
@@ -64,7 +64,7 @@ class Partials:
 
     def add(self, edge: PlannedEdge, sender: int, batch: pa.RecordBatch, route: Route) -> None:
         """Add emitted rows; *route* says how often each of them counts."""
-        aggregation = self._stage.program.aggregations[edge.target]
+        aggregation = self._stage.compiled.aggregations[edge.target]
         key = (edge.index, sender if aggregation.ordered else 0)
         waiting = self._waiting.setdefault(key, _Waiting())
         for part in _delivered(edge, batch, route):
@@ -85,7 +85,7 @@ class Partials:
             AggregateFailed: Rows could not be combined.
         """
         for (index, sender), waiting in sorted(self._waiting.items()):
-            edge = self._stage.program.edges[index]
+            edge = self._stage.compiled.edges[index]
             try:
                 combined = self._combine(edge, waiting)
                 if combined.num_rows:
@@ -96,16 +96,16 @@ class Partials:
 
     def _combine(self, edge: PlannedEdge, waiting: _Waiting) -> pa.RecordBatch:
         with _blaming(edge.target):
-            return self._stage.program.aggregations[edge.target].combine(waiting.batches)
+            return self._stage.compiled.aggregations[edge.target].combine(waiting.batches)
 
 
 def merge_partials(
-    program: Program, component: str, records: Iterable[tuple[int, bytes]]
+    compiled: CompiledTopology, component: str, records: Iterable[tuple[int, bytes]]
 ) -> pa.Table:
     """Merge the partial aggregates of a group of txids into one row for each key.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         component: Id of the ``PersistentAggregate``.
         records: Each txid of the group with each envelope for it, from both phases, in any order.
             An envelope may have other txids of the group, too, of attempts that were given up: it
@@ -114,7 +114,7 @@ def merge_partials(
     Raises:
         ValueRefusedError: A sum does not fit its column.
     """
-    aggregation: Aggregation = program.aggregations[component]
+    aggregation: Aggregation = compiled.aggregations[component]
     wanted: dict[int, tuple[bytes, set[int]]] = {}
     for txid, record in records:
         wanted.setdefault(id(record), (record, set()))[1].add(txid)

@@ -31,7 +31,7 @@ class Permit(Protocol):
         ...
 
     def give_back(self) -> None:
-        """Say that all user code has returned, so that the next attempt may begin."""
+        """Report that all user code has returned, so that the next attempt may begin."""
         ...
 
 

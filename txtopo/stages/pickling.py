@@ -86,7 +86,7 @@ class Prototype(Generic[T]):
         return () if self._here is None else self._here.kept
 
     def __reduce__(self) -> tuple[Any, tuple[bytes]]:
-        """Return how a prototype goes to a worker."""
+        """Return the pickled form in which a prototype goes to a worker."""
         return _arrived, (self._sent or dumps(self._original),)
 
 
@@ -128,5 +128,5 @@ class _Unpickler(pickle.Unpickler):
     kept: list[object]
 
     def persistent_load(self, place: int) -> object:
-        """Return what was not pickled."""
+        """Return an object that was left out of the pickle."""
         return self.kept[place]

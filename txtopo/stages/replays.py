@@ -35,7 +35,7 @@ from txtopo.metadata import Json
 
 if TYPE_CHECKING:
     from txtopo.attempt import TransactionAttempt
-    from txtopo.stages.program import Program
+    from txtopo.stages.compiled_topology import CompiledTopology
 
 DIGEST_CHARACTERS = 16
 """64 bits. Two different contents have the same digest by chance once in 10^19 replays."""
@@ -104,7 +104,7 @@ class Digest:
 
 
 def check_replay(
-    program: Program,
+    compiled: CompiledTopology,
     attempt: TransactionAttempt,
     known: Mapping[str, Mapping[str, Json]] | None,
     brought: Mapping[str, Mapping[str, Json]],
@@ -112,7 +112,7 @@ def check_replay(
     """Compare the content of an attempt with the stored content of its txid.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         attempt: The attempt.
         known: The stored content, by spout and part; None if there is none.
         brought: The content of the attempt.
@@ -122,28 +122,28 @@ def check_replay(
     """
     if known is None:
         return
-    for id in program.spouts:
-        _check_spout(program, id, attempt, known.get(id, {}), brought.get(id, {}))
+    for id in compiled.spouts:
+        _check_spout(compiled, id, attempt, known.get(id, {}), brought.get(id, {}))
 
 
 def _check_spout(
-    program: Program,
+    compiled: CompiledTopology,
     id: str,
     attempt: TransactionAttempt,
     known: Mapping[str, Json],
     brought: Mapping[str, Json],
 ) -> None:
-    kind = program.components[id].spout_kind
+    kind = compiled.components[id].spout_kind
     part = kind.differing(known, brought)
     if part is not None:
         raise NonRepeatableBatch(
-            f"the replay of txid {attempt.txid} of topology {program.topology_id!r} is another "
+            f"the replay of txid {attempt.txid} of topology {compiled.topology_id!r} is another "
             f"batch than before; got {_told(brought[part])} from {kind.part} {part} of spout "
             f"{id!r}; expected {_told(known[part])}, as the first attempt that was processed; it "
             "is not committed; bring back what the source had and start again; or make the spout "
             "an opaque one; if the change is meant, start once with Config(check_replays=False), "
             "or take the batch out of the order with txtopo.operations.quarantine",
-            topology=program.topology_id,
+            topology=compiled.topology_id,
             component=id,
             txid=attempt.txid,
             part=int(part),

@@ -37,8 +37,8 @@ from txtopo.groupings import (
     PartialKeyGrouping,
     ShuffleGrouping,
 )
+from txtopo.stages.compiled_topology import PlannedEdge
 from txtopo.stages.pickling import Prototype
-from txtopo.stages.program import PlannedEdge
 
 Tasks = npt.NDArray[np.int64]
 

@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
-from txtopo.context import Facts
+from txtopo.context import Stamp
 from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
 from txtopo.pacing import rows_max_of
 from txtopo.spouts.spout import takes_rows_max
+from txtopo.stages.compiled_topology import PlannedComponent
 from txtopo.stages.emission import Channel, Emission
-from txtopo.stages.program import PlannedComponent
 from txtopo.topology.component import check_runs
 
 
@@ -48,7 +48,7 @@ class SpoutTask:
         self._component = component
         self._task = task
         self._emitter: Any = None
-        self._facts: Facts = None
+        self._stamp: Stamp = None
         previous = channel.stage.run.previous
         cut = previous.of(component.id).cut if previous is not None else None
         # Where each partition ended last. Emitters get copies, so that none can change what another
@@ -56,13 +56,13 @@ class SpoutTask:
         self._last = {int(p): metadata for p, metadata in (cut or {}).items()}
 
     def steps(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> Iterator[None]:
-        """Emit this task's share of a batch; yields where the outbox may be emptied.
+        """Emit this task's share of a batch; yield at each point where the outbox may be emptied.
 
         If the spout takes no part in the batch, its emitter is not called.
         """
         if not metadata.takes_part(self._component.id):
             return
-        self._facts = metadata.facts
+        self._stamp = metadata.stamp
         component, kind = self._component, self._component.spout_kind
         if self._emitter is None and kind.emitter_calls:
             self._emitter = self._open()
@@ -90,9 +90,9 @@ class SpoutTask:
                 self._emitter.close()
 
     def _open(self) -> Any:
-        program, component = self._channel.stage.program, self._component
-        context = program.context(component, self._task, lambda: self._facts)
-        emitter = component.prototype.copy().emitter(program.config, context)
+        compiled, component = self._channel.stage.compiled, self._component
+        context = compiled.context(component, self._task, lambda: self._stamp)
+        emitter = component.prototype.copy().emitter(compiled.config, context)
         calls = component.spout_kind.emitter_calls
         check_runs("the emitter of spout", component.id, emitter, *calls)
         return emitter
@@ -115,7 +115,7 @@ class _Share:
 
     @property
     def collector(self) -> BatchOutputCollector:
-        """Takes the tuples."""
+        """The collector that receives the tuples."""
         return self.emission.collector
 
     @property
@@ -128,7 +128,7 @@ class _Share:
         self.emission.end_part(part, self.emission.emitted())
 
     def repeat_partitions(self, emit: Callable[..., None]) -> Iterator[None]:
-        """Emit a batch again whose cut is known. Partitions that were not in it emit nothing."""
+        """Emit a batch with a known cut again. Partitions that were not in it emit nothing."""
         cut = self.share.cut or {}
         for partition in self._partitions():
             if str(partition) in cut:

@@ -19,16 +19,16 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.context import Facts, no_states
+from txtopo.context import Stamp, no_states
 from txtopo.errors import RecomputedError, RunLostError, StateUsageError
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.bolt_tasks import run_bolt
+from txtopo.stages.compiled_topology import PlannedComponent
 from txtopo.stages.emission import Channel, Emission
 from txtopo.stages.envelopes import Control, WriteSet, fault_of, raise_fault
 from txtopo.stages.mailboxes import Arrival, Inbox, Records, sender_at
 from txtopo.stages.partials import AggregateFailed
 from txtopo.stages.permits import NotPermitted, Permits, no_permits
-from txtopo.stages.program import PlannedComponent
 from txtopo.stages.spout_tasks import SpoutTask
 from txtopo.stages.stage_context import Record, StageContext
 from txtopo.stages.task_states import StateOpener, TaskStates, open_in_task
@@ -67,7 +67,7 @@ def run_stage(
     """
     with ExitStack() as closing:
         if states is None:
-            states = open_in_task(stage.program, closing)
+            states = open_in_task(stage.compiled, closing)
         yield from _Stage(stage, states, rows, writes, permits).run(records)
 
 
@@ -129,14 +129,14 @@ class _Stage:
 
     def _open(self, records: Iterable[bytes]) -> Inbox:
         stage = self._stage
-        engine = stage.program.engine
+        engine = stage.compiled.engine
         if engine is not None and stage.chain == "processing" and not stage.level:
             self._engine_rows = engine.rows(records)
             records = ()
         read = Records.read(records)
         raise_fault(read.manifests)
         # The driver checked the manifests of the handover when it judged the run.
-        judged = stage.chain == "commit" and stage.program.commit_in_driver and not stage.level
+        judged = stage.chain == "commit" and stage.compiled.commit_in_driver and not stage.level
         begins = stage.chain == "processing" and not stage.level
         if not (begins or judged):
             read.check(stage.run, stage.above, stage.senders, sender_at(stage))
@@ -157,7 +157,7 @@ class _Stage:
             if self._failed_txid is not None and attempt.txid >= self._failed_txid:
                 return
             outbox.begin(attempt)
-            for component in self._stage.program.levels_of(self._stage.chain)[self._stage.level]:
+            for component in self._stage.compiled.levels_of(self._stage.chain)[self._stage.level]:
                 yield from self._component(component, attempt, metadata, inbox)
                 if self._failed_txid == attempt.txid:
                     return
@@ -168,7 +168,7 @@ class _Stage:
     def _component(
         self, id: str, attempt: TransactionAttempt, metadata: BatchMetadata, inbox: Inbox
     ) -> Iterator[Record]:
-        component = self._stage.program.components[id]
+        component = self._stage.compiled.components[id]
         arrivals = inbox.arrivals(attempt.txid, component)
         for task in self._stage.tasks(component.tasks):
             if self._engine_rows is not None:  # then the whole level is of the engine
@@ -178,7 +178,7 @@ class _Stage:
                     self._spouts[id, task] = SpoutTask(self._channel, component, task, self._rows)
                 steps = self._spouts[id, task].steps(attempt, metadata)
             else:
-                steps = self._bolt(component, attempt, task, arrivals.pop(task), metadata.facts)
+                steps = self._bolt(component, attempt, task, arrivals.pop(task), metadata.stamp)
             yield from self._guarded(steps, component, attempt, task)
             if self._failed_txid == attempt.txid:
                 return
@@ -187,7 +187,7 @@ class _Stage:
         self, component: PlannedComponent, attempt: TransactionAttempt, task: int
     ) -> Iterator[None]:
         """Emit the rows of a component of the engine that came to this slot."""
-        engine = self._stage.program.engine
+        engine = self._stage.compiled.engine
         assert engine is not None
         assert self._engine_rows is not None
         emission = Emission(self._channel, component, txid=attempt.txid, task=task)
@@ -204,16 +204,16 @@ class _Stage:
         attempt: TransactionAttempt,
         task: int,
         arrivals: list[Arrival],
-        facts: Facts,
+        stamp: Stamp,
     ) -> Iterator[None]:
-        program = self._stage.program
+        compiled = self._stage.compiled
         emission = Emission(self._channel, component, txid=attempt.txid, task=task)
         states = TaskStates(self._states, component.id, attempt)
         opens = states.state if self._stage.chain == "commit" else no_states
-        context = program.context(component, task, lambda: facts, opens)
+        context = compiled.context(component, task, lambda: stamp, opens)
         bolt = component.prototype.copy()
         permit = self._permits(component.id)
-        yield from run_bolt(bolt, program.config, context, attempt, arrivals, emission, permit)
+        yield from run_bolt(bolt, compiled.config, context, attempt, arrivals, emission, permit)
         self._writes += states.write_sets(task)
 
     def _guarded(

@@ -3,7 +3,7 @@
 A *record* is an envelope, a manifest or a chunk, as bytes. Carriers move records by *address*:
 
 * between two levels an address is the number of a slot; where all tuples stay in their slot
-  (``Program.staying``), carriers need not move them;
+  (``CompiledTopology.staying``), carriers need not move them;
 * the last level sends to ``DRIVER``, which is 0;
 * the last level of the processing phase also sends the handover, if the commit phase runs in tasks.
   The handover of the i-th attempt of the run for a slot has the address ``1 + i * slots + slot``.
@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from txtopo.stages.compiled_topology import Chain, CompiledTopology, PlannedEdge, Run
 from txtopo.stages.envelopes import Producer
-from txtopo.stages.program import Chain, PlannedEdge, Program, Run
 
 DRIVER = 0
 """The address of the driver, in what the last level of a chain sends."""
@@ -46,12 +46,12 @@ class RunLevel:
 
     @property
     def tag(self) -> str:
-        """The tag of the job that computes it."""
+        """The tag of the job that computes this level."""
         return self.run.tag_of(self.chain)
 
-    def in_slot(self, program: Program, slot: int, task_id: int) -> StageContext:
+    def in_slot(self, compiled: CompiledTopology, slot: int, task_id: int) -> StageContext:
         """Return this level in one slot; see :class:`StageContext`."""
-        return StageContext(self.chain, self.run, self.level, program, slot, task_id)
+        return StageContext(self.chain, self.run, self.level, compiled, slot, task_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class StageContext(RunLevel):
     """One level of a run in one slot, as one task computes it.
 
     Attributes:
-        program: The topology.
+        compiled: The topology.
         slot: Number of the slot.
         task_id: Id of the task attempt. A task that is run again has another id.
     """
 
-    program: Program
+    compiled: CompiledTopology
     slot: int
     task_id: int
 
@@ -76,37 +76,37 @@ class StageContext(RunLevel):
     @property
     def last(self) -> bool:
         """Whether this is the last level of its chain."""
-        return self.level == len(self.program.levels_of(self.chain)) - 1
+        return self.level == len(self.compiled.levels_of(self.chain)) - 1
 
     @property
     def sends_handover(self) -> bool:
         """Whether this stage sends the handover for a commit phase in tasks."""
-        return self.last and self.chain == "processing" and not self.program.commit_in_driver
+        return self.last and self.chain == "processing" and not self.compiled.commit_in_driver
 
     @property
     def above(self) -> ChainLevel:
         """The level whose manifests this stage reads; the commit phase begins with the handover."""
         if self.level or self.chain == "processing":
             return self.chain, self.level - 1
-        return "processing", len(self.program.levels_of("processing")) - 1
+        return "processing", len(self.compiled.levels_of("processing")) - 1
 
     @property
     def senders(self) -> range:
-        """The slots of the level above that this stage gets a manifest of."""
+        """The slots of the level above, each of which sends this stage a manifest."""
         chain, level = self.above
-        if chain == "processing" == self.chain and level in self.program.staying:
+        if chain == "processing" == self.chain and level in self.compiled.staying:
             return range(self.slot, self.slot + 1)
-        return range(self.program.slots_of(chain))
+        return range(self.compiled.slots_of(chain))
 
     @property
     def addresses(self) -> range:
         """All addresses that this stage sends a manifest to."""
-        if self.chain == "processing" and self.level in self.program.staying:
+        if self.chain == "processing" and self.level in self.compiled.staying:
             return range(self.slot, self.slot + 1)
         if not self.last:
-            return range(self.program.slots_of(self.chain))
+            return range(self.compiled.slots_of(self.chain))
         if self.sends_handover:
-            return range(HandoverAddresses(self.run, self.program.slots).count)
+            return range(HandoverAddresses(self.run, self.compiled.slots).count)
         return range(DRIVER, DRIVER + 1)
 
     def address_of(self, edge: PlannedEdge, to_slot: int, txid: int) -> int:
@@ -116,11 +116,11 @@ class StageContext(RunLevel):
             return to_slot if next_level else self.slot
         if edge.chain is None or not self.sends_handover:
             return DRIVER
-        return HandoverAddresses(self.run, self.program.slots).of(txid)[to_slot]
+        return HandoverAddresses(self.run, self.compiled.slots).of(txid)[to_slot]
 
     def tasks(self, tasks: int) -> range:
         """Return the tasks of a component that live in this slot, out of all its tasks."""
-        return range(self.slot, tasks, self.program.slots_of(self.chain))
+        return range(self.slot, tasks, self.compiled.slots_of(self.chain))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.envelopes import WriteSet
-from txtopo.stages.program import Program
 from txtopo.state.backend import Key, StateBackend, Values
 from txtopo.state.registry import State
 from txtopo.state.transaction import StateHandle
@@ -45,12 +45,12 @@ class TaskStates:
         ]
 
 
-def open_in_task(program: Program, closing: ExitStack) -> StateOpener:
+def open_in_task(compiled: CompiledTopology, closing: ExitStack) -> StateOpener:
     """Return a function that opens states inside a task; *closing* closes their stores."""
     backends: dict[tuple[str, str], StateBackend] = {}
 
     def opener(component: str, name: str) -> StateHandle:
-        state = _declared(component, name, program.components[component].states)
+        state = _declared(component, name, compiled.components[component].states)
         if (component, name) not in backends:
             backend = state.open()
             closing.callback(backend.close)

@@ -35,7 +35,7 @@ def failure_of(
 ) -> TaskFailure:
     """Return an exception that a task raised, as data."""
     note = (
-        f"in task {task} of {component!r} of topology {stage.program.topology_id!r}, "
+        f"in task {task} of {component!r} of topology {stage.compiled.topology_id!r}, "
         f"txid {txid}, {stage.chain} phase:\n{traceback_of(error)}"
     )
     return TaskFailure(txid, stage.level, component, task, pickled_error(error, component), note)

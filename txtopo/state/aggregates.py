@@ -52,7 +52,7 @@ class Aggregate(ABC):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the input fields that it reads."""
+        """Names of the input fields that the aggregate reads."""
         return () if self.field is None else (self.field,)
 
     @property
@@ -74,7 +74,7 @@ class Aggregate(ABC):
         return Field(name, self.value_type(inputs))
 
     def columns(self, name: str) -> dict[str, Aggregate]:
-        """Return the aggregates of its stored columns by name; usually just itself."""
+        """Return the aggregate of each stored column, by name; usually just this one."""
         return {name: self}
 
     def shown(self, value: Any) -> Any:
@@ -82,7 +82,7 @@ class Aggregate(ABC):
         return value
 
     def shown_type(self, stored: str) -> str:
-        """Return the type of what :meth:`shown` returns, for the type of the stored column."""
+        """Return the type of the values of :meth:`shown`, given the type of the stored column."""
         return stored
 
     def combine_values(self, left: Any, right: Any) -> Any:
@@ -302,7 +302,7 @@ class OwnAggregate(PythonAggregate):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the input fields that it reads."""
+        """Names of the input fields that the aggregate reads."""
         return self.fields
 
     @property
@@ -313,7 +313,7 @@ class OwnAggregate(PythonAggregate):
 
     @property
     def name(self) -> str:
-        """The module and class under which a store records it."""
+        """The module and class, as stores record the aggregate."""
         return f"{type(self).__module__}:{type(self).__qualname__}"
 
     @abstractmethod
@@ -394,19 +394,19 @@ class NamedAggregate(PythonAggregate):
     fields: tuple[str, ...] = ()
 
     def value_type(self, inputs: Fields) -> str:
-        """Raise ``FieldsError``: only the user's class can do it, and it is not imported."""
+        """Raise ``FieldsError``: this needs the user's class, which is not imported."""
         raise self._unknown()
 
     def folded(self, rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Raise ``FieldsError``: only the user's class can do it, and it is not imported."""
+        """Raise ``FieldsError``: this needs the user's class, which is not imported."""
         raise self._unknown()
 
     def merged(self, partials: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Raise ``FieldsError``: only the user's class can do it, and it is not imported."""
+        """Raise ``FieldsError``: this needs the user's class, which is not imported."""
         raise self._unknown()
 
     def combine_values(self, left: Any, right: Any) -> Any:
-        """Raise ``FieldsError``: only the user's class can do it, and it is not imported."""
+        """Raise ``FieldsError``: this needs the user's class, which is not imported."""
         raise self._unknown()
 
     def _unknown(self) -> FieldsError:

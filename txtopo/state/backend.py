@@ -150,7 +150,7 @@ class StateTable:
             )
 
     def column_of(self, key: Key, values: Values, column: str) -> Any:
-        """Return what a row has in a key or value column."""
+        """Return the value of a row in a key or value column."""
         if column in self.key.index:
             return key[self.key.index[column]]
         return values[self.value.index[column]]

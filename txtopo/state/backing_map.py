@@ -192,7 +192,7 @@ class MapDocuments:
         }
 
     def touched(self, head: MapHead) -> dict[str, Any]:
-        """Read the keys that the last opened txid writes, each with the note that undoes it."""
+        """Read the keys that the last begun txid writes, each with its note for an undo."""
         touched: dict[str, Any] = {}
         for text in self._read([self._name("touched", n) for n in range(head.touched_chunks)]):
             touched.update(self._parsed(text, lambda document: document[3]))

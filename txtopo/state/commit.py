@@ -39,7 +39,7 @@ class EngineWrites(Protocol):
         ...
 
     def apply(self, backend: StateBackend, attempt: TransactionAttempt) -> Ledger:
-        """Write and set the ledger in one store transaction, instead of ``backend.commit``."""
+        """Write rows and ledger in one store transaction, in place of ``backend.commit``."""
         ...
 
 

@@ -85,7 +85,7 @@ class TableChange:
 
 
 def table_change(text: str, table: StateTable, label: str) -> TableChange | None:
-    """Return what has to be done to a table, or None if it is as declared.
+    """Return the change that a table needs; None if it is as declared.
 
     Args:
         text: The declaration that the store has.

@@ -749,7 +749,7 @@ def _fits(ledger: Ledger, wrote: TransactionAttempt) -> bool:
 
 
 def check_timeline(name: str, ledger: Ledger, committed: TransactionAttempt) -> None:
-    """Check that a state holds what was committed, and not the same txid of another history.
+    """Check that a state holds the committed txid itself, not the same txid of another history.
 
     A state to which nothing was written, and a store that has lost the writer of its txid, have
     nothing to compare.

@@ -45,12 +45,12 @@ class LogSegment(Protocol):
 
     @property
     def first_txid(self) -> int:
-        """Smallest txid of its rows."""
+        """Smallest txid of the segment's rows."""
         ...
 
     @property
     def last_txid(self) -> int:
-        """Largest txid of its rows."""
+        """Largest txid of the segment's rows."""
         ...
 
     @property

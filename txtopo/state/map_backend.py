@@ -72,7 +72,7 @@ class MapBackend(StateBackend):
 
     @abstractmethod
     def noted(self, row: Row | None) -> Any:
-        """Return the note with which a write is undone, given the row as it was before the txid."""
+        """Return the note that undoes a write, given the row from before the txid."""
 
     @abstractmethod
     def before(self, row: Row | None, note: Any) -> Row | None:

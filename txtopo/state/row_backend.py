@@ -108,7 +108,7 @@ class RowBackend(StateBackend):
         """
 
     def create(self) -> None:
-        """Create what the store needs. The default only checks the columns, if it can.
+        """Create the objects that the store needs. The default only checks the columns, if it can.
 
         With :attr:`evolves` the store keeps the declared columns: :meth:`stored` returns them as of
         the last :meth:`replace`, which takes them from :attr:`table`.

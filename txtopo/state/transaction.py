@@ -316,7 +316,7 @@ class StateTransaction:
     def _sorted(
         self, rows: Iterable[tuple[Key, Row]], among: Callable[[Key, Values], bool]
     ) -> Iterator[tuple[Any, Any]]:
-        """Filter stored rows, overlaid with what was written since, by what a read asks for."""
+        """Yield the stored rows and later writes that a read asks for, sorted by key."""
         found: dict[Key, Values] = {}
         written = {**self._earlier, **self._overlay}
         for key, row in rows:
@@ -389,7 +389,7 @@ class StateTransaction:
 
     @cached_property
     def _earlier(self) -> Mapping[Key, Values | None]:
-        """What the earlier txids of the group have written."""
+        """The writes of the earlier txids of the group."""
         return merged_rows(self._writes_before)
 
     def _opened(self) -> Snapshot:

@@ -97,7 +97,7 @@ class Witness:
 def witness_of(
     table: StateTable, ledger: Ledger, attempt: TransactionAttempt, writes: Writes, found: Standing
 ) -> str:
-    """Return what a commit notes in the ledger, for ``Ledger.written_by``.
+    """Return the note that a commit leaves in the ledger, for ``Ledger.written_by``.
 
     Args:
         table: The state.
@@ -222,7 +222,7 @@ def _damaged(
 
 
 def _noted(table: StateTable, writes: Writes) -> tuple[Left, str] | None:
-    """Return what a commit leaves of one of its rows, and the key; None if it writes no row."""
+    """Return a note on one row that a commit writes, and its key; None if it writes no row."""
     found = _put(table, writes) if isinstance(writes, Puts) else _first(table, writes.partials)
     if found is None:
         return None

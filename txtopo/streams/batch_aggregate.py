@@ -66,7 +66,7 @@ class BatchPartials(ArrowBolt):
         self._partials: list[pa.RecordBatch] = []
 
     def execute(self, batch: pa.RecordBatch) -> None:
-        """Take rows."""
+        """Add rows to the batch."""
         self._partials.append(self._aggregation.inputs_of(batch))
 
     def finish_batch(self) -> None:
@@ -114,7 +114,7 @@ class BatchAggregate(ArrowBolt):
         self._partials: list[pa.RecordBatch] = []
 
     def execute(self, batch: pa.RecordBatch) -> None:
-        """Take partial aggregates."""
+        """Add partial aggregates to the batch."""
         self._partials.append(batch.select(self._aggregation.schema.names))
 
     def finish_batch(self) -> None:

@@ -97,7 +97,7 @@ class DropDuplicates(ArrowBolt, Committer):
 
     @property
     def traits(self) -> Traits:
-        """Which rows it drops."""
+        """The traits of the bolt, with the rows that it drops."""
         rows = f"{', '.join(self._key)} within {shown(self._within)}"
         apart = f"late rows in state {LATE}" if self._late else "late rows dropped"
         return Traits(operators=(f"first of {rows}", apart), rows=Meaning(rows))
@@ -117,7 +117,7 @@ class DropDuplicates(ArrowBolt, Committer):
         self._batches: list[pa.RecordBatch] = []
 
     def execute(self, batch: pa.RecordBatch) -> None:
-        """Take rows, or the watermark."""
+        """Add rows to the batch, or receive the watermark."""
         if not self._watermark.takes(batch):
             event_times(self._id, batch, self._time)  # checks that each row has an event time
             self._batches.append(batch)

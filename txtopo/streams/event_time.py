@@ -99,7 +99,7 @@ class SourceTime:
 
     @property
     def measure(self) -> str:
-        """What its marks measure: the column, then the columns of *by*, as a JSON list."""
+        """The columns that marks measure, as a JSON list of the time column and those of *by*."""
         return json.dumps([self.column, *self.by], ensure_ascii=False)
 
     @property
@@ -149,7 +149,7 @@ class MeasureTimes(ArrowBolt):
 
     @property
     def traits(self) -> Traits:
-        """Which event time it measures, and for which parts."""
+        """The traits of the bolt, with the event time and the parts that it measures."""
         time = self._time
         by = f"by {', '.join(time.by)}" if time.by else "the source as one part"
         return replace(
@@ -173,7 +173,7 @@ class MeasureTimes(ArrowBolt):
         self._marks: dict[str, datetime.datetime] = {}
 
     def execute(self, batch: pa.RecordBatch) -> None:
-        """Take rows."""
+        """Add rows to the batch."""
         fits = usable_times(batch.column(self._time.column), self._latest)
         if pc.all(fits).as_py():
             kept = batch
@@ -284,7 +284,7 @@ class Watermarks(BatchBolt, Committer):
 
     @property
     def traits(self) -> Traits:
-        """The watermarks that it keeps; no table below it may continue without them."""
+        """The traits of the bolt, with its watermarks; no table below may continue without them."""
         of = {", ".join(sorted(time.sources)): None for time in self._wanted.values()}
         return replace(
             super().traits,
@@ -310,7 +310,7 @@ class Watermarks(BatchBolt, Committer):
         self._new: dict[tuple[str, str], datetime.datetime] = {}
 
     def execute(self, tuple: Tuple) -> None:
-        """Take the mark of a part from a task; the row of a clock only serves to make a txid."""
+        """Receive a task's mark of a part; the row of a clock only serves to make a txid."""
         if tuple.source_component not in self._times:
             return
         part, mark = tuple.values

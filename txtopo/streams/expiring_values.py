@@ -68,7 +68,7 @@ class ExpiringValues(RunningValues):
 
     @property
     def traits(self) -> Traits:
-        """Whether its values expire by event time or by planned time."""
+        """The traits of the bolt, which say if values expire by event time or by planned time."""
         by = "planned" if self.needs_planned_time else "event"
         meaning = Meaning(
             f"values that expire by {by} time",
@@ -93,7 +93,7 @@ class ExpiringValues(RunningValues):
             self._before = self._after = context.planned_time
 
     def execute(self, tuple: Tuple) -> None:
-        """Take a row, or the watermark."""
+        """Add a row to the batch, or receive the watermark."""
         if (tuple.source_component, tuple.source_stream) == self._expiry.watermark:
             self._before, self._after = tuple.values
         else:

@@ -105,7 +105,7 @@ class BufferRows(Operator):
     word = "join"
 
     def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
-        """Pack rows."""
+        """Pack rows for the buffer."""
         schema = self.fields.arrow_schema()
         times = pa.array(event_times(self.id, batch, self.time))
         others = [name for name in batch.schema.names if name not in self.key]
@@ -168,7 +168,7 @@ class _SameTime:
 
     @property
     def rows(self) -> list[str]:
-        """All of them."""
+        """All rows of this time."""
         return self.old + self.new
 
 
@@ -200,7 +200,7 @@ class IntervalJoin(ArrowBolt, Committer):
 
     @property
     def traits(self) -> Traits:
-        """What it joins, and the columns of the rows that it buffers."""
+        """The traits of the join, with both sides and the columns of the buffered rows."""
         joined = self._joined
         ends = f"{signed(joined.lower)} to {signed(joined.upper)}"
         rows = f"{joined.how} join on {', '.join(joined.key.names)}, {ends}"
@@ -231,7 +231,7 @@ class IntervalJoin(ArrowBolt, Committer):
         self._upper = self._joined.upper // MICROSECOND
 
     def execute(self, batch: pa.RecordBatch) -> None:
-        """Take packed rows, or the watermark."""
+        """Add packed rows to the batch, or receive the watermark."""
         if not self._watermark.takes(batch):
             self._batches.append(batch)
 
@@ -393,7 +393,7 @@ def joined_fields(
     upper: datetime.timedelta,
     how: How,
 ) -> Joined:
-    """Return what a join of streams with these fields joins.
+    """Return the parts of a join of two streams with these fields.
 
     Raises:
         FieldsError: There is no such column, types differ, or a column would occur twice.

@@ -37,7 +37,7 @@ class Watermark:
         self.after: datetime.datetime | None = None
 
     def takes(self, batch: pa.RecordBatch) -> bool:
-        """Take the watermark if a batch is from its stream, which no other stream's fields match.
+        """Keep the watermark, if a batch is from its stream: no other stream has its fields.
 
         Returns:
             Whether the batch was the watermark.
@@ -60,7 +60,7 @@ class LateRows:
         self._handle, self._attempt = handle, attempt
 
     def keep(self, rows: pa.Table) -> None:
-        """Write rows; their columns are the value columns of the state."""
+        """Write rows, whose columns are the value columns of the state, into the state."""
         with self._handle.transaction(self._attempt) as values:
             if not rows.num_rows:
                 return
@@ -91,7 +91,7 @@ class UnusableRows(ArrowBolt, Committer):
 
     @property
     def traits(self) -> Traits:
-        """Where the rows are kept."""
+        """The traits of the bolt, with the state that keeps the rows."""
         return Traits(operators=(f"rows without a usable time in state {UNUSABLE}",))
 
     def prepare(
@@ -108,7 +108,7 @@ class UnusableRows(ArrowBolt, Committer):
         self._batches: list[pa.RecordBatch] = []
 
     def execute(self, batch: pa.RecordBatch) -> None:
-        """Take rows."""
+        """Add rows to the batch."""
         self._batches.append(batch)
 
     def finish_batch(self) -> None:

@@ -73,12 +73,12 @@ class LookupSource(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What is read, for messages; it shows no password."""
+        """The name of the source in messages, without passwords."""
 
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What distinguishes it from other sources, which may have other rows for an equal version.
+        """A text that only this source has, since another has other rows for an equal version.
 
         It contains no secrets, and nothing that can change without changing a row. Its digest is
         stored with each version.

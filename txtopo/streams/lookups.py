@@ -1,8 +1,8 @@
 """Lookups: outside tables that streams are joined with, at a version that a replay repeats.
 
 The driver looks for the newest version when it plans a batch, and stores it with the plan
-(:mod:`txtopo.runtime.facts`). Before that it reads the version, since a planned txid could never
-get rid of an unusable version, such as one with a duplicate key. Tasks read the rows of that
+(:mod:`txtopo.runtime.stamp_planner`). Before that it reads the version, since a planned txid could
+never get rid of an unusable version, such as one with a duplicate key. Tasks read the rows of that
 version, once per process, and keep them in memory. So all rows of a txid see the same version, in
 every attempt, even if the table has changed. Only later txids see a later version.
 """
@@ -52,7 +52,7 @@ class Lookup:
 
     @property
     def name(self) -> str:
-        """Its id."""
+        """The id of the lookup."""
         return self.table.id
 
     def __repr__(self) -> str:
@@ -81,11 +81,11 @@ class LookupTable:
 
     @property
     def client_modules(self) -> Sequence[str]:
-        """The modules that tasks import to read it."""
+        """The modules that tasks import to read the table."""
         return self.source.client_modules
 
     def check(self) -> None:
-        """Check that its columns can be read."""
+        """Check that the columns of the lookup can be read."""
         with self._named():
             self.source.check(self._fields)
 
@@ -236,7 +236,7 @@ class JoinLookup(Operator):
 def declared_lookup(
     id: str, source: object, key: object, value: object, refresh: Duration
 ) -> LookupTable:
-    """Return what a lookup reads.
+    """Return the table that a lookup reads.
 
     Raises:
         TopologyError: An argument is wrong; the message says which.

@@ -96,36 +96,36 @@ class ProgramNode(ABC):
         self.taken_back = told if len(told) <= TOLD_CHARACTERS_MAX else digest
 
     def taken_back_in(self, stream: str) -> str:
-        """Return the tables whose rows one of its streams takes back; see ``taken_back``."""
+        """Return the tables whose rows a stream of the node takes back; see ``taken_back``."""
         where = self.word if stream == DEFAULT_STREAM else f"{self.word} {stream}"
         return f"{self.taken_back} → {where}" if self.taken_back else ""
 
     @property
     def word(self) -> str:
-        """Its name in ``taken_back``."""
+        """The name of the node in ``taken_back``."""
         return self.id
 
     @property
     def reads(self) -> Iterator[Port]:
-        """All streams that it reads."""
+        """All streams that the node reads."""
         return iter(self.inputs)
 
     @property
     def commits(self) -> bool:
-        """Whether it is itself a committer, not merely below one."""
+        """Whether the node itself becomes a committer, not merely a bolt below one."""
         return False
 
     @property
     def user_object(self) -> Any:
-        """The user's spout or bolt, if it has one."""
+        """The user's spout or bolt, if the node has one."""
         return None
 
     @abstractmethod
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
-        """Add its component to a builder."""
+        """Add the component of the node to a builder."""
 
     def depends_on(self, other: ProgramNode) -> bool:
-        """Return whether its rows may depend on another node; a node depends on itself."""
+        """Return whether rows of this node may depend on another node; a node depends on itself."""
         waiting, seen = [self], set[int]()
         while waiting:
             node = waiting.pop()
@@ -204,7 +204,7 @@ class WatermarksNode(ProgramNode):
 
     @property
     def commits(self) -> bool:
-        """It is a committer."""
+        """Always true, since the bolt is a committer."""
         return True
 
     def of(self, time: TimeColumn, table: str) -> Port:
@@ -244,7 +244,7 @@ class StatelessNode(ProgramNode):
         return self.operator.word
 
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
-        """Add the bolt whose last operator it is."""
+        """Add the bolt, if this is its last operator."""
         first = self.chain[0]
         bolt = FusedOperators(tuple(each.operator for each in self.chain))
         declarer = builder.set_bolt(self.id, bolt, first.parallelism)
@@ -339,7 +339,7 @@ class TableNode(ProgramNode):
 
     @property
     def reads(self) -> Iterator[Port]:
-        """The streams that it is made of, its watermark, and the streams that query it."""
+        """The streams that feed the table, its watermark, and the streams that query it."""
         yield from self.inputs
         if self.windows is not None:
             yield self.windows.watermark
@@ -348,7 +348,7 @@ class TableNode(ProgramNode):
 
     @property
     def commits(self) -> bool:
-        """It is always a committer."""
+        """Always true, since the bolt is a committer."""
         return True
 
     def taken_back_in(self, stream: str) -> str:
@@ -357,7 +357,7 @@ class TableNode(ProgramNode):
 
     @property
     def combines_in_store(self) -> bool:
-        """Whether the store can combine its rows: nothing reads it, and no row is late."""
+        """Whether the store can combine the rows, since nothing reads the table."""
         return not (self.queries or self.changes or self.windows)
 
     def declare(self, builder: TransactionalTopologyBuilder) -> None:

@@ -57,16 +57,16 @@ class Operator(ABC):
 
     @property
     def told(self) -> str:
-        """What ``explain()`` shows for it."""
+        """The text that ``explain()`` shows for the operator."""
         return self.word
 
     @property
     def lookups(self) -> Mapping[str, VersionedTable]:
-        """The tables from outside that it reads, by id."""
+        """The outside tables that the operator reads, by id."""
         return {}
 
     def bound(self, context: TaskContext) -> Operator:
-        """Return this operator with what it needs to know of a batch; by default, unchanged."""
+        """Return this operator with the data of a batch that it needs; by default, unchanged."""
         return self
 
     @abstractmethod
@@ -201,7 +201,7 @@ class SelectColumns(Operator):
     word = "select"
 
     def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
-        """Take the columns."""
+        """Return batches with only the selected columns."""
         columns = [batch.column(name) for name in self.columns]
         yield pa.RecordBatch.from_arrays(columns, schema=self.fields.arrow_schema())
 
@@ -314,7 +314,7 @@ class FusedOperators(ArrowBolt):
 
     @property
     def traits(self) -> Traits:
-        """The operators, and the lookups that they read."""
+        """The traits of all operators together, with the lookups that they read."""
         lookups = {id: table for each in self._chain for id, table in each.lookups.items()}
         clients = {name for each in lookups.values() for name in each.client_modules}
         return Traits(
@@ -358,7 +358,7 @@ class FusedOperators(ArrowBolt):
                 self._collector.emit(part)
 
     def _applied(self, operator: Operator, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Apply an operator, and note its id in its errors, but not in errors of later ones."""
+        """Apply an operator; add its id to its errors, but not to errors of later operators."""
         try:
             yield from operator.apply(batch, self._attempt)
         except Exception as error:

@@ -75,7 +75,7 @@ class AssignSessions(Operator):
     word = "window"
 
     def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
-        """Add the bounds."""
+        """Add the bounds of the session to each row."""
         gap, times = self.gap // MICROSECOND, event_times(self.id, batch, self.time)
         keys = [batch.column(name).dictionary_encode("encode").indices for name in self.key]
         codes = [key.to_numpy(zero_copy_only=False) for key in keys]

@@ -315,7 +315,7 @@ class DataStream:
         id: str | None = None,
         parallelism: int | None = None,
     ) -> tuple[DataStream, DataStream]:
-        """Split the stream: return the rows for which a function returns true, and all others.
+        """Split the stream into the rows for which a function returns true, and all others.
 
         Raises:
             TopologyError: An argument is wrong; the message says which.
@@ -382,7 +382,7 @@ class DataStream:
         return self._table("as_table", state, key, value, order_by, id)
 
     def query(self, table: Table, on: Names, *, id: str | None = None) -> DataStream:
-        """Look up each row in a table, and return the row with the value found there.
+        """Look up each row in a table, and add the value that was found to the row.
 
         The table is read in the commit phase. It includes all previous txids, and the table's own
         rows of the same txid. For a key without a value the columns are NULL.
@@ -778,7 +778,7 @@ class DataStream:
         )
 
     def _check_not_retracted(self, operator: str) -> None:
-        """Check that no row is taken back below: it would get other values than it counted with."""
+        """Refuse an operator below which a row would be taken back with other values."""
         if self.retracted is not None:
             raise TopologyError(
                 f"{operator} may give a row other values when it is taken back than when it "
@@ -1078,7 +1078,7 @@ class Table:
 
     @property
     def name(self) -> str:
-        """Id of its component."""
+        """Id of the table's component."""
         return self.node.id
 
     def changes(self, *, before: bool = False, retracted: bool = False) -> DataStream:

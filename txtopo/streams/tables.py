@@ -90,7 +90,7 @@ class RunningValues(BatchBolt, Committer):
         self._rows: list[Tuple] = []
 
     def execute(self, tuple: Tuple) -> None:
-        """Take a row."""
+        """Add a row to the batch."""
         self._rows.append(tuple)
 
     def finish_batch(self) -> None:
@@ -241,7 +241,7 @@ class StoredRows(ArrowBolt, Committer):
         self._batches: list[pa.RecordBatch] = []
 
     def execute(self, batch: pa.RecordBatch) -> None:
-        """Take rows."""
+        """Add rows to the batch."""
         self._batches.append(batch)
 
     def finish_batch(self) -> None:
@@ -314,7 +314,7 @@ class TableCommitter(BatchBolt, Committer):
 
     @property
     def traits(self) -> Traits:
-        """What its rows mean, and whether it emits rows that are taken back."""
+        """The traits of the table, with the meaning of its rows and of rows taken back."""
         taken_back = CHANGES_RETRACTED in self._changes
         return replace(
             super().traits,
@@ -345,7 +345,7 @@ class TableCommitter(BatchBolt, Committer):
                 self._takers.setdefault(source, []).append(self._asked[name])
 
     def execute(self, tuple: Tuple) -> None:
-        """Take a row of the table, or a row of a query."""
+        """Add a row of the table, or of a query, to the batch."""
         for rows in self._takers[tuple.source_component, tuple.source_stream]:
             rows.append(tuple)
 
@@ -426,7 +426,7 @@ class TableCommitter(BatchBolt, Committer):
         return [None if named is None else self._values(named) for named in found]
 
     def _values(self, named: Any) -> Values:
-        """Return what a transaction returned for a key as a tuple, in the order of the columns."""
+        """Return the values that a transaction returned for a key, in the order of the columns."""
         return (named,) if self._single else tuple(named.values())
 
     def _packed(self, values: Values | None) -> Values | None:

@@ -260,7 +260,7 @@ class WindowCommitter(TableCommitter):
 
     @property
     def traits(self) -> Traits:
-        """The traits of a table, its windows, and what happens to late rows."""
+        """The traits of a table, with its windows, and with what happens to late rows."""
         late, keep = self._closing.late, self._closing.keep
         apart = "dropped" if late is None else f"in state {late}"
         kept = () if keep is None else (f"kept {shown(keep)} after its end",)

@@ -75,7 +75,7 @@ class FeederSpout(Spout):
 
     @property
     def opened(self) -> int:
-        """How many times a task of it was opened."""
+        """How many times tasks of this spout were opened."""
         return self._feed.opened
 
     def feed(self, values: Sequence[Any], message_id: Any = None) -> None:
@@ -125,13 +125,13 @@ class FeederSpout(Spout):
             self._collector.emit(values, message_id)
 
     def ack(self, message_id: Any) -> None:
-        """Put it on the list."""
+        """Record the message id."""
         with self._feed.changed:
             self._feed.acked.append(message_id)
             self._feed.changed.notify_all()
 
     def fail(self, message_id: Any) -> None:
-        """Put it on the list."""
+        """Record the message id."""
         with self._feed.changed:
             self._feed.failed.append(message_id)
             self._feed.changed.notify_all()

@@ -32,7 +32,7 @@ class BoltKind:
 
     @property
     def spout(self) -> Literal[False]:
-        """False: it is a bolt."""
+        """Always false, since this is a kind of bolts."""
         return False
 
 

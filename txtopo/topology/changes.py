@@ -65,7 +65,7 @@ def refused_change(graph: Graph, known: Fingerprint, added: Collection[StateName
 
 
 def other_spouts(known: Fingerprint, now: Fingerprint) -> str | None:
-    """Return why what is stored of the spouts does not fit the spouts of now; None if it does."""
+    """Return why the stored spouts do not fit the declared ones; None if they do."""
     gone = [f"component {id!r}" for id in known.spouts if id not in now.spouts]
     new = [f"component {id!r}" for id in now.spouts if id not in known.spouts]
     if gone and new:

@@ -84,7 +84,7 @@ def check_inputs(component: Component, components: Mapping[str, Component]) -> N
 
 
 def with_own_state(component: Component, components: Mapping[str, Component]) -> Component:
-    """Return a component whose bolt brings a state with that state, and others unchanged.
+    """Return a component with the state that its bolt brings; unchanged if it brings none.
 
     The columns of the state of a PersistentAggregate follow from the fields of its inputs.
 
@@ -161,7 +161,7 @@ def check_states(components: Mapping[str, Component]) -> None:
     _check_names(components)
 
 
-def check_facts(components: Mapping[str, Component]) -> None:
+def check_stamp(components: Mapping[str, Component]) -> None:
     """Check that whatever asks for planned time or lookups has batches that somebody plans.
 
     Raises:

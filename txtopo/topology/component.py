@@ -50,12 +50,12 @@ class Component:
 
     @property
     def traits(self) -> Traits:
-        """What its prototype says of itself."""
+        """The traits that the prototype declares."""
         return traits_of(self.prototype)
 
     @property
     def spout_kind(self) -> SpoutKind:
-        """What the framework does with it, if it is a spout."""
+        """The kind of the spout, which decides what the framework does with it."""
         assert isinstance(self.kind, SpoutKind)
         return self.kind
 
@@ -300,7 +300,7 @@ def check_runs(what: str, id: str, component: object, *names: str) -> None:
 
 
 def runs_later(function: object) -> str:
-    """Return why a call of a function runs nothing of it; empty if it does."""
+    """Return why a call of a function runs none of its code; empty if it runs."""
     # An object that is called has its code in __call__.
     for called in (function, getattr(function, "__call__", None)):  # noqa: B004
         if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):

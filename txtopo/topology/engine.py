@@ -23,7 +23,7 @@ class EngineRows(Protocol):
     """The rows of one attempt that the engine sent to one slot, to be emitted there."""
 
     def of(self, component: str) -> Iterator[pa.RecordBatch]:
-        """Take the rows of a component out, in their order."""
+        """Remove the rows of a component, and yield them in their order."""
         ...
 
 
@@ -32,7 +32,7 @@ class EnginePart(Protocol):
 
     @property
     def emitting(self) -> tuple[str, ...]:
-        """Ids of its components whose rows become envelopes, for bolts with tasks."""
+        """Ids of the engine's components whose rows become envelopes, for bolts with tasks."""
         ...
 
     def computes(self, component: str) -> bool:

@@ -24,8 +24,8 @@ from txtopo.state.backend import StateTable
 from txtopo.topology.bolt_kinds import PERSISTENT_AGGREGATE
 from txtopo.topology.checks import (
     check_components,
-    check_facts,
     check_inputs,
+    check_stamp,
     check_states,
     with_own_state,
 )
@@ -71,7 +71,7 @@ class Graph:
         ordered = {id: with_own_state(one, ordered) for id, one in ordered.items()}
         check_states(ordered)
         check_engine_part(ordered)
-        check_facts(ordered)
+        check_stamp(ordered)
         return cls(topology_id, spout, ordered, _levels(ordered), _committing(ordered))
 
     @property
@@ -96,7 +96,7 @@ class Graph:
 
     @property
     def asks(self) -> bool:
-        """Whether facts are planned with each batch (:mod:`txtopo.metadata`)."""
+        """Whether each batch has a stamp (:mod:`txtopo.metadata`)."""
         return self.needs_planned_time or bool(self.lookups)
 
     @property

@@ -59,7 +59,7 @@ class TaskShare(Protocol):
 
     @property
     def collector(self) -> BatchOutputCollector:
-        """Takes the tuples."""
+        """The collector that receives the tuples."""
 
     @property
     def rows(self) -> Iterable[pa.RecordBatch]:
@@ -107,7 +107,7 @@ class SpoutKind:
         repeats: Whether a replay keeps where the batch ended once that is known.
         part: What a replay is compared by.
         alone: Why no other spout may share its txids; None if others may.
-        unplanned: Why no facts, such as a time, are planned with its batches; None if some are.
+        unplanned: Why its batches have no stamp, and so no planned time; None if they may have one.
         one_task: Why it has no parallelism of its own; None if it has.
         run_txids_max: The most of its txids that one job processes; None for no limit.
         frame: Whether Spark runs it as a plan, without tasks, on a carrier that carries DataFrames.
@@ -135,7 +135,7 @@ class SpoutKind:
 
     @property
     def spout(self) -> Literal[True]:
-        """True: it is a spout, and not a bolt."""
+        """Always true, since this is a kind of spouts."""
         return True
 
     def partitions(self, coordinator: Any) -> int:
@@ -145,7 +145,7 @@ class SpoutKind:
     def plan(
         self, coordinator: Any, txid: int, last: LastBatch, partitions: int, rows_max: int | None
     ) -> Json:
-        """Return what the driver stores for a batch before a task sees it.
+        """Return the metadata that the driver stores of a batch before any task sees it.
 
         Only a kind that the coordinator drives plans, and takes a limit.
 
@@ -159,11 +159,11 @@ class SpoutKind:
         raise NotImplementedError
 
     def known(self, share: SpoutShare) -> Json:
-        """Return what the spout itself is given of a batch: the metadata that it made."""
+        """Return the part of a batch's metadata that the spout itself made."""
         raise NotImplementedError
 
     def limited(self, coordinator: Any, emitter: Callable[[], Any]) -> tuple[str, Any, str]:
-        """Return who takes the limit of a batch: its name, itself, and its method."""
+        """Return which object receives the limit of a batch: its name, itself, its method."""
         raise NotImplementedError
 
     def emit(self, share: TaskShare) -> Iterator[None]:
@@ -178,7 +178,7 @@ class SpoutKind:
         return False
 
     def differing(self, known: Mapping[str, Json], brought: Mapping[str, Json]) -> str | None:
-        """Return the first part that a replay has brought in another form; None if there is none.
+        """Return the first part in which a replay differs; None if there is none.
 
         Args:
             known: The content of the first attempt, by part.
@@ -197,17 +197,17 @@ class PlannedByDriver(SpoutKind):
     def plan(
         self, coordinator: Any, txid: int, last: LastBatch, partitions: int, rows_max: int | None
     ) -> Json:
-        """Return what is stored of a batch."""
+        """Return the metadata that is stored of a batch."""
         limit = {} if rows_max is None else {"rows_max": rows_max}
         planned: Json = coordinator.initialize_transaction(txid, last.metadata, **limit)
         return planned
 
     def known(self, share: SpoutShare) -> Json:
-        """Return the metadata that it made."""
+        """Return the metadata that the spout made."""
         return share.planned
 
     def limited(self, coordinator: Any, emitter: Callable[[], Any]) -> tuple[str, Any, str]:
-        """Return who takes the limit of a batch."""
+        """Return which object receives the limit of a batch."""
         return "coordinator", coordinator, "initialize_transaction"
 
 
@@ -220,22 +220,22 @@ class CutByEmitters(SpoutKind):
     emits_new: ClassVar[str]
 
     def partitions(self, coordinator: Any) -> int:
-        """Return the number that the coordinator tells."""
+        """Return the number of partitions that the coordinator reports."""
         number: int = coordinator.number_of_partitions()
         return number
 
     def plan(
         self, coordinator: Any, txid: int, last: LastBatch, partitions: int, rows_max: int | None
     ) -> Json:
-        """Return what is stored of a batch."""
+        """Return the metadata that is stored of a batch."""
         return partitions
 
     def known(self, share: SpoutShare) -> Json:
-        """Return the metadata that it made."""
+        """Return the metadata that the spout made."""
         return share.cut or {}
 
     def limited(self, coordinator: Any, emitter: Callable[[], Any]) -> tuple[str, Any, str]:
-        """Return who takes the limit of a batch."""
+        """Return which object receives the limit of a batch."""
         return "emitter", emitter(), self.emits_new
 
 
@@ -258,7 +258,7 @@ class TransactionalKind(PlannedByDriver):
         return traits.repeatable
 
     def differing(self, known: Mapping[str, Json], brought: Mapping[str, Json]) -> str | None:
-        """Return the first part that differs."""
+        """Return the first part in which a replay differs; None if there is none."""
         # After a change of the parallelism the tasks emit other shares than before.
         return super().differing(known, brought) if known.keys() == brought.keys() else None
 

@@ -290,7 +290,7 @@ class Board(TopologyListener):
         text = one_line(cause) if isinstance(cause, Exception) else cause
         self._failure(now_s, kind, text, component=component, task=task, failures=failures)
 
-    def _failure(self, now_s: float, kind: str, cause: str, **facts: Any) -> None:
+    def _failure(self, now_s: float, kind: str, cause: str, **more: Any) -> None:
         row = {
             "at_s": now_s,
             "txid": None,
@@ -304,7 +304,7 @@ class Board(TopologyListener):
             "failures": 1,
             "pause_s": None,
         }
-        self._failures.append((self._version, {**row, **facts}))
+        self._failures.append((self._version, {**row, **more}))
 
     # ------------------------------------------------------------ reading
 
@@ -314,13 +314,13 @@ class Board(TopologyListener):
         with self._caught_up():
             return self._summary(now_s, status)
 
-    def facts(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """Return the summary and all other current figures."""
         now_s, status = self._clock(), self._status()
         with self._caught_up():
-            facts = self._facts(now_s, status)
+            figures = self._figures(now_s, status)
             latencies = list(self._history.latencies)
-        return {**facts, "latency": percentiles(recent(latencies, now_s))}
+        return {**figures, "latency": percentiles(recent(latencies, now_s))}
 
     def txids(self, last: int = TXIDS_MAX) -> list[dict[str, Any]]:
         """Return the last txids with their attempts, the newest last: the timeline."""
@@ -346,7 +346,7 @@ class Board(TopologyListener):
             return list(self._history.samples)
 
     def changes(self, since: int) -> dict[str, Any]:
-        """Return what has changed since a version: facts, txids and failures.
+        """Return what has changed since a version: figures, txids and failures.
 
         Args:
             since: The ``version`` of the last answer; 0 for all.
@@ -365,7 +365,7 @@ class Board(TopologyListener):
         changed = version > since
         return {
             "version": version,
-            "facts": self.facts() if changed else None,
+            "figures": self.figures() if changed else None,
             "txids": self._txids(TXIDS_MAX, since=since) if changed else [],
             "failures": failures,
         }
@@ -414,7 +414,7 @@ class Board(TopologyListener):
 
     @contextmanager
     def _caught_up(self) -> Iterator[None]:
-        """Hold the lock; all queued events are noted first."""
+        """Hold the lock, after all queued events were processed."""
         with self._lock:
             self._catch_up()
             yield
@@ -450,7 +450,7 @@ class Board(TopologyListener):
             "process": dict(self._process),
         }
 
-    def _facts(self, now_s: float, status: str) -> dict[str, Any]:
+    def _figures(self, now_s: float, status: str) -> dict[str, Any]:
         by_kind: Counter[str] = Counter()
         for (kind, _), count in self._failed.items():
             by_kind[kind] += count

@@ -168,33 +168,33 @@ class BoardCollector(Collector):
 
 def samples(board: Figures) -> Iterator[Sample]:
     """Return the values of all metrics that a run has."""
-    facts, counters, histograms = board.facts(), board.counters, board.histograms
+    figures, counters, histograms = board.figures(), board.counters, board.histograms
     for status in STATUSES:
-        yield "status", (status,), facts["status"] == status
-    yield "started_timestamp_seconds", (), facts["started_at_s"]
+        yield "status", (status,), figures["status"] == status
+    yield "started_timestamp_seconds", (), figures["started_at_s"]
     yield "restarts_total", (), counters["restarts"]
-    finishes = facts["status"] == "killed" and not counters["ended"]
-    yield "leading", (), facts["status"] in _LEADING or finishes
-    for each in facts["components"]:
+    finishes = figures["status"] == "killed" and not counters["ended"]
+    yield "leading", (), figures["status"] in _LEADING or finishes
+    for each in figures["components"]:
         yield "rows_total", (each["component"],), each["tuples_total"]
-    if facts["kind"] == "transactional":
-        yield from _of_batches(facts, counters, histograms)
-        yield from _lag(facts)
+    if figures["kind"] == "transactional":
+        yield from _of_batches(figures, counters, histograms)
+        yield from _lag(figures)
     else:
-        yield from _of_trees(facts, counters, histograms)
+        yield from _of_trees(figures, counters, histograms)
 
 
 def _of_batches(
-    facts: dict[str, Any], counters: dict[str, Any], histograms: dict[str, Histogram]
+    figures: dict[str, Any], counters: dict[str, Any], histograms: dict[str, Histogram]
 ) -> Iterator[Sample]:
-    yield "epoch", (), facts["epoch"] or 0
+    yield "epoch", (), figures["epoch"] or 0
     yield "terms_total", (), counters["terms"]
-    yield "committed_txid", (), facts["txid"] or 0
+    yield "committed_txid", (), figures["txid"] or 0
     if counters["committed_at_s"] is not None:
         yield "last_commit_timestamp_seconds", (), counters["committed_at_s"]
     yield "batches_total", (), counters["batches"]
     for phase in _IN_FLIGHT:
-        yield "in_flight_txids", (phase.value,), facts["phases"].get(phase.name, 0)
+        yield "in_flight_txids", (phase.value,), figures["phases"].get(phase.name, 0)
     yield "run_txids", (), counters["run_txids"]
     yield "group_txids", (), counters["group_txids"]
     failed = {(kind, ""): 0 for kind in _KINDS}
@@ -204,7 +204,7 @@ def _of_batches(
         yield "attempts_failed_total", kind, count
     yield "failures_in_a_row", (), counters["failures_in_a_row"]
     yield "replayed_txids_total", (), counters["replayed_txids"]
-    for name in (facts["pace"] or {}).get("held_back") or ():
+    for name in (figures["pace"] or {}).get("held_back") or ():
         yield "held_back", (name,), 1
     yield "losses_total", (), sum(counters["losses"].values())
     yield "driver_bytes_total", (), counters["driver_bytes"]
@@ -216,34 +216,34 @@ def _of_batches(
             yield "store_commit_seconds", (name.removeprefix("commit:"),), histogram
 
 
-def _lag(facts: dict[str, Any]) -> Iterator[Sample]:
+def _lag(figures: dict[str, Any]) -> Iterator[Sample]:
     known = {
         each["partition"]: each["lag_records"]
-        for each in facts["partitions"]
+        for each in figures["partitions"]
         if each["lag_records"] is not None
     }
-    if facts["lag_records"] is None:
+    if figures["lag_records"] is None:
         if known.keys() == {"files", "bytes"}:
             yield "lag_files", (), known["files"]
             yield "lag_bytes", (), known["bytes"]
         return
     for partition, lag in known.items():
         yield "lag_records", (partition,), lag
-    others = facts["partitions_total"] - len(facts["partitions"])
+    others = figures["partitions_total"] - len(figures["partitions"])
     if others:
-        assert len(facts["partitions"]) == PARTITIONS_MAX
-        yield "lag_records", ("(others)",), facts["lag_records"] - sum(known.values())
-    yield "partitions", ("yes",), len(facts["partitions"])
+        assert len(figures["partitions"]) == PARTITIONS_MAX
+        yield "lag_records", ("(others)",), figures["lag_records"] - sum(known.values())
+    yield "partitions", ("yes",), len(figures["partitions"])
     yield "partitions", ("no",), others
 
 
 def _of_trees(
-    facts: dict[str, Any], counters: dict[str, Any], histograms: dict[str, Histogram]
+    figures: dict[str, Any], counters: dict[str, Any], histograms: dict[str, Histogram]
 ) -> Iterator[Sample]:
     yield "slots_lost_total", (), counters["slots_lost"]
     for component, count in counters["errors_reported"].items():
         yield "errors_reported_total", (component,), count
-    trees = facts["trees"]
+    trees = figures["trees"]
     if trees is None:
         return
     yield "trees_pending", (), trees["pending"]

@@ -183,7 +183,7 @@ class LateLine:
 
 
 def details_of(last: BatchProgress | ReliableProgress | None, *, ended: bool = False) -> str:
-    """Return the numbers of a progress in one line; at the end without momentary ones."""
+    """Return the numbers of a progress report in one line; at the end, only the totals."""
     if last is None:
         return ""
     if isinstance(last, ReliableProgress):

@@ -62,7 +62,7 @@ class YamlDocument:
         self._nodes = 0
 
     def parsed(self, text: bytes) -> Item:
-        """Return what stands in the file.
+        """Return the parsed contents of the file.
 
         Raises:
             TopologyError: It is not YAML, or has something that is refused.

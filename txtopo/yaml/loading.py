@@ -302,7 +302,7 @@ class _Definition:
         raise self._error(item, problem)
 
     def _done(self, item: Item, call: Callable[..., R], *arguments: Any, **named: Any) -> R:
-        """Call what builds a part, and say of an error where in the file it comes from."""
+        """Call a function that builds a part; add the place in the file to its errors."""
         try:
             return call(*arguments, **named)
         except TxtopoError as error:

@@ -80,7 +80,7 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
         "tests/unit/ensemble/test_opening.py::test_embedded_without_a_jvm_names_the_ways_out",
     ),
     53: (
-        f"{_SCHEMA}a_lost_table_is_not_made_anew",
+        f"{_SCHEMA}a_lost_table_is_not_recreated",
         "tests/unit/state_backends/test_sqlite.py::test_a_reading_of_no_file_makes_none",
         f"{_EXISTING}a_table_that_is_not_there_is_refused",
     ),
@@ -105,7 +105,7 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
     ),
     73: (f"{_DATA_SOURCE}a_reader_without_partitions_is_refused_at_the_start",),
     74: (f"{_DATA_SOURCE}a_simple_reader_that_has_rows_and_does_not_advance_is_told",),
-    75: (f"{_DATA_SOURCE}a_reader_that_begins_anew_in_each_process_reads_nothing_twice",),
+    75: (f"{_DATA_SOURCE}a_reader_that_begins_again_in_each_process_reads_nothing_twice",),
     79: (f"{_YAML}a_mistake_is_refused_with_its_place", _BAD_YAML),
     80: (f"{_YAML}a_mistake_is_refused_with_its_place", _BAD_YAML),
     81: (f"{_YAML}a_file_that_is_missing_or_empty_is_refused",),
@@ -149,7 +149,7 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
 
 OPEN: dict[int, str] = {
     15: "the list has no input of this number",
-    48: "kazoo has no public way to ask which timeout the server granted",
+    48: "kazoo has no public way to ask which timeout was negotiated",
 }
 """Why a number has no test."""
 

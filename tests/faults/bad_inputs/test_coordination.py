@@ -166,7 +166,7 @@ def test_an_epoch_that_goes_back_in_zookeeper_is_told_from_the_ledger() -> None:
 
 
 @bad_input(43)
-def test_a_gap_in_what_zookeeper_holds_is_not_planned_anew(
+def test_a_gap_in_what_zookeeper_holds_is_not_planned_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The batch behind the gap begins where the lost one ended, which nobody knows."""

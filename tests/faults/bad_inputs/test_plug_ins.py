@@ -173,7 +173,7 @@ def test_a_plug_in_that_cannot_be_opened_is_found_before_anything_runs(
 def test_a_plug_in_that_does_not_say_what_it_wrote_ends_the_run(
     backend: type[Notebook], match: str, txid: int
 ) -> None:
-    """Going on would count on a write that perhaps is none."""
+    """To continue would rely on a write that perhaps was not made."""
     kept: list[Notebook] = []
 
     def factory(url: str, table: StateTable) -> Notebook:

@@ -56,7 +56,7 @@ def summing(
     fields: Fields = ROWS,
     take: int = 1,
 ) -> Topology:
-    """Return a topology with a ``PersistentAggregate`` of so many rows a batch: sums by key."""
+    """Return a topology with a ``PersistentAggregate`` of this many rows a batch: sums by key."""
     spout = MemoryTransactionalSpout({0: rows}, fields, take)
     builder = TransactionalTopologyBuilder("summing", "spout", spout)
     total = PersistentAggregate(storage.state(KEPT), fields.names[0], {"value": Sum("value")})

@@ -1,7 +1,7 @@
 """Run the tests of all rows of the fault matrix and write their section: ``make rows``.
 
 The tests run in two halves at the same time, because those that run Spark or kill processes mostly
-wait. ``-m "row and not slow"`` runs fewer of them. All other arguments are handed on to pytest. The
+wait. ``-m "row and not slow"`` runs fewer of them. All other arguments are passed on to pytest. The
 exit status is 1 if a test failed.
 """
 
@@ -23,9 +23,9 @@ from tests.harness.report_page import table, write_section
 
 TITLE = "The 57 rows"
 INTRODUCTION = """\
-What may go wrong, in which phase of a transaction, and what is expected. Each test names the rows
-that it shows (`@pytest.mark.row`); `make rows` runs them all and writes this section. *Times* is
-how often the fault was tried: in how many cases, seeds, orders or kills."""
+What may go wrong, at which durable step, and what is expected. Each test names the rows that it
+shows (`@pytest.mark.row`); `make rows` runs them all and writes this section. *Times* is how often
+the fault was tried: in how many cases, seeds, orders or kills."""
 
 
 HALVES = ("(spark or kills)", "not spark and not kills")
@@ -52,7 +52,7 @@ def lines(by_row: Mapping[int, Mapping[str, Result]]) -> Iterator[str]:
     """Yield the section."""
     yield INTRODUCTION
     yield ""
-    columns = ("row", "phase", "fault", "expected", "test", "times", "result")
+    columns = ("row", "step", "fault", "expected", "test", "times", "result")
     yield from table(columns, _rows(by_row))
 
 
@@ -61,7 +61,7 @@ def _rows(by_row: Mapping[int, Mapping[str, Result]]) -> Iterator[tuple[object, 
     for number, row in ROWS.items():
         ran = by_row.get(number, {})
         results = {**_not_run(marked.get(number, []), ran), **ran}
-        said = (number, row.phase, f"{row.place}: {row.fault}", row.expected)
+        said = (number, row.step, f"{row.place}: {row.fault}", row.expected)
         for at, (test, result) in enumerate(sorted(results.items())):
             yield (*(said if not at else ("",) * 4), f"`{test}`", *_outcome(result))
         if not results:

@@ -1,4 +1,4 @@
-"""The 57 rows of the fault matrix: each fault, the phase that it hits, and the expected outcome."""
+"""The 57 rows of the fault matrix: each fault, the step that it hits, and the expected outcome."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ class Row(NamedTuple):
     """A fault.
 
     Attributes:
-        phase: The durable step: P0 (claim) to P10 (cleanup), see ARCHITECTURE.md.
+        step: The durable step: P0 (claim) to P10 (cleanup), see ARCHITECTURE.md.
         place: What fails.
         fault: How.
         expected: What must come of it.
     """
 
-    phase: str
+    step: str
     place: str
     fault: str
     expected: str

@@ -12,7 +12,7 @@ from tests.harness.report_page import DOCS, table
 
 PAGE = DOCS / "reference" / "mutants.md"
 SIMULATOR_ALONE_MIN = 15
-"""The simulator must catch at least so many bugs without another test."""
+"""The simulator must catch at least this many bugs without another test."""
 
 HOW_SOON = "It found them within "
 

@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--record", type=Path, default=RECORD, help="what ran, a line a round")
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
-    parser.add_argument("--anew", action="store_true", help="forget what ran")
+    parser.add_argument("--from-the-start", action="store_true", help="forget what ran")
     parser.add_argument("--round", type=int, help="run one round again, and write nothing")
     parser.add_argument("--fault", choices=FAULTS, help="of --round; by default what is drawn")
     arguments = parser.parse_args()
@@ -39,7 +39,7 @@ def main() -> None:
         again = run(wanted, arguments.seed, arguments.fault)
         wrong = [each.wrong for each in again if each.wrong]
         raise SystemExit("\n".join(wrong) or 0)
-    if arguments.anew:
+    if arguments.from_the_start:
         arguments.record.unlink(missing_ok=True)
     ran = rounds_of(arguments.record)
     right = {(each.link, each.number) for each in ran if each.seed == arguments.seed}

@@ -130,7 +130,7 @@ class Link:
             for proxy in self._swallowed:
                 proxy.cut_once()
             for proxy in self._proxies:
-                proxy.mend()
+                proxy.repair()
 
     def __enter__(self) -> Link:
         return self

@@ -1,6 +1,6 @@
 """Make the pictures of docs/explanation: ``make pictures``.
 
-With ``--record`` the demo is run anew for its transcript, which takes minutes and needs Java.
+With ``--record`` the demo is run again for its transcript, which takes minutes and needs Java.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.faults.pictures.transcript import record
 def main() -> None:
     """Write the files."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", action="store_true", help="run the demo anew")
+    parser.add_argument("--record", action="store_true", help="run the demo again")
     IMAGES.mkdir(parents=True, exist_ok=True)
     if parser.parse_args().record:
         record(kills=3, seed=7).write(DEMO)

@@ -55,7 +55,7 @@ WORDS = ("cat", "dog", "cat", "cat", "eel", "cat", "dog")
 """What the source has, in this order."""
 TAKES = {(2, 2): 1}
 """How many words an attempt takes, by txid and epoch; each other one takes three. So txid 2 is cut
-anew in epoch 2, as an opaque spout may."""
+again in epoch 2, as an opaque spout may."""
 FIELDS = Fields("word string")
 
 CONFIG = Config(
@@ -127,7 +127,7 @@ class DrawnWorld(World):
         self.chaos = Steady(self, trouble)
 
     def hang(self, process: SimulatedProcess) -> None:
-        """Stop a process beyond its session, start another one, and let the first one go on."""
+        """Stop a process beyond its session, start another one, and let the first one continue."""
         process.suspend()
         self.ensemble.expire(process, 2 * HELD_S)
         self.timeline.after(HELD_S, process.wake)
@@ -153,7 +153,7 @@ def killed() -> History:
 
 
 def deposed() -> History:
-    """Record a leader that hangs when it is about to write txid 2, and goes on when it is over."""
+    """Record a leader that hangs when it is about to write txid 2, and continues after that."""
     trouble = Trouble("begin.before:counts.counts", 2, hangs=True)
     return recorded(counting(WordsSpout(), "counts"), CONFIG, trouble)
 

@@ -61,17 +61,17 @@ def takeover() -> str:
         steps(killed()),
         "A leader dies between two states",
         "Attempts are written txid:attempt@epoch. The leader is killed when counts holds 2:0@1 and",
-        "totals does not. The next leader claims both states, and does txid 2 again, cut anew.",
+        "totals does not. The next leader claims both states, and cuts and does txid 2 again.",
     )
 
 
 def fence() -> str:
-    """Return the picture of a leader that hangs, is deposed, and goes on."""
+    """Return the picture of a leader that hangs, is deposed, and continues."""
     return _drawn(
         steps(deposed()),
         "A deposed leader writes too late",
         "The first leader hangs just before it writes, longer than its session lasts. Another one",
-        "takes over and commits txid 2. Then the first one goes on. The ledger refuses its write.",
+        "takes over and commits txid 2. Then the first continues. The ledger refuses its write.",
     )
 
 
@@ -111,7 +111,7 @@ def _steps(history: History) -> Iterator[Step]:
 
 
 def _met(at_s: float, who: str, what: str) -> Step:
-    words = {"KILLED": "is killed", "frozen": "hangs", "woken": "goes on"}[what]
+    words = {"KILLED": "is killed", "frozen": "hangs", "woken": "continues"}[what]
     return Step(at_s, who, (words,), BROKEN, ends=what != "woken")
 
 

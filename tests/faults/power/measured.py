@@ -62,19 +62,19 @@ def read_run(run: Path) -> Iterator[Case]:
     for line in path.read_text().split("\n")[:-1] if path.exists() else ():
         number, _, bug = line.partition(" ")
         bugs[int(number)].add(bug)
-    for facts in read_lines(run / TESTS):
-        if "id" in facts:
-            found = frozenset().union(*(bugs[n] for n in (facts["number"], *facts["uses"])))
-            yield Case(facts["id"], facts["outcome"], facts["cpu"], facts["wall"], found)
+    for record in read_lines(run / TESTS):
+        if "id" in record:
+            found = frozenset().union(*(bugs[n] for n in (record["number"], *record["uses"])))
+            yield Case(record["id"], record["outcome"], record["cpu"], record["wall"], found)
 
 
 def read_fixtures(folder: Path) -> dict[str, list[float]]:
     """Return the seconds of each set-up of the fixtures that tests share, by their names."""
     prices: dict[str, list[float]] = defaultdict(list)
     for run in folder.glob("*/"):
-        for facts in read_lines(run / TESTS):
-            if "fixture" in facts:
-                prices[facts["fixture"]].append(facts["cpu"])
+        for record in read_lines(run / TESTS):
+            if "fixture" in record:
+                prices[record["fixture"]].append(record["cpu"])
     return prices
 
 

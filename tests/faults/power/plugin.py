@@ -54,9 +54,9 @@ class Prices:
         """Let hits count for *number* from now on."""
         self._now[:] = number.to_bytes(NUMBER_BYTES, "little")  # type: ignore[index]
 
-    def write(self, **facts: object) -> None:
+    def write(self, **record: object) -> None:
         """Write a line."""
-        self._file.write(json.dumps(facts) + "\n")
+        self._file.write(json.dumps(record) + "\n")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -115,7 +115,7 @@ def write_report(
 
 def write_before(files: Iterable[Path]) -> None:
     """Write the prices of an earlier tree into a section of their own."""
-    lines = [facts for file in files for facts in read_lines(file) if "cpu" in facts]
+    lines = [record for file in files for record in read_lines(file) if "cpu" in record]
     known = {x["id"]: Case(x["id"], "passed", max(x["cpu"], 0.0), 0.0) for x in lines if "id" in x}
     write_section(PAGE, "Prices before", prices_section(known.values(), {}), HEAD)
 

@@ -89,13 +89,13 @@ def test_lines_that_are_added_belong_to_those_around(new: str, lines: list[int])
     assert list(touched(Hunk("code.py", "a\nb\nc\n", new), "0\na\nb\nc\nd\n")) == lines
 
 
-def write_run(folder: Path, *facts: dict[str, object], hits: str = "") -> None:
+def write_run(folder: Path, *record: dict[str, object], hits: str = "") -> None:
     folder.mkdir(parents=True)
-    (folder / TESTS).write_text("".join(json.dumps(each) + "\n" for each in facts))
+    (folder / TESTS).write_text("".join(json.dumps(each) + "\n" for each in record))
     (folder / HITS).write_text(hits)
 
 
-def facts(test: str, number: int, uses: list[int], outcome: str = "passed") -> dict[str, object]:
+def record(test: str, number: int, uses: list[int], outcome: str = "passed") -> dict[str, object]:
     return {
         "id": test,
         "number": number,
@@ -110,14 +110,14 @@ def test_a_test_has_the_bugs_of_the_fixtures_it_shares_and_the_last_run_counts(
     tmp_path: Path,
 ) -> None:
     bug, other = Patch("bug", "", "x.py::named", ()), Patch("other", "", "", ())
-    write_run(tmp_path / "9", facts("x.py::a", 1, []), hits="1 other\n")
+    write_run(tmp_path / "9", record("x.py::a", 1, []), hits="1 other\n")
     write_run(
         tmp_path / "10",
-        facts("x.py::a", 1, []),
-        facts("x.py::b[1]", 3, [2]),
-        facts("x.py::broken", 4, [2], "failed"),
-        facts("x.py::named[1]", 5, []),
-        facts("x.py::named_too", 6, []),
+        record("x.py::a", 1, []),
+        record("x.py::b[1]", 3, [2]),
+        record("x.py::broken", 4, [2], "failed"),
+        record("x.py::named[1]", 5, []),
+        record("x.py::named_too", 6, []),
         hits="2 bug\n1 bu",
     )
 

@@ -166,7 +166,7 @@ def failures(copy: Path, cases: Sequence[Case], core: int | None) -> tuple[list[
 
 def read_trials(path: Path) -> dict[str, Trial]:
     """Return the trials that were made, by the name of the bug."""
-    return {facts["bug"]: Trial(**facts) for facts in read_lines(path)}
+    return {record["bug"]: Trial(**record) for record in read_lines(path)}
 
 
 def append_trial(path: Path, trial: Trial) -> None:

@@ -33,7 +33,7 @@ from tests.harness.report_page import table, write_section
 
 RECORD = ROOT / ".kills.jsonl"
 ON_SPARK = 20
-"""One kill in so many is on Spark."""
+"""Of this many kills, one is on Spark."""
 TITLE = "Kills at random moments"
 INTRODUCTION = """\
 The driver that counts the flights is killed with SIGKILL at random moments, each time after another
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--record", type=Path, default=RECORD, help="what ran, a line a round")
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
-    parser.add_argument("--anew", action="store_true", help="forget what ran")
+    parser.add_argument("--from-the-start", action="store_true", help="forget what ran")
     parser.add_argument("--carrier", choices=(LOCAL, SPARK), default=LOCAL, help="of --round")
     parser.add_argument("--round", type=int, help="run one round again, and write nothing")
     arguments = parser.parse_args()
@@ -58,7 +58,7 @@ def main() -> None:
         wanted = [(arguments.carrier, arguments.round, kills_of(arguments.carrier))]
         (one,) = run(wanted)
         raise SystemExit(f"{one.command}: {one.wrong}" if one.wrong else 0)
-    if arguments.anew:
+    if arguments.from_the_start:
         arguments.record.unlink(missing_ok=True)
     record = Record(arguments.record)
     for done in run(missing_rounds(arguments.kills, record.rounds())):

@@ -3,7 +3,7 @@
 ``python -m tests.faults.processes.group_process SERVERS TOPIC GROUP FILE`` appends partition and
 offset of each record to the file before it acks it. It holds some records, and acks them in random
 order. With ``ZOOKEEPER`` as a fifth argument it reads while it leads. With ``MOST`` as a sixth one
-it appends so many and holds all others, so that it has not read all when it is killed.
+it appends this many and holds all others, so that it has not read all when it is killed.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from txtopo import (
     Tuple,
 )
 from txtopo.carriers import choice
-from txtopo.carriers.choice import SessionFacts
+from txtopo.carriers.choice import SessionOffer
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Carrier
 from txtopo.errors import SlotUnavailable
@@ -76,8 +76,8 @@ class Warnings(logging.Handler):
     """Says what is logged."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        facts = {name: vars(record).get(name) for name in ("slot", "slots", "cores", "missing_s")}
-        tell("warned", text=record.getMessage(), **facts)
+        details = {name: vars(record).get(name) for name in ("slot", "slots", "cores", "missing_s")}
+        tell("warned", text=record.getMessage(), **details)
 
 
 def main(carrier: Carrier, folder: Path) -> None:
@@ -85,7 +85,7 @@ def main(carrier: Carrier, folder: Path) -> None:
     paths = {"spark.executorEnv.PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
     logging.getLogger("txtopo.runtime").addHandler(Warnings())
     # "auto" would choose slots on this machine only.
-    choice.facts_of = lambda session: SessionFacts(classic=True, not_resident="", free=3)
+    choice.offer_of = lambda session: SessionOffer(classic=True, not_resident="", free=3)
     config = Config(
         carrier=carrier,
         slots=2,
@@ -106,13 +106,13 @@ def main(carrier: Carrier, folder: Path) -> None:
                 run.stop()
         except SlotUnavailable as raised:
             error = raised
-        facts = {} if error is None else {"text": str(error), **error.facts}
-        tell("ended", status=run.status, error=type(error).__name__, **facts)
+        details = {} if error is None else {"text": str(error), **error.facts}
+        tell("ended", status=run.status, error=type(error).__name__, **details)
         spark.stop()
 
 
-def tell(event: str, **facts: object) -> None:
-    say(event, at_s=time.monotonic(), **facts)
+def tell(event: str, **details: object) -> None:
+    say(event, at_s=time.monotonic(), **details)
 
 
 if __name__ == "__main__":

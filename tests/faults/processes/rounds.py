@@ -118,7 +118,7 @@ def stores_here() -> list[str]:
 
 
 def numbers(carrier: str, kills: int) -> Iterator[tuple[int, int]]:
-    """Yield the number and the kills of each round that together make so many kills."""
+    """Yield the number and the kills of each round that together make this many kills."""
     a_round = KILLS_A_ROUND[carrier]
     for at, before in enumerate(range(0, kills, a_round)):
         yield at, min(a_round, kills - before)

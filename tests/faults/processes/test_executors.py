@@ -52,7 +52,7 @@ def test_no_attempt_has_two_cuts_when_executors_with_resident_slots_are_killed(
 def failures(
     carrier: str, whom: str, folder: Path, deaths: int = len(DEATHS)
 ) -> list[dict[str, Any]]:
-    """Process everything with so many deaths, check what was kept, and return what failed."""
+    """Process everything with this many deaths, check what was kept, and return what failed."""
     arguments = (carrier, whom, str(folder), str(deaths))
     child = run_child("tests.faults.processes.executors_process", *arguments)
     committed = {said["txid"]: said["ends"] for said in child.events("committed")}

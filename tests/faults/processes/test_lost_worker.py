@@ -52,10 +52,10 @@ def story(carrier: str, folder: Path) -> Said:
     return run_child("tests.faults.processes.lost_worker_process", carrier, str(folder)).said
 
 
-def only(said: Said, event: str, **facts: object) -> Said:
-    """Return what was said of an event, with these facts."""
+def only(said: Said, event: str, **details: object) -> Said:
+    """Return what was said of an event, with these details."""
     found = [each for each in said if each["event"] == event]
-    return [each for each in found if facts.items() <= each.items()]
+    return [each for each in found if details.items() <= each.items()]
 
 
 def counted(folder: Path) -> dict[Any, Any]:

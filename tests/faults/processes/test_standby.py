@@ -63,7 +63,7 @@ class Drivers:
         return [at_s for driver, at_s, _ in self.processed() if driver == child.pid]
 
     def wait_for_some(self, child: Child, some: int = SOME) -> None:
-        """Wait until a driver has processed so many messages."""
+        """Wait until a driver has processed this many messages."""
 
         def are_there() -> bool:
             assert child.runs, child.story()
@@ -210,7 +210,7 @@ def test_a_leader_that_is_cut_off_goes_on_until_it_is_back_and_nothing_is_lost(
         proxy.cut()
         second.wait_for("leading")
         drivers.wait_for_some(first, len(drivers.of(first)) + SOME)
-        proxy.mend()
+        proxy.repair()
         first.end_with(3)
         drivers.running.remove(first)
         drivers.finish()

@@ -144,7 +144,7 @@ def test_a_server_that_is_down_tells_no_password(store: Store, config: Config, e
 
 
 class Cutting(TopologyListener):
-    """Cuts all connections after the second commit, and mends them when that was noticed."""
+    """Cuts all connections after the second commit, and repairs them when that was noticed."""
 
     def __init__(self, proxy: TcpProxy) -> None:
         self._proxy = proxy
@@ -155,7 +155,7 @@ class Cutting(TopologyListener):
             self._proxy.cut()
         elif isinstance(getattr(change, "error", None), InfrastructureError):
             self.noticed = True
-            self._proxy.mend()
+            self._proxy.repair()
 
 
 def test_a_connection_that_is_cut_tells_no_password(store: Store, config: Config, ear: Ear) -> None:

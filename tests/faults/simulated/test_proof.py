@@ -50,8 +50,8 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert proof.rest_of(results) == [last]
 
 
-def report(**facts: Any) -> CampaignReport:
-    return CampaignReport(seeds=20, txids=100, processor_s=2.0, **facts)
+def report(**counts: Any) -> CampaignReport:
+    return CampaignReport(seeds=20, txids=100, processor_s=2.0, **counts)
 
 
 def test_the_page_has_a_section_for_each_part_that_ran_and_keeps_the_others() -> None:

@@ -25,9 +25,9 @@ from tests.faults.slots.cluster import (
 from tests.faults.slots.simulation import (
     CALM_S,
     KEYS,
-    ProgramShape,
     SlotScenario,
     SlotWorld,
+    TopologyShape,
     heard_warnings,
 )
 from txtopo.config import AtLeastOnceConfig
@@ -35,14 +35,14 @@ from txtopo.reliable.anchoring.envelope import SlotReport, SpoutGrant
 from txtopo.resident import wire
 from txtopo.resident.bolt_slots import BoltSlots
 from txtopo.resident.slot_runner import LIMITS
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.pickling import loads
-from txtopo.stages.program import Program
 from txtopo.testing.checkers.evidence import Violation
 
 TURN_S = 0.2
 TUPLES_MAX = 20
 SENT_ON = 3
-"""Of so many tuples one is sent on to another slot."""
+"""One of this many tuples is sent on to another slot."""
 
 
 def simulate_bolt_slots(scenario: SlotScenario) -> list[Violation]:
@@ -77,8 +77,8 @@ class BoltWorld(SlotWorld):
 
     def run(self) -> None:
         """Have tuples sent until the faults have stopped, and wait until all are consumed."""
-        program = ProgramShape("simulated", self.scenario.slots)
-        self.bolts.start(cast("Program", program), self)
+        compiled = TopologyShape("simulated", self.scenario.slots)
+        self.bolts.start(cast("CompiledTopology", compiled), self)
         self.timeline.after(TURN_S, self._turn)
         self.timeline.after(1.0, self._second)
         self.timeline.after(self.scenario.chaos_s, self._heal)
@@ -90,7 +90,7 @@ class BoltWorld(SlotWorld):
             self._object("a slot is not ready, and there is a core for it")
 
     def _turn(self) -> None:
-        """SpoutGrant a turn to the spouts of a slot, if it is ready."""
+        """Grant a turn to the spouts of a slot, if it is ready."""
         if self.chaos.healed:
             return
         slot = self.chaos.below(self.scenario.slots)
@@ -155,7 +155,7 @@ class BoltTaskRun(SlotTaskRun):
             self._take(sender, tuples)
 
     def _emit(self, grant: SpoutGrant) -> None:
-        """Have a turn: send so many tuples to one slot."""
+        """Have a turn: send this many tuples to one slot."""
         slot = self.chaos.below(len(self._neighbours))
         sent = self._send(slot, grant.tuples)
         self.say(wire.NEWS, wire.pack_report(wire.WireReport(SlotReport(), sent, {})))

@@ -17,7 +17,7 @@ from txtopo.resident.slot_runner import SlotLimits
 from txtopo.testing.checkers.evidence import Violation
 
 if TYPE_CHECKING:
-    from tests.faults.slots.cluster import SlotFact
+    from tests.faults.slots.cluster import Entry
 
 AT_ONCE_S = 1e-6
 SOON_S = 1.0
@@ -33,15 +33,15 @@ class SlotEvidence:
     """The history of one simulation of slots, and what was promised.
 
     Attributes:
-        facts: What happened, in order.
+        history: What happened, in order.
         slots: How many slots there are.
-        pause_s: The pause after so many fruitless jobs in a row, from 1.
+        pause_s: The pause after this many fruitless jobs in a row, from 1.
         limits: How long is waited for slots.
         missing_s: How long a slot may be missing.
         leftovers: What was wrong at the end.
     """
 
-    facts: Sequence[SlotFact]
+    history: Sequence[Entry]
     slots: int
     pause_s: Callable[[int], float]
     limits: SlotLimits
@@ -51,12 +51,12 @@ class SlotEvidence:
     @property
     def stopped_s(self) -> float:
         """When the end began."""
-        return next((fact.at_s for fact in self.facts if fact.what == "stop"), float("inf"))
+        return next((entry.at_s for entry in self.history if entry.what == "stop"), float("inf"))
 
     @property
     def last_s(self) -> float:
         """When the last thing happened."""
-        return self.facts[-1].at_s if self.facts else 0.0
+        return self.history[-1].at_s if self.history else 0.0
 
 
 class SlotChecker(Protocol):
@@ -77,26 +77,26 @@ class Answers:
 
     def check(self, evidence: SlotEvidence) -> Iterator[Violation]:
         """Yield answers that stand for something else, and levels with two ends or none."""
-        given: dict[int, SlotFact] = {}
+        given: dict[int, Entry] = {}
         ends: defaultdict[Named, int] = defaultdict(int)
         ordered: set[Named] = set()
-        for fact in evidence.facts:
-            level = fact.tag, fact.level
-            if fact.what == "ordered":
+        for entry in evidence.history:
+            level = entry.tag, entry.level
+            if entry.what == "ordered":
                 ordered.add(level)
-            elif fact.what == "given":
-                if fact.order in given:
-                    yield Violation(self.name, f"order {fact.order} was given twice")
-                given[fact.order] = fact
-            elif fact.what in ("level done", "level failed"):
+            elif entry.what == "given":
+                if entry.order in given:
+                    yield Violation(self.name, f"order {entry.order} was given twice")
+                given[entry.order] = entry
+            elif entry.what in ("level done", "level failed"):
                 ends[level] += 1
-                if fact.what == "level done":
-                    yield from self._judge(fact, given, evidence.slots)
+                if entry.what == "level done":
+                    yield from self._judge(entry, given, evidence.slots)
         for level in sorted(ordered):
             if ends[level] != 1:
                 yield Violation(self.name, f"level {level} has {ends[level]} ends, not one")
 
-    def _judge(self, done: SlotFact, given: dict[int, SlotFact], slots: int) -> Iterator[Violation]:
+    def _judge(self, done: Entry, given: dict[int, Entry], slots: int) -> Iterator[Violation]:
         answers = done.note
         assert isinstance(answers, list)
         if len(answers) != slots:
@@ -120,25 +120,25 @@ class Turns:
         """Yield orders that came too early, or before a more urgent one."""
         doing: dict[int, int] = {}
         waiting: dict[Named, tuple[object, set[int]]] = {}
-        for fact in evidence.facts:
-            level = fact.tag, fact.level
-            if fact.what == "ordered":
-                waiting[level] = fact.note, set(range(evidence.slots))
-            elif fact.what in ("level done", "level failed"):
+        for entry in evidence.history:
+            level = entry.tag, entry.level
+            if entry.what == "ordered":
+                waiting[level] = entry.note, set(range(evidence.slots))
+            elif entry.what in ("level done", "level failed"):
                 waiting.pop(level, None)
-            elif fact.what == "slot lost":
-                doing.pop(fact.slot, None)
-            elif fact.what == "slot said" and doing.get(fact.slot) == _order_of(fact):
-                del doing[fact.slot]
-            elif fact.what == "given":
-                if fact.slot in doing:
-                    yield Violation(self.name, f"{fact.line()} while it does {doing[fact.slot]}")
-                doing[fact.slot] = fact.order
+            elif entry.what == "slot lost":
+                doing.pop(entry.slot, None)
+            elif entry.what == "slot said" and doing.get(entry.slot) == _order_of(entry):
+                del doing[entry.slot]
+            elif entry.what == "given":
+                if entry.slot in doing:
+                    yield Violation(self.name, f"{entry.line()} while it does {doing[entry.slot]}")
+                doing[entry.slot] = entry.order
                 urgency, slots = waiting.get(level, (None, set()))
-                slots.discard(fact.slot)
-                others = [each for each, left in waiting.values() if fact.slot in left]
+                slots.discard(entry.slot)
+                others = [each for each, left in waiting.values() if entry.slot in left]
                 if any(each < urgency for each in others):  # type: ignore[operator]
-                    yield Violation(self.name, f"{fact.line()} before a more urgent one")
+                    yield Violation(self.name, f"{entry.line()} before a more urgent one")
 
 
 class Owners:
@@ -149,29 +149,29 @@ class Owners:
 
     def check(self, evidence: SlotEvidence) -> Iterator[Violation]:
         """Yield lives that are not new, and tasks that are taken for the owner."""
-        owner: dict[int, SlotFact] = {}
+        owner: dict[int, Entry] = {}
         last_job: dict[int, int] = {}
         lives: dict[int, int] = {}
-        for fact in evidence.facts:
-            if fact.what == "submitted":
-                last_job[fact.slot] = fact.submission
-            elif fact.what == "slot lost":
-                owner.pop(fact.slot, None)
-            elif fact.what == "welcomed":
-                if fact.life in lives.values() or fact.life <= lives.get(fact.slot, 0):
-                    yield Violation(self.name, f"{fact.line()}, which is not a new life")
-                if fact.submission != last_job[fact.slot]:
-                    yield Violation(self.name, f"{fact.line()} of an earlier job")
-                owner[fact.slot], lives[fact.slot] = fact, fact.life
-            elif fact.what == "given":
-                has = owner.get(fact.slot)
-                if has is None or has.task != fact.task:
-                    yield Violation(self.name, f"{fact.line()}, which does not have the slot")
-            elif fact.what == "slot said":
-                has = owner.get(fact.slot)
-                _, _, _, _, life, task = _answer(fact.note[0])  # type: ignore[index]
-                if has is None or (task, life) != (has.task, fact.life):
-                    yield Violation(self.name, f"{fact.line()} was said in life {life}")
+        for entry in evidence.history:
+            if entry.what == "submitted":
+                last_job[entry.slot] = entry.submission
+            elif entry.what == "slot lost":
+                owner.pop(entry.slot, None)
+            elif entry.what == "welcomed":
+                if entry.life in lives.values() or entry.life <= lives.get(entry.slot, 0):
+                    yield Violation(self.name, f"{entry.line()}, which is not a new life")
+                if entry.submission != last_job[entry.slot]:
+                    yield Violation(self.name, f"{entry.line()} of an earlier job")
+                owner[entry.slot], lives[entry.slot] = entry, entry.life
+            elif entry.what == "given":
+                has = owner.get(entry.slot)
+                if has is None or has.task != entry.task:
+                    yield Violation(self.name, f"{entry.line()}, which does not have the slot")
+            elif entry.what == "slot said":
+                has = owner.get(entry.slot)
+                _, _, _, _, life, task = _answer(entry.note[0])  # type: ignore[index]
+                if has is None or (task, life) != (has.task, entry.life):
+                    yield Violation(self.name, f"{entry.line()} was said in life {life}")
 
 
 class Dormant:
@@ -182,26 +182,26 @@ class Dormant:
 
     def check(self, evidence: SlotEvidence) -> Iterator[Violation]:
         """Yield tasks that were sent home and took the slot with them."""
-        owner: dict[int, SlotFact] = {}
+        owner: dict[int, Entry] = {}
         home: set[bytes] = set()
-        for fact in evidence.facts:
-            if fact.at_s >= evidence.stopped_s:
+        for entry in evidence.history:
+            if entry.at_s >= evidence.stopped_s:
                 return
-            has = owner.get(fact.slot)
-            other = has is not None and has.task != fact.task
-            if fact.what == "welcomed":
-                owner[fact.slot] = fact
-            elif fact.what == "slot lost":
-                owner.pop(fact.slot, None)
-            elif fact.what == "cut off" and not fact.note:
-                home.add(fact.task)
-                if has is not None and other and has.submission == fact.submission:
-                    yield Violation(self.name, f"{fact.line()} was sent home")
-            elif fact.what == "returned" and fact.task in home:
-                if has is not None and other and has.submission == fact.submission:
-                    yield Violation(self.name, f"{fact.line()} and stopped who has the slot")
-            elif fact.what == "cut off" and (has is None or has.submission != fact.submission):
-                yield Violation(self.name, f"{fact.line()} keeps a core for nothing")
+            has = owner.get(entry.slot)
+            other = has is not None and has.task != entry.task
+            if entry.what == "welcomed":
+                owner[entry.slot] = entry
+            elif entry.what == "slot lost":
+                owner.pop(entry.slot, None)
+            elif entry.what == "cut off" and not entry.note:
+                home.add(entry.task)
+                if has is not None and other and has.submission == entry.submission:
+                    yield Violation(self.name, f"{entry.line()} was sent home")
+            elif entry.what == "returned" and entry.task in home:
+                if has is not None and other and has.submission == entry.submission:
+                    yield Violation(self.name, f"{entry.line()} and stopped who has the slot")
+            elif entry.what == "cut off" and (has is None or has.submission != entry.submission):
+                yield Violation(self.name, f"{entry.line()} keeps a core for nothing")
 
 
 class JobsInTurn:
@@ -215,26 +215,26 @@ class JobsInTurn:
         runs: set[int] = set()
         due_s: dict[int, float] = {}
         fruitless: defaultdict[int, int] = defaultdict(int)
-        warned = {fact.at_s for fact in evidence.facts if fact.what == "warned"}
-        for fact in evidence.facts:
-            if fact.what == "slot said":
-                fruitless[fact.slot] = 0
-            elif fact.what == "submitted":
-                if fact.slot in runs:
-                    yield Violation(self.name, f"{fact.line()} beside another job of it")
-                due = due_s.get(fact.slot, 0.0)
-                if not due - AT_ONCE_S <= fact.at_s <= due + SOON_S:
-                    yield Violation(self.name, f"{fact.line()}; its pause was over at {due:.4f}")
-                runs.add(fact.slot)
-            elif fact.what == "job ended":
-                runs.discard(fact.slot)
-                if fact.at_s >= evidence.stopped_s or not _is_lost(fact.error):
+        warned = {entry.at_s for entry in evidence.history if entry.what == "warned"}
+        for entry in evidence.history:
+            if entry.what == "slot said":
+                fruitless[entry.slot] = 0
+            elif entry.what == "submitted":
+                if entry.slot in runs:
+                    yield Violation(self.name, f"{entry.line()} beside another job of it")
+                due = due_s.get(entry.slot, 0.0)
+                if not due - AT_ONCE_S <= entry.at_s <= due + SOON_S:
+                    yield Violation(self.name, f"{entry.line()}; its pause was over at {due:.4f}")
+                runs.add(entry.slot)
+            elif entry.what == "job ended":
+                runs.discard(entry.slot)
+                if entry.at_s >= evidence.stopped_s or not _is_lost(entry.error):
                     continue
-                count = fruitless[fact.slot]
-                due_s[fact.slot] = fact.at_s + (evidence.pause_s(count) if count else 0.0)
-                fruitless[fact.slot] += 1
-                if fact.at_s not in warned:
-                    yield Violation(self.name, f"{fact.line()} without a word")
+                count = fruitless[entry.slot]
+                due_s[entry.slot] = entry.at_s + (evidence.pause_s(count) if count else 0.0)
+                fruitless[entry.slot] += 1
+                if entry.at_s not in warned:
+                    yield Violation(self.name, f"{entry.line()} without a word")
 
 
 class Reasons:
@@ -251,59 +251,59 @@ class Reasons:
     def _late(self, evidence: SlotEvidence) -> Iterator[Violation]:
         doing: dict[int, Named] = {}
         due_s: dict[Named, float] = {}
-        for fact in evidence.facts:
-            for level in [each for each, at_s in due_s.items() if at_s < fact.at_s]:
+        for entry in evidence.history:
+            for level in [each for each, at_s in due_s.items() if at_s < entry.at_s]:
                 yield Violation(self.name, f"{level} did not fail at {due_s.pop(level):.4f}")
-            if fact.what == "given":
-                doing[fact.slot] = fact.tag, fact.level
-            elif fact.what == "slot said" and fact.slot in doing:
-                tag, number, *_ = _answer(fact.note[0])  # type: ignore[index]
-                if doing[fact.slot] == (tag, number):
-                    del doing[fact.slot]
-            elif fact.what == "slot lost" and fact.slot in doing:
+            if entry.what == "given":
+                doing[entry.slot] = entry.tag, entry.level
+            elif entry.what == "slot said" and entry.slot in doing:
+                tag, number, *_ = _answer(entry.note[0])  # type: ignore[index]
+                if doing[entry.slot] == (tag, number):
+                    del doing[entry.slot]
+            elif entry.what == "slot lost" and entry.slot in doing:
                 limit_s = evidence.limits.reason_s + AT_ONCE_S
-                due_s.setdefault(doing.pop(fact.slot), fact.at_s + limit_s)
-            elif fact.what in ("level done", "level failed"):
-                due_s.pop((fact.tag, fact.level), None)
-                doing = {s: each for s, each in doing.items() if each != (fact.tag, fact.level)}
+                due_s.setdefault(doing.pop(entry.slot), entry.at_s + limit_s)
+            elif entry.what in ("level done", "level failed"):
+                due_s.pop((entry.tag, entry.level), None)
+                doing = {s: each for s, each in doing.items() if each != (entry.tag, entry.level)}
 
     def _blamed(self, evidence: SlotEvidence) -> Iterator[Violation]:
-        died: dict[Named, list[SlotFact]] = defaultdict(list)
+        died: dict[Named, list[Entry]] = defaultdict(list)
         given: dict[Named, set[tuple[int, int]]] = defaultdict(set)
         deadly: set[tuple[int, int]] = set()
-        for fact in evidence.facts:
-            level = fact.tag, fact.level
-            if fact.what == "given":
-                given[level].add((fact.slot, fact.submission))
-            elif fact.what == "worker died":
+        for entry in evidence.history:
+            level = entry.tag, entry.level
+            if entry.what == "given":
+                given[level].add((entry.slot, entry.submission))
+            elif entry.what == "worker died":
                 # A job that had several tasks ends for the last of them.
-                deadly.add((fact.slot, fact.submission))
-                if fact.order:
-                    died[level].append(fact)
-            elif fact.what == "level failed" and isinstance(fact.error, RunLostError):
-                facts = fact.error.facts
-                if facts["counted"] and not deadly & given[level]:
-                    yield Violation(self.name, f"{fact.line()} counts, and no worker died of it")
-                elif not facts["counted"] and not facts["cancelled"]:
-                    yield from self._spared(evidence, fact, died[level])
+                deadly.add((entry.slot, entry.submission))
+                if entry.order:
+                    died[level].append(entry)
+            elif entry.what == "level failed" and isinstance(entry.error, RunLostError):
+                history = entry.error.facts
+                if history["counted"] and not deadly & given[level]:
+                    yield Violation(self.name, f"{entry.line()} counts, and no worker died of it")
+                elif not history["counted"] and not history["cancelled"]:
+                    yield from self._spared(evidence, entry, died[level])
 
     def _spared(
-        self, evidence: SlotEvidence, failed: SlotFact, died: Sequence[SlotFact]
+        self, evidence: SlotEvidence, failed: Entry, died: Sequence[Entry]
     ) -> Iterator[Violation]:
         """Yield the death that would have been known if its reason had been waited for."""
         since_s = next(
-            fact.at_s
-            for fact in evidence.facts
-            if fact.what == "ordered" and (fact.tag, fact.level) == (failed.tag, failed.level)
+            entry.at_s
+            for entry in evidence.history
+            if entry.what == "ordered" and (entry.tag, entry.level) == (failed.tag, failed.level)
         )
-        between = [fact for fact in evidence.facts if since_s <= fact.at_s <= failed.at_s]
-        lost = [fact for fact in between if fact.what == "slot lost"]
+        between = [entry for entry in evidence.history if since_s <= entry.at_s <= failed.at_s]
+        lost = [entry for entry in between if entry.what == "slot lost"]
         for death in died:
-            own = [fact for fact in lost if fact.slot == death.slot and fact.at_s >= death.at_s]
-            back = any(fact.what == "slot ready" and fact.slot == death.slot for fact in between)
+            own = [entry for entry in lost if entry.slot == death.slot and entry.at_s >= death.at_s]
+            back = any(entry.what == "slot ready" and entry.slot == death.slot for entry in between)
             if len(own) != len(lost) or not own or back:
                 continue  # it may be lost for another reason
-            for ended in evidence.facts:
+            for ended in evidence.history:
                 job = (ended.slot, ended.submission) == (death.slot, death.submission)
                 counts = isinstance(ended.error, RunLostError) and ended.error.facts["counted"]
                 in_time = ended.at_s < own[0].at_s + evidence.limits.reason_s
@@ -321,60 +321,62 @@ class Cancelled:
         """Yield chains that continue, and slots that are left hanging."""
         cancelled: dict[str, float] = {}
         ordered: dict[Named, float] = {}
-        for fact in evidence.facts:
-            if fact.what == "cancelled":
-                cancelled[fact.tag] = fact.at_s
-            elif fact.what == "ordered":
-                ordered[fact.tag, fact.level] = fact.at_s
-            elif fact.tag in cancelled and fact.what == "given":
-                yield Violation(self.name, f"{fact.line()}, which was cancelled")
-            elif fact.tag in cancelled and fact.what in ("level done", "level failed"):
-                due_s = max(cancelled[fact.tag], ordered[fact.tag, fact.level])
-                if fact.what == "level done" or fact.at_s > due_s + AT_ONCE_S:
-                    yield Violation(self.name, f"{fact.line()}, which was cancelled at {due_s:.4f}")
+        for entry in evidence.history:
+            if entry.what == "cancelled":
+                cancelled[entry.tag] = entry.at_s
+            elif entry.what == "ordered":
+                ordered[entry.tag, entry.level] = entry.at_s
+            elif entry.tag in cancelled and entry.what == "given":
+                yield Violation(self.name, f"{entry.line()}, which was cancelled")
+            elif entry.tag in cancelled and entry.what in ("level done", "level failed"):
+                due_s = max(cancelled[entry.tag], ordered[entry.tag, entry.level])
+                if entry.what == "level done" or entry.at_s > due_s + AT_ONCE_S:
+                    yield Violation(
+                        self.name, f"{entry.line()}, which was cancelled at {due_s:.4f}"
+                    )
         yield from self._hanging(evidence)
         yield from self._silent(evidence)
 
     def _silent(self, evidence: SlotEvidence) -> Iterator[Violation]:
         due_s: dict[int, float] = {}
-        for fact in evidence.facts:
-            if fact.at_s >= evidence.stopped_s:
+        for entry in evidence.history:
+            if entry.at_s >= evidence.stopped_s:
                 return
-            for slot in [slot for slot, at_s in due_s.items() if at_s < fact.at_s]:
+            for slot in [slot for slot, at_s in due_s.items() if at_s < entry.at_s]:
                 yield Violation(
                     self.name, f"the job of slot {slot} is silent until {due_s.pop(slot):.4f}"
                 )
-            if fact.what == "slot lost" and not fact.note and "connection" in str(fact.error):
-                due_s[fact.slot] = fact.at_s + evidence.limits.silent_s + SOON_S
-            elif fact.what in ("welcomed", "job ended", "cancelled job"):
-                due_s.pop(fact.slot, None)
+            if entry.what == "slot lost" and not entry.note and "connection" in str(entry.error):
+                due_s[entry.slot] = entry.at_s + evidence.limits.silent_s + SOON_S
+            elif entry.what in ("welcomed", "job ended", "cancelled job"):
+                due_s.pop(entry.slot, None)
 
     def _hanging(self, evidence: SlotEvidence) -> Iterator[Violation]:
-        doing: dict[int, SlotFact] = {}
+        doing: dict[int, Entry] = {}
         given_up: dict[int, float] = {}
-        for fact in evidence.facts:
-            if fact.at_s >= evidence.stopped_s:
+        for entry in evidence.history:
+            if entry.at_s >= evidence.stopped_s:
                 return
             for slot, since_s in list(given_up.items()):
-                if fact.at_s > since_s + evidence.limits.cancel_s + SOON_S:
+                if entry.at_s > since_s + evidence.limits.cancel_s + SOON_S:
                     yield Violation(
                         self.name, f"slot {slot} does {doing[slot].line()}, given up at {since_s}"
                     )
                     del given_up[slot]
-            if fact.what == "given":
-                doing[fact.slot] = fact
-            elif fact.what == "level failed":
+            if entry.what == "given":
+                doing[entry.slot] = entry
+            elif entry.what == "level failed":
                 for slot, order in doing.items():
-                    if (order.tag, order.level) == (fact.tag, fact.level):
-                        given_up.setdefault(slot, fact.at_s)
-            elif fact.what in ("slot lost", "cancelled job") or (
-                fact.what == "slot said"
-                and fact.slot in doing
-                and doing[fact.slot].order == _order_of(fact)
+                    if (order.tag, order.level) == (entry.tag, entry.level):
+                        given_up.setdefault(slot, entry.at_s)
+            elif entry.what in ("slot lost", "cancelled job") or (
+                entry.what == "slot said"
+                and entry.slot in doing
+                and doing[entry.slot].order == _order_of(entry)
             ):
-                given_up.pop(fact.slot, None)
-                if fact.what != "cancelled job":
-                    doing.pop(fact.slot, None)
+                given_up.pop(entry.slot, None)
+                if entry.what != "cancelled job":
+                    doing.pop(entry.slot, None)
 
 
 class Missing:
@@ -389,22 +391,22 @@ class Missing:
             absences = list(self._absences(evidence, slot))
             for since_s, until_s in absences:
                 yield from self._judge(evidence, slot, since_s, until_s)
-            for fact in evidence.facts:
-                if fact.what == "warned of missing" and fact.slot == slot:
-                    missing = any(since_s <= fact.at_s <= until_s for since_s, until_s in absences)
-                    if not missing and fact.at_s < evidence.stopped_s:
-                        yield Violation(self.name, f"{fact.line()}, which is there")
+            for entry in evidence.history:
+                if entry.what == "warned of missing" and entry.slot == slot:
+                    missing = any(since_s <= entry.at_s <= until_s for since_s, until_s in absences)
+                    if not missing and entry.at_s < evidence.stopped_s:
+                        yield Violation(self.name, f"{entry.line()}, which is there")
 
     def _absences(self, evidence: SlotEvidence, slot: int) -> Iterator[tuple[float, float]]:
         since_s: float | None = 0.0
-        for fact in evidence.facts:
-            if fact.at_s >= evidence.stopped_s:
+        for entry in evidence.history:
+            if entry.at_s >= evidence.stopped_s:
                 break
-            if fact.slot == slot and fact.what == "slot ready" and since_s is not None:
-                yield since_s, fact.at_s
+            if entry.slot == slot and entry.what == "slot ready" and since_s is not None:
+                yield since_s, entry.at_s
                 since_s = None
-            elif fact.slot == slot and fact.what == "slot lost" and since_s is None:
-                since_s = fact.at_s
+            elif entry.slot == slot and entry.what == "slot lost" and since_s is None:
+                since_s = entry.at_s
         if since_s is not None:
             yield since_s, min(evidence.stopped_s, evidence.last_s)
 
@@ -413,19 +415,21 @@ class Missing:
     ) -> Iterator[Violation]:
         half_s, due_s = since_s + evidence.missing_s / 2, since_s + evidence.missing_s
         told = [
-            fact.at_s
-            for fact in evidence.facts
-            if fact.slot == slot
-            and fact.what == "warned of missing"
-            and half_s - AT_ONCE_S <= fact.at_s <= half_s + ANSWERED_S
+            entry.at_s
+            for entry in evidence.history
+            if entry.slot == slot
+            and entry.what == "warned of missing"
+            and half_s - AT_ONCE_S <= entry.at_s <= half_s + ANSWERED_S
         ]
         name = f"slot {slot}, which is missing since {since_s:.4f},"
         if until_s > half_s + ANSWERED_S and not told:
             yield Violation(self.name, f"{name} is not told at {half_s:.4f}")
         overdue = [
-            fact.at_s
-            for fact in evidence.facts
-            if fact.slot == slot and fact.what == "slot overdue" and since_s <= fact.at_s <= until_s
+            entry.at_s
+            for entry in evidence.history
+            if entry.slot == slot
+            and entry.what == "slot overdue"
+            and since_s <= entry.at_s <= until_s
         ]
         if any(at_s < due_s - AT_ONCE_S for at_s in overdue):
             yield Violation(self.name, f"{name} is overdue before {due_s:.4f}")
@@ -439,21 +443,21 @@ class Missing:
     ) -> Iterator[Violation]:
         """Yield levels that wait for a slot that is overdue."""
         waiting: set[Named] = set()
-        for fact in evidence.facts:
-            if fact.at_s > until_s - AT_ONCE_S:
+        for entry in evidence.history:
+            if entry.at_s > until_s - AT_ONCE_S:
                 return
-            if waiting and fact.at_s > due_s + AT_ONCE_S:
+            if waiting and entry.at_s > due_s + AT_ONCE_S:
                 yield Violation(
                     self.name, f"{sorted(waiting)} wait for slot {slot}, overdue since {due_s:.4f}"
                 )
                 return
-            if fact.what == "ordered":
-                waiting.add((fact.tag, fact.level))
-                due_s = max(due_s, fact.at_s)
-            elif fact.what in ("level done", "level failed") or (
-                fact.what == "given" and fact.slot == slot
+            if entry.what == "ordered":
+                waiting.add((entry.tag, entry.level))
+                due_s = max(due_s, entry.at_s)
+            elif entry.what in ("level done", "level failed") or (
+                entry.what == "given" and entry.slot == slot
             ):
-                waiting.discard((fact.tag, fact.level))
+                waiting.discard((entry.tag, entry.level))
 
 
 class EndsInTime:
@@ -466,7 +470,7 @@ class EndsInTime:
         """Yield what is stuck, what is left, and an end that takes too long."""
         for what in evidence.leftovers:
             yield Violation(self.name, what)
-        closed = [fact.at_s for fact in evidence.facts if fact.what == "closed"]
+        closed = [entry.at_s for entry in evidence.history if entry.what == "closed"]
         limit_s = evidence.stopped_s + 2 * evidence.limits.stop_s + SOON_S
         if closed and closed[0] > limit_s:
             yield Violation(self.name, f"the end took until {closed[0]:.4f}")
@@ -493,7 +497,7 @@ def _answer(payload: bytes) -> tuple[str, int, int, int, int, bytes]:
     return answer
 
 
-def _order_of(said: SlotFact) -> int:
+def _order_of(said: Entry) -> int:
     return _answer(said.note[0])[3]  # type: ignore[index]
 
 

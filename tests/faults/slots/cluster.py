@@ -22,8 +22,8 @@ from txtopo.resident.slot_jobs import SILENCE_S, Cores
 from txtopo.resident.sockets import Keys
 from txtopo.resident.transport import PING_S, Letter
 from txtopo.runtime.scheduler import Callback, Done, SerialExecutor
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.pickling import loads
-from txtopo.stages.program import Program
 from txtopo.testing.simulation.clock import Event, Timeline
 from txtopo.testing.simulation.faults import Chaos
 
@@ -40,7 +40,7 @@ COPY_S = (0.05, 3.0)
 
 
 @dataclass(frozen=True, slots=True)
-class SlotFact:
+class Entry:
     """Something that happened, for the checkers and for the trace.
 
     Attributes:
@@ -163,7 +163,7 @@ class SlotCluster:
         loop: The loop of the slots.
         cores: How many there are.
         repeats: Whether Spark repeats a task in its job, as it does on a cluster.
-        tell: Takes facts.
+        tell: Records what happened.
     """
 
     host = bind_host = "driver"
@@ -193,8 +193,8 @@ class SlotCluster:
 
     # ------------------------------------------------------------ what runs the jobs
 
-    def start(self, program: Program) -> None:
-        """Take the program."""
+    def start(self, compiled: CompiledTopology) -> None:
+        """Receive the compiled topology."""
 
     def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
         """Begin the job of a slot; the loop waits for its end."""
@@ -264,8 +264,8 @@ class SlotCluster:
         elif kind == wire.STAGE:
             order, _ = wire.unpack_order(frames[1:])
             first = order.levels[0]
-            facts = {"order": order.number, "tag": first.run.tag, "level": first.level}
-            self.tell("given", **task.names, **facts)
+            level = {"order": order.number, "tag": first.run.tag, "level": first.level}
+            self.tell("given", **task.names, **level)
 
     def heard(self, task: SlotTaskRun, frames: Sequence[bytes]) -> None:
         """Bring the driver what a task has said."""

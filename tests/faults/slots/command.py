@@ -53,8 +53,8 @@ def main(
     for verdict in verdicts:
         faults.update(verdict.faults)
     if seed is not None and (trace or failed):
-        for fact in verdicts[0].facts:
-            click.echo(fact.line())
+        for entry in verdicts[0].history:
+            click.echo(entry.line())
     levels = sum(verdict.levels for verdict in verdicts)
     hours = sum(verdict.virtual_s for verdict in verdicts) / 3600
     click.echo(

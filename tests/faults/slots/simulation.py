@@ -18,7 +18,7 @@ from functools import partial
 from typing import cast
 
 from tests.faults.slots.checkers import SLOT_CHECKERS, SlotEvidence
-from tests.faults.slots.cluster import SlotCluster, SlotFact, VirtualLoop
+from tests.faults.slots.cluster import Entry, SlotCluster, VirtualLoop
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import ConfigError, RunLostError, SlotUnavailable
@@ -28,8 +28,8 @@ from txtopo.resident.slot_runner import LIMITS
 from txtopo.resident.sockets import Keys
 from txtopo.resident.supervisor import LifeLost, SlotReady, SlotSaid
 from txtopo.retries import LOGGER
+from txtopo.stages.compiled_topology import Chain, CompiledTopology, Run
 from txtopo.stages.pickling import pack
-from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stage_context import RunLevel
 from txtopo.testing.checkers.evidence import Violation
 from txtopo.testing.simulation.clock import Timeline
@@ -130,7 +130,7 @@ class SlotVerdict:
     Attributes:
         seed: Its seed.
         violations: Promises that were broken; none if all is well.
-        facts: What happened.
+        history: What happened.
         faults: How often each kind of fault happened.
         levels: How many levels were done.
         virtual_s: How much virtual time it took.
@@ -139,7 +139,7 @@ class SlotVerdict:
 
     seed: int
     violations: tuple[Violation, ...]
-    facts: Sequence[SlotFact] = field(repr=False)
+    history: Sequence[Entry] = field(repr=False)
     faults: Mapping[str, int]
     levels: int
     virtual_s: float
@@ -147,7 +147,7 @@ class SlotVerdict:
 
     def light(self) -> SlotVerdict:
         """Return it without what happened, as it is kept of many."""
-        return replace(self, facts=())
+        return replace(self, history=())
 
 
 def simulate_slots(scenario: SlotScenario) -> SlotVerdict:
@@ -160,7 +160,7 @@ def simulate_slots(scenario: SlotScenario) -> SlotVerdict:
         except Exception as error:  # noqa: BLE001 - whatever it is, the real loop would fail too
             broken = [Violation("S0", f"the loop failed: {error!r}")]
     evidence = SlotEvidence(
-        facts=world.facts,
+        history=world.history,
         slots=scenario.slots,
         pause_s=scenario.config().pause_s,
         limits=LIMITS,
@@ -171,17 +171,17 @@ def simulate_slots(scenario: SlotScenario) -> SlotVerdict:
     return SlotVerdict(
         seed=scenario.seed,
         violations=(*broken, *found),
-        facts=world.facts,
+        history=world.history,
         faults=Counter(world.chaos.counts),
-        levels=sum(fact.what == "level done" for fact in world.facts),
+        levels=sum(entry.what == "level done" for entry in world.history),
         virtual_s=world.timeline.now_s,
         ended=world.ended,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramShape:
-    """As much of a program as the driver's end of slots looks at."""
+class TopologyShape:
+    """As much of a compiled topology as the driver's end of slots looks at."""
 
     topology_id: str
     slots: int
@@ -192,7 +192,7 @@ class SlotWorld:
 
     def __init__(self, scenario: SlotScenario) -> None:
         self.scenario = scenario
-        self.facts: list[SlotFact] = []
+        self.history: list[Entry] = []
         self.timeline = Timeline()
         chance = random.Random(scenario.seed)
         self.chaos = Chaos(chance, scenario.faults, lambda kind: self.tell("fault", note=kind))
@@ -222,14 +222,14 @@ class SlotWorld:
         self._chains: dict[int, Chain] = {}
         self._closed = False
 
-    def tell(self, what: str, **facts: object) -> None:
+    def tell(self, what: str, **details: object) -> None:
         """Write down what happens."""
-        self.facts.append(SlotFact(self.timeline.now_s, what, **facts))  # type: ignore[arg-type]
+        self.history.append(Entry(self.timeline.now_s, what, **details))  # type: ignore[arg-type]
 
     def run(self) -> None:
         """Run until the slots have ended, or for as long as that may take."""
-        program = ProgramShape("simulated", self.scenario.slots)
-        self.slots.start(cast("Program", program))
+        compiled = TopologyShape("simulated", self.scenario.slots)
+        self.slots.start(cast("CompiledTopology", compiled))
         for _ in range(self.scenario.at_once):
             self._begin()
         self.timeline.after(1.0, self._second)
@@ -354,7 +354,7 @@ class SlotWorld:
 class WatchedSlots(StageSlots):
     """Slots that write down what they are told."""
 
-    tell = staticmethod(lambda what, **facts: None)
+    tell = staticmethod(lambda what, **details: None)
 
     def slot_ready(self, ready: SlotReady) -> None:
         """Give it something to do."""
@@ -387,9 +387,9 @@ class _Warnings(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        facts = vars(record)
-        if "missing_s" in facts and facts.get("slot") is not None:
-            what, slot = "warned of missing", facts["slot"]
+        known = vars(record)
+        if "missing_s" in known and known.get("slot") is not None:
+            what, slot = "warned of missing", known["slot"]
         else:
             what, slot = "warned", -1
         self._world.tell(what, slot=slot, note=record.getMessage())

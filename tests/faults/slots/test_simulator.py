@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.faults.slots.checkers import SLOT_CHECKERS, SlotEvidence
-from tests.faults.slots.cluster import SlotFact
+from tests.faults.slots.cluster import Entry
 from tests.faults.slots.command import main
 from tests.faults.slots.simulation import SlotScenario, SlotVerdict, simulate_slots
 from tests.harness.chance import most
@@ -20,7 +20,7 @@ from txtopo.testing.simulation.faults import SlotFaults
 
 DIGEST = (
     "import hashlib; from tests.faults.slots.simulation import SlotScenario, simulate_slots; "
-    "lines = [fact.line() for fact in simulate_slots(SlotScenario.drawn({seed})).facts]; "
+    "lines = [entry.line() for entry in simulate_slots(SlotScenario.drawn({seed})).history]; "
     "print(hashlib.sha256('\\n'.join(lines).encode()).hexdigest())"
 )
 
@@ -79,8 +79,8 @@ def test_a_seed_does_the_same_whatever_the_order_of_hashes() -> None:
     assert len(digests) == 1
 
 
-Facts = list[SlotFact]
-Tamper = Callable[[Facts], Facts]
+History = list[Entry]
+Tamper = Callable[[History], History]
 
 
 def dying() -> SlotVerdict:
@@ -88,10 +88,10 @@ def dying() -> SlotVerdict:
     return simulate_slots(clean(3, SlotFaults(worker_dies=0.1, disconnect=0.1)))
 
 
-def objections(facts: Sequence[SlotFact]) -> set[str]:
+def objections(history: Sequence[Entry]) -> set[str]:
     scenario = clean()
     evidence = SlotEvidence(
-        facts=facts,
+        history=history,
         slots=scenario.slots,
         pause_s=scenario.config().pause_s,
         limits=LIMITS,
@@ -101,78 +101,85 @@ def objections(facts: Sequence[SlotFact]) -> set[str]:
     return {each.checker for checker in SLOT_CHECKERS for each in checker.check(evidence)}
 
 
-def first(facts: Facts, what: str, **values: object) -> int:
+def first(history: History, what: str, **values: object) -> int:
     return next(
         at
-        for at, fact in enumerate(facts)
-        if fact.what == what and all(getattr(fact, name) == value for name, value in values.items())
+        for at, entry in enumerate(history)
+        if entry.what == what
+        and all(getattr(entry, name) == value for name, value in values.items())
     )
 
 
-def changed(facts: Facts, at: int, **values: object) -> Facts:
-    return [*facts[:at], replace(facts[at], **values), *facts[at + 1 :]]  # type: ignore[arg-type]
+def changed(history: History, at: int, **values: object) -> History:
+    return [*history[:at], replace(history[at], **values), *history[at + 1 :]]  # type: ignore[arg-type]
 
 
-def without(facts: Facts, at: int) -> Facts:
-    return facts[:at] + facts[at + 1 :]
+def without(history: History, at: int) -> History:
+    return history[:at] + history[at + 1 :]
 
 
-def swapped_answers(facts: Facts) -> Facts:
-    at = first(facts, "level done")
-    answers = facts[at].note
+def swapped_answers(history: History) -> History:
+    at = first(history, "level done")
+    answers = history[at].note
     assert isinstance(answers, list)
-    return changed(facts, at, note=answers[::-1])
+    return changed(history, at, note=answers[::-1])
 
 
-def another_life(facts: Facts) -> Facts:
-    at = first(facts, "slot said")
-    return changed(facts, at, life=facts[at].life + 7)
+def another_life(history: History) -> History:
+    at = first(history, "slot said")
+    return changed(history, at, life=history[at].life + 7)
 
 
-def a_life_again(facts: Facts) -> Facts:
-    at = first(facts, "welcomed")
-    return [*facts[: at + 1], facts[at], *facts[at + 1 :]]
+def a_life_again(history: History) -> History:
+    at = first(history, "welcomed")
+    return [*history[: at + 1], history[at], *history[at + 1 :]]
 
 
-def an_order_too_early(facts: Facts) -> Facts:
-    at = first(facts, "given")
-    return [*facts[: at + 1], replace(facts[at], order=10_000), *facts[at + 1 :]]
+def an_order_too_early(history: History) -> History:
+    at = first(history, "given")
+    return [*history[: at + 1], replace(history[at], order=10_000), *history[at + 1 :]]
 
 
-def a_death_that_does_not_count(facts: Facts) -> Facts:
+def a_death_that_does_not_count(history: History) -> History:
     at = next(
         at
-        for at, fact in enumerate(facts)
-        if fact.what == "level failed"
-        and isinstance(fact.error, RunLostError)
-        and fact.error.facts["counted"]
+        for at, entry in enumerate(history)
+        if entry.what == "level failed"
+        and isinstance(entry.error, RunLostError)
+        and entry.error.facts["counted"]
     )
-    return [fact for fact in facts if fact.what != "worker died" or fact.at_s > facts[at].at_s]
+    return [
+        entry for entry in history if entry.what != "worker died" or entry.at_s > history[at].at_s
+    ]
 
 
-def a_job_too_early(facts: Facts) -> Facts:
-    at = first(facts, "submitted")
-    return [*facts[: at + 1], replace(facts[at], submission=2), *facts[at + 1 :]]
+def a_job_too_early(history: History) -> History:
+    at = first(history, "submitted")
+    return [*history[: at + 1], replace(history[at], submission=2), *history[at + 1 :]]
 
 
-def a_level_after_its_cancellation(facts: Facts) -> Facts:
-    at = first(facts, "ordered")
-    return [*facts[: at + 1], SlotFact(0.0, "cancelled", tag=facts[at].tag), *facts[at + 1 :]]
+def a_level_after_its_cancellation(history: History) -> History:
+    at = first(history, "ordered")
+    return [
+        *history[: at + 1],
+        Entry(0.0, "cancelled", tag=history[at].tag),
+        *history[at + 1 :],
+    ]
 
 
-def nobody_is_ready(facts: Facts) -> Facts:
-    return [fact for fact in facts if fact.what != "slot ready" or fact.slot != 0]
+def nobody_is_ready(history: History) -> History:
+    return [entry for entry in history if entry.what != "slot ready" or entry.slot != 0]
 
 
-def sent_home(facts: Facts) -> Facts:
-    at = first(facts, "welcomed", slot=0)
-    copy = replace(facts[at], what="cut off", task=b"copy", note=False)
-    return [*facts[: at + 1], copy, *facts[at + 1 :]]
+def sent_home(history: History) -> History:
+    at = first(history, "welcomed", slot=0)
+    copy = replace(history[at], what="cut off", task=b"copy", note=False)
+    return [*history[: at + 1], copy, *history[at + 1 :]]
 
 
-def closed_late(facts: Facts) -> Facts:
-    at = first(facts, "closed")
-    return changed(facts, at, at_s=facts[at].at_s + 100)
+def closed_late(history: History) -> History:
+    at = first(history, "closed")
+    return changed(history, at, at_s=history[at].at_s + 100)
 
 
 @pytest.mark.integration
@@ -180,13 +187,13 @@ def closed_late(facts: Facts) -> Facts:
     ("checker", "tamper"),
     [
         ("S1", swapped_answers),
-        ("S1", lambda facts: without(facts, first(facts, "level done"))),
+        ("S1", lambda history: without(history, first(history, "level done"))),
         ("S2", an_order_too_early),
         ("S3", another_life),
         ("S3", a_life_again),
         ("S4", sent_home),
         ("S5", a_job_too_early),
-        ("S5", lambda facts: [fact for fact in facts if fact.what != "warned"]),
+        ("S5", lambda history: [entry for entry in history if entry.what != "warned"]),
         ("S6", a_death_that_does_not_count),
         ("S7", a_level_after_its_cancellation),
         ("S8", nobody_is_ready),
@@ -194,12 +201,12 @@ def closed_late(facts: Facts) -> Facts:
     ],
 )
 def test_a_checker_objects_to_a_broken_promise(checker: str, tamper: Tamper) -> None:
-    facts = list(dying().facts)
+    history = list(dying().history)
     if checker == "S8":  # it has to last for as long
-        facts = [*facts[: first(facts, "stop")], SlotFact(100.0, "healed")]
+        history = [*history[: first(history, "stop")], Entry(100.0, "healed")]
 
-    assert objections(list(dying().facts)) == set()
-    assert checker in objections(tamper(facts))
+    assert objections(list(dying().history)) == set()
+    assert checker in objections(tamper(history))
 
 
 def test_the_command_runs_seeds_and_one_with_its_trace() -> None:

@@ -10,7 +10,7 @@ from statistics import median
 from tests.harness.report_page import table
 
 WARM_UP = 3
-"""The flights are counted so many times before the comparison begins."""
+"""The flights are counted this many times before the comparison begins."""
 GROWTH_MAX = 1.1
 FILES_MORE_MAX = 5
 ZNODES_MAX = 40
@@ -94,7 +94,7 @@ class Soak:
         faults = sorted(self.faults.items())
         yield from table(("fault", "times"), ((n.replace("_", " "), count) for n, count in faults))
         yield ""
-        columns = ("after so many times", "memory, MiB", "open files", "threads", "znodes")
+        columns = ("after this many times", "memory, MiB", "open files", "threads", "znodes")
         yield from table(columns, ((at + 1, *self.held[at].cells()) for at in _some(self.held)))
 
 

@@ -187,7 +187,7 @@ def global_count(
 
 
 def opaque_count(database: Database, take: int = 1) -> Topology:
-    """The same program on an opaque spout, whose batches have so many records."""
+    """The same program on an opaque spout, whose batches have this many records."""
     spout = OpaqueMemoryTransactionalSpout({0: ROWS}, Fields("word string"), take)
     builder = TransactionalTopologyBuilder("opaque-count", "spout", spout, 3)
     builder.set_bolt("partial-count", BatchCount(), 5).shuffle_grouping("spout")

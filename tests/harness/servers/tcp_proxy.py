@@ -127,7 +127,7 @@ class TcpProxy:
     def lose_packets(self) -> None:
         """Lose each packet that clients send, also those that would open a connection.
 
-        :meth:`mend` ends it; then the clients' systems send them again.
+        :meth:`repair` ends it; then the clients' systems send them again.
         """
         with self._door:
             for each in self._client_ends():
@@ -137,8 +137,8 @@ class TcpProxy:
         """Close the connections to the server, and tell no client, ever: their packets are lost.
 
         Args:
-            new: New connections hang while they are made, until :meth:`mend`; or they are accepted,
-                and then nothing is answered, ever.
+            new: New connections hang while they are made, until :meth:`repair`; or they are
+                accepted, and then nothing is answered, ever.
         """
         with self._door:
             clients = [client for client, _ in self._pairs if client is not None]
@@ -160,7 +160,7 @@ class TcpProxy:
             self._pairs = [(None, server) for _, server in self._pairs]
         _drop(*clients)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Be a good network again. Connections that are half-open stay so."""
         with self._door:
             self._up = self._answers_new = True

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.harness.servers.private import ServerProcess, free_port
 
 LONG_SESSION_S = 60.0
-"""The longest session that the server grants, for tests in which no session may expire."""
+"""The longest session timeout of the server, for tests in which no session may expire."""
 
 _JARS = (
     "commons-io",

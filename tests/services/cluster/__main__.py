@@ -46,9 +46,9 @@ def main() -> None:
     parser.add_argument("--work", action="append", help="flights, W2 or Kafka")
     parser.add_argument("--record", type=Path, default=RECORD, help="what ran, a line a work")
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
-    parser.add_argument("--anew", action="store_true", help="forget what ran")
+    parser.add_argument("--from-the-start", action="store_true", help="forget what ran")
     arguments = parser.parse_args()
-    if arguments.anew:
+    if arguments.from_the_start:
         arguments.record.unlink(missing_ok=True)
     right = {key_of(each) for each in results(arguments.record) if not each.wrong}
     with Services(kafka=missing("kafka") is None) as services:

@@ -103,7 +103,7 @@ def count_words(url: str, state: str, carrier: Carrier, tasks: int = 1) -> str:
 
 
 def slots(url: str, partitions: int) -> int:
-    """Return the slots of a topology by default, on a session with so many shuffle partitions."""
+    """Return the slots of a topology by default, on a session with this many shuffle partitions."""
     with connected(url) as spark:
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
         return DataFrameCarrier(spark).default_slots()

@@ -367,7 +367,7 @@ class FailsTwice(Parse):
         super().execute(tuple, collector)
 
 
-def test_a_failed_batch_is_replayed_and_decides_anew() -> None:
+def test_a_failed_batch_is_replayed_and_decides_again() -> None:
     storage = Storage.in_memory()
     FailsTwice.tries.clear()
 

@@ -324,7 +324,7 @@ def test_the_ensemble_and_the_page_tell_of_a_run(
         monkeypatch.setenv("TXTOPO_PAGE_TOKEN", TOKEN)
         shown = document("show", call("show", words.id, "--json")[1])
         assert shown["missing"] is None
-        assert shown["facts"]["txid"] == 3
+        assert shown["figures"]["txid"] == 3
         assert shown["failures"][-1]["component"] == "fails"
         text = call("show", words.id)[1]
         assert "FailedException: \\x1b[31m<script>" in text

@@ -227,7 +227,7 @@ def troubled(
 
 
 def fold(batches: int) -> Contents:
-    """Return what the states hold after so many batches."""
+    """Return what the states hold after this many batches."""
     total = sum(range(batches * BATCH_ROWS))
     return {"totals": {"sum": total, "batches": batches}, "below": {"sum": total}}
 

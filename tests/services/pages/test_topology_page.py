@@ -90,9 +90,9 @@ def test_a_failure_shows_with_its_cause_and_those_that_it_took_along(chromium: B
         chromium.wait("document.querySelector('.cause')", "the failed attempt has its cause")
         wait_until(
             lambda: is_told(
-                chromium.text("#timeline-facts"), "no rate for XAF", "1 failure in a row"
+                chromium.text("#timeline-details"), "no rate for XAF", "1 failure in a row"
             ),
-            "the facts tell of the failure",
+            "the details tell of the failure",
         )
         chromium.wait("page.timeline.stats.taken >= 1", "a txid was taken along")
         taken = chromium.run(
@@ -104,9 +104,9 @@ def test_a_failure_shows_with_its_cause_and_those_that_it_took_along(chromium: B
         chromium.wait(f"page.timeline.chosen?.txid === {taken[0]}", "it is chosen")
         press(chromium, Keys.ARROW_LEFT)
         chromium.wait(
-            "document.querySelector('#timeline-facts').innerText"
+            "document.querySelector('#timeline-details').innerText"
             ".includes('the failure of 9 took it along')",
-            "the facts say what took it along",
+            "the figures say what took it along",
         )
 
 
@@ -119,12 +119,14 @@ def test_a_txid_says_with_which_others_it_was_written(chromium: Browser) -> None
             f"{{txid: {txid}, group: {group}, attempts: [{{{committed}, ended_at_s: 4}}]}}"
             for txid, group in ((104, "[104, 105]"), (106, "null"))
         ]
-        chromium.run(f"page.changed({{version: 1000000, facts: null, txids: [{', '.join(rows)}]}})")
+        chromium.run(
+            f"page.changed({{version: 1000000, figures: null, txids: [{', '.join(rows)}]}})"
+        )
         told = {}
         for txid in (104, 106):
             chromium.run("location.hash = arguments[0]", f"#{txid}")
             chromium.wait(f"page.timeline.chosen?.txid === {txid}", "it is chosen")
-            told[txid] = chromium.text("#timeline-facts")
+            told[txid] = chromium.text("#timeline-details")
 
     assert "written together104 to 105" in told[104]
     assert "written together" not in told[106]
@@ -146,7 +148,7 @@ def test_text_of_a_run_stays_text(chromium: Browser, tmp_path: Path) -> None:
         press(chromium, Keys.ARROW_LEFT)
         chromium.wait("document.querySelector('.cause')", "the failed attempt has its cause")
         assert evil in chromium.text("#failures")
-        assert evil in chromium.text("#timeline-facts")
+        assert evil in chromium.text("#timeline-details")
         chromium.run(
             "const f = document.querySelector('#look-up'); f.elements.key.value = arguments[0];"
             "f.requestSubmit()",
@@ -204,7 +206,8 @@ def test_a_run_that_is_killed_has_not_ended_while_batches_are_in_flight(chromium
     with paid(Pace(convert_s=0.02)) as run:
         opened(chromium, run)
         script = """
-        const ended = (facts) => { page.heard({ status: "killed", ...facts }); return page.ended; };
+        const heard = (figures) => page.heard({ status: "killed", ...figures });
+        const ended = (figures) => { heard(figures); return page.ended; };
         const led = { phases: undefined, leader: { host: "host-3", pid: 1 } };
         return [ended({ phases: { PROCESSING: 2 } }), ended(led), ended({ leader: null })];
         """
@@ -250,7 +253,7 @@ def test_the_arrow_keys_choose_a_txid_and_the_focus_is_seen(chromium: Browser) -
             ActionChains(chromium.driver).send_keys(key).perform()
             assert chromium.run("return page.timeline.chosen.txid") == txid
         chromium.wait(
-            "document.querySelector('#timeline-facts b').innerText === 'txid 60'", "facts"
+            "document.querySelector('#timeline-details b').innerText === 'txid 60'", "figures"
         )
         ActionChains(chromium.driver).send_keys(Keys.ESCAPE).perform()
         assert chromium.run("return page.timeline.chosen") is None
@@ -305,7 +308,7 @@ STRANGE = """
 const attempts = Array.from({length: 20}, (_, n) => ({
     attempt: n, epoch: 1, phase: n < 19 ? 'failed' : 'committing', processing_at_s: 1e9 + n,
     ended_at_s: n < 19 ? 1e9 + n + .5 : null, failure: n < 19 ? {kind: null, cause: null} : null}));
-page.changed({version: 1, facts: {latency: null, partitions: [null, {}], phases: null,
+page.changed({version: 1, figures: {latency: null, partitions: [null, {}], phases: null,
   states: [null], components: null, last_failure: {}, txid: null, rows_per_second: NaN,
   started_at_s: 1e300, process: null, partitions_total: null, status: null}, failures: [null, {}],
   txids: [null, {}, {txid: 'x'}, {txid: 84}, {txid: 85, attempts: null},
@@ -314,7 +317,7 @@ page.changed({version: 1, facts: {latency: null, partitions: [null, {}], phases:
     {attempt: 0, epoch: 1, phase: 'committed', planned_at_s: 2e9,
     processing_at_s: 1e9, processed_at_s: 5e8, committing_at_s: null, ended_at_s: 1}]},
   {txid: 90, plan_s: -5, attempts: [{phase: 'unknown', planned_at_s: 1e300}]}]});
-page.changed({}); page.changed({facts: null, txids: null, failures: null});
+page.changed({}); page.changed({figures: null, txids: null, failures: null});
 """
 
 

@@ -9,10 +9,10 @@ import pytest
 from txtopo.command.output import (
     cell,
     duration,
-    print_facts,
     print_json,
     print_line,
     print_note,
+    print_pairs,
     print_table,
 )
 
@@ -21,7 +21,7 @@ HOSTILE = "\x1b[31mred\x07\n\u202etxet\x9b\x7f"
 
 def test_no_control_character_of_a_value_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["topology", HOSTILE], [["a", HOSTILE]])
-    print_facts({"cause": HOSTILE})
+    print_pairs({"cause": HOSTILE})
     print_json({"cause": HOSTILE})
     print_line(HOSTILE)
     print_note(HOSTILE)

@@ -520,4 +520,4 @@ def test_a_page_that_is_gone_does_not_answer() -> None:
     status = TopologyStatus("a", summary, None, (), 1, 1, None, None, {})  # type: ignore[arg-type]
 
     with pytest.raises(InfrastructureError, match=r"does not answer; got .*refused"):
-        PageClient(status, "token").facts()
+        PageClient(status, "token").figures()

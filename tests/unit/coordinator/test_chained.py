@@ -45,7 +45,7 @@ def test_a_run_starts_where_the_run_before_it_ended() -> None:
 
 
 @pytest.mark.row(23)
-def test_an_opaque_replay_is_cut_anew_from_where_its_predecessor_ended() -> None:
+def test_an_opaque_replay_is_cut_again_from_where_its_predecessor_ended() -> None:
     script = Script(OPAQUE, s=1)
     for txid in (1, 2, 3):
         script.ack(txid, end(2 * txid))

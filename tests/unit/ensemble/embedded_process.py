@@ -20,7 +20,7 @@ from txtopo.errors import CoordinatorUnavailable
 
 
 def main(directory: str) -> None:
-    # The longest session that the embedded server grants, for a machine that is busy.
+    # The longest session timeout of the embedded server, for a machine that is busy.
     config = Config(zookeeper=ZooKeeper(dir=directory, session_timeout_s=10, connect_timeout_s=120))
     gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
     state = open_transactional_state(config.zookeeper, "t", gateway.jvm)

@@ -47,7 +47,7 @@ class Proxy:
         for link in self._links:
             link.drop()
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Accept connections again."""
         self._up = True
 

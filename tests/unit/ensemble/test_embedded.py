@@ -52,7 +52,7 @@ def jvm() -> Iterator[Any]:
 
 
 def opened(jvm: Any, directory: Path, topology_id: str = "t") -> TransactionalState:
-    # The longest session that the embedded server grants: none is to expire here.
+    # The longest session timeout of the embedded server: none is to expire here.
     config = Config(
         zookeeper=ZooKeeper(dir=str(directory), session_timeout_s=10, connect_timeout_s=LIMIT_S)
     )

@@ -107,7 +107,7 @@ class Killed(BaseException):
 
 
 def kill_after(state: TransactionalState, writes: int) -> None:
-    """Let a client do so many writes more, and then die."""
+    """Let a client do this many writes more, and then die."""
     apply, left = state.apply, [None] * writes
 
     def apply_or_die(steps: Sequence[Step]) -> None:
@@ -196,14 +196,14 @@ def test_a_large_write_of_an_earlier_term_does_not_go_on_under_the_new_epoch(
     state = connect()
     journal, apply = claimed(state), state.apply
 
-    def apply_and_lead_anew(steps: Sequence[Step]) -> None:
+    def apply_and_lead_again(steps: Sequence[Step]) -> None:
         apply(steps)
         state.apply = apply  # type: ignore[method-assign]
         Journal(connect()).claim_epoch("other", token="ensemble")
         journal.claim_epoch("one again", token="ensemble")
         journal.load()
 
-    state.apply = apply_and_lead_anew  # type: ignore[method-assign]
+    state.apply = apply_and_lead_again  # type: ignore[method-assign]
     with pytest.raises(FencedError, match=r"epoch 1 .* epoch 3 of one again"):
         journal.store_batches([batch(txid, "x" * 400_000) for txid in (1, 2, 3)])
 

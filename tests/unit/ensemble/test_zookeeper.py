@@ -241,13 +241,15 @@ def test_a_closed_client_says_so(opened: Open) -> None:
         state.get("/current")
 
 
-@pytest.mark.parametrize(("asked_s", "granted_s"), [(2.0, 2.0), (0.1, 1.0), (1e6, LONG_SESSION_S)])
-def test_a_client_knows_what_the_server_has_granted_it(
-    zookeeper: ZooKeeperProcess, topology_id: str, asked_s: float, granted_s: float
+@pytest.mark.parametrize(
+    ("asked_s", "negotiated_s"), [(2.0, 2.0), (0.1, 1.0), (1e6, LONG_SESSION_S)]
+)
+def test_a_client_knows_the_session_timeout_that_was_negotiated(
+    zookeeper: ZooKeeperProcess, topology_id: str, asked_s: float, negotiated_s: float
 ) -> None:
-    """A server grants from two ticks, which are 0.5 s here, to its own limit."""
+    """A server allows from two ticks, which are 0.5 s here, to its own limit."""
     state = ZooKeeperTransactionalState(zookeeper.hosts, topology_id, session_timeout_s=asked_s)
 
-    assert state.session_s == pytest.approx(granted_s)
+    assert state.session_s == pytest.approx(negotiated_s)
     assert Journal(state).session_s == state.session_s
     state.close()

@@ -48,7 +48,7 @@ def test_an_expired_session_ends_the_leadership_and_a_rival_leads(
         patch.setattr(state._session, "_session_timeout_s", 0.5)  # how long a call waits
         with pytest.raises(CoordinatorUnavailable):
             journal.store_batches([BATCH])
-    proxy.mend()
+    proxy.repair()
 
     assert lost.wait(LIMIT_S)
     with pytest.raises(FencedError, match="epoch 2 of rival"):
@@ -70,7 +70,7 @@ def test_a_candidate_whose_session_expires_while_it_asks_does_not_wait_for_itsel
         first = pool.submit(state.lead, "one", timeout_s=1, on_lost=lost.set)
         assert asks.wait(LIMIT_S)
         expire(id, zookeeper)
-        proxy.mend()
+        proxy.repair()
         assert first.result(LIMIT_S)
     assert lost.wait(LIMIT_S)
 
@@ -91,7 +91,7 @@ def test_a_place_that_could_not_be_given_up_is_given_up_later(
     with monkeypatch.context() as patch:
         patch.setattr(state._session, "_session_timeout_s", 0.2)  # how long a call waits
         leadership.release()
-    proxy.mend()
+    proxy.repair()
 
     assert state.lead("one", timeout_s=1, on_lost=nothing)
 
@@ -110,7 +110,7 @@ def test_while_suspended_calls_wait_and_the_leadership_stays(opened: Open, proxy
     state = opened(proxy.hosts)
     assert state.lead("one", timeout_s=1, on_lost=lost.set)
     proxy.cut()
-    threading.Timer(0.5, proxy.mend).start()
+    threading.Timer(0.5, proxy.repair).start()
 
     state.apply([Put("/current", 1)])
 

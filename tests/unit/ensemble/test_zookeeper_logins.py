@@ -138,7 +138,7 @@ def test_a_server_that_requires_a_login_says_so_to_whoever_has_none(opened: Open
 
 def _reconnect(between: Proxy) -> None:
     between.cut()
-    between.mend()
+    between.repair()
 
 
 def _until_done(write: Callable[[], None]) -> None:

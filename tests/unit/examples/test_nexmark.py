@@ -162,10 +162,10 @@ def test_a_query_is_right_whatever_crashes(query: str) -> None:
 def test_bids_are_counted_by_the_planned_time_of_their_txid_whatever_crashes() -> None:
     """q12: each bid counts in the ten seconds in which its batch was planned first."""
 
-    def counts(batches: Any, facts: Any) -> dict[str, dict[Any, Any]]:
+    def counts(batches: Any, stamps: Any) -> dict[str, dict[Any, Any]]:
         found: Counter[Any] = Counter()
         for txid, batch in enumerate(batches, 1):
-            planned = planned_time(facts[txid])
+            planned = planned_time(stamps[txid])
             assert planned is not None
             start = planned - (planned - EPOCH) % datetime.timedelta(seconds=10)
             found.update((start, bid[bidder]) for bid in batch)

@@ -449,11 +449,11 @@ def test_sales_are_enriched_as_of_their_txid_whatever_crashes(
         return version | {"version": number, "entry": self._log.digest_now(number)}
 
     def revenue(
-        batches: Sequence[Records], facts: Mapping[int, Any]
+        batches: Sequence[Records], stamps: Mapping[int, Any]
     ) -> dict[str, dict[Any, dict[str, Any]]]:
         found: Counter[str] = Counter()
         for txid, batch in enumerate(batches, 1):
-            number = versions(facts[txid])["shops"]["version"]
+            number = versions(stamps[txid])["shops"]["version"]
             used.add(number)
             for _, shop, amount in batch:
                 found[[example.SHOPS, example.MOVED][number].get(shop, "unknown")] += amount

@@ -20,7 +20,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     open_state,
 )
-from txtopo.carriers.choice import SessionFacts, carrier_choice, with_carrier
+from txtopo.carriers.choice import SessionOffer, carrier_choice, with_carrier
 from txtopo.carriers.spark import RddCarrier
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.frames.carriers import FrameCarrier
@@ -274,19 +274,19 @@ def test_a_session_of_txtopos_own_gets_resident_slots_and_keeps_a_core_free(
 
 
 @pytest.mark.parametrize(
-    ("facts", "engine", "carrier", "said"),
+    ("offer", "engine", "carrier", "said"),
     [
-        (SessionFacts(True, "", 4), False, "resident", "with free cores"),
-        (SessionFacts(True, "", 1), False, "rdd", "keep 1 of 1 free cores, and leave none"),
-        (SessionFacts(True, "it was given", 4), False, "rdd", "not 'resident': it was given"),
-        (SessionFacts(True, "", 4), True, "dataframe", "for DataFrames"),
-        (SessionFacts(False, "no place", 4), False, "dataframe", "on Spark Connect"),
+        (SessionOffer(True, "", 4), False, "resident", "with free cores"),
+        (SessionOffer(True, "", 1), False, "rdd", "keep 1 of 1 free cores, and leave none"),
+        (SessionOffer(True, "it was given", 4), False, "rdd", "not 'resident': it was given"),
+        (SessionOffer(True, "", 4), True, "dataframe", "for DataFrames"),
+        (SessionOffer(False, "no place", 4), False, "dataframe", "on Spark Connect"),
     ],
 )
 def test_auto_says_why_it_takes_a_carrier(
-    facts: SessionFacts, engine: bool, carrier: str, said: str
+    offer: SessionOffer, engine: bool, carrier: str, said: str
 ) -> None:
-    chosen, why = carrier_choice(Config(), facts, engine=engine)
+    chosen, why = carrier_choice(Config(), offer, engine=engine)
 
     assert chosen == carrier
     assert said in why
@@ -295,7 +295,7 @@ def test_auto_says_why_it_takes_a_carrier(
 def test_without_zeromq_auto_takes_rdd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zmq", None)
 
-    assert carrier_choice(Config(), SessionFacts(True, "", 4), engine=False)[0] == "rdd"
+    assert carrier_choice(Config(), SessionOffer(True, "", 4), engine=False)[0] == "rdd"
 
 
 def test_a_state_in_memory_under_a_lasting_position_is_warned_of() -> None:

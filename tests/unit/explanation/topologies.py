@@ -76,7 +76,7 @@ def counting(url: str = "sqlite:///words.db") -> PersistentAggregate:
 
 
 def words(tasks: int = 1, *, opaque: bool = False) -> Topology:
-    """A spout, a bolt, an aggregate and a committer with so many tasks, and dead letters."""
+    """A spout, a bolt, an aggregate and a committer with this many tasks, and dead letters."""
     builder = TransactionalTopologyBuilder(
         "words", "lines", spout(opaque=opaque), 3, dead_letters=open_state("sqlite:///words.db")
     )

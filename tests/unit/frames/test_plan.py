@@ -12,14 +12,16 @@ from txtopo.bolts import PersistentAggregate
 from txtopo.builders import TransactionalTopologyBuilder
 from txtopo.config import Config
 from txtopo.frames.plan import FramePlan
-from txtopo.stages.program import Program, compile_program
+from txtopo.stages.compiled_topology import CompiledTopology, compile_topology
 from txtopo.state import Count, First, Sum, open_state
 from txtopo.tuples import Fields
 
 _FLAGGED = Fields("word string, amount long, gone boolean")
 
 
-def program(*, below: str = "double", state: Any, aggregates: Any = None, **more: Any) -> Program:
+def compile_frames(
+    *, below: str = "double", state: Any, aggregates: Any = None, **more: Any
+) -> CompiledTopology:
     """Spout, double (a plan), upper (tuples), and an aggregate below one of them."""
     builder = TransactionalTopologyBuilder("frames", "spout", spout())
     builder.set_bolt("double", Doubled()).shuffle_grouping("spout")
@@ -27,7 +29,7 @@ def program(*, below: str = "double", state: Any, aggregates: Any = None, **more
     wanted = aggregates or {"rows": Count(), "total": Sum("amount")}
     sums = PersistentAggregate(state, "word", wanted, **more)
     builder.set_bolt("sums", sums).fields_grouping(below, "word")
-    return compile_program(builder.build_topology().graph, Config(), 3)
+    return compile_topology(builder.build_topology().graph, Config(), 3)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def program(*, below: str = "double", state: Any, aggregates: Any = None, **more
 def test_spark_groups_what_its_store_takes_as_a_frame(
     tmp_path: Path, query: str, settings: dict[str, Any], taken: bool
 ) -> None:
-    compiled = program(state=open_state(f"delta://{tmp_path}{query}"), **settings)
+    compiled = compile_frames(state=open_state(f"delta://{tmp_path}{query}"), **settings)
 
     assert isinstance(compiled.engine, FramePlan)
     assert compiled.engine.takes("sums") is taken
@@ -59,7 +61,7 @@ def test_spark_groups_rows_that_take_others_back(tmp_path: Path) -> None:
     sums = PersistentAggregate(state, "word", Count(), retracted="gone")
     builder.set_bolt("sums", sums).fields_grouping("flagged", "word")
 
-    compiled = compile_program(builder.build_topology().graph, Config(), 2)
+    compiled = compile_topology(builder.build_topology().graph, Config(), 2)
 
     assert isinstance(compiled.engine, FramePlan)
     (aggregate,) = compiled.engine.aggregates
@@ -67,7 +69,7 @@ def test_spark_groups_rows_that_take_others_back(tmp_path: Path) -> None:
 
 
 def test_plans_have_one_level_however_deep_they_are(tmp_path: Path) -> None:
-    compiled = program(state=open_state("memory:"))
+    compiled = compile_frames(state=open_state("memory:"))
 
     assert compiled.processing == (("spout", "double"), ("upper",))
     assert isinstance(compiled.engine, FramePlan)

@@ -87,7 +87,7 @@ class Group:
 
 
 def turn_until(*driven: Driven, tuples: int) -> None:
-    """Call spouts in turn until they have emitted so many tuples together."""
+    """Call spouts in turn until they have emitted this many tuples together."""
 
     def are_emitted() -> bool:
         for each in driven:

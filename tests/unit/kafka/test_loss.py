@@ -63,7 +63,7 @@ def test_an_opaque_spout_records_what_was_deleted_and_goes_on(kafka: KafkaBroker
 
 
 @pytest.mark.row(11)
-def test_a_topic_that_was_made_anew_is_noticed(kafka: KafkaBroker) -> None:
+def test_a_topic_that_was_recreated_is_noticed(kafka: KafkaBroker) -> None:
     """It has other records at the offsets of a planned batch."""
     log = Log(kafka, partitions=1)
     log.write(range(10), partitions=1)

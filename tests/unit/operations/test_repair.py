@@ -86,7 +86,7 @@ def test_metadata_in_use_is_put_back_only_as_it_was(memory: Make, data: bytes | 
 
 
 @pytest.mark.parametrize("opaque", [False, True])
-def test_a_batch_that_no_state_holds_is_planned_anew(memory: Make, opaque: bool) -> None:
+def test_a_batch_that_no_state_holds_is_planned_again(memory: Make, opaque: bool) -> None:
     deployment = memory(opaque)
     with pytest.raises(PoisonBatchError):
         deployment.run(POISON)

@@ -42,7 +42,7 @@ def test_the_last_txid_is_undone_and_its_records_come_again(make: Make) -> None:
 
 
 @pytest.mark.parametrize("opaque", [False, True])
-def test_what_was_planned_after_the_last_txid_is_planned_anew(memory: Make, opaque: bool) -> None:
+def test_what_was_planned_after_the_last_txid_is_planned_again(memory: Make, opaque: bool) -> None:
     """It was cut from where that one ended; the records between would be left out."""
     deployment = memory(opaque)
     with pytest.raises(PoisonBatchError):

@@ -64,7 +64,7 @@ class World(Shared):
     def start(
         self, bolts: dict[str, tuple[Bolt | BasicBolt, int]], config: AtLeastOnceConfig
     ) -> None:
-        """Start a line of bolts with so many tasks each. With two slots the spout is in slot 1."""
+        """Start a line of bolts, each with its tasks. With two slots the spout is in slot 1."""
         builder = TopologyBuilder()
         builder.set_spout("idle", MemorySpout([], WORD))
         builder.set_spout("words", self.feeder)

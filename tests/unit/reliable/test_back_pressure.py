@@ -9,7 +9,7 @@ from txtopo import AtLeastOnceConfig, TopologyBuilder
 from txtopo.reliable import driver
 from txtopo.reliable.anchoring.spout_task import EndedMessages, ReliableSpoutTask, TurnLimits
 from txtopo.spouts import MemorySpout
-from txtopo.stages.program import compile_program
+from txtopo.stages.compiled_topology import compile_topology
 from txtopo.testing import SimulatedCluster
 
 ROWS = 20_000
@@ -61,8 +61,8 @@ def test_what_was_on_its_way_to_a_lost_slot_is_not_waited_for(
 def test_a_turn_emits_no_more_than_there_is_room_for(room: int, emitted: int) -> None:
     builder = TopologyBuilder()
     builder.set_spout("words", MemorySpout(rows("a"), WORD, 10))
-    program = compile_program(builder.build_topology().graph, AtLeastOnceConfig(), 1)
-    spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
+    compiled = compile_topology(builder.build_topology().graph, AtLeastOnceConfig(), 1)
+    spout = ReliableSpoutTask(compiled, compiled.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
 
     turn = spout.turn(EndedMessages(), active=True, limits=TurnLimits(trees=room))
@@ -73,8 +73,8 @@ def test_a_turn_emits_no_more_than_there_is_room_for(room: int, emitted: int) ->
 def test_a_spout_can_see_how_many_of_its_trees_are_pending() -> None:
     builder = TopologyBuilder()
     builder.set_spout("words", MemorySpout(rows("a"), WORD, 10))
-    program = compile_program(builder.build_topology().graph, AtLeastOnceConfig(), 1)
-    spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
+    compiled = compile_topology(builder.build_topology().graph, AtLeastOnceConfig(), 1)
+    spout = ReliableSpoutTask(compiled, compiled.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
 
     spout.turn(EndedMessages(), active=True, limits=TurnLimits(trees=5))

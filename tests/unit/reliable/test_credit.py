@@ -68,7 +68,7 @@ def test_reports_that_come_together_count_as_one() -> None:
     assert together.limit(0) == credit.limit(0)
 
 
-def test_a_slot_that_is_lost_begins_anew() -> None:
+def test_a_slot_that_is_lost_begins_again() -> None:
     credit = Credit(1, 30, MAX)
     served(credit, 0, 3e-6, 12)
     credit.lost(0)

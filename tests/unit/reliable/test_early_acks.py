@@ -28,7 +28,7 @@ from txtopo.reliable.anchoring.slot import Outcome, Slot
 from txtopo.reliable.anchoring.spout_task import EndedMessages, ReliableSpoutTask, TurnLimits
 from txtopo.reliable.collector import FlushTimer
 from txtopo.spouts import MemorySpout
-from txtopo.stages.program import Program, compile_program
+from txtopo.stages.compiled_topology import CompiledTopology, compile_topology
 
 CONFIG = AtLeastOnceConfig(message_timeout_s=10, slots=1)
 
@@ -190,16 +190,16 @@ def split_slot(
     builder.set_spout("words", MemorySpout(rows(*map(str, range(words))), WORD))
     builder.set_bolt("split", Twice()).shuffle_grouping("words")
     builder.set_bolt("count", Forward(), 2).all_grouping("split")
-    program = compile_program(builder.build_topology().graph, AtLeastOnceConfig(), 2)
+    compiled = compile_topology(builder.build_topology().graph, AtLeastOnceConfig(), 2)
     acker = Acker()
-    records = spout_records(program, acker)
-    slot = Slot(program, 0, 3, flush_timer, parts.append, thread=lambda: 0)
+    records = spout_records(compiled, acker)
+    slot = Slot(compiled, 0, 3, flush_timer, parts.append, thread=lambda: 0)
     slot.prepare()
     return acker, records, slot
 
 
-def spout_records(program: Program, acker: Acker) -> list[bytes]:
-    spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
+def spout_records(compiled: CompiledTopology, acker: Acker) -> list[bytes]:
+    spout = ReliableSpoutTask(compiled, compiled.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
     turn = spout.turn(EndedMessages(), active=True, limits=TurnLimits())
     assert not len(acker.init(turn.begun).completed)
@@ -214,8 +214,8 @@ def worked(
     acker, records, slot = split_slot(flush_timer(), parts, words)
     parts.append(slot.work(records))
     others: list[Outcome] = []
-    program = slot._program
-    other = Slot(program, 1, 4, flush_timer(), others.append, thread=lambda: 0)
+    compiled = slot._compiled
+    other = Slot(compiled, 1, 4, flush_timer(), others.append, thread=lambda: 0)
     other.prepare()
     others.append(other.work(envelopes(parts)))
     return acker, parts, others
@@ -291,11 +291,11 @@ def test_nothing_leaves_from_another_thread() -> None:
     builder = TopologyBuilder()
     builder.set_spout("words", MemorySpout(rows("a", "b"), WORD))
     builder.set_bolt("split", Forward()).shuffle_grouping("words")
-    program = compile_program(builder.build_topology().graph, AtLeastOnceConfig(), 1)
-    slot = Slot(program, 0, 3, Always(), parts.append, thread=lambda: next(threads))
+    compiled = compile_topology(builder.build_topology().graph, AtLeastOnceConfig(), 1)
+    slot = Slot(compiled, 0, 3, Always(), parts.append, thread=lambda: next(threads))
     slot.prepare()
 
-    last = slot.work(spout_records(program, Acker()))
+    last = slot.work(spout_records(compiled, Acker()))
 
     assert (parts, last.report.consumed) == ([], 2)
 
@@ -324,8 +324,8 @@ def test_what_prepare_emits_leaves_also_if_prepare_takes_long(
     builder.set_spout("words", MemorySpout([], WORD))
     builder.set_bolt("greets", Greets()).shuffle_grouping("words")
     builder.set_bolt("end", Forward(), 2).all_grouping("greets")
-    program = compile_program(builder.build_topology().graph, AtLeastOnceConfig(), 2)
-    slot = Slot(program, 0, 3, flush_timer(), parts.append, thread=lambda: 0)
+    compiled = compile_topology(builder.build_topology().graph, AtLeastOnceConfig(), 2)
+    slot = Slot(compiled, 0, 3, flush_timer(), parts.append, thread=lambda: 0)
 
     slot.prepare()
     assert (slot.emitted, parts) == (True, [])

@@ -15,7 +15,7 @@ from txtopo.reliable.anchoring.envelope import SlotReport, SpoutGrant, SpoutRepo
 from txtopo.reliable.carrier import SlotListener
 from txtopo.reliable.driver import ReliableContext, ReliableDriver
 from txtopo.spouts import MemorySpout
-from txtopo.stages.program import Program, compile_program
+from txtopo.stages.compiled_topology import CompiledTopology, compile_topology
 from txtopo.testing.cluster import VirtualTime
 
 SLOTS = 3
@@ -28,7 +28,7 @@ class Slots:
     def __init__(self) -> None:
         self.granted: list[tuple[int, SpoutGrant]] = []
 
-    def start(self, program: Program, listener: SlotListener) -> None:
+    def start(self, compiled: CompiledTopology, listener: SlotListener) -> None:
         pass
 
     def grant(self, slot: int, grant: SpoutGrant) -> None:
@@ -52,9 +52,9 @@ class Driven:
         builder = TopologyBuilder()
         builder.set_spout("words", MemorySpout([], WORD), SPOUTS)
         builder.set_bolt("forward", Forward(), 3).shuffle_grouping("words")
-        program = compile_program(builder.build_topology().graph, AtLeastOnceConfig(), SLOTS)
+        compiled = compile_topology(builder.build_topology().graph, AtLeastOnceConfig(), SLOTS)
         self.slots, time = Slots(), VirtualTime()
-        context = ReliableContext(program, AtLeastOnceConfig(), self.slots, time)
+        context = ReliableContext(compiled, AtLeastOnceConfig(), self.slots, time)
         self.driver = ReliableDriver(context, [], active=True)
         self.driver.start()
         time.timeline.run(lambda: False, until_s=0.1)
@@ -192,7 +192,7 @@ def test_a_report_from_before_the_deactivation_is_not_taken_for_rest() -> None:
 
 
 @pytest.mark.rule("txtopo.reliable.driver", "Rules", 5)
-def test_a_lost_slot_is_not_at_rest_and_its_next_life_is_granted_anew() -> None:
+def test_a_lost_slot_is_not_at_rest_and_its_next_life_is_granted_again() -> None:
     driven = Driven()
     driven.get_ready()
     driven.report(0, pending=5)

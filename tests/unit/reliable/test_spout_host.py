@@ -24,7 +24,7 @@ from txtopo.reliable.anchoring.sending import Sealed
 from txtopo.reliable.anchoring.spout_task import ackers_of
 from txtopo.reliable.spout_host import SpoutHost
 from txtopo.spouts import MemorySpout
-from txtopo.stages.program import compile_program
+from txtopo.stages.compiled_topology import compile_topology
 from txtopo.testing import FeederSpout, spouts
 from txtopo.testing.cluster import VirtualTime
 
@@ -42,12 +42,12 @@ class Hosted:
         for number, spout in enumerate(sources):
             builder.set_spout(f"spout-{number}", spout)
             builder.set_bolt(f"bolt-{number}", Forward()).shuffle_grouping(f"spout-{number}")
-        self.program = compile_program(builder.build_topology().graph, config, slots)
+        self.compiled = compile_topology(builder.build_topology().graph, config, slots)
         self.time = VirtualTime()
         self.time.start(lambda: None, self._crashed)
         self.sealed: list[Sealed] = []
         self.told: list[SlotReport] = []
-        self.host = SpoutHost(self.program, slot, self.time, self.sealed.extend, self._changed)
+        self.host = SpoutHost(self.compiled, slot, self.time, self.sealed.extend, self._changed)
         self.host.open()
         self.pass_time()
 
@@ -80,7 +80,7 @@ class Hosted:
         answers = TreeAnswers(failed=roots[:count])
         if acked:
             answers = TreeAnswers(answers.acked._replace(roots=roots[:count], values=ids[:count]))
-        for sealed in answers.seal(ackers_of(self.program)):
+        for sealed in answers.seal(ackers_of(self.compiled)):
             self.host.hear(sealed.record)
         self.host.go_on()
 
@@ -308,7 +308,9 @@ def test_a_spout_that_is_shared_with_a_test_says_so_in_another_process(
     monkeypatch.setattr(spouts, "_objects", Forgetful())
     told: list[None] = []
 
-    elsewhere = SpoutHost(hosted.program, 0, hosted.time, lambda _: None, lambda: told.append(None))
+    elsewhere = SpoutHost(
+        hosted.compiled, 0, hosted.time, lambda _: None, lambda: told.append(None)
+    )
     elsewhere.open()
 
     assert told
@@ -346,7 +348,7 @@ class Apart:
 
     def hear(self, told: BegunTrees | TreeAnswers) -> None:
         """Have the other slot hear of trees."""
-        for each in told.seal(ackers_of(self.acker.program)):
+        for each in told.seal(ackers_of(self.acker.compiled)):
             self.acker.host.hear(each.record)
 
     def tell_spout(self) -> list[TreeEnds]:
@@ -377,7 +379,7 @@ def test_an_acker_in_another_slot_tells_the_spout_how_its_trees_ended() -> None:
     assert apart.spout.last.pending == len(WORDS) - count
     assert apart.spout.last.pending_by == {0: len(WORDS) - count}
     apart.spout.host.hear(
-        next(TreeEnds(completed=edges.roots).seal(ackers_of(apart.spout.program))).record
+        next(TreeEnds(completed=edges.roots).seal(ackers_of(apart.spout.compiled))).record
     )
     assert len(apart.spout.host.trees) == len(WORDS) - count
 

@@ -15,7 +15,7 @@ from tests.unit.stages.running import (
     RowsEmitter,
     RowsSpout,
     bolt,
-    compiled,
+    compile_components,
     gathered,
     spout,
 )
@@ -32,8 +32,8 @@ from txtopo.resident.slot_runner import LIMITS, SlotLimits
 from txtopo.resident.sockets import Keys
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts.spout import TransactionalEmitter
+from txtopo.stages.compiled_topology import CompiledTopology, Run
 from txtopo.stages.outcome import RunOutcome, judge
-from txtopo.stages.program import Program, Run
 from txtopo.testing import Shared
 from txtopo.topology.bolt_kinds import BASIC_BOLT
 from txtopo.topology.component import Component
@@ -62,14 +62,14 @@ class Slots:
         )
         self.threads = ThreadPoolExecutor(4)
 
-    def start(self, program: Program) -> None:
-        self.program = program
-        self.carrier.start(program)
+    def start(self, compiled: CompiledTopology) -> None:
+        self.compiled = compiled
+        self.carrier.start(compiled)
 
     def process(self, run: Run) -> Future[RunOutcome]:
         """Process a run on a thread of its own."""
         return self.threads.submit(
-            lambda: judge(self.program, run, self.carrier.process(run).records)
+            lambda: judge(self.compiled, run, self.carrier.process(run).records)
         )
 
     def lose_connection(self, slot: int) -> None:
@@ -165,8 +165,8 @@ class Mute(StageHost):
         pass
 
 
-def held(gate: Gate, *bolts: Component) -> Program:
-    return compiled(
+def held(gate: Gate, *bolts: Component) -> CompiledTopology:
+    return compile_components(
         spout(Rows(gate)), bolt("held", Held(gate), gathered(), kind=BASIC_BOLT), *bolts
     )
 

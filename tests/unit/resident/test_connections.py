@@ -49,7 +49,7 @@ def test_who_loses_its_connection_does_not_go_on_by_another(
     life = slots[0].life
 
     proxies[0].cut()
-    proxies[0].mend()
+    proxies[0].repair()
 
     wait_until(lambda: slots[0].life != life, "the slot has another life")
     assert txids(one.process(run_of(1, first=2)).result(LIMIT_S)) == [2]

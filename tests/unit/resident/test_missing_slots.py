@@ -70,7 +70,7 @@ def test_a_run_that_waits_for_a_missing_slot_ends_with_what_it_waits_for(
     assert error.limit_s == MISSING_S
     first, second = warned(caplog)[:2]
     assert MISSING_S / 2 <= first["missing_s"] < second["missing_s"]
-    assert (first["slot"], first["cores"], first["topology"]) == (0, 0, slots.program.topology_id)
+    assert (first["slot"], first["cores"], first["topology"]) == (0, 0, slots.compiled.topology_id)
 
 
 def test_a_slot_that_is_missing_while_nobody_needs_it_ends_nothing() -> None:

@@ -21,7 +21,7 @@ from txtopo.resident.orders import (
     LevelOrdered,
     LevelOrders,
     OrderSettings,
-    QueuePhase,
+    QueueStatus,
     RestartSlot,
     SlotAnswered,
     SlotOverdue,
@@ -52,8 +52,8 @@ class Ordered:
         return [action for each in levels for action in self.tell(LevelOrdered(each))]
 
     @property
-    def phase(self) -> QueuePhase:
-        return self.orders.queues[0].phase
+    def status(self) -> QueueStatus:
+        return self.orders.queues[0].status
 
 
 def lost(error: RunLostError, *, job_ended: bool, unready_jobs: int = 0) -> LifeLost:
@@ -120,7 +120,7 @@ def test_the_reason_of_a_loss_is_not_waited_for_longer_than_that() -> None:
 
     assert one.tell(lost(AWAY, job_ended=False), 7.0) == []
     assert one.tell(TimePassed(), 1.0) == [LevelFailed(FIRST, AWAY)]
-    assert one.phase is QueuePhase.AWAY
+    assert one.status is QueueStatus.AWAY
 
 
 def test_what_waits_is_done_by_the_next_life() -> None:
@@ -150,7 +150,7 @@ def test_a_cancelled_chain_ends_at_once_and_is_not_begun_again() -> None:
     (failed,) = one.tell(ChainCancelled("first"))
     assert isinstance(failed, LevelFailed)
     assert failed.level is FIRST
-    assert one.phase is QueuePhase.ABANDONED
+    assert one.status is QueueStatus.ABANDONED
     assert one.tell(SlotAnswered(0, 1, "late")) == [GiveOrder(0, 2, SECOND)]
     (refused,) = one.order(Level(4, "first"))
     assert isinstance(refused, LevelFailed)
@@ -171,7 +171,7 @@ def test_a_level_that_is_lost_with_one_slot_is_given_up_by_the_others() -> None:
     two.order(FIRST)
 
     assert two.tell(lost(DIED, job_ended=True)) == [LevelFailed(FIRST, DIED)]
-    assert two.orders.queues[1].phase is QueuePhase.ABANDONED
+    assert two.orders.queues[1].status is QueueStatus.ABANDONED
 
 
 @pytest.mark.parametrize("first", ["waits", "is overdue"])
@@ -216,21 +216,21 @@ def test_after_the_end_everything_fails_with_the_first_reason() -> None:
     assert one.order(SECOND) == [LevelFailed(SECOND, AWAY)]
 
 
-@pytest.mark.parametrize("phase", list(QueuePhase))
+@pytest.mark.parametrize("status", list(QueueStatus))
 @pytest.mark.rule("txtopo.resident.orders", "Rules", 1)
-def test_what_the_table_does_not_have_changes_nothing(phase: QueuePhase) -> None:
-    one = Ordered(ready=phase is not QueuePhase.AWAY)
-    if phase in (QueuePhase.BUSY, QueuePhase.ABANDONED, QueuePhase.LOST):
+def test_what_the_table_does_not_have_changes_nothing(status: QueueStatus) -> None:
+    one = Ordered(ready=status is not QueueStatus.AWAY)
+    if status in (QueueStatus.BUSY, QueueStatus.ABANDONED, QueueStatus.LOST):
         one.order(FIRST)
-    if phase is QueuePhase.ABANDONED:
+    if status is QueueStatus.ABANDONED:
         one.tell(ChainCancelled("first"))
-    if phase is QueuePhase.LOST:
+    if status is QueueStatus.LOST:
         one.tell(lost(AWAY, job_ended=False))
-    assert one.phase is phase
+    assert one.status is status
     before = one.orders.queues[0]
 
     for event in (SlotReady(0), SlotAnswered(0, 1, "a")):
-        comes_back = phase is QueuePhase.LOST and isinstance(event, SlotReady)
-        if (phase, type(event)) not in AFTER and not comes_back:
+        comes_back = status is QueueStatus.LOST and isinstance(event, SlotReady)
+        if (status, type(event)) not in AFTER and not comes_back:
             assert one.tell(event) == []
             assert one.orders.queues[0] == before

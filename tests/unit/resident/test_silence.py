@@ -15,7 +15,7 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.resident.hosts import BoltHost, StageHost
 from txtopo.resident.sockets import Keys
 from txtopo.resident.transport import TaskSocket
-from txtopo.stages.program import compile_program
+from txtopo.stages.compiled_topology import compile_topology
 from txtopo.testing import FeederSpout
 
 pytestmark = pytest.mark.integration
@@ -32,10 +32,10 @@ def forwarding(feeder: FeederSpout) -> ReliableTopology:
 def test_a_task_that_hears_nothing_of_the_driver_ends(
     kind: type[BoltHost] | type[StageHost],
 ) -> None:
-    program = compile_program(forwarding(FeederSpout(WORD)).graph, AtLeastOnceConfig(), 1)
+    compiled = compile_topology(forwarding(FeederSpout(WORD)).graph, AtLeastOnceConfig(), 1)
     driver = f"tcp://{HOST}:9"  # there is nobody
 
-    host = kind(program, TaskSocket(0, 1, Keys.make(), driver, 0.2, time.monotonic))
+    host = kind(compiled, TaskSocket(0, 1, Keys.make(), driver, 0.2, time.monotonic))
     task = threading.Thread(target=host.run, daemon=True)
     task.start()
     task.join(LIMIT_S)

@@ -34,7 +34,7 @@ from txtopo.resident import wire
 from txtopo.resident.sockets import Keys, connected
 from txtopo.runtime import ErrorReported
 from txtopo.spouts import MemorySpout
-from txtopo.stages.program import compile_program
+from txtopo.stages.compiled_topology import compile_topology
 from txtopo.testing import FeederSpout, Shared
 
 pytestmark = pytest.mark.integration
@@ -198,9 +198,9 @@ def test_a_task_of_an_earlier_job_is_sent_away() -> None:
 def test_an_envelope_for_another_life_is_not_worked_on() -> None:
     """The port of a slot that is gone may be given to its successor."""
     feeder, seen = FeederSpout(WORD), Seen()
-    program = compile_program(noting(feeder, seen).graph, AtLeastOnceConfig(ackers=0), 1)
+    compiled = compile_topology(noting(feeder, seen).graph, AtLeastOnceConfig(ackers=0), 1)
     feeder.feed(["a"])
-    spout = ReliableSpoutTask(program, program.components["words"], 0, 0, 1, now=lambda: 0.0)
+    spout = ReliableSpoutTask(compiled, compiled.components["words"], 0, 0, 1, now=lambda: 0.0)
     spout.open()
     record = spout.turn(EndedMessages(), active=True, limits=TurnLimits()).sealed[0].record
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

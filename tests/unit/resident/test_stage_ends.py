@@ -10,7 +10,7 @@ from tests.harness.polling import LIMIT_S
 from tests.unit.resident.held import AWAY, Gate, Slots, held
 from tests.unit.stages.running import run_of
 from txtopo.errors import ConfigError, RunLostError, TxtopoError
-from txtopo.stages.program import Program
+from txtopo.stages.compiled_topology import CompiledTopology
 
 pytestmark = pytest.mark.integration
 
@@ -64,7 +64,7 @@ def test_what_no_other_job_could_do_better_fails_every_run(one: Slots) -> None:
 def test_a_start_that_fails_is_told_to_the_caller() -> None:
     slots = Slots(1)
 
-    def refuse(program: Program) -> None:
+    def refuse(compiled: CompiledTopology) -> None:
         raise TxtopoError("it does not pickle")
 
     slots.jobs.start = refuse  # type: ignore[method-assign]

@@ -27,7 +27,7 @@ from tests.unit.runtime.carrying import BATCHES, CountWords, carry, contents, co
 from tests.unit.stages.running import (
     RowsSpout,
     bolt,
-    compiled,
+    compile_components,
     gathered,
     grouped,
     run_of,
@@ -71,20 +71,20 @@ def test_levels_whose_tuples_stay_in_their_slot_are_one_order(
 ) -> None:
     """A slot signs what it makes with the number of its order."""
     words = "word string, amount long"
-    program = compiled(
+    compiled = compile_components(
         spout(RowsSpout(BATCHES, words), parallelism=2),
         bolt("one", CountWords(words), grouped(grouping), parallelism=2),
         bolt("two", CountWords(words), grouped(BY_WORD, "one"), parallelism=2),
         slots=2,
     )
     slots = Slots(2)
-    slots.start(program)
+    slots.start(compiled)
 
     there = slots.process(run_of(3)).result(LIMIT_S).processed
     slots.close()
 
-    (local := LocalCarrier(2)).start(program)
-    here = judge(program, run_of(3), local.process(run_of(3)).records).processed
+    (local := LocalCarrier(2)).start(compiled)
+    here = judge(compiled, run_of(3), local.process(run_of(3)).records).processed
     assert [(each.metadata, each.tuples) for each in there] == [
         (each.metadata, each.tuples) for each in here
     ]
@@ -155,7 +155,7 @@ def test_each_order_signs_what_it_makes(one: Slots) -> None:
         for tag in ("first", "again")
     )
 
-    assert len(first) == len(again) == len(one.program.processing)
+    assert len(first) == len(again) == len(one.compiled.processing)
     assert not first & again
 
 
@@ -267,7 +267,7 @@ def test_a_stage_may_take_longer_than_the_driver_may_be_silent() -> None:
     slots = Slots(1, clock)
     clock.jobs = slots.jobs
     rows = spout(RowsSpout([BATCHES[0][:1], []], "word string, amount long"))
-    slots.start(compiled(rows, bolt("slow", Slow(clock), gathered(), kind=BASIC_BOLT)))
+    slots.start(compile_components(rows, bolt("slow", Slow(clock), gathered(), kind=BASIC_BOLT)))
 
     assert txids(slots.process(run_of(1)).result(LIMIT_S)) == [1]
     assert txids(slots.process(run_of(1, first=2)).result(LIMIT_S)) == [2]

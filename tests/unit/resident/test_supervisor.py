@@ -26,10 +26,10 @@ from txtopo.resident.supervisor import (
     RestartRequested,
     SlotFailed,
     SlotMissing,
-    SlotPhase,
     SlotReady,
     SlotSaid,
     SlotsMoved,
+    SlotStatus,
     SlotSupervisor,
     SubmitJob,
     SupervisorSettings,
@@ -63,32 +63,32 @@ class Supervised:
     def greet(self, task: bytes = FIRST, submission: int = 1, slot: int = 0) -> list[Action]:
         return self.tell(TaskGreeted(slot, task, submission, f"tcp://{task.decode()}"))
 
-    def bring(self, phase: SlotPhase) -> None:
-        """Bring the first slot into a phase."""
-        steps: dict[SlotPhase, list[tuple[Event, float]]] = {
-            SlotPhase.STARTING: [],
-            SlotPhase.PREPARING: [(TaskGreeted(0, FIRST, 1, ""), 0.0)],
-            SlotPhase.READY: [(TaskGreeted(0, FIRST, 1, ""), 0.0), (TaskReady(0, FIRST, 1), 0.0)],
-            SlotPhase.SILENT: [(TaskGreeted(0, FIRST, 1, ""), 0.0), (ConnectionLost(FIRST), 0.0)],
-            SlotPhase.CANCELLED: [
+    def bring(self, status: SlotStatus) -> None:
+        """Bring the first slot into a status."""
+        steps: dict[SlotStatus, list[tuple[Event, float]]] = {
+            SlotStatus.STARTING: [],
+            SlotStatus.PREPARING: [(TaskGreeted(0, FIRST, 1, ""), 0.0)],
+            SlotStatus.READY: [(TaskGreeted(0, FIRST, 1, ""), 0.0), (TaskReady(0, FIRST, 1), 0.0)],
+            SlotStatus.SILENT: [(TaskGreeted(0, FIRST, 1, ""), 0.0), (ConnectionLost(FIRST), 0.0)],
+            SlotStatus.CANCELLED: [
                 (TaskGreeted(0, FIRST, 1, ""), 0.0),
                 (ConnectionLost(FIRST), 0.0),
                 (TimePassed(), 12.0),
             ],
-            SlotPhase.PAUSED: [
+            SlotStatus.PAUSED: [
                 (JobLost(0, 1, DIED), 0.0),
                 (JobLost(0, 2, DIED), 0.0),
             ],
-            SlotPhase.FAILED: [(JobFailed(0, 1, TxtopoError("no")), 0.0)],
-            SlotPhase.ENDING: [(EndRequested(), 0.0)],
+            SlotStatus.FAILED: [(JobFailed(0, 1, TxtopoError("no")), 0.0)],
+            SlotStatus.ENDING: [(EndRequested(), 0.0)],
         }
-        for event, after_s in steps[phase]:
+        for event, after_s in steps[status]:
             self.tell(event, after_s)
-        assert self.phase is phase
+        assert self.status is status
 
     @property
-    def phase(self) -> SlotPhase:
-        return self.supervisor.slots[0].phase
+    def status(self) -> SlotStatus:
+        return self.supervisor.slots[0].status
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_task_is_told_its_life_and_then_given_work(one: Supervised) -> None:
 
 
 def test_a_dormant_task_is_pinged_until_its_connection_is_lost(one: Supervised) -> None:
-    one.bring(SlotPhase.READY)
+    one.bring(SlotStatus.READY)
 
     assert PingTasks(frozenset({FIRST, COPY})) in one.greet(COPY)
     assert one.tell(ConnectionLost(FIRST)) == [PingTasks(frozenset({COPY}))]
@@ -124,7 +124,7 @@ def test_a_dormant_task_is_pinged_until_its_connection_is_lost(one: Supervised) 
 
 @pytest.mark.rule("txtopo.resident.supervisor", "Rules", 3)
 def test_the_newest_task_has_the_slot_and_the_other_one_stays(one: Supervised) -> None:
-    one.bring(SlotPhase.READY)
+    one.bring(SlotStatus.READY)
 
     told = one.greet(COPY)
 
@@ -138,7 +138,7 @@ def test_the_newest_task_has_the_slot_and_the_other_one_stays(one: Supervised) -
 
 @pytest.mark.rule("txtopo.resident.supervisor", "Rules", 3)
 def test_a_task_of_an_earlier_job_is_sent_home(one: Supervised) -> None:
-    one.bring(SlotPhase.READY)
+    one.bring(SlotStatus.READY)
 
     for event in (
         TaskGreeted(0, STRANGER, 0, ""),
@@ -149,7 +149,7 @@ def test_a_task_of_an_earlier_job_is_sent_home(one: Supervised) -> None:
 
 
 def test_a_lost_connection_is_told_again_with_the_reason(one: Supervised) -> None:
-    one.bring(SlotPhase.READY)
+    one.bring(SlotStatus.READY)
 
     first = one.tell(ConnectionLost(FIRST))[0]
     second = one.tell(JobLost(0, 1, DIED))[0]
@@ -161,7 +161,7 @@ def test_a_lost_connection_is_told_again_with_the_reason(one: Supervised) -> Non
 
 
 def test_a_job_whose_task_stays_silent_is_cancelled(one: Supervised) -> None:
-    one.bring(SlotPhase.READY)
+    one.bring(SlotStatus.READY)
     one.tell(ConnectionLost(FIRST))
 
     assert one.tell(TimePassed(), 11.9) == []
@@ -170,7 +170,7 @@ def test_a_job_whose_task_stays_silent_is_cancelled(one: Supervised) -> None:
 
 
 def test_a_task_that_comes_in_time_saves_the_job(one: Supervised) -> None:
-    one.bring(SlotPhase.SILENT)
+    one.bring(SlotStatus.SILENT)
     one.greet(COPY)
 
     assert one.tell(TimePassed(), 13.0) == []
@@ -228,7 +228,7 @@ def test_a_missing_slot_is_told_after_half_of_the_time_after_all_and_again(
 
 
 def test_what_was_lost_is_missing_from_the_first_loss_on(one: Supervised) -> None:
-    one.bring(SlotPhase.READY)
+    one.bring(SlotStatus.READY)
     one.tell(ConnectionLost(FIRST), 1000.0)
     one.tell(JobLost(0, 1, DIED), 49.0)
 
@@ -238,7 +238,7 @@ def test_what_was_lost_is_missing_from_the_first_loss_on(one: Supervised) -> Non
 
 def test_a_slot_that_is_back_is_not_missing(one: Supervised) -> None:
     one.tell(TimePassed(), 99.0)
-    one.bring(SlotPhase.READY)
+    one.bring(SlotStatus.READY)
 
     assert one.tell(TimePassed(), 1000.0) == []
     assert one.supervisor.due_s == float("inf")
@@ -255,7 +255,7 @@ def test_the_end_tells_tasks_and_cancels_jobs_without_one() -> None:
 
 
 def test_what_does_not_end_is_cancelled_and_then_left(one: Supervised) -> None:
-    one.bring(SlotPhase.READY)
+    one.bring(SlotStatus.READY)
     one.tell(EndRequested())
 
     assert one.tell(TimePassed(), 10.0) == [CancelJob(0, 1)]
@@ -264,7 +264,7 @@ def test_what_does_not_end_is_cancelled_and_then_left(one: Supervised) -> None:
 
 
 def test_a_goodbye_is_heard_and_answered_after_the_end_began(one: Supervised) -> None:
-    one.bring(SlotPhase.READY)
+    one.bring(SlotStatus.READY)
     one.tell(EndRequested())
 
     said = one.tell(TaskSaid(0, FIRST, 1, (b"cleaned up",), leaves=True))
@@ -283,15 +283,15 @@ EVENTS: tuple[Event, ...] = (
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-@pytest.mark.parametrize("phase", [each for each in SlotPhase if each is not SlotPhase.ENDED])
+@pytest.mark.parametrize("status", [each for each in SlotStatus if each is not SlotStatus.ENDED])
 @pytest.mark.rule("txtopo.resident.supervisor", "Rules", 1)
-def test_what_the_table_does_not_have_changes_nothing(phase: SlotPhase, event: Event) -> None:
+def test_what_the_table_does_not_have_changes_nothing(status: SlotStatus, event: Event) -> None:
     """Also what a task says twice: the owner is not its own second copy."""
     one = Supervised()
-    one.bring(phase)
+    one.bring(status)
     before = one.supervisor.slots[0]
-    later = phase is SlotPhase.PAUSED  # its first job is not its last one
-    known = (phase, type(event)) in AFTER and not later
+    later = status is SlotStatus.PAUSED  # its first job is not its last one
+    known = (status, type(event)) in AFTER and not later
     own = isinstance(event, TaskGreeted) and before.owner == FIRST
 
     actions = one.tell(event)
@@ -299,35 +299,35 @@ def test_what_the_table_does_not_have_changes_nothing(phase: SlotPhase, event: E
     if own or not known:
         assert one.supervisor.slots[0] == before
         assert all(isinstance(each, CutOffTask | EndTask) for each in actions), actions
-    elif phase is not SlotPhase.ENDING:
-        assert one.phase is not phase or actions
+    elif status is not SlotStatus.ENDING:
+        assert one.status is not status or actions
 
 
-@pytest.mark.parametrize("phase", [each for each in SlotPhase if each is not SlotPhase.ENDED])
-def test_a_restart_cancels_a_job_where_there_is_one(phase: SlotPhase) -> None:
+@pytest.mark.parametrize("status", [each for each in SlotStatus if each is not SlotStatus.ENDED])
+def test_a_restart_cancels_a_job_where_there_is_one(status: SlotStatus) -> None:
     one = Supervised()
-    one.bring(phase)
+    one.bring(status)
     before = one.supervisor.slots[0]
 
     cancelled = one.tell(RestartRequested(0))
 
-    assert cancelled == ([CancelJob(0, before.submission)] if phase in WITH_JOB else [])
+    assert cancelled == ([CancelJob(0, before.submission)] if status in WITH_JOB else [])
     assert one.supervisor.slots[0] == before
 
 
-@pytest.mark.parametrize("phase", [each for each in SlotPhase if each is not SlotPhase.ENDED])
+@pytest.mark.parametrize("status", [each for each in SlotStatus if each is not SlotStatus.ENDED])
 @pytest.mark.parametrize("end", [JobLost(0, 1, DIED), JobFailed(0, 1, TxtopoError("no"))])
-def test_a_run_can_end_in_every_phase(phase: SlotPhase, end: JobLost | JobFailed) -> None:
+def test_a_run_can_end_in_every_status(status: SlotStatus, end: JobLost | JobFailed) -> None:
     one = Supervised()
-    one.bring(phase)
+    one.bring(status)
     job = one.supervisor.slots[0].submission
 
     actions = one.tell(EndRequested())
-    if phase not in (SlotPhase.PAUSED, SlotPhase.FAILED):
-        assert one.phase is SlotPhase.ENDING
+    if status not in (SlotStatus.PAUSED, SlotStatus.FAILED):
+        assert one.status is SlotStatus.ENDING
         actions = one.tell(replace(end, submission=job))
 
-    assert one.phase is SlotPhase.ENDED
+    assert one.status is SlotStatus.ENDED
     assert actions[-1] == Close()
 
 

@@ -23,7 +23,7 @@ from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.watching import watcher_of
-from txtopo.stages.program import Program, compile_program
+from txtopo.stages.compiled_topology import CompiledTopology, compile_topology
 from txtopo.testing import Shared
 
 HOST = "127.0.0.1"
@@ -50,8 +50,8 @@ class ThreadJobs:
         self.cancelled: list[tuple[int, int]] = []
         self._ends: dict[tuple[int, int], Future[None]] = {}
 
-    def start(self, program: Program) -> None:
-        self.program = program
+    def start(self, compiled: CompiledTopology) -> None:
+        self.compiled = compiled
 
     def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
         self.keys, self.driver = keys, driver
@@ -63,7 +63,7 @@ class ThreadJobs:
         """Run another task for a slot."""
         assert self.keys is not None
         link = TaskSocket(slot, submission, self.keys, self.driver, SILENCE_S, self.now)
-        host = self.kind(self.program, link)
+        host = self.kind(self.compiled, link)
         self.hosts.append(host)
 
         def work() -> None:
@@ -133,10 +133,10 @@ class Resident:
     ) -> None:
         self.jobs = jobs or ThreadJobs(now=now)
         scheduler = ThreadScheduler("txtopo-test")
-        program = compile_program(topology.graph, config, slots)
+        compiled = compile_topology(topology.graph, config, slots)
         self.slots = BoltSlots(self.jobs, Keys.make(), config, scheduler, limits)
         recent = RecentProgress(Progressed)
-        context = ReliableContext(program, config, self.slots, scheduler)
+        context = ReliableContext(compiled, config, self.slots, scheduler)
         self.driver = ReliableDriver(context, [recent, *listeners], active=True)
         self.driver.start()
         watcher = watcher_of(topology.graph, "at-least-once", wall_clock)

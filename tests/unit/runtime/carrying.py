@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness.dying import kill_this_process
-from tests.unit.stages.running import RowsSpout, bolt, compiled, gathered, grouped, shuffled, spout
+from tests.unit.stages.running import (
+    RowsSpout,
+    bolt,
+    compile_components,
+    gathered,
+    grouped,
+    shuffled,
+    spout,
+)
 from txtopo.bolts.bolt import BasicBolt, BatchBolt, Committer
 from txtopo.carriers.carrier import Carrier
 from txtopo.errors import FailedException
 from txtopo.groupings import FieldsGrouping
+from txtopo.stages.compiled_topology import CompiledTopology, Run
 from txtopo.stages.outcome import commit_in_driver, judge, judge_commit
-from txtopo.stages.program import Program, Run
 from txtopo.topology.bolt_kinds import BASIC_BOLT
 from txtopo.tuples import Fields, Tuple
 
@@ -97,12 +105,12 @@ class Crasher(BasicBolt):
 
 def counting(
     folder: Path, *, tasks: int, slots: int, fail_txid: int = 0, notes: Path | None = None
-) -> Program:
+) -> CompiledTopology:
     """Words, counted twice in the processing phase, again in the commit phase, then written."""
     words = "word string, amount long"
     by_word = FieldsGrouping(("word",))
     committer = CommitWords(words)
-    return compiled(
+    return compile_components(
         spout(RowsSpout(BATCHES, words), parallelism=2),
         bolt("partial", CountWords(words), shuffled(), parallelism=3),
         bolt("full", CountWords(words), grouped(by_word, "partial"), parallelism=2),
@@ -113,23 +121,23 @@ def counting(
     )
 
 
-def single_bolt(prototype: BasicBolt) -> Program:
+def single_bolt(prototype: BasicBolt) -> CompiledTopology:
     rows = spout(RowsSpout(BATCHES, "word string, amount long"))
-    return compiled(rows, bolt("bolt", prototype, gathered(), kind=BASIC_BOLT), slots=2)
+    return compile_components(rows, bolt("bolt", prototype, gathered(), kind=BASIC_BOLT), slots=2)
 
 
-def carry(carrier: Carrier, program: Program, run: Run) -> list[int]:
+def carry(carrier: Carrier, compiled: CompiledTopology, run: Run) -> list[int]:
     """Process a run and commit its batches; return the txids that were committed."""
-    carrier.start(program)
+    carrier.start(compiled)
     processed = carrier.process(run)
-    outcome = judge(program, run, processed.records)
+    outcome = judge(compiled, run, processed.records)
     for batch in outcome.processed:
         only = run.only(batch.attempt)
-        if program.commit_in_driver:
-            commit = commit_in_driver(program, batch, only, lambda component, name: None)  # type: ignore[arg-type,return-value]
+        if compiled.commit_in_driver:
+            commit = commit_in_driver(compiled, batch, only, lambda component, name: None)  # type: ignore[arg-type,return-value]
         else:
             records = carrier.commit(processed, batch.attempt)
-            commit = judge_commit(program, batch, only, records)
+            commit = judge_commit(compiled, batch, only, records)
         if commit.failure is not None:
             break
     carrier.release(processed)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TypeVar
 
-Phase = TypeVar("Phase", bound=Enum)
+Status = TypeVar("Status", bound=Enum)
 Event = TypeVar("Event", bound=Enum)
 
 
-def drawn(table: Mapping[tuple[Phase, Event], Phase]) -> str:
+def drawn(table: Mapping[tuple[Status, Event], Status]) -> str:
     """Draw one line for each move of a table."""
-    width = max(len(phase.name) for phase, _ in table)
+    width = max(len(status.name) for status, _ in table)
     return "\n".join(
-        f"    {phase.name:<{width}} --{event.name}--> {target.name}"
-        for (phase, event), target in table.items()
+        f"    {status.name:<{width}} --{event.name}--> {target.name}"
+        for (status, event), target in table.items()
     )

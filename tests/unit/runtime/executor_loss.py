@@ -19,7 +19,7 @@ from typing import Any
 from tests.harness.polling import wait_until
 from tests.harness.processes import parent_of, say
 from tests.harness.spark_session import open_test_session
-from tests.unit.stages.running import aggregate, bolt, compiled, run_of, shuffled, spout
+from tests.unit.stages.running import aggregate, bolt, compile_components, run_of, shuffled, spout
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.carriers.carrier import Carrier
 from txtopo.carriers.spark import DataFrameCarrier, RddCarrier
@@ -27,9 +27,9 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import InfrastructureError
 from txtopo.spouts.spout import TransactionalEmitter, TransactionalSpout
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.outcome import judge
 from txtopo.stages.partials import merge_partials
-from txtopo.stages.program import Program
 from txtopo.state.aggregates import Count
 from txtopo.tuples import Fields, Tuple
 
@@ -82,7 +82,7 @@ def main(kind: str, kills: int, folder: Path) -> None:
     spark = open_test_session("local-cluster[2,1,1024]")
     for number in range(kills):
         (began := folder / str(number)).mkdir()
-        program = compiled(
+        compiled = compile_components(
             spout(OtherEachTime(), parallelism=SLOTS),
             bolt("slow", Slow(began), shuffled(), parallelism=SLOTS),
             aggregate("cuts", ("task", "cut"), Count(), shuffled("slow")),
@@ -91,23 +91,23 @@ def main(kind: str, kills: int, folder: Path) -> None:
         carrier: Carrier = RddCarrier(spark) if kind == "rdd" else DataFrameCarrier(spark)
         killer = threading.Thread(target=kill_in_the_middle, args=(began, number))
         killer.start()
-        say("job", outcome=outcome(carrier, program))
+        say("job", outcome=outcome(carrier, compiled))
         killer.join()
     spark.stop()
 
 
-def outcome(carrier: Carrier, program: Program) -> str:
+def outcome(carrier: Carrier, compiled: CompiledTopology) -> str:
     """Run one job: ``lost`` when it is thrown away, else ``whole``, or ``mixed`` if it is wrong."""
     run = run_of(1)
-    carrier.start(program)
+    carrier.start(compiled)
     try:
-        judged = judge(program, run, carrier.process(run).records)
+        judged = judge(compiled, run, carrier.process(run).records)
     except InfrastructureError as error:
         return f"lost {type(error).__name__} counted={error.facts.get('counted', False)}"
     finally:
         carrier.close()
     partials = [(1, record) for record in judged.processed[0].partials["cuts"]]
-    rows = merge_partials(program, "cuts", partials).to_pylist()
+    rows = merge_partials(compiled, "cuts", partials).to_pylist()
     whole = len(rows) == SLOTS and all(row["count"] == ROWS for row in rows)
     return "whole" if whole else f"mixed {rows}"
 

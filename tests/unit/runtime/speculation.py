@@ -18,7 +18,7 @@ from tests.harness.processes import say
 from tests.harness.servers.spark_cluster import SparkCluster
 from tests.harness.spark_session import open_test_session
 from tests.unit.runtime.executor_loss import ROWS, SLOTS, OtherEachTime, outcome
-from tests.unit.stages.running import aggregate, bolt, compiled, shuffled, spout
+from tests.unit.stages.running import aggregate, bolt, compile_components, shuffled, spout
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.carriers.carrier import Carrier
 from txtopo.carriers.spark import DataFrameCarrier, RddCarrier
@@ -98,14 +98,14 @@ def main(kind: str, jobs: int, folder: Path) -> None:
         spark = open_test_session(cluster.url, SPECULATIVE | paths)
         for number in range(jobs):
             (ran := folder / str(number)).mkdir()
-            program = compiled(
+            compiled = compile_components(
                 spout(SlowEmitters(ran), parallelism=SLOTS),
                 bolt("slow", SlowBolt(ran), shuffled(), parallelism=SLOTS),
                 aggregate("cuts", ("task", "cut"), Count(), shuffled("slow")),
                 slots=SLOTS,
             )
             carrier: Carrier = RddCarrier(spark) if kind == "rdd" else DataFrameCarrier(spark)
-            what = outcome(carrier, program)
+            what = outcome(carrier, compiled)
             copies = {who: len(list(ran.glob(f"{who}-*"))) for who in ("emitter", "bolt")}
             say("job", emitters=copies["emitter"], bolts=copies["bolt"], outcome=what)
         spark.stop()

@@ -85,9 +85,9 @@ def stamps_in(state: State) -> dict[int, datetime]:
         return dict(reader.items())
 
 
-def facts_in(ensemble: MemoryEnsemble) -> dict[int, dict[str, Any]]:
+def stored_stamps(ensemble: MemoryEnsemble) -> dict[int, dict[str, Any]]:
     paths = [path for path in ensemble.nodes if "/batches/" in path]
     values = {
         int(path.rpartition("/")[2]): json.loads(ensemble.nodes[path][0])["value"] for path in paths
     }
-    return {txid: value["metadata"]["facts"] for txid, value in values.items()}
+    return {txid: value["metadata"]["stamp"] for txid, value in values.items()}

@@ -190,12 +190,12 @@ STEPS: dict[EnsembleUse, Callable[[], ActionQueue]] = {
 }
 
 
-def queue_in(phase: EnsembleUse) -> ActionQueue:
+def queue_in(use: EnsembleUse) -> ActionQueue:
     queue = queue_with(STORE)
     taken(queue)
-    if phase is EnsembleUse.PAUSING:
+    if use is EnsembleUse.PAUSING:
         queue.write_failed(AWAY, committing=False)
-    elif phase is EnsembleUse.OVER:
+    elif use is EnsembleUse.OVER:
         queue.close()
     return queue
 
@@ -210,24 +210,24 @@ EVENTS: dict[QueueEvent, Callable[[ActionQueue], object]] = {
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
-@pytest.mark.parametrize("phase", STEPS, ids=lambda phase: phase.name)
+@pytest.mark.parametrize("use", STEPS, ids=lambda use: use.name)
 @pytest.mark.rule("txtopo.runtime.action_queue", "Rules", 5)
 def test_an_event_does_what_the_table_says_and_otherwise_nothing(
-    phase: EnsembleUse, event: QueueEvent
+    use: EnsembleUse, event: QueueEvent
 ) -> None:
-    queue = STEPS[phase]()
-    assert queue.phase is phase
+    queue = STEPS[use]()
+    assert queue.use is use
 
     answer = EVENTS[event](queue)
 
-    assert queue.phase is AFTER.get((phase, event), phase)
-    if (phase, event) not in AFTER:
+    assert queue.use is AFTER.get((use, event), use)
+    if (use, event) not in AFTER:
         assert answer is None
 
 
-@pytest.mark.parametrize("phase", STEPS, ids=lambda phase: phase.name)
-def test_nothing_leaves_the_queue_after_the_end_of_the_term(phase: EnsembleUse) -> None:
-    queue = STEPS[phase]()
+@pytest.mark.parametrize("use", STEPS, ids=lambda use: use.name)
+def test_nothing_leaves_the_queue_after_the_end_of_the_term(use: EnsembleUse) -> None:
+    queue = STEPS[use]()
     queue.add([CANCEL, ADVANCE])
     queue.beat_due()
 

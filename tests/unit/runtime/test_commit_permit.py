@@ -56,8 +56,8 @@ from txtopo.runtime.progress import BatchFailed, Leading, Stopped
 from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.stages.compiled_topology import Run, compile_topology
 from txtopo.stages.permits import NotPermitted, ask_for
-from txtopo.stages.program import Run, compile_program
 from txtopo.state import Ledger, register_backend
 from txtopo.topology.component import Component
 from txtopo.topology.spout_kinds import TransactionalKind
@@ -434,12 +434,12 @@ def test_a_dataframe_committer_is_not_called_without_a_permit(
     builder.set_bolt("calls", Calls()).shuffle_grouping("words")
     graph = builder.build_topology().graph
     config = Config()
-    program = compile_program(graph, config, 1)
+    compiled = compile_topology(graph, config, 1)
     states = {id: each.states for id, each in graph.components.items()}
     frames: Any = SimpleNamespace(waiting={"calls": None}, aggregated={})
 
     with nullcontext() if answers == 2 else pytest.raises(NotPermitted):
-        run_frame_committers(program, frames, ATTEMPT, states, lambda component: permit)
+        run_frame_committers(compiled, frames, ATTEMPT, states, lambda component: permit)
 
     assert Calls.calls == calls
 

@@ -23,8 +23,8 @@ from txtopo.runtime.plan_clock import PlanClock
 from txtopo.runtime.run_context import RunContext, open_states
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.stages.compiled_topology import Run, compile_topology
 from txtopo.stages.outcome import judge
-from txtopo.stages.program import Run, compile_program
 from txtopo.state import State
 from txtopo.testing.conformance.driver import claim_of
 
@@ -59,7 +59,7 @@ def context_with_two_states(state: State, bolt: Total | None = None) -> RunConte
     scheduler = ThreadScheduler(graph.id)
     return RunContext(
         graph=graph,
-        program=compile_program(graph, config, 1),
+        compiled=compile_topology(graph, config, 1),
         config=config,
         carrier=LocalCarrier(),
         transactional_state=MemoryTransactionalState(graph.id),
@@ -72,9 +72,9 @@ def context_with_two_states(state: State, bolt: Total | None = None) -> RunConte
 def processed(context: RunContext, txid: int = 1) -> BatchResult:
     attempt = TransactionAttempt(txid, 0, EPOCH)
     run = Run("run", (attempt,), (of_one(1, spout=context.graph.spout.id),), None)
-    context.carrier.start(context.program)
+    context.carrier.start(context.compiled)
     done = context.carrier.process(run)
-    (batch,) = judge(context.program, run, done.records).processed
+    (batch,) = judge(context.compiled, run, done.records).processed
     return BatchResult(attempt, batch, done, 0.0)
 
 

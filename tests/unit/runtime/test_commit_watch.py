@@ -25,7 +25,7 @@ from txtopo.runtime.commit_watch import (
     TellCommitted,
     WatchedCommit,
     WatchEvent,
-    WatchPhase,
+    WatchStatus,
 )
 
 ONE, TWO, THREE = GROUP = tuple(TransactionAttempt(txid, 0, 1) for txid in (1, 2, 3))
@@ -237,13 +237,13 @@ def test_a_commit_that_was_given_up_is_not_heard_while_an_equal_one_is_under_way
     assert one.watch.commit is later
 
 
-def in_phase(phase: WatchPhase) -> Watched:
-    one = Watched(turn=phase in (WatchPhase.RUNNING, WatchPhase.RETURNED))
-    if phase is WatchPhase.RETURNED:
+def in_status(status: WatchStatus) -> Watched:
+    one = Watched(turn=status in (WatchStatus.RUNNING, WatchStatus.RETURNED))
+    if status is WatchStatus.RETURNED:
         one.returned(3)
-    elif phase is WatchPhase.IDLE:
+    elif status is WatchStatus.IDLE:
         one.watch.give_up()
-    assert one.watch.phase is phase
+    assert one.watch.status is status
     return one
 
 
@@ -258,17 +258,17 @@ EVENTS: dict[WatchEvent, Callable[[Watched], object]] = {
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
-@pytest.mark.parametrize("phase", WatchPhase, ids=lambda phase: phase.name)
+@pytest.mark.parametrize("status", WatchStatus, ids=lambda status: status.name)
 @pytest.mark.rule("txtopo.runtime.commit_watch", "Rules", 1)
 def test_an_event_does_what_the_table_says_and_otherwise_nothing(
-    phase: WatchPhase, event: WatchEvent
+    status: WatchStatus, event: WatchEvent
 ) -> None:
-    one = in_phase(phase)
+    one = in_status(status)
 
     answer = EVENTS[event](one)
 
-    assert one.watch.phase is AFTER.get((phase, event), phase)
-    if (phase, event) not in AFTER:
+    assert one.watch.status is AFTER.get((status, event), status)
+    if (status, event) not in AFTER:
         assert not answer
 
 

@@ -34,7 +34,7 @@ from txtopo.runtime.handle import RunHandle
 from txtopo.runtime.progress import BatchesProcessed, TopologyEvent
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.start import TopologyRun, open_driver, start_topology
-from txtopo.stages.program import Run
+from txtopo.stages.compiled_topology import Run
 
 
 def test_a_run_stops_while_a_commit_waits_for_zookeeper() -> None:

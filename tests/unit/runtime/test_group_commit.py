@@ -55,8 +55,8 @@ from txtopo.runtime.progress import (
 from txtopo.runtime.reporting import ProgressMeter
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.stages.compiled_topology import Run
 from txtopo.stages.outcome import BatchOutcome
-from txtopo.stages.program import Run
 from txtopo.state import Ledger, State, open_state, register_backend
 
 Bounds = tuple[int, int]

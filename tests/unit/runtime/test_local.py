@@ -59,7 +59,7 @@ def test_a_job_that_is_over_or_unknown_can_be_cancelled() -> None:
     again = topology.carrier.process(run)
 
     for each in (processed, again):
-        assert len(judge(topology.program, run, each.records).processed) == 1
+        assert len(judge(topology.compiled, run, each.records).processed) == 1
         topology.carrier.release(each)
         topology.carrier.release(each)
     topology.carrier.close()
@@ -69,7 +69,7 @@ def test_programs_and_runs_are_picklable() -> None:
     """Other carriers send them to workers."""
     topology = Topology(spout(RowsSpout([[[1]]], "n long")), bolt("record", Recorder(), gathered()))
 
-    assert dumps((topology.program, run_of(1)))
+    assert dumps((topology.compiled, run_of(1)))
 
 
 def test_the_number_of_slots_is_the_one_given() -> None:

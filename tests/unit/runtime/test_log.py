@@ -330,7 +330,7 @@ def test_an_error_that_a_spout_reports_and_retries_is_one_warning(kept: Kept) ->
     assert len(kept.at(logging.DEBUG)) == 1
 
 
-def test_failed_trees_are_counted_once_a_second_and_anew_after_an_ack(kept: Kept) -> None:
+def test_failed_trees_are_counted_once_a_second_and_again_after_an_ack(kept: Kept) -> None:
     log = EventLog("t")
     log.on_change(Progressed(reliable(0.0)))
     for second, acked in ((1.0, 0), (2.0, 0), (3.0, 5)):

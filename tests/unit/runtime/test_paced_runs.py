@@ -119,12 +119,12 @@ def test_the_board_says_what_limits_a_batch() -> None:
 
     with topology(spout).start(config=replace(LOCAL, pace=Pace(max_rows_per_second=20))) as run:
         run.process_all_available()
-        pace = run.board.facts()["pace"]
+        pace = run.board.figures()["pace"]
     assert pace["settings"] == {"max_rows_per_second": 20}
     assert pace["limited_by"] in (None, "max_rows_per_second")
     with topology(spout).start(config=LOCAL) as run:
         run.process_all_available()
-        assert run.board.facts()["pace"] == {
+        assert run.board.figures()["pace"] == {
             "limited_by": None,
             "rows_max": None,
             "settings": {},
@@ -141,9 +141,9 @@ def test_the_board_says_at_once_that_a_batch_is_held_back(restart: Restart | Non
     config = replace(LOCAL, pace=Pace(min_batch_rows=80, max_batch_delay_s=60.0))
 
     with topology(spout).start(config=config, restart=restart) as run:
-        wait_until(lambda: (run.board.facts()["pace"] or {}).get("limited_by"), "it is held")
-        version, pace = run.board.changes(0)["version"], run.board.facts()["pace"]
-        assert run.board.changes(version)["facts"] is None
+        wait_until(lambda: (run.board.figures()["pace"] or {}).get("limited_by"), "it is held")
+        version, pace = run.board.changes(0)["version"], run.board.figures()["pace"]
+        assert run.board.changes(version)["figures"] is None
 
     assert (pace["limited_by"], pace["rows_max"]) == ("min_batch_rows", 0)
     assert pace["settings"] == {"min_batch_rows": 80, "max_batch_delay_s": 60.0}
@@ -156,11 +156,11 @@ def test_a_page_that_listens_is_told_that_a_batch_is_held_back() -> None:
     )
     board.attach(lambda: "running", lambda: dict(now))
     version = board.changes(0)["version"]
-    assert board.changes(version)["facts"] is None
+    assert board.changes(version)["figures"] is None
 
     now["limited_by"] = "min_batch_rows"
 
-    assert board.changes(version)["facts"]["pace"] == {"limited_by": "min_batch_rows"}
+    assert board.changes(version)["figures"]["pace"] == {"limited_by": "min_batch_rows"}
 
 
 def test_the_board_says_since_when_the_window_is_full(tmp_path: Path) -> None:
@@ -170,14 +170,14 @@ def test_the_board_says_since_when_the_window_is_full(tmp_path: Path) -> None:
     builder.set_bolt("waits", WaitsForFile(go)).global_grouping("numbers")
 
     with builder.build_topology().start(config=replace(LOCAL, max_spout_pending=2)) as run:
-        wait_until(lambda: run.board.facts()["pace"]["window_full_at_s"], "the window is full")
-        facts = run.board.facts()
-        assert facts["pace"]["window_txids"] == sum(facts["phases"].values()) == 2
-        assert facts["pace"]["window_full_at_s"] >= facts["started_at_s"]
-        assert run.board.facts()["pace"] == facts["pace"], "it counts from one moment"
+        wait_until(lambda: run.board.figures()["pace"]["window_full_at_s"], "the window is full")
+        figures = run.board.figures()
+        assert figures["pace"]["window_txids"] == sum(figures["phases"].values()) == 2
+        assert figures["pace"]["window_full_at_s"] >= figures["started_at_s"]
+        assert run.board.figures()["pace"] == figures["pace"], "it counts from one moment"
         go.touch()
         run.process_all_available()
-        assert run.board.facts()["pace"]["window_full_at_s"] is None
+        assert run.board.figures()["pace"]["window_full_at_s"] is None
 
 
 def test_without_a_pace_there_is_nothing_to_show() -> None:

@@ -294,7 +294,7 @@ def test_restarts_are_counted_within_a_window_that_moves() -> None:
     assert [count.pause_s(100.0), count.pause_s(159.0), count.pause_s(160.0)] == [2.0, None, 2.0]
 
 
-def test_pauses_before_restarts_grow_to_the_longest_and_begin_anew() -> None:
+def test_pauses_before_restarts_grow_to_the_longest_and_begin_again() -> None:
     count = RestartCount(Restart(times=9, within_s=100.0, backoff_s=1.0, backoff_max_s=5.0))
 
     assert [count.pause_s(now_s) for now_s in range(5)] == [1.0, 2.0, 4.0, 5.0, 5.0]

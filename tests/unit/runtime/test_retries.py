@@ -199,7 +199,7 @@ def test_each_try_to_write_to_zookeeper_is_told(caplog: pytest.LogCaptureFixture
     assert stored(state) == (12, expected())
 
 
-def test_a_lost_session_is_told_and_the_count_begins_anew_with_a_commit(
+def test_a_lost_session_is_told_and_the_count_begins_again_with_a_commit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     state, ensemble = memory_state(), MemoryEnsemble()

@@ -25,7 +25,7 @@ from txtopo.runtime.progress import BatchCommitted, Leading
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.start import open_driver
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.stages.program import Program
+from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.state import Ledger, State, open_state, register_backend
 
 
@@ -145,10 +145,10 @@ class NotedCarrier(LocalCarrier):
         self._error = error
         self.closed = False
 
-    def start(self, program: Program) -> None:
+    def start(self, compiled: CompiledTopology) -> None:
         if self._error is not None:
             raise self._error
-        super().start(program)
+        super().start(compiled)
 
     def close(self) -> None:
         self.closed = True

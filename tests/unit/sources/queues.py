@@ -58,7 +58,7 @@ class TestQueue:
         return self._counts()[0]
 
     def wait_for(self, ready: int, consumers: int | None = None) -> None:
-        """Wait until so many messages are ready, for so many consumers that the server knows of."""
+        """Wait until this many messages are ready, and the server knows this many consumers."""
 
         def are_there() -> bool:
             now, there = self._counts()
@@ -126,7 +126,7 @@ class Driven:
         return self._collector.errors
 
     def next(self, tuples: int) -> list[tuple[Any, Any]]:
-        """Call ``next_tuple`` until so many more were emitted; return them."""
+        """Call ``next_tuple`` until this many more were emitted; return them."""
         before = len(self.emitted)
 
         def are_emitted() -> bool:

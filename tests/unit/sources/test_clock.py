@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import LOCAL, Changes, started
-from tests.unit.runtime.test_facts import Clocks
+from tests.unit.runtime.test_stamps import Clocks
 from txtopo import PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
@@ -71,7 +71,7 @@ def test_a_txid_comes_with_the_clock_alone_when_nothing_else_came_for_long_enoug
     assert taking(second) == ["clock"]
     assert isinstance(second, Planned)
     assert second.idle
-    assert second.metadata.facts == {"time": 1_060_000}
+    assert second.metadata.stamp == {"time": 1_060_000}
 
 
 def test_a_wait_for_all_that_there_is_does_not_wait_for_the_clock() -> None:

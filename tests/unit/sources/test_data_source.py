@@ -114,7 +114,7 @@ def test_after_a_restart_the_source_hears_what_the_new_process_knows(folder: Pat
     assert committed(folder)[-1] == "6"
 
 
-def test_a_reader_that_begins_anew_in_each_process_reads_nothing_twice(
+def test_a_reader_that_begins_again_in_each_process_reads_nothing_twice(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """After the restart it says 2 and 4, which lie behind, then 6, where the last batch ended."""

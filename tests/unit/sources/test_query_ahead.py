@@ -29,7 +29,7 @@ def now() -> datetime.datetime:
 
 
 def add(table: Table, key: str, word: str, days: float) -> None:
-    """Add a row whose key is so many days from now."""
+    """Add a row whose key is this many days from now."""
     at = now() + datetime.timedelta(days=days)
     written = at.date() if key.endswith("date") else at
     table.run("INSERT INTO words (word, at) VALUES (?, ?)", word, str(written))

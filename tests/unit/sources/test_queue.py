@@ -50,7 +50,7 @@ def noting(seen: Seen, *held: str) -> Bolt:
 
 
 def until_acked(run: ReliableRun, trees: int) -> None:
-    """Wait until so many trees are acked."""
+    """Wait until this many trees are acked."""
 
     def are_acked() -> bool:
         assert not run.await_termination(0.01)
@@ -142,7 +142,7 @@ def test_a_spout_without_a_connection_may_have_more(rabbitmq: RabbitServer) -> N
         proxy.cut()
         driven.spout.next_tuple()
         assert driven.spout.may_have_more()
-        proxy.mend()
+        proxy.repair()
         driven.spout.close()
 
 
@@ -201,7 +201,7 @@ def test_what_was_heard_before_a_lost_connection_is_void(rabbitmq: RabbitServer)
         ((_, old),) = driven.next(1)
         proxy.cut()
         queue.wait_for(1)
-        proxy.mend()
+        proxy.repair()
         ((_, new),) = driven.next(1)
         driven.spout.ack(old)
         driven.spout.fail(old)
@@ -224,7 +224,7 @@ def test_an_ack_on_a_dead_connection_is_reported_and_the_message_comes_again(
         queue.wait_for(1)
         driven.spout.ack(id)
         driven.spout.ack(id)
-        proxy.mend()
+        proxy.repair()
         ((again, id),) = driven.next(1)
         driven.spout.ack(id)
         driven.spout.close()
@@ -244,7 +244,7 @@ def test_a_run_goes_on_after_its_connection_was_lost(rabbitmq: RabbitServer) -> 
             for start in range(0, 300, 100):
                 queue.put(*words[start : start + 100])
                 proxy.cut()
-                proxy.mend()
+                proxy.repair()
             # What comes over the new connection is seen; what was open on those that the server has
             # not yet missed comes again when it does.
             queue.put("last")

@@ -18,6 +18,7 @@ from txtopo.context import TaskContext
 from txtopo.groupings import GlobalGrouping, Grouping, ShuffleGrouping
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.spouts.spout import TransactionalCoordinator, TransactionalEmitter, TransactionalSpout
+from txtopo.stages.compiled_topology import CompiledTopology, Run, compile_topology
 from txtopo.stages.outcome import (
     BatchOutcome,
     CommitOutcome,
@@ -27,7 +28,6 @@ from txtopo.stages.outcome import (
     judge_commit,
 )
 from txtopo.stages.partials import merge_partials
-from txtopo.stages.program import Program, Run, compile_program
 from txtopo.stages.stage_context import RunLevel, StageContext
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.registry import State
@@ -108,8 +108,8 @@ def grouped(grouping: Grouping, source: str = "spout", stream: str = "default") 
     return Subscription(source, stream, grouping)
 
 
-def compiled(*components: Component, slots: int = 1) -> Program:
-    return compile_program(Graph.of("test", components), Config(), slots)
+def compile_components(*components: Component, slots: int = 1) -> CompiledTopology:
+    return compile_topology(Graph.of("test", components), Config(), slots)
 
 
 def run_of(
@@ -126,10 +126,10 @@ def run_of(
 
 
 def stage_of(
-    program: Program, run: Run, level: int, slot: int = 0, task_id: int = 0
+    compiled: CompiledTopology, run: Run, level: int, slot: int = 0, task_id: int = 0
 ) -> StageContext:
     """A level of the processing phase in one slot."""
-    return RunLevel("processing", run, level).in_slot(program, slot, task_id)
+    return RunLevel("processing", run, level).in_slot(compiled, slot, task_id)
 
 
 @dataclass
@@ -148,9 +148,9 @@ class Topology:
     """A compiled topology on a local carrier."""
 
     def __init__(self, *components: Component, slots: int = 1) -> None:
-        self.program = compiled(*components, slots=slots)
+        self.compiled = compile_components(*components, slots=slots)
         self.carrier = LocalCarrier(slots)
-        self.carrier.start(self.program)
+        self.carrier.start(self.compiled)
 
     def run(
         self,
@@ -160,14 +160,14 @@ class Topology:
     ) -> Ran:
         """Process a run and commit its batches; *committed* is told of each by its place."""
         processed = self.carrier.process(run)
-        ran = Ran(judge(self.program, run, processed.records))
+        ran = Ran(judge(self.compiled, run, processed.records))
         for batch in ran.outcome.processed:
             only = run.only(batch.attempt)
-            if self.program.commit_in_driver:
-                commit = commit_in_driver(self.program, batch, only, states or no_states)
+            if self.compiled.commit_in_driver:
+                commit = commit_in_driver(self.compiled, batch, only, states or no_states)
             else:
                 records = self.carrier.commit(processed, batch.attempt)
-                commit = judge_commit(self.program, batch, only, records)
+                commit = judge_commit(self.compiled, batch, only, records)
             ran.commits.append(commit)
             if committed is not None:
                 committed(ran, len(ran.commits) - 1)
@@ -176,7 +176,7 @@ class Topology:
     def merged_of(self, component: str, records: Mapping[int, Iterable[bytes]]) -> pa.Table:
         """Merge partial aggregates: the envelopes of each txid."""
         pairs = ((txid, record) for txid, each in records.items() for record in each)
-        return merge_partials(self.program, component, pairs)
+        return merge_partials(self.compiled, component, pairs)
 
     def merged(self, component: str, batch: BatchOutcome, commit: CommitOutcome) -> list[Any]:
         records = [*batch.partials[component], *commit.partials.get(component, ())]

@@ -21,9 +21,9 @@ from tests.unit.stages.running import (
 )
 from txtopo.errors import RecomputedError, RunLostError
 from txtopo.groupings import FieldsGrouping
+from txtopo.stages.compiled_topology import Run
 from txtopo.stages.envelopes import ENVELOPE, MANIFEST, StageManifest
 from txtopo.stages.outcome import RunOutcome, judge, judge_commit
-from txtopo.stages.program import Run
 from txtopo.stages.stage import run_stage
 from txtopo.state.aggregates import Count
 from txtopo.topology.bolt_kinds import BASIC_BOLT
@@ -51,20 +51,20 @@ def topology(committer_tasks: int = 1) -> Topology:
 
 def tampered(tamper: Tamper, run: Run = RUN) -> RunOutcome:
     """Run the processing phase, with records tampered with on their way."""
-    program = topology().program
+    compiled = topology().compiled
     arrived: dict[int, list[bytes]] = {}
-    for level in range(len(program.processing)):
+    for level in range(len(compiled.processing)):
         sent: dict[int, list[bytes]] = {}
         for slot in range(SLOTS):
             records = arrived.get(slot, [])
             if level:
                 records = tamper(level, slot, records)
             task_id = 10 * level + slot
-            stage = stage_of(program, run, level, slot, task_id)
+            stage = stage_of(compiled, run, level, slot, task_id)
             for address, record in run_stage(stage, records):
                 sent.setdefault(address, []).append(record)
         arrived = sent
-    return judge(program, run, tamper(-1, 0, arrived[0]))
+    return judge(compiled, run, tamper(-1, 0, arrived[0]))
 
 
 def only_at(level: int, slot: int, change: Callable[[list[bytes]], list[bytes]]) -> Tamper:
@@ -123,8 +123,8 @@ def test_an_envelope_lost_and_another_doubled_is_seen() -> None:
 @pytest.mark.parametrize("kind", [ENVELOPE, MANIFEST], ids=["envelope", "manifest"])
 def test_a_record_of_another_run_is_seen(kind: int) -> None:
     """Same topology, slots and task ids: only the run tells the two apart."""
-    other, program = run_of(2, first=3), topology().program
-    stage = run_stage(stage_of(program, other, 0), [])
+    other, compiled = run_of(2, first=3), topology().compiled
+    stage = run_stage(stage_of(compiled, other, 0), [])
     stray = next(record for address, record in stage if address == 0 and record[0] == kind)
 
     with pytest.raises(RunLostError, match="not what was sent"):
@@ -133,16 +133,16 @@ def test_a_record_of_another_run_is_seen(kind: int) -> None:
 
 def recomputed(level: int, slot: int, seen_by: int) -> RunOutcome:
     """Compute (level, slot) twice; slot *seen_by* of the next level reads the second run of it."""
-    program, run = topology().program, RUN
+    compiled, run = topology().compiled, RUN
     arrived: dict[int, list[bytes]] = {}
-    for at in range(len(program.processing)):
+    for at in range(len(compiled.processing)):
         sent: dict[int, list[bytes]] = {}
         for each in range(SLOTS):
             records = arrived.get(each, [])
-            first = list(run_stage(stage_of(program, run, at, each, 10 * at + each), records))
+            first = list(run_stage(stage_of(compiled, run, at, each, 10 * at + each), records))
             again = first
             if (at, each) == (level, slot):
-                again = list(run_stage(stage_of(program, run, at, each, 99), records))
+                again = list(run_stage(stage_of(compiled, run, at, each, 99), records))
             for address, record in first:
                 if address != seen_by:
                     sent.setdefault(address, []).append(record)
@@ -150,7 +150,7 @@ def recomputed(level: int, slot: int, seen_by: int) -> RunOutcome:
                 if address == seen_by:
                     sent.setdefault(address, []).append(record)
         arrived = sent
-    return judge(program, run, arrived[0])
+    return judge(compiled, run, arrived[0])
 
 
 @pytest.mark.parametrize("level", [0, 1])
@@ -166,11 +166,11 @@ def test_two_runs_of_one_task_that_different_slots_saw_are_seen(
 
 @pytest.mark.row(20)
 def test_one_slot_that_gets_manifests_of_two_runs_sees_it_itself() -> None:
-    program = topology().program
+    compiled = topology().compiled
     twice = [
         record
         for task_id in (1, 2)
-        for address, record in run_stage(stage_of(program, RUN, 0, task_id=task_id), [])
+        for address, record in run_stage(stage_of(compiled, RUN, 0, task_id=task_id), [])
         if address == 1 and record[0] == MANIFEST
     ]
 
@@ -182,25 +182,25 @@ def test_a_cut_that_is_computed_again_after_the_run_was_judged_is_seen() -> None
     """An executor is lost between the two phases: Spark computes what it held again."""
     whole = topology(committer_tasks=2)
     first, again = whole.carrier.process(RUN), whole.carrier.process(RUN)
-    outcome = judge(whole.program, RUN, first.records)
+    outcome = judge(whole.compiled, RUN, first.records)
     batch, only = outcome.processed[0], RUN.only(RUN.attempts[0])
 
     records = whole.carrier.commit(first, batch.attempt)
-    assert judge_commit(whole.program, batch, only, records).failure is None
+    assert judge_commit(whole.compiled, batch, only, records).failure is None
 
     stale = whole.carrier.commit(again, batch.attempt)
     with pytest.raises(RecomputedError):
-        judge_commit(whole.program, batch, only, stale)
+        judge_commit(whole.compiled, batch, only, stale)
 
 
 def test_what_the_commit_of_one_txid_sent_does_not_stand_for_that_of_another() -> None:
     whole = topology(committer_tasks=2)
     processed = whole.carrier.process(RUN)
-    first, second = judge(whole.program, RUN, processed.records).processed
+    first, second = judge(whole.compiled, RUN, processed.records).processed
     earlier = whole.carrier.commit(processed, first.attempt)
     records = whole.carrier.commit(processed, second.attempt)
     only = RUN.only(second.attempt)
-    assert judge_commit(whole.program, second, only, records).failure is None
+    assert judge_commit(whole.compiled, second, only, records).failure is None
 
     for manifest in [record for record in records if record[0] == MANIFEST]:
         slot = StageManifest.open(manifest).producer.slot
@@ -208,4 +208,6 @@ def test_what_the_commit_of_one_txid_sent_does_not_stand_for_that_of_another() -
             r for r in earlier if r[0] == MANIFEST and StageManifest.open(r).producer.slot == slot
         ]
         with pytest.raises(RunLostError, match="what arrived is not what was sent"):
-            judge_commit(whole.program, second, only, [r for r in records if r != manifest] + stale)
+            judge_commit(
+                whole.compiled, second, only, [r for r in records if r != manifest] + stale
+            )

@@ -40,4 +40,4 @@ def pickled_object_of_a_module_that_is_gone() -> bytes:
 @pytest.fixture
 def stage() -> StageContext:
     topology = Topology(spout(RowsSpout([[]], "n long")))
-    return stage_of(topology.program, run_of(1), 0, task_id=1)
+    return stage_of(topology.compiled, run_of(1), 0, task_id=1)

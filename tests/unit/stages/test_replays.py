@@ -113,7 +113,7 @@ def test_the_tasks_of_a_direct_stream_count() -> None:
     assert contents[0] != contents[1]
 
 
-def test_the_next_part_begins_anew() -> None:
+def test_the_next_part_begins_again() -> None:
     digest = Digest()
     add(digest, ROWS[:1])
     digest.take()

@@ -28,8 +28,8 @@ from txtopo.groupings import (
     PartialKeyGrouping,
     ShuffleGrouping,
 )
+from txtopo.stages.compiled_topology import PlannedEdge
 from txtopo.stages.pickling import Prototype
-from txtopo.stages.program import PlannedEdge
 from txtopo.stages.routing import EveryTask, OneTask, Route, hash_rows, make_router, mix, seed
 from txtopo.tuples import Fields
 

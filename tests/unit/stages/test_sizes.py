@@ -15,7 +15,7 @@ from tests.unit.stages.running import (
     Topology,
     aggregate,
     bolt,
-    compiled,
+    compile_components,
     grouped,
     record,
     recording,
@@ -261,7 +261,7 @@ def test_write_sets_that_cannot_be_moved_are_refused_by_name(
 
 
 def test_envelopes_at_least_once_are_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = compiled(
+    compiled = compile_components(
         spout(RowsSpout([], "n long, text string")),
         bolt("record", Recorder(), grouped(AllGrouping()), parallelism=2),
         slots=2,
@@ -269,7 +269,7 @@ def test_envelopes_at_least_once_are_cut_too(monkeypatch: pytest.MonkeyPatch) ->
     links = Links(np.arange(100, dtype=np.uint64), np.zeros(100, dtype=np.uint64))
 
     def sealed() -> tuple[list[Any], list[int]]:
-        sending = Sending(program, program.components["spout"], 0, 0, Ids(7))
+        sending = Sending(compiled, compiled.components["spout"], 0, 0, Ids(7))
         envelopes, made = sending.seal("default", ROWS, None, links)
         opened = [open_envelope(each.record) for each in envelopes]
         rows = [
@@ -331,11 +331,11 @@ def test_more_than_two_gigabytes_in_one_column_arrive_whole() -> None:
 @pytest.mark.timeout(1_800)
 def test_more_than_two_gigabytes_of_keys_are_refused_and_not_wrapped() -> None:
     """Arrow wrapped their offsets without a word; takes 7 GiB of memory."""
-    program = compiled(
+    compiled = compile_components(
         spout(RowsSpout([], "n long, text string")),
         aggregate("counts", "text", Count(), shuffled()),
     )
-    combining = program.aggregations["counts"]
+    combining = compiled.aggregations["counts"]
     kinds = combining.schema.types
 
     def part(number: int) -> pa.RecordBatch:

@@ -22,7 +22,7 @@ from txtopo.spouts.spout import (
     PartitionedTransactionalSpout,
 )
 from txtopo.stages import columns
-from txtopo.stages.program import Run
+from txtopo.stages.compiled_topology import Run
 from txtopo.stages.replays import Digest
 from txtopo.topology.spout_kinds import OpaqueKind, PartitionedKind
 from txtopo.tuples import Fields
@@ -128,7 +128,7 @@ def ran(
 
 
 class Uneven(Ranges):
-    """Each partition has so many long texts; *whole* are emitted as record batches."""
+    """Each partition has this many long texts; *whole* are emitted as record batches."""
 
     output_fields = Fields("text string")
 

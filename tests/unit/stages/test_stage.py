@@ -24,7 +24,7 @@ from txtopo import ZooKeeper
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.groupings import AllGrouping, FieldsGrouping
 from txtopo.stages import envelopes, mailboxes
-from txtopo.stages.program import Run
+from txtopo.stages.compiled_topology import Run
 from txtopo.stages.stage import run_stage
 from txtopo.topology.bolt_kinds import ARROW_BOLT, BASIC_BOLT
 from txtopo.tuples import Fields, Tuple
@@ -218,15 +218,15 @@ def test_chunks_that_arrive_in_any_order_change_no_order_of_tuples(
     monkeypatch.setattr(envelopes, "CHUNK_BYTES_MAX", 32)
     monkeypatch.setattr(mailboxes, "CHUNK_BYTES_MAX", 32)
     words = [f"w{n:03}" for n in range(100)]
-    program = Topology(
+    compiled = Topology(
         spout(RowsSpout([[[word] for word in words]], "word string")),
         bolt("record", Recorder(), gathered()),
-    ).program
-    sent = [record for _, record in run_stage(stage_of(program, run_of(1), 0), [])]
+    ).compiled
+    sent = [record for _, record in run_stage(stage_of(compiled, run_of(1), 0), [])]
 
     with recording() as recorded:
         arrived = [*sent[1::2], *sent[::-2]]
-        list(run_stage(stage_of(program, run_of(1), 1, task_id=1), arrived))
+        list(run_stage(stage_of(compiled, run_of(1), 1, task_id=1), arrived))
 
         assert len(sent) == len(arrived) > 20
         assert [row[-1] for row in recorded] == words
@@ -242,8 +242,8 @@ def test_bolts_a_to_d_of_storms_page_commit_in_one_phase() -> None:
         bolt("d", Recorder(), gathered("b"), gathered("c"), committer=True),
     )
 
-    assert topology.program.processing == (("spout",), ("a",), ("c",))
-    assert topology.program.commit == (("b",), ("d",))
+    assert topology.compiled.processing == (("spout",), ("a",), ("c",))
+    assert topology.compiled.commit == (("b",), ("d",))
     with recording() as recorded:
         topology.run(run_of(2))
         assert [(row[0], row[2], row[3]) for row in recorded] == [
@@ -258,11 +258,11 @@ def test_bolts_a_to_d_of_storms_page_commit_in_one_phase() -> None:
 
 def test_secrets_do_not_travel_with_the_program() -> None:
     from txtopo.config import Config
+    from txtopo.stages.compiled_topology import compile_topology
     from txtopo.stages.pickling import dumps
-    from txtopo.stages.program import compile_program
     from txtopo.topology.graph import Graph
 
     graph = Graph.of("test", [spout(RowsSpout([[]], "n long")), bolt("b", Counter(), shuffled())])
-    program = compile_program(graph, Config(zookeeper=ZooKeeper(auth="user:secret")), 2)
+    compiled = compile_topology(graph, Config(zookeeper=ZooKeeper(auth="user:secret")), 2)
 
-    assert b"user:secret" not in dumps(program)
+    assert b"user:secret" not in dumps(compiled)

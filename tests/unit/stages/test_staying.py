@@ -55,28 +55,28 @@ def topology(
 
 
 def test_all_tuples_stay_where_each_slot_has_its_own_tasks() -> None:
-    assert topology().program.staying == {0}
-    assert topology(targets=3).program.staying == {0}
-    assert topology(sources=1, targets=1).program.staying == {0}
-    assert topology(grouping=FieldsGrouping(("word",))).program.staying == set()
-    assert topology(slots=1).program.staying == {0, 1}
-    assert topology(slots=1, grouping=FieldsGrouping(("word",))).program.staying == {0, 1}
+    assert topology().compiled.staying == {0}
+    assert topology(targets=3).compiled.staying == {0}
+    assert topology(sources=1, targets=1).compiled.staying == {0}
+    assert topology(grouping=FieldsGrouping(("word",))).compiled.staying == set()
+    assert topology(slots=1).compiled.staying == {0, 1}
+    assert topology(slots=1, grouping=FieldsGrouping(("word",))).compiled.staying == {0, 1}
 
 
 def test_tuples_of_a_slot_without_a_task_of_the_target_do_not_stay() -> None:
-    assert topology(targets=1).program.staying == set()
-    assert topology(sources=3, targets=2, slots=3).program.staying == set()
+    assert topology(targets=1).compiled.staying == set()
+    assert topology(sources=3, targets=2, slots=3).compiled.staying == set()
 
 
 def test_levels_are_divided_where_tuples_may_leave_their_slot() -> None:
-    assert topology().program.divided_levels("processing") == [range(2), range(2, 3)]
-    assert topology(targets=1).program.divided_levels("processing") == [
+    assert topology().compiled.divided_levels("processing") == [range(2), range(2, 3)]
+    assert topology(targets=1).compiled.divided_levels("processing") == [
         range(1),
         range(1, 2),
         range(2, 3),
     ]
-    assert topology(slots=1).program.divided_levels("processing") == [range(3)]
-    assert topology().program.divided_levels("commit") == []
+    assert topology(slots=1).compiled.divided_levels("processing") == [range(3)]
+    assert topology().compiled.divided_levels("commit") == []
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
@@ -100,16 +100,16 @@ def dict_of(rows: list[tuple[str, int]]) -> dict[str, int]:
 
 
 def test_a_stage_whose_tuples_stay_sends_nothing_to_other_slots() -> None:
-    program = topology().program
-    sent = [list(run_stage(stage_of(program, RUN, 0, slot), [])) for slot in range(SLOTS)]
+    compiled = topology().compiled
+    sent = [list(run_stage(stage_of(compiled, RUN, 0, slot), [])) for slot in range(SLOTS)]
 
     assert [{address for address, _ in each} for each in sent] == [{0}, {1}]
 
 
 def test_records_of_another_slot_lose_the_run() -> None:
-    program = topology().program
+    compiled = topology().compiled
     sent = [
-        [record for _, record in run_stage(stage_of(program, RUN, 0, slot, slot), [])]
+        [record for _, record in run_stage(stage_of(compiled, RUN, 0, slot, slot), [])]
         for slot in range(SLOTS)
     ]
 
@@ -119,11 +119,11 @@ def test_records_of_another_slot_lose_the_run() -> None:
             out: dict[int, list[bytes]] = {}
             for slot in range(SLOTS):
                 records = given[slot] if given is not None else arrived.get(slot, [])
-                stage = stage_of(program, RUN, level, slot, 10 * level + slot)
+                stage = stage_of(compiled, RUN, level, slot, 10 * level + slot)
                 for address, record in run_stage(stage, records):
                     out.setdefault(address, []).append(record)
             arrived = out
-        judge(program, RUN, arrived[0])
+        judge(compiled, RUN, arrived[0])
 
     next_level(sent[0])
     for wrong in (sent[1], [], sent[0] + sent[1], sent[0][:-1], sent[0][1:]):
@@ -140,9 +140,9 @@ def test_spark_moves_no_tuples_that_stay(
 
     one = topology(grouping=grouping)
     carrier = RddCarrier(spark)
-    carrier.start(one.program)
+    carrier.start(one.compiled)
     try:
-        outcome = judge(one.program, RUN, carrier.process(RUN).records)
+        outcome = judge(one.compiled, RUN, carrier.process(RUN).records)
         tracker = spark.sparkContext.statusTracker()
         labels: Any = carrier._jobs._labels
         (number,) = tracker.getJobIdsForGroup(labels._group(RUN.tag_of("processing")))

@@ -182,10 +182,10 @@ def test_a_failure_in_the_commit_phase_names_its_batch(tasks: int) -> None:
 
 def test_no_exception_of_user_code_leaves_a_stage_function() -> None:
     """Spark would run the task again."""
-    program = failing(SystemExit(1), txid=1, task=0, slots=1).program
+    compiled = failing(SystemExit(1), txid=1, task=0, slots=1).compiled
     records: list[bytes] = []
-    for level in range(len(program.processing)):
-        stage = run_stage(stage_of(program, run_of(2), level, task_id=level), records)
+    for level in range(len(compiled.processing)):
+        stage = run_stage(stage_of(compiled, run_of(2), level, task_id=level), records)
         records = [record for _, record in stage]
 
     assert records

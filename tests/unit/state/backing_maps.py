@@ -36,7 +36,7 @@ class ComparingMap(DictMap):
 
 
 class MortalMap(DictMap):
-    """Dies after so many keys, wherever that is, and puts keys in an order of its own.
+    """Dies after this many keys, wherever that is, and puts keys in an order of its own.
 
     Attributes:
         keys_left: How many keys it still puts.
@@ -62,7 +62,7 @@ class MortalMap(DictMap):
 
 
 class MortalComparingMap(MortalMap, ComparingMap):
-    """Compares, and dies after so many keys."""
+    """Compares, and dies after this many keys."""
 
     def compare_and_put(self, key: str, expected: str | None, value: str) -> bool:
         self.keys_left -= 1

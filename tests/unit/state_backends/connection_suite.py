@@ -106,7 +106,7 @@ class LostConnectionSuite:
             distant.puts(2, {"a": 2})
         with pytest.raises(StoreUnavailable), distant.backend.snapshot():
             pass
-        proxy.mend()
+        proxy.repair()
         assert distant.puts(2, {"a": 2}).txid == 2
 
 
@@ -147,7 +147,7 @@ class ConnectionSuite(LostConnectionSuite, Patient):
         else:
             proxy.half_open()
             waits = pool.submit(store.puts, 2, {"a": 2})
-        proxy.mend()
+        proxy.repair()
 
         with pytest.raises(StoreUnavailable):
             waits.result(LIMIT_S)

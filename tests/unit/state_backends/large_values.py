@@ -13,7 +13,7 @@ from txtopo.state import State
 
 
 class Large(Total):
-    """Writes a value of so many bytes under the number of each batch."""
+    """Writes a value of this many bytes under the number of each batch."""
 
     def __init__(self, value_bytes: int) -> None:
         self.value_bytes = value_bytes
@@ -34,7 +34,7 @@ def value_of(total: int, value_bytes: int) -> str:
 
 
 def expected(value_bytes: int, txids: int = BATCHES) -> dict[object, object]:
-    """Return what a reader sees after so many batches."""
+    """Return what a reader sees after this many batches."""
     rows = range(BATCHES * ROWS)
     sums = (sum(rows[at * ROWS : (at + 1) * ROWS]) for at in range(txids))
     return {

@@ -149,7 +149,7 @@ class SchemaSuite:
         with pytest.raises(SchemaDrift, match="does not know it"):
             StateDriver(state)
 
-    def test_a_lost_table_is_not_made_anew(self, state: State, engine: sa.Engine) -> None:
+    def test_a_lost_table_is_not_recreated(self, state: State, engine: sa.Engine) -> None:
         """An empty table under a ledger of txid 1 would be a silent loss."""
         StateDriver(state).puts(1, {"a": 1})
         with engine.begin() as connection:

@@ -182,7 +182,7 @@ def test_a_crash_while_tables_are_made_is_made_good(state: State, url: str) -> N
     assert store.contents() == {"b": 1}
 
 
-def test_a_lost_list_of_keys_is_not_made_anew(state: State, url: str) -> None:
+def test_a_lost_list_of_keys_is_not_recreated(state: State, url: str) -> None:
     """An undo that finds no keys would leave the rows of an abandoned attempt."""
     StateDriver(state).puts(1, {"a": 1})
     with sa.create_engine(url).begin() as connection:

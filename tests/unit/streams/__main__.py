@@ -10,24 +10,13 @@ import signal
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 from tests.harness.report_page import write_section
-from tests.unit.streams.programs import random_program
+from tests.unit.streams.seeds import judged_program, judged_timed_program
 from tests.unit.streams.timed_programs import random_timed_program, sources_of
-from tests.unit.streams.worlds import (
-    BEGINNING,
-    GROUPS,
-    TIMED,
-    RecuttingSpout,
-    sales,
-    simulated,
-    simulated_timed,
-    timed_sales,
-    timed_topology,
-)
+from tests.unit.streams.worlds import TIMED, RecuttingSpout, timed_topology
 from txtopo.bolts.bolt import Committer
 from txtopo.sources.clock import ClockTransactionalSpout
 from txtopo.streams.event_time import Watermarks
@@ -40,7 +29,6 @@ table is compared with the same program in plain Python (`tests/unit/streams/pla
 all rows and knows no stores, tasks or attempts. With every second seed txids are committed in
 groups:
 """
-ROWS, TIMED_ROWS = 20, 16
 
 
 @dataclass
@@ -121,15 +109,9 @@ def ignore_interrupt() -> None:
 
 def of_seed(seed: int) -> Found:
     """Run both programs of a seed."""
-    config = GROUPS if seed % 2 else None
-    timed = {id: timed_sales(TIMED_ROWS, seed, id[0], BEGINNING) for id in sources_of(seed)}
-    program = random_timed_program(seed)
     found = Found(seeds=1, parts=parts_of(seed))
-    for judge in (
-        partial(simulated, random_program(seed), seed, sales(ROWS), config),
-        partial(simulated_timed, program, seed, timed, config),
-    ):
-        judged = judge()
+    for judge in (judged_program, judged_timed_program):
+        judged = judge(seed)
         found.txids += judged.txids
         found.groups.update(judged.groups)
         if judged.violations:

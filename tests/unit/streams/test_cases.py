@@ -35,7 +35,7 @@ CASES = [
 MARKS = [*spark.MARKS, *storm.MARKS]
 # How many have been carried over; a table that is not run would not be missed otherwise.
 COUNT = 83
-# Of so many cases ``make test`` runs one.
+# ``make test`` runs one of this many cases.
 EVERY = 3
 
 

@@ -188,7 +188,7 @@ def test_an_operator_that_is_taken_out_moves_no_watermark(world: Changing) -> No
     assert_each_once(world)
 
 
-def test_marks_that_would_begin_anew_are_refused(world: Changing) -> None:
+def test_marks_that_would_begin_again_are_refused(world: Changing) -> None:
     world.run(plain, s=OLD)
 
     with pytest.raises(

@@ -76,7 +76,7 @@ class Committed:
         handle = StateHandle("marks", table, self._driver.backend.snapshot)
         ms = int((at(planned) - EPOCH).total_seconds() * 1000)
         context = TaskContext(
-            "t", "marks", 0, 1, states=lambda name: handle, facts=lambda: {"time": ms}
+            "t", "marks", 0, 1, states=lambda name: handle, stamp=lambda: {"time": ms}
         )
         collector = BatchOutputCollector(
             "marks",

@@ -18,7 +18,7 @@ import pytest
 from tests.harness.dying import RaisingScheduler
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import LOCAL, on, started
-from tests.unit.runtime.stamping import ONE_BY_ONE, facts_in
+from tests.unit.runtime.stamping import ONE_BY_ONE, stored_stamps
 from tests.unit.streams.worlds import RecuttingSpout
 from txtopo import Fields, StreamBuilder, Sum, Topology, TopologyError, open_state
 from txtopo.config import Carrier
@@ -47,7 +47,7 @@ from txtopo.streams import (
 )
 from txtopo.streams.lookup_sources import LookupSource
 from txtopo.streams.lookups import LookupTable
-from txtopo.testing.checkers.evidence import stored_attempts, stored_facts
+from txtopo.testing.checkers.evidence import stored_attempts, stored_stamp
 from txtopo.testing.simulation.campaign import quiet
 from txtopo.testing.simulation.clock import ThreadHandoff
 from txtopo.testing.simulation.history import NodesWrite
@@ -178,7 +178,7 @@ def test_a_newer_version_meets_later_txids_alone(tmp_path: Path, url: str) -> No
     run(joined(DeltaLookup(path), url, [*rows, ["s2", "a", 2]], take=1), ensemble)
 
     assert countries_in(url) == {"s1": "Austria", "s2": "Albania"}
-    tables = {txid: facts["tables"] for txid, facts in facts_in(ensemble).items()}
+    tables = {txid: stamp["tables"] for txid, stamp in stored_stamps(ensemble).items()}
     assert {txid: each["shops"]["version"]["version"] for txid, each in tables.items()} == {
         1: 0,
         2: 1,
@@ -196,7 +196,7 @@ def test_a_batch_that_is_done_again_reads_the_version_that_it_was_planned_with(
         joined(DeltaLookup(shops(tmp_path)), url, opaque=opaque, take=2),
     )
     die(topology, ensemble, step)
-    planned = len(facts_in(ensemble))
+    planned = len(stored_stamps(ensemble))
     shops(tmp_path, {"a": "Albania", "b": "Bolivia", "c": "Chile"})
     lookups._loaded.clear()
 
@@ -372,7 +372,7 @@ def test_a_first_version_that_cannot_be_used_is_not_stored_so_a_mended_table_goe
     ensemble, source = MemoryEnsemble(), broken(tmp_path)
     with pytest.raises((ConfigError, EmitError)):
         run(joined(source, url), ensemble)
-    assert facts_in(ensemble) == {}
+    assert stored_stamps(ensemble) == {}
 
     shops(tmp_path, {"a": "Albania"})
     csv(tmp_path, "shops-1.csv", "a,Albania")
@@ -414,7 +414,7 @@ def test_the_last_file_by_name_is_the_newest_version(tmp_path: Path, url: str) -
 
     nobody: dict[str, Any] = dict.fromkeys(["s2", "s3"])
     assert countries_in(url) == nobody | {"s1": "Albania", "s4": "Chile", "s5": "Albania"}
-    version = facts_in(ensemble)[1]["tables"]["shops"]["version"]
+    version = stored_stamps(ensemble)[1]["tables"]["shops"]["version"]
     assert version["file"] == f"{tmp_path}/shops-2.csv"
     assert version["bytes"] == 31
 
@@ -480,7 +480,7 @@ def test_of_each_key_the_newest_row_counts_whose_time_has_come(tmp_path: Path, u
 
     nobody: dict[str, Any] = dict.fromkeys(["s3", "s4"])
     assert countries_in(url) == nobody | {"s1": "Austria", "s2": "Brazil", "s5": "Austria"}
-    assert facts_in(ensemble)[1]["tables"]["shops"]["version"]["rows"] == 5
+    assert stored_stamps(ensemble)[1]["tables"]["shops"]["version"]["rows"] == 5
 
 
 def test_a_row_that_came_too_late_stops_a_replay(tmp_path: Path, url: str) -> None:
@@ -707,9 +707,9 @@ def test_each_row_has_the_version_of_its_txid_whatever_crashes(seed: int) -> Non
         if not isinstance(write, NodesWrite):
             continue
         for attempt in stored_attempts("enriched", write):
-            facts = stored_facts("enriched", write.after, attempt.txid)
-            assert facts is not None
-            assert planned.setdefault(attempt.txid, facts["tables"]) == facts["tables"]
+            stamp = stored_stamp("enriched", write.after, attempt.txid)
+            assert stamp is not None
+            assert planned.setdefault(attempt.txid, stamp["tables"]) == stamp["tables"]
     found = history.stores["countries"].rows.values()
     assert len(found) == len(rows)
     for row in found:
@@ -727,7 +727,7 @@ def test_the_column_of_the_planned_time_is_that_of_the_txid(url: str) -> None:
     ensemble = run(builder.build_topology())
 
     seen: dict[str, Any] = countries_in(url)
-    (stored,) = {txid: f["time"] for txid, f in facts_in(ensemble).items() if txid == 3}.values()
+    stored = stored_stamps(ensemble)[3]["time"]
     assert seen["s1"] == seen["s2"] <= seen["s3"] == seen["s4"] <= seen["s5"]
     assert seen["s5"].timestamp() * 1000 == stored
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,11 @@ import pytest
 
 from tests.faults.simulated.fresh_seeds import fresh_seeds
 from tests.unit.streams.programs import random_program
+from tests.unit.streams.seeds import ROWS as COUNT
+from tests.unit.streams.seeds import assert_promises_kept, judged_program
 from tests.unit.streams.worlds import (
-    GROUPS,
     LOCAL,
     SALE,
-    assert_right,
     plain_tables,
     run,
     sales,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from txtopo.config import Carrier
 
 pytestmark = pytest.mark.integration
-ROWS = sales(20)
+ROWS = sales(COUNT)
 
 
 def slow(seed: int) -> Any:
@@ -37,21 +38,19 @@ def slow(seed: int) -> Any:
     return pytest.param(seed, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("first", [0, *(slow(first) for first in range(10, 80, 10))])
+@pytest.mark.parametrize("first", [0, 10, *(slow(first) for first in range(20, 100, 10))])
 def test_random_programs_are_right_whatever_crashes(first: int) -> None:
-    for seed in range(first, first + 10):
-        assert_right(random_program(seed), range(seed, seed + 1), ROWS)
+    """Every second one commits txids in groups."""
+    are_right(range(first, first + 10))
 
 
 def test_fresh_programs_are_right_whatever_crashes() -> None:
-    for seed in fresh_seeds(3):
-        assert_right(random_program(seed), range(seed, seed + 1), ROWS)
+    are_right(fresh_seeds(3))
 
 
-@pytest.mark.parametrize("first", [100, slow(110)])
-def test_random_programs_are_right_in_groups_of_txids(first: int) -> None:
-    for seed in range(first, first + 10):
-        assert_right(random_program(seed), range(seed, seed + 1), ROWS, GROUPS)
+def are_right(seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        assert_promises_kept(judged_program(seed))
 
 
 def ran(program: Any, folder: Path, parallelism: int, config: Config, spark: Any = None) -> Any:

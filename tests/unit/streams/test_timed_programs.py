@@ -12,14 +12,12 @@ import pytest
 from state_backends.sql.backend import SqlBackend
 from tests.faults.simulated.fresh_seeds import fresh_seeds
 from tests.unit.streams.__main__ import of_seed, section
+from tests.unit.streams.seeds import assert_promises_kept, judged_timed_program
 from tests.unit.streams.timed_programs import random_timed_program, sources_of
 from tests.unit.streams.worlds import (
-    BEGINNING,
-    GROUPS,
     LOCAL,
     TIMED,
     run,
-    simulated_timed,
     timed_sales,
     timed_tables,
     timed_topology,
@@ -60,10 +58,7 @@ def test_fresh_programs_with_event_time_are_right_whatever_crashes() -> None:
 
 def are_right(seeds: Iterable[int]) -> None:
     for seed in seeds:
-        rows = {id: timed_sales(12, seed, id[0], BEGINNING) for id in sources_of(seed)}
-        program = random_timed_program(seed)
-        judged = simulated_timed(program, seed, rows, GROUPS if seed % 2 else None)
-        assert not judged.violations, f"seed {seed}: {judged.violations[:3]}"
+        assert_promises_kept(judged_timed_program(seed))
 
 
 def test_the_report_says_how_many_there_were_and_what_they_had() -> None:

@@ -101,8 +101,8 @@ def test_a_row_is_as_far_ahead_as_the_later_clock_says(url: str) -> None:
     rows = pa.RecordBatch.from_arrays(
         [pa.array([at(7), at(9)], pa.timestamp("us", "UTC"))], schema=fields.arrow_schema()
     )
-    facts: dict[str, Json] = {"time": ms(at(0)), "latest": ms(at(8))}
-    context = TaskContext("timed", "times", 0, 1, facts=lambda: facts)
+    stamp: dict[str, Json] = {"time": ms(at(0)), "latest": ms(at(8))}
+    context = TaskContext("timed", "times", 0, 1, stamp=lambda: stamp)
     no_time = datetime.timedelta(0)
     bolt = MeasureTimes(SourceTime("events", "ts", delay=no_time, max_ahead=no_time), fields)
     collector = Collected()

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from tests.unit.streams.times import EVENT, at
-from tests.unit.streams.worlds import Held, RecuttingEmitter, memory_state
+from tests.unit.streams.worlds import Held, RecuttingEmitter, memory_state, replay_of
 from txtopo import Config, StreamBuilder
 from txtopo.context import TaskContext
 from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyKilled
@@ -72,7 +72,7 @@ def simulated(
 ) -> Verdict:
     """Run a program under the faults of a seed, and judge its tables by a fold in plain Python.
 
-    The ids of the rows of a source begin with its name. A source has up to so many tasks; the rows
+    The ids of the rows of a source begin with its name. A source has up to *tasks* tasks; the rows
     of a batch come to the fold as they come to a committer if there is one. What else is declared
     of event time goes to each source.
     """
@@ -137,4 +137,4 @@ def assert_right(
     """Check a program under the faults of some seeds."""
     for seed in seeds:
         judged = simulated(program, fold, sources(seed), seed, delay=delay, **more)
-        assert not judged.violations, f"seed {seed}: {judged.violations[:3]}"
+        assert not judged.violations, f"{replay_of(seed)}: {judged.violations[:3]}"

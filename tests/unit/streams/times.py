@@ -16,7 +16,7 @@ NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 
 
 def at(minute: float) -> datetime.datetime:
-    """Return a time so many minutes after noon."""
+    """Return a time this many minutes after noon."""
     return NOON + datetime.timedelta(minutes=minute)
 
 

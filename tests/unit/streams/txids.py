@@ -39,7 +39,7 @@ ROW = Fields("key string, n long, ts timestamp")
 
 
 def second(seconds: float) -> datetime.datetime:
-    """Return a time so many seconds after the start."""
+    """Return a time this many seconds after the start."""
     return START + datetime.timedelta(seconds=seconds)
 
 

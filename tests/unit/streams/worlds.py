@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -21,7 +22,7 @@ from txtopo.spouts import OpaqueMemoryTransactionalSpout
 from txtopo.spouts.spout import OpaquePartitionedTransactionalEmitter
 from txtopo.streams import StreamBuilder
 from txtopo.testing.checkers import Evidence
-from txtopo.testing.checkers.evidence import stored_attempts, stored_facts
+from txtopo.testing.checkers.evidence import stored_attempts, stored_stamp
 from txtopo.testing.simulation.campaign import Verdict, quiet, verdict
 from txtopo.testing.simulation.clock import ThreadHandoff
 from txtopo.testing.simulation.history import History, NodesWrite
@@ -154,14 +155,14 @@ def timed_topology(
 def timed_tables(
     program: TimedProgram,
     batches: Sequence[Sequence[Sequence[Any]]],
-    facts: Mapping[int, Any] = MappingProxyType({}),
+    stamps: Mapping[int, Any] = MappingProxyType({}),
 ) -> dict[str, dict[Any, Any]]:
     """Return what each table holds after some batches; the ids of records begin like a source's.
 
     Args:
         program: The program.
         batches: The records of each txid.
-        facts: What was planned with each txid: its time, and the versions of lookups.
+        stamps: The stamp of each txid: its planned time, and the versions of lookups.
     """
     builder = PlainBuilder()
     sources: list[str] = []
@@ -176,30 +177,30 @@ def timed_tables(
             {id: [each for each in batch if str(each[0])[0] == id[0]] for id in sources}
             for batch in batches
         ],
-        [planned_time(facts.get(txid)) for txid in range(1, len(batches) + 1)],
-        [versions(facts.get(txid)) for txid in range(1, len(batches) + 1)],
+        [planned_time(stamps.get(txid)) for txid in range(1, len(batches) + 1)],
+        [versions(stamps.get(txid)) for txid in range(1, len(batches) + 1)],
     )
     return builder.tables
 
 
-def planned_time(facts: Any) -> datetime.datetime | None:
-    return None if facts is None else EPOCH + datetime.timedelta(milliseconds=facts["time"])
+def planned_time(stamp: Any) -> datetime.datetime | None:
+    return None if stamp is None else EPOCH + datetime.timedelta(milliseconds=stamp["time"])
 
 
-def versions(facts: Any) -> Mapping[str, Any]:
-    tables = {} if facts is None else facts.get("tables") or {}
+def versions(stamp: Any) -> Mapping[str, Any]:
+    tables = {} if stamp is None else stamp.get("tables") or {}
     return {id: held["version"] for id, held in tables.items()}
 
 
-def planned_facts(topology_id: str, history: History) -> dict[int, Any]:
+def planned_stamps(topology_id: str, history: History) -> dict[int, Any]:
     """Return what was planned with each txid; nothing for a topology that needs none."""
     found: dict[int, Any] = {}
     for write in history.writes:
         if isinstance(write, NodesWrite):
             for attempt in stored_attempts(topology_id, write):
-                facts = stored_facts(topology_id, write.after, attempt.txid)
-                if facts is not None:
-                    found[attempt.txid] = facts
+                stamp = stored_stamp(topology_id, write.after, attempt.txid)
+                if stamp is not None:
+                    found[attempt.txid] = stamp
     return found
 
 
@@ -213,12 +214,12 @@ Tables = Callable[[Sequence[Sequence[Sequence[Any]]], Mapping[int, Any]], dict[s
 """Returns what each table holds after some batches, of which it is known what was planned."""
 
 
-def oracle_of(tables: Tables, table: str, facts: Mapping[int, Any]) -> Oracle:
+def oracle_of(tables: Tables, table: str, stamps: Mapping[int, Any]) -> Oracle:
     def step(rows: Rows, batch: Sequence[Any]) -> Rows:
         batches = (*(rows.batches if isinstance(rows, Held) else ()), tuple(batch))
         held = Held(
             (key if isinstance(key, tuple) else (key,), tuple(value.values()))
-            for key, value in tables(batches, facts)[table].items()
+            for key, value in tables(batches, stamps)[table].items()
         )
         held.batches = batches
         return held
@@ -250,12 +251,12 @@ def simulated_timed(
     known: dict[Any, dict[str, dict[Any, Any]]] = {}
 
     def tables(
-        batches: Sequence[Sequence[Sequence[Any]]], facts: Mapping[int, Any]
+        batches: Sequence[Sequence[Sequence[Any]]], stamps: Mapping[int, Any]
     ) -> dict[str, dict[Any, Any]]:
         # Each table asks for the same batches.
         key = tuple(tuple(each[0] for each in batch) for batch in batches)
         if key not in known:
-            known[key] = timed_tables(program, batches, facts)
+            known[key] = timed_tables(program, batches, stamps)
         return known[key]
 
     records = [record for each in rows.values() for record in each]
@@ -279,14 +280,14 @@ def judged(
     world.take(topology)
     with quiet():
         history = world.run(CHAOS_S)
-    facts = planned_facts(topology.id, history)
+    stamps = planned_stamps(topology.id, history)
     spouts = {spout.id: spout.prototype for spout in topology.graph.spouts}
     # How many rows a clock has is not known, so nobody counts them.
     ticks = any(isinstance(spout, ClockTransactionalSpout) for spout in spouts.values())
     evidence = Evidence(
         topology_id=topology.id,
         history=history,
-        oracles={table: oracle_of(tables, table, facts) for table in tables([], {})},
+        oracles={table: oracle_of(tables, table, stamps) for table in tables([], {})},
         source=None,
         leftovers=world.leftovers.found,
         expected=(FencedError, PoisonBatchError, InfrastructureError, TopologyKilled),
@@ -308,8 +309,14 @@ def assert_right(
     found = []
     for seed in seeds:
         found.append(simulated(program, seed, rows or sales(24, seed), config))
-        assert not found[-1].violations, f"seed {seed}: {found[-1].violations[:3]}"
+        assert not found[-1].violations, f"{replay_of(seed)}: {found[-1].violations[:3]}"
     return found
+
+
+def replay_of(seed: int) -> str:
+    """Return a seed of the current test, and the command that runs the same seeds again."""
+    node, _, _ = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")
+    return f"seed {seed} of: python -m pytest '{node}'"
 
 
 def run(topology: Topology, config: Config = LOCAL, spark: Any = None) -> TopologyRun:

@@ -17,7 +17,7 @@ WORDS = Fields("word string, amount long")
 
 
 class Numbered(TransactionalCoordinator):
-    """Plans so many batches; the metadata is the number of a batch."""
+    """Plans this many batches; the metadata is the number of a batch."""
 
     def __init__(self, batches: int) -> None:
         self.batches = batches

@@ -39,7 +39,7 @@ from txtopo.spouts.spout import (
     PartitionedTransactionalSpout,
     TransactionalCoordinator,
 )
-from txtopo.stages.program import compile_program
+from txtopo.stages.compiled_topology import compile_topology
 from txtopo.stages.replays import check_replay
 from txtopo.state import Count, open_state
 from txtopo.testing.conformance.spout_driver import SpoutDriver
@@ -171,13 +171,13 @@ def test_its_words_are_in_an_explanation_and_in_the_fingerprint() -> None:
 
 
 def test_its_replays_are_compared_by_its_parts() -> None:
-    program = compile_program(builder(ListedSpout()).build_topology().graph, Config(), 2)
+    compiled = compile_topology(builder(ListedSpout()).build_topology().graph, Config(), 2)
     attempt = TransactionAttempt(7, 1)
     known: dict[str, dict[str, Json]] = {"words": {"0": [1, "x"], "1": [1, "y"]}}
 
-    assert program.components["words"].compared
+    assert compiled.components["words"].compared
     with pytest.raises(NonRepeatableBatch, match=r"from item 1 of spout 'words'"):
-        check_replay(program, attempt, known, {"words": {"1": [1, "z"]}})
+        check_replay(compiled, attempt, known, {"words": {"1": [1, "z"]}})
 
 
 def test_the_calls_of_its_emitter_are_checked() -> None:

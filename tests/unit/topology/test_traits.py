@@ -3,8 +3,8 @@
 :data:`READ` has one observation for each trait, of a topology with it and without it. One that
 nobody reads would look the same. What follows from a trait is tested where that is done, below
 ``tests/unit``: groups in ``runtime/test_one_by_one.py``, changes of programs in
-``streams/test_changed_programs.py``, planned time in ``runtime/test_facts.py``, sinks in ``bolts``,
-replays of a spout that is not repeatable in ``sources/test_data_source.py``.
+``streams/test_changed_programs.py``, planned time in ``runtime/test_stamps.py``, sinks in
+``bolts``, replays of a spout that is not repeatable in ``sources/test_data_source.py``.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from txtopo.spouts import (
     OpaqueMemoryTransactionalSpout,
     StreamSpout,
 )
+from txtopo.stages.compiled_topology import compile_topology
 from txtopo.stages.groups import why_one_by_one
-from txtopo.stages.program import compile_program
 from txtopo.state import StateKind
 from txtopo.state.registry import State
 from txtopo.topology.changes import added_states, refused_change
@@ -134,7 +134,7 @@ def explained(traits: Traits) -> Explanation:
 
 def one_by_one(traits: Traits) -> str | None:
     graph = topology(traits, kind="transactional")
-    return why_one_by_one(graph, compile_program(graph, Config(), 1), {})
+    return why_one_by_one(graph, compile_topology(graph, Config(), 1), {})
 
 
 def two_queues(traits: Traits) -> str | None:

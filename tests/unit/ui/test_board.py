@@ -163,7 +163,7 @@ def test_a_txid_has_a_time_for_each_phase_that_it_passed() -> None:
             ],
         }
     ]
-    latency = world.board.facts()["latency"]
+    latency = world.board.figures()["latency"]
     assert {phase: each["p50_s"] for phase, each in latency.items()} == {
         "plan": 0.5,
         "process": 1.0,
@@ -214,7 +214,7 @@ def test_the_board_takes_every_kind_of_event(change: TopologyEvent) -> None:
     before = world.board.changes(0)["version"]
     world.board.on_change(change)
 
-    assert world.board.changes(before)["facts"] is not None
+    assert world.board.changes(before)["figures"] is not None
 
 
 def test_a_failure_shows_what_it_took_with_it_and_the_attempts_after_it() -> None:
@@ -228,7 +228,7 @@ def test_a_failure_shows_what_it_took_with_it_and_the_attempts_after_it() -> Non
     world.board.on_change(BatchFailed(first, "counted", error, "total", 1, 0.5))
     world.board.on_change(BatchesAbandoned((second,), first))
 
-    assert world.board.facts()["phases"] == {"PLANNED": 2}
+    assert world.board.figures()["phases"] == {"PLANNED": 2}
 
     world.process(TransactionAttempt(1, 1, 1))
     world.commit(TransactionAttempt(1, 1, 1))
@@ -243,9 +243,9 @@ def test_a_failure_shows_what_it_took_with_it_and_the_attempts_after_it() -> Non
     assert [each["phase"] for each in two["attempts"]] == ["abandoned"]
     assert two["attempts"][0]["abandoned_with"] == 1
     assert world.board.counters["replayed_txids"] == 1
-    facts = world.board.facts()
-    assert facts["attempts_failed"] == {"counted": 1}
-    assert facts["failures_total"] == 1
+    figures = world.board.figures()
+    assert figures["attempts_failed"] == {"counted": 1}
+    assert figures["failures_total"] == 1
     assert world.board.failures() == [
         {
             "at_s": 1000.0,
@@ -273,7 +273,7 @@ def test_after_a_failure_that_ends_the_run_nothing_waits_to_be_tried_again() -> 
     world.board.on_change(BatchFailed(attempts[1], "fatal", error, "total", 1, None))
     world.board.on_change(BatchesAbandoned((attempts[2],), attempts[1]))
 
-    assert world.board.facts()["phases"] == {"PLANNED": 1}
+    assert world.board.figures()["phases"] == {"PLANNED": 1}
     phases = [row["attempts"][-1]["phase"] for row in world.board.txids()]
     assert phases == ["planned", "failed", "abandoned"]
 
@@ -290,7 +290,7 @@ def test_batches_that_failed_as_one_run_each_show_the_failure() -> None:
 
     phases = [each["attempts"][0]["phase"] for each in world.board.txids()]
     assert phases == ["failed", "failed", "failed"]
-    assert world.board.facts()["attempts_failed"] == {"counted": 3}
+    assert world.board.figures()["attempts_failed"] == {"counted": 3}
 
 
 def test_a_new_term_ends_what_was_in_flight_and_an_adopted_txid_counts_as_committed() -> None:
@@ -304,9 +304,9 @@ def test_a_new_term_ends_what_was_in_flight_and_an_adopted_txid_counts_as_commit
     one, two = world.board.txids()
     assert one["attempts"][0]["phase"] == "committed"
     assert two["attempts"][0]["phase"] == "abandoned"
-    facts = world.board.facts()
-    assert (facts["adopted"], facts["txid"]) == (1, 1)
-    assert facts["phases"] == {}
+    figures = world.board.figures()
+    assert (figures["adopted"], figures["txid"]) == (1, 1)
+    assert figures["phases"] == {}
 
 
 def test_every_txid_of_a_group_that_is_adopted_counts_as_committed() -> None:
@@ -379,7 +379,7 @@ def test_more_txids_may_be_in_flight_than_rows_are_kept() -> None:
     world.process(TransactionAttempt(1, 0, 1))
     world.commit(TransactionAttempt(1, 0, 1))
 
-    assert world.board.facts()["phases"] == {"PLANNED": 1_499}
+    assert world.board.figures()["phases"] == {"PLANNED": 1_499}
     assert world.board.txids()[-1]["txid"] == 1_500
     assert world.board.histograms["plan"].sum_s == 0.5
 
@@ -392,16 +392,16 @@ def test_ten_thousand_partitions_are_counted_and_the_hundred_furthest_behind_are
     lag = {f"words:{number}": number for number in range(10_000)}
     world.commit(TransactionAttempt(1, 0, 1), lag=lag, lost={"words:9999": "offsets 3 to 7"})
 
-    facts = world.board.facts()
-    assert facts["lag_records"] == sum(range(10_000))
-    assert facts["partitions_total"] == 10_000
-    assert len(facts["partitions"]) == 100
-    assert facts["partitions"][0] == {
+    figures = world.board.figures()
+    assert figures["lag_records"] == sum(range(10_000))
+    assert figures["partitions_total"] == 10_000
+    assert len(figures["partitions"]) == 100
+    assert figures["partitions"][0] == {
         "partition": "words:9999",
         "lag_records": 9999,
         "lost": "offsets 3 to 7",
     }
-    assert len(json.dumps(facts)) < 20_000
+    assert len(json.dumps(figures)) < 20_000
 
 
 def test_files_and_bytes_are_not_added_up_as_records() -> None:
@@ -410,8 +410,8 @@ def test_files_and_bytes_are_not_added_up_as_records() -> None:
     world.process(TransactionAttempt(1, 0, 1))
     world.commit(TransactionAttempt(1, 0, 1), lag={"files": 3, "bytes": 5_000_000})
 
-    assert world.board.facts()["lag_records"] is None
-    assert world.board.facts()["partitions_total"] == 2
+    assert world.board.figures()["lag_records"] is None
+    assert world.board.figures()["partitions_total"] == 2
 
 
 def test_rates_are_those_of_the_last_seconds_and_fall_to_zero_at_rest() -> None:
@@ -421,14 +421,14 @@ def test_rates_are_those_of_the_last_seconds_and_fall_to_zero_at_rest() -> None:
         world.clock.now_s += 1.0
         world.whole(txid, rows=100 if txid > 20 else 5)
 
-    components = {each["component"]: each for each in world.board.facts()["components"]}
+    components = {each["component"]: each for each in world.board.figures()["components"]}
     assert world.board.summary()["rows_per_second"] == 100.0
     assert components["spout"]["tuples_total"] == 2100
     assert components["spout"]["tuples_per_second"] == 100.0
 
     world.clock.now_s += 60.0
     assert world.board.summary()["rows_per_second"] == 0.0
-    assert {each["tuples_per_second"] for each in world.board.facts()["components"]} == {0.0}
+    assert {each["tuples_per_second"] for each in world.board.figures()["components"]} == {0.0}
 
 
 def test_the_history_has_one_sample_each_ten_seconds_also_at_rest() -> None:
@@ -458,7 +458,7 @@ def test_a_clock_that_jumps_does_no_harm(jump_s: float) -> None:
     world.whole(3)
 
     assert len(world.board.history()) <= 3
-    assert world.board.facts()["txid"] == 3
+    assert world.board.figures()["txid"] == 3
     assert world.board.summary()["rows_per_second"] >= 0.0
     waited = world.board.histograms["wait"]
     assert sum(waited.counts) == 3
@@ -472,10 +472,10 @@ def test_changes_are_only_what_changed_since_the_version_that_is_asked_for() -> 
     all = world.board.changes(0)
 
     assert [row["txid"] for row in all["txids"]] == [1]
-    assert all["facts"]["txid"] == 1
+    assert all["figures"]["txid"] == 1
 
     none = world.board.changes(all["version"])
-    assert (none["facts"], none["txids"], none["failures"]) == (None, [], [])
+    assert (none["figures"], none["txids"], none["failures"]) == (None, [], [])
 
     world.whole(2)
     error = FailedException("odd")
@@ -485,7 +485,7 @@ def test_changes_are_only_what_changed_since_the_version_that_is_asked_for() -> 
     some = world.board.changes(none["version"])
     assert [row["txid"] for row in some["txids"]] == [2, 3]
     assert [row["txid"] for row in some["failures"]] == [3]
-    assert some["facts"]["txid"] == 2
+    assert some["figures"]["txid"] == 2
 
 
 @pytest.mark.parametrize("since", [-1, 10**9])
@@ -503,9 +503,9 @@ def test_a_status_that_changes_without_an_event_is_a_change() -> None:
     before = world.board.changes(0)["version"]
     world.board.attach(lambda: "deactivated")
 
-    facts = world.board.changes(before)["facts"]
-    assert facts is not None
-    assert facts["status"] == "deactivated"
+    figures = world.board.changes(before)["figures"]
+    assert figures is not None
+    assert figures["status"] == "deactivated"
 
 
 def test_a_rate_that_falls_to_zero_is_a_change() -> None:
@@ -516,9 +516,9 @@ def test_a_rate_that_falls_to_zero_is_a_change() -> None:
     before = world.board.changes(0)["version"]
     world.clock.now_s += 60.0
 
-    facts = world.board.changes(before)["facts"]
-    assert facts is not None
-    assert facts["rows_per_second"] == 0.0
+    figures = world.board.changes(before)["figures"]
+    assert figures is not None
+    assert figures["rows_per_second"] == 0.0
 
 
 def test_failed_trees_and_errors_of_one_kind_are_one_row_a_second() -> None:
@@ -536,7 +536,7 @@ def test_failed_trees_and_errors_of_one_kind_are_one_row_a_second() -> None:
     assert errors["cause"] == "ValueError: odd"
     assert (later["failures"], later["txid"]) == (1, None)
     assert world.board.changes(before)["failures"] == [later]
-    assert world.board.facts()["failures_total"] == 1501
+    assert world.board.figures()["failures_total"] == 1501
 
 
 def test_an_at_least_once_topology_has_trees_and_no_txids() -> None:
@@ -564,8 +564,8 @@ def test_an_at_least_once_topology_has_trees_and_no_txids() -> None:
     world.board.on_change(Progressed(progress))
     world.clock.now_s += 15.0
 
-    facts = world.board.facts()
-    assert facts["trees"] == {
+    figures = world.board.figures()
+    assert figures["trees"] == {
         "pending": 1,
         "acked": 90,
         "failed": 4,
@@ -582,7 +582,7 @@ def test_an_at_least_once_topology_has_trees_and_no_txids() -> None:
         ],
         "bolts": [{"component": "count", "executed": 95, "emitted": 95, "acked": 90, "failed": 4}],
     }
-    assert facts["rows_total"] == 500
+    assert figures["rows_total"] == 500
     assert world.board.txids() == []
     (sample,) = world.board.history()
     assert (sample["acked_per_second"], sample["pending"]) == (9.0, 1)
@@ -600,8 +600,8 @@ def test_the_board_shows_no_password() -> None:
     topology = topology_of(open_state("postgresql://me:secret@localhost/db?password=secret"))
     board = Board("totals", "transactional", topology.graph)
 
-    assert "secret" not in json.dumps(board.facts())
-    (state,) = board.facts()["states"]
+    assert "secret" not in json.dumps(board.figures())
+    (state,) = board.figures()["states"]
     assert (state["state"], state["table"], state["kind"]) == ("total.totals", "totals", "opaque")
 
 
@@ -631,8 +631,8 @@ class Odd(Total):
 def test_the_board_of_a_run_has_all_phases_of_each_txid() -> None:
     with running(topology_of(memory_state()), MemoryEnsemble(), group_txids_max=1) as run:
         run.process_all_available(LIMIT_S)
-        wait_until(lambda: run.board.facts()["txid"] == 12, "the last commit is told")
-        facts, rows = run.board.facts(), run.board.txids()
+        wait_until(lambda: run.board.figures()["txid"] == 12, "the last commit is told")
+        figures, rows = run.board.figures(), run.board.txids()
 
     assert [row["txid"] for row in rows] == [*range(1, 13)]
     for row in rows:
@@ -646,9 +646,9 @@ def test_the_board_of_a_run_has_all_phases_of_each_txid() -> None:
         assert attempt["phase"] == "committed"
         assert attempt["job"].startswith("txtopo:totals:1:")
         assert row["rows"] == 3
-    assert facts["status"] == "running"
-    assert facts["rows_total"] == 36
-    assert facts["phases"] == {}
+    assert figures["status"] == "running"
+    assert figures["rows_total"] == 36
+    assert figures["phases"] == {}
     histograms = run.board.histograms
     counts = {name: sum(each.counts) for name, each in histograms.items()}
     assert 12 <= counts.pop("zookeeper") <= 48
@@ -668,7 +668,7 @@ def test_a_run_tells_which_attempts_a_failure_took_with_it() -> None:
         wait_until(lambda: len(changes.of(BatchPlanned)) == 8, "5 to 8 are in flight")
         gate.opened.set()
         run.process_all_available(LIMIT_S)
-        wait_until(lambda: run.board.facts()["txid"] == 12, "the last commit is told")
+        wait_until(lambda: run.board.figures()["txid"] == 12, "the last commit is told")
 
     (told,) = changes.of(BatchesAbandoned)
     assert str(told.failed) == "5:0@1"
@@ -677,7 +677,7 @@ def test_a_run_tells_which_attempts_a_failure_took_with_it() -> None:
     assert [each["phase"] for each in failed] == ["failed", "committed"]
     assert [each["phase"] for each in later] == ["abandoned", "committed"]
     assert later[0]["abandoned_with"] == 5
-    assert run.board.facts()["phases"] == {}
+    assert run.board.figures()["phases"] == {}
 
 
 def test_a_stop_abandons_what_is_in_flight() -> None:
@@ -701,7 +701,7 @@ def test_a_stop_abandons_what_is_in_flight() -> None:
     (told,) = changes.of(BatchesAbandoned)
     assert told.failed is None
     assert {each.txid for each in told.attempts} == {2, 3, 4}
-    assert run.board.facts()["txid"] == 1
+    assert run.board.figures()["txid"] == 1
     phases = [row["attempts"][-1]["phase"] for row in run.board.txids()]
     assert phases == ["committed", "abandoned", "abandoned", "abandoned"]
 
@@ -714,7 +714,7 @@ def test_a_lag_of_a_spout_that_is_none_does_not_spoil_the_board(told: Any, shown
     topology = ranges(memory_state(), lag=lambda metadata: told)
     with running(topology, MemoryEnsemble()) as run:
         run.process_all_available(LIMIT_S)
-        wait_until(lambda: run.board.facts()["txid"] == 12, "the last commit is told")
+        wait_until(lambda: run.board.figures()["txid"] == 12, "the last commit is told")
 
         assert run.board.summary()["lag_records"] == shown
 
@@ -732,7 +732,7 @@ def test_threads_read_the_board_while_its_run_goes_on() -> None:
                 since = changes["version"]
                 txids = [row["txid"] for row in changes["txids"]]
                 assert txids == sorted(txids)
-                json.dumps([changes, board.facts(), board.history(), board.counters])
+                json.dumps([changes, board.figures(), board.history(), board.counters])
                 assert sum(board.histograms["commit"].counts) <= board.counters["batches"]
         except BaseException as error:
             problems.append(error)
@@ -773,13 +773,13 @@ def test_one_board_lives_across_restarts_of_a_run() -> None:
     again = Restart(times=5, backoff_s=0.01)
     with topology_of(memory_state(), Asking()).start(None, config, restart=again) as run:
         run.process_all_available(LIMIT_S)
-        wait_until(lambda: run.board.facts()["txid"] == 12, "the last commit is told")
-        facts = run.board.facts()
+        wait_until(lambda: run.board.figures()["txid"] == 12, "the last commit is told")
+        figures = run.board.figures()
 
-    assert facts["restarts"] == 2
-    assert facts["epoch"] == 3
-    assert facts["rows_total"] == 36
-    assert facts["status"] == "running"
+    assert figures["restarts"] == 2
+    assert figures["epoch"] == 3
+    assert figures["rows_total"] == 36
+    assert figures["status"] == "running"
     row = run.board.txids()[4]
     phases = [(each["epoch"], each["phase"]) for each in row["attempts"]]
     assert phases == [(1, "failed"), (2, "failed"), (3, "committed")]
@@ -800,10 +800,10 @@ def test_an_at_least_once_run_has_a_board_too() -> None:
     with builder.build_topology().start(None, config) as run:
         run.process_all_available(LIMIT_S)
 
-    facts = run.board.facts()
-    assert facts["kind"] == "at-least-once"
-    assert facts["trees"]["acked"] == 2
-    assert [each["component"] for each in facts["components"]] == ["words", "forward"]
-    assert facts["trees"]["bolts"][0]["executed"] == 2
-    assert facts["status"] == "stopped"
+    figures = run.board.figures()
+    assert figures["kind"] == "at-least-once"
+    assert figures["trees"]["acked"] == 2
+    assert [each["component"] for each in figures["components"]] == ["words", "forward"]
+    assert figures["trees"]["bolts"][0]["executed"] == 2
+    assert figures["status"] == "stopped"
     assert sum(run.board.histograms["ack"].counts) == 2

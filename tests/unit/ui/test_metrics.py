@@ -300,7 +300,7 @@ def test_the_metrics_of_a_run_agree_with_its_board() -> None:
     changes = Changes()
     with running(topology_of(memory_state()), MemoryEnsemble(), changes) as run:
         run.process_all_available(LIMIT_S)
-        wait_until(lambda: run.board.facts()["txid"] == 12, "the last commit is told")
+        wait_until(lambda: run.board.figures()["txid"] == 12, "the last commit is told")
         found = read(run.board)
     groups = sorted({each.progress.group for each in changes.of(BatchCommitted)})
     first, last = groups[-1]

@@ -39,7 +39,7 @@ def test_the_page_of_a_run_has_metrics_that_prometheus_can_read(tmp_path: Path) 
     with words(tmp_path).start(config=on_page()) as run:
         run.process_all_available()
         assert run.page_url is not None
-        wait_until(lambda: run.board.facts()["txid"] == 3, "the last commit is told")
+        wait_until(lambda: run.board.figures()["txid"] == 3, "the last commit is told")
         refused = ask(run.page_url, "/metrics")
         answer = ask(run.page_url, "/metrics", token=TOKEN)
 

@@ -51,7 +51,7 @@ class ZooKeeperAccess:
 
     @property
     def scheme(self) -> str:
-        """The scheme of the credentials: ``digest``, ``sasl``, or ``world`` for none."""
+        """The scheme of the credentials, ``digest`` or ``sasl``; ``world`` without credentials."""
         if self.auth is None:
             return "world"
         return "digest" if isinstance(self.auth, str) else "sasl"

@@ -65,7 +65,7 @@ class Election:
         return None
 
     def announce(self, candidate: Json, summary: Json) -> None:
-        """Let others see *summary* in the place of this candidate, if it has one."""
+        """Write *summary* into the node of this candidate, if it has one, for others to read."""
         name = self._mine
         if name is None:
             return
@@ -76,7 +76,7 @@ class Election:
             self._session.ask(path, lambda client: client.set_async(path, data))
 
     def announced(self) -> Json:
-        """Return what the candidate in the first place announced last."""
+        """Return the last summary of the first candidate."""
         for name in self._queue():
             record = self._record(name)
             if record is not None:
@@ -103,7 +103,7 @@ class Election:
         return leadership
 
     def _stand_in_queue(self, candidate: Json) -> tuple[str, str | None]:
-        """Join the queue unless in it; return the own place and the one right before it.
+        """Join the queue, unless already in it; return the own node and the node right before it.
 
         An earlier place of this candidate is given up first. Usually it has ended with its session.
         But it may belong to the current session: if it was created there under the number of the

@@ -117,14 +117,14 @@ class ZooKeeperSession:
                 f"zookeeper hosts cannot be read; got {hosts!r}; expected 'host:port,host:port'"
             ) from error
         judge_logins(self._client)
-        self._grants = note_grants(self._client)
+        self._negotiated = note_timeout(self._client)
         self._client.add_listener(self._changed)
         self._live = self._client.start_async()
 
     @property
-    def granted_s(self) -> float | None:
-        """How long the server keeps a silent session; None until it has granted one."""
-        return self._grants.session_s
+    def negotiated_s(self) -> float | None:
+        """How long the server keeps a silent session; None before it has answered."""
+        return self._negotiated.session_s
 
     def wait_connected(self, timeout_s: float | None = None) -> None:
         """Return once there is a connection.
@@ -359,19 +359,19 @@ def judge_logins(client: KazooClient) -> None:
     connection._authenticate_with_sasl = _Logins(connection._authenticate_with_sasl).log_in
 
 
-def note_grants(client: KazooClient) -> Grants:
-    """Return what servers grant to *client*, which kazoo does not expose."""
+def note_timeout(client: KazooClient) -> NegotiatedTimeout:
+    """Return the session timeout that *client* negotiates, which kazoo does not expose."""
     connection = client._connection
-    grants = Grants(connection._connect)
-    connection._connect = grants.connect
-    return grants
+    negotiated = NegotiatedTimeout(connection._connect)
+    connection._connect = negotiated.connect
+    return negotiated
 
 
-class Grants:
-    """Notes the granted session timeout, each time a connection is made.
+class NegotiatedTimeout:
+    """Notes the negotiated session timeout, each time a connection is made.
 
     Attributes:
-        session_s: The last granted timeout; None before the first connection.
+        session_s: The last negotiated timeout; None before the first connection.
     """
 
     def __init__(self, connect: Callable[..., tuple[float, float]]) -> None:
@@ -379,7 +379,7 @@ class Grants:
         self.session_s: float | None = None
 
     def connect(self, *where: Any) -> tuple[float, float]:
-        """Connect, and return kazoo's limits in milliseconds, which follow from the grant."""
+        """Connect, and return kazoo's limits in milliseconds, which follow from that timeout."""
         read_ms, connect_ms = self._connect(*where)
         self.session_s = read_ms * 3 / 2 / 1000
         return read_ms, connect_ms

@@ -56,7 +56,7 @@ class ZooKeeperTransactionalState(TransactionalState):
         topology_id: Id of the topology.
         auth: ``"user:password"``, or kazoo's ``sasl_options``.
         tls: kazoo's TLS arguments.
-        session_timeout_s: A leader that is silent for longer is deposed. A server grants 2 to 20 of
+        session_timeout_s: A leader that is silent for longer is deposed. A server allows 2 to 20 of
             its ticks; for any other value it silently uses the nearest limit.
         connect_timeout_s: Limit for the first connection.
         locate: Called while there is no connection; returns the current ``host:port``.
@@ -106,7 +106,7 @@ class ZooKeeperTransactionalState(TransactionalState):
             raise
 
     def get(self, path: str) -> Node | None:
-        """Read a node, or None if there is none."""
+        """Return a node; None if there is none."""
         full = self._root + path
         try:
             data, stat = self._session.read(full, lambda client: client.get_async(full))
@@ -156,8 +156,8 @@ class ZooKeeperTransactionalState(TransactionalState):
 
     @property
     def session_s(self) -> float | None:
-        """What the server has granted, which may be less than requested."""
-        return self._session.granted_s
+        """The negotiated session timeout, which may be shorter than requested."""
+        return self._session.negotiated_s
 
     def synchronize(self) -> None:
         """Make sure that later reads see every write so far."""
@@ -176,7 +176,7 @@ class ZooKeeperTransactionalState(TransactionalState):
         return self._election.leader()
 
     def announce(self, summary: Json) -> None:
-        """Let others see *summary*, in this client's place in the election."""
+        """Write *summary* into this client's node in the election, where others can read it."""
         self._election.announce(self._who, summary)
 
     def announced(self) -> Json:
@@ -190,7 +190,7 @@ class ZooKeeperTransactionalState(TransactionalState):
             self._on_close.pop()()
 
     def _write(self, steps: Sequence[Step], records: Sequence[bytes]) -> None:
-        """Send a multi; send it again if it was wrong about which nodes exist."""
+        """Send the steps as one multi; repeat it after a wrong guess about which nodes exist."""
         for _ in range(2 * len(steps) + 1):
             operations = [
                 (step, operation)

@@ -107,7 +107,7 @@ def open_told(record: bytes) -> BegunTrees | TreeAnswers | TreeEnds:
 def _sealed(
     kind: int, xors: RootXors | None, columns: tuple[Column, ...], to: tuple[Column, ...]
 ) -> Iterator[Sealed]:
-    """Yield a record for each slot; *to* has the slot of each root, of *xors* first, by column."""
+    """Yield a record for each slot. *to* has, by column, the slot of each root, *xors* first."""
     for slot in np.unique(np.concatenate(to)).tolist():
         picked = [slots == slot for slots in to]
         mine = None

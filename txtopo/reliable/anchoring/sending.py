@@ -17,9 +17,9 @@ from txtopo.reliable.anchoring.envelope import Links, TreeInputs, seal
 from txtopo.reliable.anchoring.ids import Ids
 from txtopo.reliable.collector import InputTuple
 from txtopo.stages.columns import to_batches
+from txtopo.stages.compiled_topology import CompiledTopology, PlannedComponent, PlannedEdge
 from txtopo.stages.envelopes import Segment
 from txtopo.stages.mailboxes import Share, spread
-from txtopo.stages.program import PlannedComponent, PlannedEdge, Program
 from txtopo.stages.routing import EveryTask, OneTask, Route, Router, make_router
 from txtopo.tuples import Tuple
 
@@ -39,9 +39,14 @@ class Sending:
     """Puts the rows that one task emits into envelopes. It lives as long as the task."""
 
     def __init__(
-        self, program: Program, component: PlannedComponent, task: int, slot: int, ids: Ids
+        self,
+        compiled: CompiledTopology,
+        component: PlannedComponent,
+        task: int,
+        slot: int,
+        ids: Ids,
     ) -> None:
-        self._program = program
+        self._compiled = compiled
         self._component = component
         self._task = task
         self._slot = slot
@@ -80,7 +85,7 @@ class Sending:
             chosen = targets if targets is None else targets[start:end]
             made: Column = np.zeros(len(anchored.roots), dtype=np.uint64)
             for index in component.outputs[stream]:
-                sealed += self._along(self._program.edges[index], batch, chosen, anchored, made)
+                sealed += self._along(self._compiled.edges[index], batch, chosen, anchored, made)
             columns.append(made)
             start = end
         return sealed, columns[0] if len(columns) == 1 else np.concatenate(columns)
@@ -121,7 +126,7 @@ class Sending:
         self, edge: PlannedEdge, batch: pa.RecordBatch, route: Route
     ) -> tuple[Rows | None, list[Share]]:
         """Return the order of delivery (None if it is the order of the rows), and the shares."""
-        rows, slots = batch.num_rows, self._program.slots
+        rows, slots = batch.num_rows, self._compiled.slots
         if isinstance(route, OneTask):
             segments = [Segment(self._task, route.task, rows)]
             return None, [Share(route.task % slots, 0, rows, segments)]
@@ -154,7 +159,7 @@ class Sending:
         router = self._routers.get(edge.index)
         if router is None:
             router = self._routers[edge.index] = make_router(
-                edge, txid=_NO_TXID, task=self._task, slot=self._slot, slots=self._program.slots
+                edge, txid=_NO_TXID, task=self._task, slot=self._slot, slots=self._compiled.slots
             )
         return router
 

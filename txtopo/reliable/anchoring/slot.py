@@ -55,7 +55,7 @@ from txtopo.reliable.collector import (
     OutputCollector,
     input_tuples,
 )
-from txtopo.stages.program import PlannedComponent, Program
+from txtopo.stages.compiled_topology import CompiledTopology, PlannedComponent
 from txtopo.state.columns import rows_of
 from txtopo.tuples import TICK, Origin
 
@@ -84,10 +84,10 @@ class Slot:
     Exceptions of user code are not raised. They become the *crash* of a report.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         slot: Number of the slot.
         seed: Seed of the ids of tuples. Each life of each slot needs its own.
-        flush_timer: Determines when a part of a work is due to leave. The carrier beats it.
+        flush_timer: Determines when a part of a work is due to leave. The carrier drives it.
         leave: Called with each part except the last, on the thread of the work.
         thread: Returns the current thread. A bolt must not use the collector on another thread; no
             part leaves from there.
@@ -95,19 +95,19 @@ class Slot:
 
     def __init__(
         self,
-        program: Program,
+        compiled: CompiledTopology,
         slot: int,
         seed: int,
         flush_timer: FlushTimer,
         leave: Callable[[Outcome], None],
         thread: Callable[[], int],
     ) -> None:
-        self._program = program
+        self._compiled = compiled
         self._slot = slot
         self._ids = Ids(seed)
         self._tasks: dict[tuple[str, int], BoltTask] = {}
-        self._ackers = ackers_of(program)
-        edges = program.edges
+        self._ackers = ackers_of(compiled)
+        edges = compiled.edges
         self._flush_timer = flush_timer
         self._leave = leave
         self._thread = thread
@@ -124,12 +124,12 @@ class Slot:
     def prepare(self) -> SlotReport:
         """Create and prepare the bolt tasks of this slot."""
         report = SlotReport()
-        for component in self._program.components.values():
+        for component in self._compiled.components.values():
             if component.kind.spout:
                 continue
-            for task in range(self._slot, component.tasks, self._program.slots):
+            for task in range(self._slot, component.tasks, self._compiled.slots):
                 made = BoltTask(
-                    self._program,
+                    self._compiled,
                     component,
                     task,
                     self._slot,
@@ -185,7 +185,7 @@ class Slot:
                 return
 
     def _leave_early(self) -> None:
-        """Let a part leave in the middle of a work. A task calls this while it executes.
+        """Send a part of the results in the middle of a work. A task calls this while it executes.
 
         Raises:
             Exception: Another task emitted a value that does not fit; stop executing.
@@ -225,7 +225,7 @@ class Slot:
 
     def _receive(self, record: bytes, from_elsewhere: bool) -> int:
         envelope = open_envelope(record)
-        edge = self._program.edges[envelope.edge]
+        edge = self._compiled.edges[envelope.edge]
         batch, start, before = envelope.batch(edge.schema), 0, self._done
         for segment in envelope.segments:
             task = self._tasks[edge.target, segment.receiver]
@@ -295,7 +295,7 @@ class BoltTask:
     """Runs one task of a bolt, and collects its tuples, acks and fails. Used on one thread.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         component: The bolt.
         task: Index of the task.
         slot: The slot that it lives in.
@@ -306,7 +306,7 @@ class BoltTask:
 
     def __init__(
         self,
-        program: Program,
+        compiled: CompiledTopology,
         component: PlannedComponent,
         task: int,
         slot: int,
@@ -314,10 +314,10 @@ class BoltTask:
         flush_timer: FlushTimer,
         leave: Callable[[], None],
     ) -> None:
-        self._program = program
+        self._compiled = compiled
         self._component = component
         self._task = task
-        self._sending = Sending(program, component, task, slot, ids)
+        self._sending = Sending(compiled, component, task, slot, ids)
         self._flush_timer = flush_timer
         self._leave = leave
         self._collector = OutputCollector(
@@ -347,8 +347,8 @@ class BoltTask:
 
     def prepare(self) -> None:
         """Prepare the bolt."""
-        component, config = self._component, self._program.config
-        context = self._program.context(component, self._task)
+        component, config = self._component, self._compiled.config
+        context = self._compiled.context(component, self._task)
         if isinstance(self._bolt, BasicBolt):
             self._basic = BasicOutputCollector(component.id, component.streams, self._collector)
             self._bolt.prepare(config, context)
@@ -403,7 +403,7 @@ class BoltTask:
         self._bolt.cleanup()
 
     def _run(self, tuples: Iterable[InputTuple], inputs: TreeInputs, executed: int | None) -> None:
-        """Execute tuples; *executed* tuples were done before them; None if these do not count."""
+        """Execute tuples, after *executed* earlier ones of this work; None does not count them."""
         if self._basic is not None:
             self._current = inputs
             self._run_basic(self._basic, tuples, executed)
@@ -439,7 +439,7 @@ class BoltTask:
         basic.current = None
 
     def _leave_after(self, last: InputTuple, executed: int | None) -> None:
-        """Let a part leave between two tuples."""
+        """Send a part of the results between two tuples."""
         self._rows = last.row + 1
         if executed is not None:
             self._count(executed + self._rows)

@@ -16,24 +16,24 @@ from txtopo.reliable.anchoring.ids import Ids
 from txtopo.reliable.anchoring.sending import Sealed, Sending
 from txtopo.reliable.collector import SpoutOutputCollector
 from txtopo.reliable.spout import Spout
-from txtopo.stages.program import PlannedComponent, Program
+from txtopo.stages.compiled_topology import CompiledTopology, PlannedComponent
 
 # Limits of a turn. Larger envelopes cost less, but the first tuple of a turn waits for the last.
 TURN_TUPLES_MAX = 2_000
 TURN_S = 0.005
 
 
-def spout_tasks(program: Program) -> list[tuple[PlannedComponent, int]]:
+def spout_tasks(compiled: CompiledTopology) -> list[tuple[PlannedComponent, int]]:
     """Return all spout tasks; number i lives in slot *i mod slots*."""
-    spouts = [each for each in program.components.values() if each.kind.spout]
+    spouts = [each for each in compiled.components.values() if each.kind.spout]
     return [(spout, task) for spout in spouts for task in range(spout.tasks)]
 
 
-def ackers_of(program: Program) -> Ackers:
+def ackers_of(compiled: CompiledTopology) -> Ackers:
     """Return the ackers of a topology."""
-    spout_slots = min(len(spout_tasks(program)), program.slots)
-    assert isinstance(program.config, AtLeastOnceConfig)
-    return Ackers(program.slots, spout_slots, program.config.ackers)
+    spout_slots = min(len(spout_tasks(compiled)), compiled.slots)
+    assert isinstance(compiled.config, AtLeastOnceConfig)
+    return Ackers(compiled.slots, spout_slots, compiled.config.ackers)
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class ReliableSpoutTask:
     """One task of a spout. All its methods are called on one thread.
 
     Args:
-        program: The topology.
+        compiled: The topology.
         component: The spout.
         task: Index of the task.
         slot: The slot that it lives in.
@@ -104,24 +104,24 @@ class ReliableSpoutTask:
 
     def __init__(
         self,
-        program: Program,
+        compiled: CompiledTopology,
         component: PlannedComponent,
         task: int,
         slot: int,
         seed: int,
         now: Callable[[], float],
     ) -> None:
-        self._program = program
+        self._compiled = compiled
         self._component = component
         self._task = task
         self._slot = slot
         self._now = now
         self._ids = Ids(seed)
-        self._sending = Sending(program, component, task, slot, self._ids)
+        self._sending = Sending(compiled, component, task, slot, self._ids)
         self._spout: Spout = component.prototype.copy()
         self._turn = Turn()
-        assert isinstance(program.config, AtLeastOnceConfig)
-        self._config = program.config
+        assert isinstance(compiled.config, AtLeastOnceConfig)
+        self._config = compiled.config
         tracked = self._config.ackers != 0
         self._collector = SpoutOutputCollector(
             component.id, component.streams, self._send, None if tracked else self._spout.ack
@@ -136,17 +136,17 @@ class ReliableSpoutTask:
 
     @property
     def pending(self) -> int:
-        """Number of its trees for which ``ack`` or ``fail`` was not called yet."""
+        """Number of the task's trees whose ``ack`` or ``fail`` was not called yet."""
         return self._collector.pending
 
     @property
     def tends(self) -> bool:
-        """Whether its spout wants to be called while it may not emit."""
+        """Whether the spout wants calls of ``tend`` while it may not emit."""
         return type(self._spout).tend is not Spout.tend
 
     def open(self) -> None:
         """Open the spout."""
-        context = self._program.context(self._component, self._task)
+        context = self._compiled.context(self._component, self._task)
         self._spout.open(self._config, context, self._collector)
         self._opened = True
 
@@ -215,7 +215,7 @@ class ReliableSpoutTask:
         rows, messages, targets = emitted.rows, emitted.marks, emitted.targets
         emitted.rows, emitted.marks, emitted.targets = [], [], []
         tracked = [message for message in messages if message is not None]
-        roots = self._ids.draw_roots(len(tracked), self._slot, self._program.slots)
+        roots = self._ids.draw_roots(len(tracked), self._slot, self._compiled.slots)
         direct = self._component.streams[stream].direct
         sealed, made = self._sending.seal(
             stream, rows, targets if direct else None, _links(messages, roots)

@@ -420,7 +420,7 @@ class DeltaCoordinator(TransactionalCoordinator):
         return max(last, self._empty_before)
 
     def _latest(self, metadata: Json) -> int:
-        """Return the latest version, of the table that was read up to the end of this batch."""
+        """Return the latest version, after a check that the table is still the same."""
         from deltalake.exceptions import DeltaError
 
         try:

@@ -167,7 +167,7 @@ def exchanged(before: Sequence[str], now: Sequence[str]) -> tuple[list[str], lis
 
 
 def inside(base: str, path: str) -> str:
-    """Return the absolute path of one in a base folder; the path itself if the base is empty."""
+    """Return the absolute path of a path in a base folder; the path itself if the base is empty."""
     return f"{base.rstrip('/')}/{path.lstrip('/')}" if base else path
 
 

@@ -498,7 +498,7 @@ class Cursor:
         self._queue: deque[SourceFile] = deque()
         self._queue_bytes = 0
         self._recent: deque[bytes] = deque()
-        self._facts: dict[bytes, SourceFile] = {}
+        self._recent_files: dict[bytes, SourceFile] = {}
         self._changed: set[bytes] = set()
         self._mark: Mark | None = None
         if stored is not None:
@@ -513,7 +513,7 @@ class Cursor:
 
     @property
     def waiting_bytes(self) -> int:
-        """Their bytes."""
+        """The total size in bytes of the waiting files."""
         return self._queue_bytes
 
     def list(self, files: Sequence[SourceFile], now_s: float = 0.0) -> None:
@@ -547,10 +547,10 @@ class Cursor:
             file = by_digest.get(digest)
             if file is None:
                 continue
-            if self._facts.get(digest, file) != file and digest not in self._changed:
+            if self._recent_files.get(digest, file) != file and digest not in self._changed:
                 self._changed.add(digest)
                 changed.append(file.name)
-            self._facts[digest] = file
+            self._recent_files[digest] = file
         if changed:
             text = (
                 "%d files were changed after they were read, such as %r; they are not read again, "
@@ -591,7 +591,7 @@ class Cursor:
             digest = _digest(file.name)
             self._read.add(digest)
             self._recent.append(digest)
-            self._facts[digest] = file
+            self._recent_files[digest] = file
             while len(self._recent) > RECENT_FILES_MAX:
                 self._prune(self._oldest())
 
@@ -599,7 +599,7 @@ class Cursor:
         """Remove the first of the recent files; the first in time, if others are in the future."""
         for _ in range(len(self._recent)):
             digest = self._recent.popleft()
-            if digest not in self._facts or not self._is_ahead(self._facts[digest]):
+            if digest not in self._recent_files or not self._is_ahead(self._recent_files[digest]):
                 return digest
             self._recent.append(digest)
         return self._recent.popleft()
@@ -643,7 +643,7 @@ class Cursor:
     def _prune(self, digest: bytes) -> None:
         # A recent file of an earlier process that was removed has no position; none is needed,
         # since it will not be listed again.
-        file = self._facts.pop(digest, SourceFile("", 0, 0))
+        file = self._recent_files.pop(digest, SourceFile("", 0, 0))
         place = self._place(file)
         number = int.from_bytes(digest)
         if self._mark is None:

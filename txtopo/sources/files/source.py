@@ -325,7 +325,7 @@ class FileRange(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """Its size, to compare it with other ranges of the batch."""
+        """The size of the range, for comparison with other ranges of the batch."""
         return self.file.size if self.end is None else self.end - self.start
 
 

@@ -85,7 +85,7 @@ class QuerySource:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What distinguishes its keys from those of another source, for metadata.
+        """What distinguishes the keys of this source from those of another, for metadata.
 
         The URL is not included, since a database may move.
         """

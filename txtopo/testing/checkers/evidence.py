@@ -229,10 +229,10 @@ def stored_pace(topology_id: str, nodes: Nodes, txid: int) -> dict[str, Any] | N
     return None if found is None else _decoded(found[0])["metadata"].get("pace")
 
 
-def stored_facts(topology_id: str, nodes: Nodes, txid: int) -> dict[str, Any] | None:
-    """Return the outside facts that ZooKeeper has for a planned txid, or None."""
+def stored_stamp(topology_id: str, nodes: Nodes, txid: int) -> dict[str, Any] | None:
+    """Return the stamp that ZooKeeper has for a planned txid, or None."""
     found = nodes.get(f"/{topology_id}/batches/{txid:020d}")
-    return None if found is None else _decoded(found[0])["metadata"].get("facts")
+    return None if found is None else _decoded(found[0])["metadata"].get("stamp")
 
 
 @lru_cache(maxsize=4096)

@@ -19,7 +19,7 @@
   in order, by an entitled process, and their effect lasts.
 * C12 :class:`Paced`: no committed batch is above the limit in its metadata, all attempts of a txid
   have the same limit, and in no time span more rows were planned than the rate allows.
-* C13 :class:`PlannedFacts`: the outside facts recorded when a txid was planned are the same in
+* C13 :class:`PlannedStamps`: the stamp that a txid got when it was planned is the same in
   every attempt, both as stored and as passed to tasks; and planned time never goes back.
 """
 
@@ -46,8 +46,8 @@ from txtopo.testing.checkers.evidence import (
     members_of,
     stored_attempt,
     stored_attempts,
-    stored_facts,
     stored_pace,
+    stored_stamp,
     visible,
 )
 from txtopo.testing.simulation.history import EmittedShare, History, NodesWrite, Record, StoreWrite
@@ -339,34 +339,34 @@ class Paced:
                     return
 
 
-class PlannedFacts:
-    """C13: compares the facts of attempts at a txid, and the times of txids."""
+class PlannedStamps:
+    """C13: compares the stamps of attempts at a txid, and the times of txids."""
 
     name = "C13"
 
     def check(self, evidence: Evidence) -> Iterator[Violation]:
-        """Yield facts that change, tasks that got another time, and times that go back."""
+        """Yield stamps that change, tasks that got another time, and times that go back."""
         known: dict[int, dict[str, Any]] = {}
         for write in evidence.history.writes:
             if not isinstance(write, NodesWrite):
                 continue
             for attempt in sorted(stored_attempts(evidence.topology_id, write)):
-                facts = stored_facts(evidence.topology_id, write.after, attempt.txid)
+                stamp = stored_stamp(evidence.topology_id, write.after, attempt.txid)
                 told = evidence.history.times.get(attempt, set())
-                if facts is None:
+                if stamp is None:
                     if attempt.txid in known or told:
-                        yield Violation(self.name, f"attempt {attempt} was stored without facts")
+                        yield Violation(self.name, f"attempt {attempt} was stored without a stamp")
                     continue
-                if known.setdefault(attempt.txid, facts) != facts:
-                    was = f"the facts of txid {attempt.txid} were {known[attempt.txid]}"
-                    yield Violation(self.name, f"{was}; attempt {attempt} made them {facts}")
-                if told - {EPOCH + timedelta(milliseconds=facts["time"])}:
-                    what = f"attempt {attempt} was stored with {facts}; its tasks were told {told}"
+                if known.setdefault(attempt.txid, stamp) != stamp:
+                    was = f"the stamp of txid {attempt.txid} was {known[attempt.txid]}"
+                    yield Violation(self.name, f"{was}; attempt {attempt} made it {stamp}")
+                if told - {EPOCH + timedelta(milliseconds=stamp["time"])}:
+                    what = f"attempt {attempt} was stored with {stamp}; its tasks were told {told}"
                     yield Violation(self.name, what)
-        for txid, facts in known.items():
-            before = known.get(txid - 1, facts)
-            if facts["time"] < before["time"]:
-                back = f"txid {txid} was planned at {facts['time']} ms, before {before['time']} ms"
+        for txid, stamp in known.items():
+            before = known.get(txid - 1, stamp)
+            if stamp["time"] < before["time"]:
+                back = f"txid {txid} was planned at {stamp['time']} ms, before {before['time']} ms"
                 yield Violation(self.name, f"{back} of the previous txid")
 
 

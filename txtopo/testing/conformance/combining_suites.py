@@ -266,11 +266,11 @@ class Product(OwnAggregate):
         return 1
 
     def add(self, value: int, item: int) -> int:
-        """Multiply by one more."""
+        """Multiply the product by one more value."""
         return value * item
 
     def combine(self, left: int, right: int) -> int:
-        """Multiply both."""
+        """Multiply both products."""
         return left * right
 
 
@@ -278,7 +278,7 @@ class Remainder(Product):
     """A product modulo a prime, which stays small."""
 
     def combine(self, left: int, right: int) -> int:
-        """Multiply both."""
+        """Multiply both products."""
         return left * right % _PRIME
 
 

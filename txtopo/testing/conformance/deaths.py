@@ -47,7 +47,7 @@ class Work(Protocol):
     """The work of a process that dies."""
 
     def prepare(self) -> Callable[[], object]:
-        """Open what it needs, and return the rest of the work, in which the process may die."""
+        """Open all resources, and return the rest of the work, in which the process may die."""
         ...
 
 
@@ -92,7 +92,7 @@ def steps_of(work: Work) -> Steps:
 
 
 def dies_at(work: Work, step: int) -> bool:
-    """Begin the work in a separate process and kill it at a step; return whether it got there.
+    """Begin the work in a separate process, and kill that at a step; return whether it got there.
 
     It may not, if the work takes a different path than when its steps were counted.
     """
@@ -292,7 +292,7 @@ class _Nursery:
         return ending
 
     def close(self) -> None:
-        """End it."""
+        """End the process that forks the others."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

@@ -197,7 +197,7 @@ class Survivor:
             self._commit(store, *self.batches.another(last + 1), members=1)
 
     def check(self, death: str) -> bool:
-        """Check what a death has left, and that the next writes have the right results.
+        """Check the state after a death, and that the next writes have the right results.
 
         Returns:
             Whether the write took effect.

@@ -84,7 +84,7 @@ class SurvivingTree:
         self.number += 1
 
     def landed(self, death: str) -> bool:
-        """Check what a death has left, and repeat the write if it did not take effect."""
+        """Check the nodes after a death, and repeat the write if it did not take effect."""
         found = self._found()
         before, after = self.tree(self.number), self.tree(self.number + 1)
         assert found in (before, after), f"{death}, and a part of its write was done"

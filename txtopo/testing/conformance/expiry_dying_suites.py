@@ -69,7 +69,7 @@ class SurvivingRows:
     epoch: int = 0
 
     def dying(self) -> DeletesExpired:
-        """Commit rows of which some expire, and return the work of who deletes those."""
+        """Commit rows, some of which expire, and return the work that deletes the expired ones."""
         with self._next() as store:
             rows = EXPIRING | BEFORE
             store.commit(self.txid + 1, Puts({(key,): (ends,) for key, ends in rows.items()}))
@@ -79,11 +79,11 @@ class SurvivingRows:
         return DeletesExpired(self.state, self.epoch, self.txid)
 
     def check_done(self) -> None:
-        """Check what a process has left that has deleted all that expires."""
+        """Check the rows that are left after a process has deleted all that have expired."""
         assert self.check("a process deleted what expires"), "rows that expire are there"
 
     def check(self, death: str) -> bool:
-        """Check what a death has left; then delete the rest, and undo the last txid.
+        """Check the rows after a death; then finish the deletion, and undo the last txid.
 
         Returns:
             Whether all was deleted that expires.

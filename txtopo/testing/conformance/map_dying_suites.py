@@ -111,7 +111,7 @@ class SurvivingTexts:
         self.number += 1
 
     def landed(self, death: str) -> bool:
-        """Check what a death has left, and put the texts again."""
+        """Check the texts after a death, and put them again."""
         texts = self.open_map()
         old, new = self.texts(self.number)[0], self.texts(self.number + 1)[0]
         found = texts.multi_get(self.keys)

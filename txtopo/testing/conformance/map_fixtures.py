@@ -44,7 +44,7 @@ class MapFixtures:
 
     @pytest.fixture
     def keys(self, request: pytest.FixtureRequest, open_map: OpenMap) -> int:
-        """The keys of the largest call; the first test that asks times the map and prints it."""
+        """The number of keys in the largest call. The first use times the map and prints it."""
         cls = type(self)
         if "_keys" not in vars(cls):
             long, put_s, key_s = self.long or is_long(), *_pace_of(open_map)

@@ -34,9 +34,9 @@ from txtopo.groupings import DirectGrouping, GlobalGrouping
 from txtopo.metadata import BatchMetadata
 from txtopo.pacing import Pace
 from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.stages.compiled_topology import Run, compile_topology
 from txtopo.stages.envelopes import open_envelope
 from txtopo.stages.outcome import BatchOutcome, judge
-from txtopo.stages.program import Run, compile_program
 from txtopo.testing.conformance.pace import announce
 from txtopo.testing.conformance.spout_source import Row, Spout, SpoutSource
 from txtopo.topology.bolt_kinds import BATCH_BOLT
@@ -62,7 +62,7 @@ class Batch:
 
     @property
     def txid(self) -> int:
-        """Its txid."""
+        """The txid of the batch."""
         return self.attempt.txid
 
 
@@ -116,9 +116,9 @@ class SpoutDriver:
         component = snapshot(Component("spout", self.kind, spout, tasks, declared_streams(spout)))
         config = Config(carrier="local", zookeeper="memory", pace=Pace(max_rows_per_second=limit))
         graph = Graph.of(_TOPOLOGY, _behind(component))
-        self._program = compile_program(graph, config, slots)
+        self._compiled = compile_topology(graph, config, slots)
         self._carrier = LocalCarrier(slots)
-        self._carrier.start(self._program)
+        self._carrier.start(self._compiled)
         self.stored = stored or StoredMetadata()
         self.stored.epoch += 1
         # A second passes before each batch, so each may have what the rate allows in a second.
@@ -212,7 +212,7 @@ class SpoutDriver:
         run = Run(f"txtopo:{_TOPOLOGY}:{first}", attempts, metadata, previous)
         for txid in txids:
             self._attempts[txid] = self._attempts.get(txid, 0) + 1
-        outcome = judge(self._program, run, self._carrier.process(run).records)
+        outcome = judge(self._compiled, run, self._carrier.process(run).records)
         for batch in outcome.processed:
             self.processed = batch.attempt.txid
             self._done[self.processed] = batch.attempt
@@ -231,7 +231,7 @@ class SpoutDriver:
         """Yield the tuples in the order of their tasks."""
         found = []
         for envelope in map(open_envelope, batch.handover):
-            edge = self._program.edges[envelope.edge]
+            edge = self._compiled.edges[envelope.edge]
             tuples, start = envelope.batch(edge.schema), 0
             for segment in envelope.segments:
                 rows = tuples.slice(start, segment.tuples).to_pylist()
@@ -410,7 +410,7 @@ class SpoutFixtures:
 
     @pytest.fixture
     def intake(self, source: SpoutSource) -> Iterator[Intake]:
-        """What is written to the source and read from it."""
+        """The records that were written to the source, and those that were read."""
         yield Intake(source)
         source.close()
 

@@ -32,7 +32,7 @@ from txtopo.testing.checkers import (
     Liveness,
     OffsetChain,
     Paced,
-    PlannedFacts,
+    PlannedStamps,
     Prefix,
     Skew,
     TxidDiscipline,
@@ -61,7 +61,7 @@ CHECKERS = (
     Undo(),
     Liveness(),
     Commanded(),
-    PlannedFacts(),
+    PlannedStamps(),
 )
 
 

@@ -189,12 +189,12 @@ class Timeline:
         return event
 
     def put_back(self, event: Event) -> None:
-        """Let an event that its owner kept happen now."""
+        """Schedule an event for now that its owner had kept for later."""
         if not event.cancelled:
             self.after(0.0, event.callback, event.owner)
 
     def begins_with(self, event: Event) -> bool:
-        """Let time pass to an event if it is the next one; return whether it is. It is not called.
+        """Let time pass to an event if it is the next one, without calling it; return whether.
 
         A work that waits for it continues, without a switch to another thread and back.
         """

@@ -57,7 +57,7 @@ class Operators:
         self.begin(("activate",), until_done=True)
 
     def begin(self, verbs: tuple[str, ...], *, until_done: bool = False) -> None:
-        """Let an operator ask for these, one after the other; until each is done, if told so."""
+        """Let an operator ask for these verbs, one after the other; repeat each if *until_done*."""
         process = self._world.new_process(f"O.{len(self._processes) + 1}")
         self._processes.append(process)
 

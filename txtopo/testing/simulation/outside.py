@@ -27,8 +27,8 @@ from txtopo.errors import (
     StoreUnavailable,
     UnknownOutcomeError,
 )
+from txtopo.stages.compiled_topology import Run
 from txtopo.stages.permits import Permits, no_permits
-from txtopo.stages.program import Run
 from txtopo.stages.stage_context import Record, StageContext
 from txtopo.state.backend import Key, StateTable
 from txtopo.state.ledger import Ledger

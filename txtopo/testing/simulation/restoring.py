@@ -348,14 +348,14 @@ def _goes_on(write: StoreWrite | NodesWrite) -> bool:
 
 
 def _plans_in(nodes: Nodes) -> dict[str, object]:
-    """Return limits and facts of the batches of an ensemble, by path."""
+    """Return the limits and stamps of the batches of an ensemble, by path."""
     found: dict[str, object] = {}
     for path, (data, _) in nodes.items():
         record = decode(path, data) if f"{BATCHES}/" in path else None
         value = None if record is None else record.value
         metadata = value.get("metadata") if isinstance(value, dict) else None
         if isinstance(metadata, dict):
-            found[path] = metadata.get("pace"), metadata.get("facts")
+            found[path] = metadata.get("pace"), metadata.get("stamp")
     return found
 
 

@@ -22,8 +22,8 @@ PACE_SHARE = 0.25
 GROUPS_SALT = 0x6809
 SPOUTS_SALT = 0x5905
 SPOUTS_SHARE = 0.25
-FACTS_SALT = 0xFAC7
-FACTS_SHARE = 0.3
+PLANNED_TIME_SALT = 0xFAC7
+PLANNED_TIME_SHARE = 0.3
 CHAOS_S = 60.0
 """Virtual time after which faults stop. Most seeds have processed everything by then."""
 
@@ -87,7 +87,7 @@ class Scenario:
             relay=chance.random() < 0.3,
             parallelism=chance.choice((1, 1, 2, 3)),
             dead_letters=random.Random(seed ^ DEAD_LETTERS_SALT).random() < DEAD_LETTERS_SHARE,
-            planned_time=random.Random(seed ^ FACTS_SALT).random() < FACTS_SHARE,
+            planned_time=random.Random(seed ^ PLANNED_TIME_SALT).random() < PLANNED_TIME_SHARE,
         )
         window_txids = chance.choice((1, 3, 10)) * chance.choice((1, 2, 3))
         pace = random.Random(seed ^ PACE_SALT)

@@ -509,7 +509,7 @@ class RecordingEmitter:
         share += self._number * PARTITIONS_APART
         emission = EmittedShare(share, tuple(recording.records), end)
         world.history.emitted(world.timeline.now_s, world.current.name, attempt, emission)
-        if self._context.facts() is not None:
+        if self._context.stamp() is not None:
             world.history.times.setdefault(attempt, set()).add(self._context.planned_time)
 
 

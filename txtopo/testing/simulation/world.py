@@ -30,7 +30,7 @@ from txtopo.ensemble.memory import MemoryTransactionalState
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.progress import Leading, TopologyEvent, TopologyListener
 from txtopo.runtime.start import open_driver
-from txtopo.stages.program import Program, compile_program
+from txtopo.stages.compiled_topology import CompiledTopology, compile_topology
 from txtopo.state.backend import StateBackend, StateTable
 from txtopo.testing.simulation.clock import (
     BlockingWork,
@@ -112,7 +112,7 @@ class World:
         self.ensemble = SimulatedEnsemble(self)
         self.leftovers = Leftovers()
         self.topology: Topology | None = None
-        self._compiled: tuple[Topology | None, Program | None] = (None, None)
+        self._compiled: tuple[Topology | None, CompiledTopology | None] = (None, None)
         self.source: SimulatedSource | None = None
         self.further_sources: list[SimulatedSource] = []
         """The sources of the second spout and those after it."""
@@ -166,10 +166,10 @@ class World:
         """Open the driver of the topology in a process. Blocks in virtual time."""
         assert self.topology is not None
         slots = self._config.slots or 1
-        topology, program = self._compiled
+        topology, compiled = self._compiled
         if topology is not self.topology:  # not for each process: most exist only to be killed
-            program = compile_program(self.topology.graph, self._config, slots)
-            self._compiled = (self.topology, program)
+            compiled = compile_topology(self.topology.graph, self._config, slots)
+            self._compiled = (self.topology, compiled)
         return open_driver(
             self.topology.graph,
             self._config,
@@ -178,7 +178,7 @@ class World:
             lambda: MemoryTransactionalState(self.topology_id, self.ensemble_of(process)),
             process.scheduler,
             {"process": process.name},
-            program=program,
+            compiled=compiled,
         )
 
     def ensemble_of(self, process: SimulatedProcess) -> SimulatedEnsemble:
@@ -399,7 +399,7 @@ class SimulatedProcess(TopologyListener):
             self.world.handoff.park()
 
     def kill(self) -> None:
-        """Kill it at once (SIGKILL)."""
+        """Kill the process at once (SIGKILL)."""
         if not self.alive:
             return
         self.alive = False
@@ -410,7 +410,7 @@ class SimulatedProcess(TopologyListener):
         self.world.lost(self)
 
     def freeze(self, duration_s: float) -> None:
-        """Stop it for a while (SIGSTOP, SIGCONT)."""
+        """Stop the process for a while (SIGSTOP, SIGCONT)."""
         if self.frozen or not self.alive:
             return
         self.suspend()
@@ -419,12 +419,12 @@ class SimulatedProcess(TopologyListener):
             self.world.timeline.after(SESSION_S, lambda: self.world.ensemble.expire(self))
 
     def suspend(self) -> None:
-        """Stop it until it is woken (SIGSTOP)."""
+        """Stop the process until it is woken (SIGSTOP)."""
         self.frozen = True
         self.world.history.note(self.world.timeline.now_s, self.name, "frozen")
 
     def wake(self) -> None:
-        """Let it continue (SIGCONT): every event that it kept happens now."""
+        """Let the process continue (SIGCONT): every event that it kept happens now."""
         if not self.alive:
             return
         self.frozen = False

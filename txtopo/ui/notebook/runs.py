@@ -51,21 +51,21 @@ def watch(board: Figures, ended: Future[Any], seconds: float | None) -> None:
 
 def run_html(board: Figures) -> str:
     """Return the current state of a run as HTML."""
-    facts = board.facts()
-    shown = list(_batches(facts, board) if facts["trees"] is None else _trees(facts["trees"]))
+    figures = board.figures()
+    shown = list(_batches(figures, board) if figures["trees"] is None else _trees(figures["trees"]))
     failures = board.failures(FAILURES_SHOWN)
     if failures:
         columns = ("failure", "txid", "component", "cause")
         rows = [[each["kind"], each["txid"], each["component"], each["cause"]] for each in failures]
         shown.append(markup.table(columns, rows[::-1]))
-    return markup.titled(f"{facts['topology']}: {facts['status']}", _head(facts), *shown)
+    return markup.titled(f"{figures['topology']}: {figures['status']}", _head(figures), *shown)
 
 
 def progress_html(progress: Progress) -> str:
-    """Return a progress as HTML."""
+    """Return a progress report as HTML."""
     return markup.titled(
         f"txid {progress.txid} is committed",
-        markup.facts(
+        markup.pairs(
             [
                 ("rows", progress.rows),
                 ("rows in all", progress.rows_total),
@@ -85,7 +85,7 @@ def reliable_progress_html(progress: ReliableProgress) -> str:
     """Return a progress of an at-least-once topology as HTML."""
     return markup.titled(
         "trees of tuples",
-        markup.facts(
+        markup.pairs(
             [
                 ("acked", progress.acked),
                 ("acked per second", progress.acked_per_second),
@@ -104,22 +104,22 @@ def _furthest(lag: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(lag.items(), key=lambda each: -each[1])[:LAGS_SHOWN]
 
 
-def _head(facts: dict[str, Any]) -> str:
-    return markup.facts(
+def _head(figures: dict[str, Any]) -> str:
+    return markup.pairs(
         [
-            ("txid", facts["txid"]),
-            ("epoch", facts["epoch"]),
-            ("rows", facts["rows_total"]),
-            ("rows per second", facts["rows_per_second"]),
-            ("lag, records", facts["lag_records"]),
-            ("failures", facts["failures_total"] or None),
-            ("restarts", facts["restarts"] or None),
-            ("page", facts["page"]),
+            ("txid", figures["txid"]),
+            ("epoch", figures["epoch"]),
+            ("rows", figures["rows_total"]),
+            ("rows per second", figures["rows_per_second"]),
+            ("lag, records", figures["lag_records"]),
+            ("failures", figures["failures_total"] or None),
+            ("restarts", figures["restarts"] or None),
+            ("page", figures["page"]),
         ]
     )
 
 
-def _batches(facts: dict[str, Any], board: Figures) -> Iterator[str]:
+def _batches(figures: dict[str, Any], board: Figures) -> Iterator[str]:
     txids = board.txids(TXIDS_LOOKED_AT)
     if not txids:
         return
@@ -135,7 +135,7 @@ def _batches(facts: dict[str, Any], board: Figures) -> Iterator[str]:
     yield markup.table(columns, rows)
     shown = [
         [name, each["p50_s"] * 1000, each["p99_s"] * 1000]
-        for name, each in facts["latency"].items()
+        for name, each in figures["latency"].items()
         if each is not None
     ]
     if shown:
@@ -148,7 +148,7 @@ def _milliseconds(begin_s: float | None, end_s: float | None) -> float | None:
 
 def _trees(trees: dict[str, Any]) -> Iterator[str]:
     names = ("pending", "acked", "failed", "timed_out", "trees_lost", "acked_per_second")
-    yield markup.facts((name.replace("_", " "), trees[name]) for name in (*names, "slots_lost"))
+    yield markup.pairs((name.replace("_", " "), trees[name]) for name in (*names, "slots_lost"))
     columns = ("component", "executed", "emitted", "acked", "failed")
     yield markup.table(columns, [[each[name] for name in columns] for each in trees["bolts"]])
 

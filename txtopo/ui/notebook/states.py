@@ -70,7 +70,7 @@ def reader_html(reader: StateReader, url: str | None = None) -> str:
         more = f"the rows that came within {LIMIT_S:g} s"
     return markup.titled(
         f"state {table.name}",
-        markup.facts(told),
+        markup.pairs(told),
         markup.table([*keys, *values], cells) if rows else "",
         markup.note(more) if more else "",
     )

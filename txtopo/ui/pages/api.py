@@ -54,7 +54,7 @@ class Api:
         one = "/api/v1/topologies/{id}"
         return [
             Route("/api/v1/topologies", self._topologies),
-            Route(one, self._facts),
+            Route(one, self._figures),
             Route(f"{one}/txids", self._txids),
             Route(f"{one}/failures", self._failures),
             Route(f"{one}/history", self._history),
@@ -65,7 +65,7 @@ class Api:
         ]
 
     def close(self) -> None:
-        """Allow its threads to end."""
+        """Let the threads of the API end."""
         self._lookups.close()
 
     async def state(self, topology: str, request: Request) -> dict[str, Any]:
@@ -82,8 +82,8 @@ class Api:
     async def _topologies(self, request: Request) -> Response:
         return _json({"topologies": await self._calls.ask(self._source.topologies)})
 
-    async def _facts(self, request: Request) -> Response:
-        return _json(await self._asked(request, self._source.facts))
+    async def _figures(self, request: Request) -> Response:
+        return _json(await self._asked(request, self._source.figures))
 
     async def _txids(self, request: Request) -> Response:
         last = whole_number(request, "last", _LAST_MAX, 1, _LAST_MAX)
@@ -105,7 +105,7 @@ class Api:
     async def _events(self, request: Request) -> ASGIApp:
         id = request.path_params["id"]
         since = whole_number(request, "since", 0, 0, 2**63)
-        await self._asked(request, self._source.facts)  # 404 before the stream begins
+        await self._asked(request, self._source.figures)  # 404 before the stream begins
         if self._clients >= CLIENTS_MAX:
             raise HTTPException(503, f"{CLIENTS_MAX} clients listen already; close some")
         feed = self._feeds.setdefault(id, Feed(self._calls, partial(self._source.changes, id)))

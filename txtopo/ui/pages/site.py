@@ -100,8 +100,8 @@ class Site:
 
     async def _topology(self, request: Request) -> Response:
         id = request.path_params["id"]
-        facts = await self._calls.ask(partial(self._source.facts, id))
-        return self._page(request, "topology.html", topology=id, facts=facts)
+        figures = await self._calls.ask(partial(self._source.figures, id))
+        return self._page(request, "topology.html", topology=id, figures=figures)
 
     async def _state(self, request: Request) -> Response:
         id, name = request.path_params["id"], request.path_params["name"]

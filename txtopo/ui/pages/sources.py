@@ -57,8 +57,8 @@ class PageSource(Protocol):
         """Return the summary of each topology."""
         ...
 
-    def facts(self, topology: str) -> dict[str, Json]:
-        """Return the facts of a topology, or as many of them as are known."""
+    def figures(self, topology: str) -> dict[str, Json]:
+        """Return the figures of a topology, or as many of them as are known."""
         ...
 
     def txids(self, topology: str, last: int) -> list[dict[str, Json]]:
@@ -134,13 +134,13 @@ class RunSource:
         return self._run.status in ("running", "deactivated", "standby")
 
     def topologies(self) -> list[dict[str, Json]]:
-        """Return the one summary."""
+        """Return the summary of this run, as a list of one."""
         return [self._board.summary()]
 
-    def facts(self, topology: str) -> dict[str, Json]:
-        """Return the facts of the run."""
+    def figures(self, topology: str) -> dict[str, Json]:
+        """Return the figures of the run."""
         self._check(topology)
-        return self._board.facts()
+        return self._board.figures()
 
     def txids(self, topology: str, last: int) -> list[dict[str, Json]]:
         """Return the last txids."""
@@ -250,7 +250,7 @@ class EnsembleSource:
         """Return a row for each topology."""
         return self._read(None, lambda: [row_of(each) for each in self._ensemble.topologies()])
 
-    def facts(self, topology: str) -> dict[str, Json]:
+    def figures(self, topology: str) -> dict[str, Json]:
         """Return the row of a topology."""
         try:
             check_topology_id(topology)
@@ -262,43 +262,43 @@ class EnsembleSource:
             raise NotFound(str(error)) from error
 
     def txids(self, topology: str, last: int) -> list[dict[str, Json]]:
-        """Refuse, and name the page that has them."""
+        """Raise an error that names the page of the run, which has them."""
         raise self._elsewhere(topology)
 
     def failures(self, topology: str, last: int) -> list[dict[str, Json]]:
-        """Refuse, and name the page that has them."""
+        """Raise an error that names the page of the run, which has them."""
         raise self._elsewhere(topology)
 
     def history(self, topology: str) -> list[dict[str, Json]]:
-        """Refuse, and name the page that has it."""
+        """Raise an error that names the page of the run, which has it."""
         raise self._elsewhere(topology)
 
     def graph(self, topology: str) -> dict[str, Json]:
-        """Refuse, and name the page that has it."""
+        """Raise an error that names the page of the run, which has it."""
         raise self._elsewhere(topology)
 
     def state(self, topology: str, name: str) -> State:
-        """Refuse, and name the page that has it."""
+        """Raise an error that names the page of the run, which has it."""
         raise self._elsewhere(topology)
 
     def changes(self, topology: str, since: int) -> dict[str, Json]:
         """Return the row of a topology, if it has changed."""
-        row = self.facts(topology)
+        row = self.figures(topology)
         with self._lock:
             version, before = self._versions.get(topology, (0, {}))
             if row != before:
                 version += 1
                 self._versions[topology] = version, row
         told = row if not 0 < since == version else None
-        return {"version": version, "facts": told, "txids": [], "failures": []}
+        return {"version": version, "figures": told, "txids": [], "failures": []}
 
     def command(self, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
         """Ask the leader."""
-        self.facts(topology)
+        self.figures(topology)
         return _asked(self._ensemble, topology, verb, wait_s)
 
     def metrics(self) -> bytes:
-        """Refuse: each run has its own."""
+        """Raise an error: each run has its own metrics."""
         raise NotFound("metrics are of a run; ask for /metrics of the page of each run")
 
     def _read(self, key: str | None, read: Callable[[], T]) -> T:
@@ -314,7 +314,7 @@ class EnsembleSource:
             return fresh
 
     def _elsewhere(self, topology: str) -> NotFound:
-        page = self.facts(topology).get("page")
+        page = self.figures(topology).get("page")
         if page is None:
             return NotFound(
                 f"only the process that runs {topology!r} knows it, and it has no page now; start "

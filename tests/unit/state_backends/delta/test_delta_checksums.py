@@ -59,7 +59,7 @@ def read(url: str) -> Seen:
 
 
 def flips(path: Path, count: int, chance: Random) -> Iterator[int]:
-    """Flip a bit at so many places of a file, one after the other; yield where."""
+    """Flip a bit at this many places of a file, one after the other; yield where."""
     written, written_ns = path.read_bytes(), path.stat().st_mtime_ns
     try:
         for at in sorted(chance.sample(range(len(written)), min(count, len(written)))):
@@ -191,7 +191,7 @@ def test_the_notes_stay_few(url: str, folder: Path, monkeypatch: pytest.MonkeyPa
     assert noted(folder) == names
 
 
-def test_a_table_made_anew_where_old_notes_lie_is_no_damage(url: str, folder: Path) -> None:
+def test_a_table_recreated_where_old_notes_lie_is_no_damage(url: str, folder: Path) -> None:
     fill(url)
     for path in [*folder.glob("*.parquet"), *folder.glob("_delta_log/*.json")]:
         path.unlink()

@@ -27,8 +27,8 @@ class WordCount:
     Attributes:
         source: The test that it is taken from.
         feeds: The sentences of each txid.
-        counts: What the table of words holds after so many txids.
-        sums: The sum of the counts of the words of a text, after so many txids.
+        counts: What the table of words holds after this many txids.
+        sums: The sum of the counts of the words of a text, after this many txids.
     """
 
     source: str

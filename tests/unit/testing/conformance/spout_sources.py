@@ -100,7 +100,7 @@ class ScriptedSource(MemorySource):
 
 
 class FilesSource(SpoutSource):
-    """Every append is a file. A batch is so many rows, and the files are one partition."""
+    """Every append is a file. A batch is this many rows, and the files are one partition."""
 
     partitions = 1
 

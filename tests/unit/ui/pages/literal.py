@@ -48,7 +48,7 @@ class LiteralSource:
         self._check(self.ids[0])
         return [summary(id) for id in self.ids]
 
-    def facts(self, topology: str) -> dict[str, Any]:
+    def figures(self, topology: str) -> dict[str, Any]:
         self._check(topology)
         return {
             **summary(topology),
@@ -91,8 +91,8 @@ class LiteralSource:
 
     def changes(self, topology: str, since: int) -> dict[str, Any]:
         self._check(topology)
-        facts = self.facts(topology) if since < self.version else None
-        return {"version": self.version, "facts": facts, "txids": [], "failures": []}
+        figures = self.figures(topology) if since < self.version else None
+        return {"version": self.version, "figures": figures, "txids": [], "failures": []}
 
     def command(self, topology: str, verb: str, wait_s: float | None) -> dict[str, Any]:
         self._check(topology)

@@ -65,9 +65,9 @@ def test_a_topology_that_does_not_run_is_listed_as_stopped(
 ) -> None:
     with started(words(tmp_path), on_page(), ensemble) as run:
         run.process_all_available()
-    facts = ask(page, f"{API}/words", token=TOKEN).json
+    figures = ask(page, f"{API}/words", token=TOKEN).json
 
-    assert (facts["status"], facts["txid"], facts["leader"]) == ("stopped", 3, None)
+    assert (figures["status"], figures["txid"], figures["leader"]) == ("stopped", 3, None)
     assert [ask(page, f"/topologies/{id}", token=TOKEN).status for id in ("words", "x")] == [
         200,
         404,
@@ -93,7 +93,7 @@ def test_changes_of_an_ensemble_are_told(
             second = next(each for kind, each in events if kind == "change")
 
     assert name == "change"
-    assert first["facts"]["status"] == "running"
+    assert first["figures"]["status"] == "running"
     assert second["version"] > first["version"]
 
 

@@ -55,7 +55,7 @@ def test_a_client_is_told_all_at_first_and_then_what_changes(page: str, source: 
 
     assert first[0] == second[0] == "change"
     assert [data["version"] for _, data in (first, second)] == [1, 2]
-    assert first[1]["facts"]["topology"] == "payments"
+    assert first[1]["figures"]["topology"] == "payments"
 
 
 def test_a_client_that_comes_back_is_told_what_it_missed(page: str, source: Counting) -> None:

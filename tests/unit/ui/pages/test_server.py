@@ -80,12 +80,12 @@ def test_a_run_has_a_page_as_long_as_it_runs(tmp_path: Path) -> None:
     with words(tmp_path).start(config=on_page()) as run:
         run.process_all_available()
         assert run.page_url is not None
-        facts = ask(run.page_url, "/api/v1/topologies/words", token=TOKEN).json
+        figures = ask(run.page_url, "/api/v1/topologies/words", token=TOKEN).json
         assert ask(run.page_url, "/readyz").text == "ready\n"
     ended = is_free(run.page_url)
 
-    assert facts["txid"] == 3
-    assert facts["page"] == run.page_url
+    assert figures["txid"] == 3
+    assert figures["page"] == run.page_url
     assert ended
 
 
@@ -158,11 +158,11 @@ def test_a_page_lives_on_while_its_run_is_restarted(tmp_path: Path) -> None:
         page = run.page_url
         assert page is not None
         run.process_all_available()
-        facts = ask(page, "/api/v1/topologies/words", token=TOKEN).json
+        figures = ask(page, "/api/v1/topologies/words", token=TOKEN).json
         failures = ask(page, "/api/v1/topologies/words/failures", token=TOKEN).json["failures"]
 
     assert run.page_url == page
-    assert facts["restarts"] == 2
+    assert figures["restarts"] == 2
     assert "<script>" in failures[0]["cause"]
     assert is_free(page)
 
@@ -267,7 +267,7 @@ def test_clients_that_listen_do_not_hold_up_the_end(tmp_path: Path) -> None:
             told = list(events)
 
     assert told[-1] == ("end", {})
-    assert [data["facts"]["status"] for name, data in told if name == "change"][-1] in (
+    assert [data["figures"]["status"] for name, data in told if name == "change"][-1] in (
         "stopping",
         "stopped",
     )

@@ -305,7 +305,7 @@
       this.canvas = this.scroll.querySelector("canvas");
       this.space = this.scroll.querySelector(".timeline-rows");
       this.labels = this.scroll.querySelector(".timeline-labels");
-      this.facts = find("#timeline-facts");
+      this.details = find("#timeline-details");
       this.ring = new Ring();
       this.frozen = null; // what is shown while paused: {rows, now_s}
       this.chosen = null; // {txid, attempt}
@@ -569,7 +569,7 @@
       for (const each of drawn) this.paintOutcome(pen, each, right + 12, width - 8, now_s, narrow);
       this.paintAxis(pen, left, right, width);
       this.placeLabels(seen, first);
-      this.sayFacts(rows, now_s);
+      this.sayDetails(rows, now_s);
       this.stats.rows = seen.length;
     }
 
@@ -771,22 +771,22 @@
       });
     }
 
-    sayFacts(rows, now_s) {
+    sayDetails(rows, now_s) {
       const marked = this.pointed || this.chosen;
       const row = marked && rows.find((each) => each.txid === marked.txid);
-      const parts = row ? factsOf(row, marked.attempt, now_s) : null;
+      const parts = row ? detailsOf(row, marked.attempt, now_s) : null;
       const text = parts ? JSON.stringify(parts) : "";
       if (text === this.said) return;
       this.said = text;
-      this.facts.setAttribute("aria-live", this.pointed ? "off" : "polite");
-      this.facts.replaceChildren(...(parts || [[null, "Point at a row, or choose one with the arrow keys, for its facts. Space pauses."]]).map(([name, value, kind]) => {
+      this.details.setAttribute("aria-live", this.pointed ? "off" : "polite");
+      this.details.replaceChildren(...(parts || [[null, "Point at a row, or choose one with the arrow keys, for its details. Space pauses."]]).map(([name, value, kind]) => {
         if (kind === "title") return element("b", {}, value);
         const part = element("span", { class: kind || null });
         if (name) part.append(element("i", {}, name));
         part.append(value);
         return part;
       }));
-      this.facts.classList.toggle("note", !parts);
+      this.details.classList.toggle("note", !parts);
     }
   }
 
@@ -883,7 +883,7 @@
     }
   }
 
-  function factsOf(row, at, now_s) {
+  function detailsOf(row, at, now_s) {
     const attempt = row.attempts[at];
     const parts = [[null, `txid ${number(row.txid)}`, "title"]];
     if (!attempt) return [...parts, [null, "no attempt is known"]];
@@ -1022,7 +1022,7 @@
   class TopologyPage {
     constructor(id) {
       this.id = id;
-      this.facts = {};
+      this.figures = {};
       this.failures = new Map();
       this.timeline = new Timeline();
       this.charts = new Charts(find("#history"));
@@ -1092,7 +1092,7 @@
       };
     }
 
-    changed({ facts, txids, failures }) {
+    changed({ figures, txids, failures }) {
       for (const row of txids || []) this.timeline.ring.put(row);
       for (const failure of failures || []) {
         if (!failure) continue;
@@ -1100,15 +1100,15 @@
         this.failures.set(JSON.stringify([at_s, kind, component, task, txid, attempt]), failure);
       }
       while (this.failures.size > FAILURES_MAX) this.failures.delete(this.failures.keys().next().value);
-      clock.atLeast(facts?.updated_at_s);
-      this.heard(facts);
+      clock.atLeast(figures?.updated_at_s);
+      this.heard(figures);
       this.timeline.reach();
     }
 
-    heard(facts) {
-      if (facts && typeof facts === "object") this.facts = { ...this.facts, ...facts };
+    heard(figures) {
+      if (figures && typeof figures === "object") this.figures = { ...this.figures, ...figures };
       // The page of an ensemble knows the summary only, that of the run itself all.
-      this.isWhole = "components" in this.facts;
+      this.isWhole = "components" in this.figures;
       if (this.isWhole && !this.asks) {
         this.asks = true;
         this.askGraph();
@@ -1117,10 +1117,10 @@
       this.lost_s = null;
       this.delay_s = 1;
       // A run that is killed finishes first what is in flight.
-      const finishes = this.facts.leader || Object.keys(this.facts.phases || {}).length > 0;
-      const ended = ENDED.has(this.facts.status) && !(this.facts.status === "killed" && finishes);
-      this.timeline.ended_s = ended ? this.facts.updated_at_s ?? clock.now() : null;
-      if (ended) notice(`The run has ended: ${this.facts.status}${this.facts.last_failure && this.facts.status !== "stopped" ? `; ${this.facts.last_failure.cause}` : ""}. These are its last figures.`, this.facts.status === "stopped");
+      const finishes = this.figures.leader || Object.keys(this.figures.phases || {}).length > 0;
+      const ended = ENDED.has(this.figures.status) && !(this.figures.status === "killed" && finishes);
+      this.timeline.ended_s = ended ? this.figures.updated_at_s ?? clock.now() : null;
+      if (ended) notice(`The run has ended: ${this.figures.status}${this.figures.last_failure && this.figures.status !== "stopped" ? `; ${this.figures.last_failure.cause}` : ""}. These are its last figures.`, this.figures.status === "stopped");
       else if (this.ended || this.told) notice("");
       this.ended = ended;
       this.told = false;
@@ -1169,62 +1169,62 @@
     }
 
     renderHead() {
-      const { facts } = this;
-      sayStatus(find("#status"), this.lost_s === null ? facts.status : "gone");
-      const trees = facts.trees;
-      const commit = facts.latency?.commit;
-      const failure = facts.last_failure;
-      const failed = known(facts.failures_total) ? facts.failures_total : null;
+      const { figures } = this;
+      sayStatus(find("#status"), this.lost_s === null ? figures.status : "gone");
+      const trees = figures.trees;
+      const commit = figures.latency?.commit;
+      const failure = figures.last_failure;
+      const failed = known(figures.failures_total) ? figures.failures_total : null;
       const pairs = [];
-      if (facts.kind !== "at-least-once") pairs.push(["last committed txid", number(facts.txid)]);
-      pairs.push([facts.kind === "at-least-once" ? "tuples a second" : "rows a second", rate(facts.rows_per_second)]);
-      if (facts.kind !== "at-least-once") pairs.push(["records behind", number(facts.lag_records)], ["commit, p99", duration(commit?.p99_s)]);
+      if (figures.kind !== "at-least-once") pairs.push(["last committed txid", number(figures.txid)]);
+      pairs.push([figures.kind === "at-least-once" ? "tuples a second" : "rows a second", rate(figures.rows_per_second)]);
+      if (figures.kind !== "at-least-once") pairs.push(["records behind", number(figures.lag_records)], ["commit, p99", duration(commit?.p99_s)]);
       if (failed !== null) pairs.push(["failures", number(failed), failure ? `last ${ago(failure.at_s)}` : "", failed > 0]);
-      if (known(facts.rows_total)) pairs.push([facts.kind === "at-least-once" ? "tuples since the start" : "rows since the start", number(facts.rows_total)]);
+      if (known(figures.rows_total)) pairs.push([figures.kind === "at-least-once" ? "tuples since the start" : "rows since the start", number(figures.rows_total)]);
       figures(find("#figures"), pairs);
-      const leader = facts.leader || facts.process || {};
-      const standbys = Array.isArray(facts.standbys) ? facts.standbys.length : facts.standbys;
+      const leader = figures.leader || figures.process || {};
+      const standbys = Array.isArray(figures.standbys) ? figures.standbys.length : figures.standbys;
       const meta = [
-        known(facts.epoch) && `epoch ${number(facts.epoch)}`,
+        known(figures.epoch) && `epoch ${number(figures.epoch)}`,
         leader.host && `leader ${leader.host}:${leader.pid}`,
         known(standbys) && plural(standbys, "standby", "standbys"),
-        known(facts.started_at_s) && `since ${span(clock.now() - facts.started_at_s)}`,
-        facts.desired && facts.desired.status !== facts.status && `asked to be ${facts.desired.status}`,
-        facts.operation && `an operation has not ended: ${asText(facts.operation.verb ?? facts.operation)}`,
-        facts.restarts > 0 && plural(facts.restarts, "restart", "restarts"),
-        known(facts.adopted) && `adopted txid ${number(facts.adopted)}`,
-        ...Object.entries(facts.phases || {}).filter(([, count]) => count > 0).map(([name, count]) => `${number(count)} ${name.toLowerCase()}`),
+        known(figures.started_at_s) && `since ${span(clock.now() - figures.started_at_s)}`,
+        figures.desired && figures.desired.status !== figures.status && `asked to be ${figures.desired.status}`,
+        figures.operation && `an operation has not ended: ${asText(figures.operation.verb ?? figures.operation)}`,
+        figures.restarts > 0 && plural(figures.restarts, "restart", "restarts"),
+        known(figures.adopted) && `adopted txid ${number(figures.adopted)}`,
+        ...Object.entries(figures.phases || {}).filter(([, count]) => count > 0).map(([name, count]) => `${number(count)} ${name.toLowerCase()}`),
       ].filter(Boolean);
       say(find("#meta"), meta.join(" · "));
-      const limits = facts.status === "running" && this.lost_s === null ? limitsOf(facts.pace, facts.phases) : [];
+      const limits = figures.status === "running" && this.lost_s === null ? limitsOf(figures.pace, figures.phases) : [];
       say(find("#pace"), limits.join(" · "));
       show(find("#pace"), limits.length > 0);
-      show(find("#timeline-section"), facts.kind !== "at-least-once" && this.timeline.ring.order.length > 0);
+      show(find("#timeline-section"), figures.kind !== "at-least-once" && this.timeline.ring.order.length > 0);
       show(find("#trees-section"), Boolean(trees));
       show(find("#whole"), this.isWhole);
-      show(find("#summary"), "topology" in facts && !this.isWhole);
-      const page = /^https?:\/\//.test(facts.page || "") ? `${facts.page}${pageOf(this.id)}` : null;
+      show(find("#summary"), "topology" in figures && !this.isWhole);
+      const page = /^https?:\/\//.test(figures.page || "") ? `${figures.page}${pageOf(this.id)}` : null;
       if (page) link(find("#page"), page, page);
       else say(find("#page"), "it has none now; Config(page=Page()) starts one with the run");
       say(find("#summary-failure"), failure ? `Last failure, ${ago(failure.at_s)}${known(failure.txid) ? `, txid ${number(failure.txid)}` : ""}${failure.component ? ` in ${failure.component}` : ""}: ${asText(failure.cause)}` : "");
     }
 
     renderTables() {
-      const { facts } = this;
+      const { figures } = this;
       this.renderTimelineTable();
-      if (facts.trees) this.renderTrees(facts.trees);
+      if (figures.trees) this.renderTrees(figures.trees);
       const failures = [...this.failures.values()].sort((a, b) => (b.at_s || 0) - (a.at_s || 0));
       fill(find("#failures"), FAILURE_COLUMNS, failures);
       say(find("#failures-note"), !failures.length ? "none so far" : failures.length < FAILURES_MAX ? "" : `the last ${FAILURES_MAX}`);
       show(find("#failures").parentElement, failures.length > 0);
-      const partitions = Array.isArray(facts.partitions) ? facts.partitions.filter(Boolean).slice(0, 100) : [];
+      const partitions = Array.isArray(figures.partitions) ? figures.partitions.filter(Boolean).slice(0, 100) : [];
       const most = Math.max(1, ...partitions.map((p) => p.lag_records).filter(known));
       fill(find("#partitions"), partitionColumns(most, partitions), partitions);
-      const more = (facts.partitions_total || 0) - partitions.length;
+      const more = (figures.partitions_total || 0) - partitions.length;
       say(find("#partitions-note"), !partitions.length ? "none are known: not every spout knows its lag" : more > 0 ? `the ${partitions.length} with the largest lag; ${number(more)} more` : plural(partitions.length, "partition", "partitions"));
       show(find("#partitions").parentElement, partitions.length > 0);
-      this.renderStates(Array.isArray(facts.states) ? facts.states.filter(Boolean) : []);
-      const components = Array.isArray(facts.components) ? facts.components.filter(Boolean) : [];
+      this.renderStates(Array.isArray(figures.states) ? figures.states.filter(Boolean) : []);
+      const components = Array.isArray(figures.components) ? figures.components.filter(Boolean) : [];
       fill(find("#components"), COMPONENT_COLUMNS, components);
       this.renderRates(components);
     }
@@ -1302,7 +1302,7 @@
       if (this.lost_s !== null) return;
       try {
         const { body } = await ask(`${under(this.id)}/history`);
-        this.charts.set(body.history, this.facts.kind);
+        this.charts.set(body.history, this.figures.kind);
         say(find("#history-note"), this.charts.samples.length ? "one sample each ten seconds; the four phases share one scale, of powers of ten; p50 solid, p99 dashed" : "no sample yet: there is one each ten seconds");
         if (this.charts.kind === "at-least-once") say(find("#history-note"), "one sample each ten seconds");
       } catch (error) {

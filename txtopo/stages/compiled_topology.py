@@ -1,4 +1,4 @@
-"""Program: a topology compiled for its stages. It is sent to every worker.
+"""CompiledTopology: a topology compiled for its stages. It is sent to every worker.
 
 A *chain* is the processing phase of a run, or the commit phase of one txid. A chain has *levels*,
 with one shuffle between two of them, except where all tuples stay in their slot. The level of a
@@ -13,7 +13,7 @@ What an engine computes (:mod:`txtopo.topology.engine`) has no tasks either. If 
 a component of the engine, the rows come as records to the first level of the processing phase,
 which emits them into envelopes. From there on they are tuples like any others.
 
-A :class:`Run` is what a program is applied to: consecutive attempts that one job processes.
+A :class:`Run` is what it is applied to: consecutive attempts that one job processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.config import AnyConfig, Config, for_tasks
-from txtopo.context import Facts, TaskContext, no_facts, no_states
+from txtopo.context import Stamp, TaskContext, no_stamp, no_states
 from txtopo.dead_letters import DeadLetterRule
 from txtopo.groupings import CustomGrouping, CustomStreamGrouping, Grouping, LocalOrShuffleGrouping
 from txtopo.metadata import BatchMetadata
@@ -149,13 +149,13 @@ class PlannedComponent:
 
     @property
     def spout_kind(self) -> SpoutKind:
-        """What the framework does with it, if it is a spout."""
+        """The kind of the spout, which decides what the framework does with it."""
         assert isinstance(self.kind, SpoutKind)
         return self.kind
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CompiledTopology:
     """Everything that a stage needs to know about a topology. Picklable.
 
     Attributes:
@@ -191,14 +191,14 @@ class Program:
 
     @property
     def only_spout(self) -> str | None:
-        """Id of its spout; None if it has several."""
+        """Id of the topology's only spout; None if it has several."""
         return self.spouts[0] if len(self.spouts) == 1 else None
 
     def context(
         self,
         component: PlannedComponent,
         task: int,
-        facts: Callable[[], Facts] = no_facts,
+        stamp: Callable[[], Stamp] = no_stamp,
         states: Callable[[str], StateHandle] = no_states,
     ) -> TaskContext:
         """Return what a task is told about itself.
@@ -206,7 +206,7 @@ class Program:
         Args:
             component: The component.
             task: The number of the task.
-            facts: Returns the facts of the batch that it works on.
+            stamp: Returns the stamp of the batch that it works on.
             states: Opens its states.
         """
         return TaskContext(
@@ -216,7 +216,7 @@ class Program:
             component.tasks,
             states=states,
             parallelism=self.parallelism,
-            facts=facts,
+            stamp=stamp,
         )
 
     def levels_of(self, chain: Chain) -> Levels:
@@ -238,7 +238,7 @@ class Program:
         return 1 if chain == "commit" and self.commit_in_driver else self.slots
 
 
-def compile_program(graph: TopologyGraph, config: AnyConfig, slots: int) -> Program:
+def compile_topology(graph: TopologyGraph, config: AnyConfig, slots: int) -> CompiledTopology:
     """Compile a checked topology for a number of slots."""
     engine = engine_part(graph.components)
     working = {id: c for id, c in graph.components.items() if _has_tasks(c, engine)}
@@ -258,7 +258,7 @@ def compile_program(graph: TopologyGraph, config: AnyConfig, slots: int) -> Prog
         )
         for id, component in working.items()
     }
-    return Program(
+    return CompiledTopology(
         topology_id=graph.id,
         spouts=tuple(each.id for each in graph.spouts),
         config=for_tasks(config),

@@ -1,4 +1,4 @@
-"""Facts: what the outside said when a batch was planned is the same in every attempt at it."""
+"""The stamp that a batch got when it was planned is the same in every attempt at it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.unit.runtime.stamping import (
     SPOUTS,
     Stamp,
     Stamps,
-    facts_in,
     stamped,
     stamps_in,
+    stored_stamps,
 )
 from txtopo import (
     BasicBolt,
@@ -45,7 +45,7 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.metadata import NOT_BEGUN, BatchMetadata, Json, SpoutShare
-from txtopo.runtime.facts import FactsPlanner
+from txtopo.runtime.stamp_planner import StampPlanner
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import (
     DataFrameTransactionalSpout,
@@ -74,12 +74,12 @@ def test_every_task_in_both_phases_is_told_when_the_batch_was_planned(kind: str)
     assert sorted(stamps.values()) == [*stamps.values()]
     assert begun <= stamps[1] <= stamps[4] <= datetime.now(UTC)
     told = {txid: stamp.timestamp() * 1000 for txid, stamp in stamps.items()}
-    assert {txid: facts["time"] for txid, facts in facts_in(ensemble).items()}.items() <= (
+    assert {txid: stamp["time"] for txid, stamp in stored_stamps(ensemble).items()}.items() <= (
         told.items()
     )
 
 
-def test_several_spouts_share_the_facts_of_their_txid() -> None:
+def test_several_spouts_share_the_stamp_of_their_txid() -> None:
     state, ensemble = open_state("memory:"), MemoryEnsemble()
 
     with started(stamped(state, Source("a", 4), Source("b", 2)), ONE_BY_ONE, ensemble) as run:
@@ -89,12 +89,12 @@ def test_several_spouts_share_the_facts_of_their_txid() -> None:
     (node,) = [
         e[0] for path, e in ensemble.nodes.items() if path.endswith("/batches/" + "2".zfill(20))
     ]
-    assert [*json.loads(node)["value"]["metadata"]] == ["spouts", "facts"]
+    assert [*json.loads(node)["value"]["metadata"]] == ["spouts", "stamp"]
 
 
 @pytest.mark.parametrize("kind", SPOUTS)
 @pytest.mark.parametrize("step", ["store-metadata.after", "turn.after", "advance.before"])
-@pytest.mark.rule("txtopo.runtime.facts", "Rules", 3)
+@pytest.mark.rule("txtopo.runtime.stamp_planner", "Rules", 3)
 def test_a_batch_that_is_done_again_after_a_crash_has_the_time_of_its_plan(
     kind: str, step: str
 ) -> None:
@@ -104,14 +104,14 @@ def test_a_batch_that_is_done_again_after_a_crash_has_the_time_of_its_plan(
     run = start_topology(topology.graph, None, ONE_BY_ONE, scheduler=scheduler, ensemble=ensemble)
     with pytest.raises((TxtopoError, RuntimeError), match="Died"):
         run.await_termination(LIMIT_S)
-    planned = facts_in(ensemble)
+    planned = stored_stamps(ensemble)
 
     with started(topology, ONE_BY_ONE, ensemble) as run:
         run.process_all_available(LIMIT_S)
 
     told = {txid: stamp.timestamp() * 1000 for txid, stamp in stamps_in(state).items()}
     assert planned
-    assert {txid: facts["time"] for txid, facts in planned.items()}.items() <= told.items()
+    assert {txid: stamp["time"] for txid, stamp in planned.items()}.items() <= told.items()
 
 
 @pytest.mark.spark
@@ -194,29 +194,29 @@ def looking(table: Table) -> Topology:
         return builder.build_topology()
 
 
-def planner(table: Table, clocks: Clocks) -> FactsPlanner:
+def planner(table: Table, clocks: Clocks) -> StampPlanner:
     graph = looking(table).graph
     graph.components["stamp"].prototype.table = table  # type: ignore[attr-defined]
-    return FactsPlanner(graph, clocks)
+    return StampPlanner(graph, clocks)
 
 
-@pytest.mark.rule("txtopo.runtime.facts", "Rules", 1)
+@pytest.mark.rule("txtopo.runtime.stamp_planner", "Rules", 1)
 def test_the_time_of_a_txid_is_never_before_that_of_the_txid_before() -> None:
     clocks = Clocks()
     first = planner(Table(), clocks).planned(1, None)
     clocks.wall_s -= 100
 
-    second = planner(Table(), clocks).planned(2, BatchMetadata(facts=first))
+    second = planner(Table(), clocks).planned(2, BatchMetadata(stamp=first))
 
     assert first == {"time": 1_000_000, "tables": {"shops": 1}}
     assert second == first
 
 
-@pytest.mark.rule("txtopo.runtime.facts", "Rules", 1)
+@pytest.mark.rule("txtopo.runtime.stamp_planner", "Rules", 1)
 def test_planned_time_that_stands_still_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     clocks = Clocks()
     plans = planner(Table(), clocks)
-    first = BatchMetadata(facts=plans.planned(1, None))
+    first = BatchMetadata(stamp=plans.planned(1, None))
 
     for clocks.wall_s in (1000.0, 996.0, 900.0, 901.0, 1001.0, 800.0):
         plans.planned(2, first)
@@ -246,14 +246,16 @@ def test_a_run_whose_clock_jumps_plans_without_it_and_says_so() -> None:
         scheduler.ahead_s = 86_400.0
         source.rows = 12
         run.process_all_available(LIMIT_S)
-        assert "went ahead by 86400 s" in run.board.facts()["pace"]["held_back"]["(clock)"]
+        assert "went ahead by 86400 s" in run.board.figures()["pace"]["held_back"]["(clock)"]
 
     ahead_ms = [
-        each["latest"] - each["time"] for each in facts_in(ensemble).values() if "latest" in each
+        each["latest"] - each["time"]
+        for each in stored_stamps(ensemble).values()
+        if "latest" in each
     ]
     assert ahead_ms
     assert ahead_ms == pytest.approx([86_400_000] * len(ahead_ms), abs=1)
-    times = [facts["time"] / 1000 for facts in facts_in(ensemble).values()]
+    times = [stamp["time"] / 1000 for stamp in stored_stamps(ensemble).values()]
     assert begun.timestamp() <= min(times) <= max(times) <= datetime.now(UTC).timestamp()
 
 
@@ -272,66 +274,66 @@ def test_a_driver_that_begins_with_a_clock_ahead_plans_by_that_of_the_ensemble(
     ) as run:
         run.process_all_available(LIMIT_S)
 
-    times = [facts["time"] / 1000 for facts in facts_in(ensemble).values()]
+    times = [stamp["time"] / 1000 for stamp in stored_stamps(ensemble).values()]
     assert begun_s - 1 <= min(times) <= max(times) <= time.time() + 60
 
 
-@pytest.mark.rule("txtopo.runtime.facts", "Rules", 2)
+@pytest.mark.rule("txtopo.runtime.stamp_planner", "Rules", 2)
 def test_a_newer_version_is_looked_for_after_the_refresh_only() -> None:
     clocks, table = Clocks(), Table(1)
     plans = planner(table, clocks)
-    first = BatchMetadata(facts=plans.planned(1, None))
+    first = BatchMetadata(stamp=plans.planned(1, None))
     table.version = 2
 
     clocks.now_s = 9.9
-    assert plans.planned(2, first) == first.facts
+    assert plans.planned(2, first) == first.stamp
     clocks.now_s = 10.0
     assert plans.planned(3, first) == {"time": 1_000_000, "tables": {"shops": 2}}
     assert table.looks == 2
 
 
 @pytest.mark.parametrize("error", [InfrastructureError, ConfigError, EmitError, SourceDataLost])
-@pytest.mark.rule("txtopo.runtime.facts", "Rules", 2)
+@pytest.mark.rule("txtopo.runtime.stamp_planner", "Rules", 2)
 def test_a_table_that_cannot_be_used_keeps_its_version_and_one_without_a_version_is_an_error(
     error: type[TxtopoError], caplog: pytest.LogCaptureFixture
 ) -> None:
     clocks, table = Clocks(), Table(1)
     table.error = error
     plans = planner(table, clocks)
-    first = BatchMetadata(facts=plans.planned(1, None))
+    first = BatchMetadata(stamp=plans.planned(1, None))
     table.away = True
 
     for clocks.now_s in (20.0, 40.0):
-        assert plans.planned(2, first) == first.facts
+        assert plans.planned(2, first) == first.stamp
     text = "lookup 'shops' found no newer version that it can use, and keeps version 1 from txid 2"
     assert caplog.text.count(text) == 1
     with pytest.raises(error, match="cannot be reached"):
         planner(table, clocks).planned(1, None)
 
 
-@pytest.mark.rule("txtopo.runtime.facts", "Rules", 3)
-def test_batches_that_were_planned_without_facts_get_them_at_a_takeover_and_no_others() -> None:
+@pytest.mark.rule("txtopo.runtime.stamp_planner", "Rules", 3)
+def test_batches_that_were_planned_without_a_stamp_get_them_at_a_takeover_and_no_others() -> None:
     clocks = Clocks()
     known: dict[str, Json] = {"time": 5_000_000, "tables": {"shops": 1}}
     stored = {
         3: of_one("committed"),
-        4: of_one("known", facts=known),
-        5: of_one("a lookup was added", facts={"time": 6_000_000}),
+        4: of_one("known", stamp=known),
+        5: of_one("a lookup was added", stamp={"time": 6_000_000}),
         6: of_one("planned before"),
     }
 
     completed = planner(Table(7), clocks).completed(stored, current=4)
 
     made: dict[str, Json] = {"time": 6_000_000, "tables": {"shops": 7}}
-    facts = {txid: each.facts for txid, each in completed.items()}
-    assert facts == {3: None, 4: known, 5: made, 6: made}
+    stamps = {txid: each.stamp for txid, each in completed.items()}
+    assert stamps == {3: None, 4: known, 5: made, 6: made}
 
 
-@pytest.mark.rule("txtopo.runtime.facts", "Rules", 4)
+@pytest.mark.rule("txtopo.runtime.stamp_planner", "Rules", 4)
 def test_a_version_of_another_source_is_not_kept_and_is_refused_in_an_uncommitted_txid() -> None:
     clocks, table = Clocks(), Table(1)
     plans = planner(table, clocks)
-    other = BatchMetadata(facts={"time": 5, "tables": {"shops": "another source's"}})
+    other = BatchMetadata(stamp={"time": 5, "tables": {"shops": "another source's"}})
 
     assert plans.planned(2, other) == {"time": 1_000_000, "tables": {"shops": 1}}
     assert plans.completed({1: other}, current=2) == {1: other}
@@ -361,23 +363,23 @@ def test_a_topology_that_begins_to_ask_goes_on_with_what_was_planned_before() ->
 @pytest.mark.parametrize(
     "metadata",
     [
-        of_one(1, {"0": 2}, facts={"time": 3}),
-        of_one(1, pace={"rows_max": [1]}, facts={"time": 3, "tables": {"shops": 4}}),
-        BatchMetadata({"a": SpoutShare(1), "b": NOT_BEGUN}, facts={"time": 3}),
+        of_one(1, {"0": 2}, stamp={"time": 3}),
+        of_one(1, pace={"rows_max": [1]}, stamp={"time": 3, "tables": {"shops": 4}}),
+        BatchMetadata({"a": SpoutShare(1), "b": NOT_BEGUN}, stamp={"time": 3}),
     ],
 )
-def test_facts_are_read_as_they_were_written(metadata: BatchMetadata) -> None:
+def test_stamps_are_read_as_they_were_written(metadata: BatchMetadata) -> None:
     assert metadata_from_json(1, json.loads(json.dumps(metadata_to_json(metadata)))) == metadata
 
 
-def test_facts_of_another_form_are_refused() -> None:
-    for facts in ({}, {"time": "now"}, {"time": -1}, {"time": 1, "more": 2}, {"time": True}, 7):
+def test_stamps_of_another_form_are_refused() -> None:
+    for stamp in ({}, {"time": "now"}, {"time": -1}, {"time": 1, "more": 2}, {"time": True}, 7):
         with pytest.raises(TxtopoError, match="cannot be read"):
-            metadata_from_json(1, {"spouts": {}, "facts": facts})  # type: ignore[dict-item]
+            metadata_from_json(1, {"spouts": {}, "stamp": stamp})  # type: ignore[dict-item]
 
 
-def test_a_batch_that_is_cut_again_keeps_its_facts() -> None:
-    assert of_one(1, {"0": 1}, facts={"time": 3}).cut_again() == of_one(1, facts={"time": 3})
+def test_a_batch_that_is_cut_again_keeps_its_stamp() -> None:
+    assert of_one(1, {"0": 1}, stamp={"time": 3}).cut_again() == of_one(1, stamp={"time": 3})
 
 
 def test_a_stream_spout_keeps_no_plan_so_it_can_give_no_time() -> None:
@@ -390,7 +392,7 @@ def test_a_stream_spout_keeps_no_plan_so_it_can_give_no_time() -> None:
         builder.build_topology()
 
 
-def test_plans_of_spark_keep_no_facts_so_they_can_give_no_time() -> None:
+def test_plans_of_spark_keep_no_stamp_so_they_can_give_no_time() -> None:
     def nothing(*_: object) -> Any:
         raise AssertionError("nobody plans or reads")
 

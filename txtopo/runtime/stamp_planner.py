@@ -1,6 +1,6 @@
-"""FactsPlanner: records outside facts when a batch is planned, if the topology asks for them.
+"""StampPlanner: gives each batch a stamp when it is planned, if the topology asks for one.
 
-The facts are the time of the txid, and the version of each table that a lookup reads.
+The stamp is the time of the txid, and the version of each table that a lookup reads.
 
 Rules
 -----
@@ -11,9 +11,9 @@ Rules
 2. A lookup keeps the table version of the previous txid until its ``refresh_s`` has passed and a
    newer version is found. It also keeps its version if the table is out of reach, or if the newest
    version cannot be used: the loaded version still works. An unusable version is never stored.
-3. Planned facts never change. Only a batch that lacks facts, for example because it was planned
-   before a lookup was added, gets the missing ones at a takeover. They are stored before any commit
-   work.
+3. What a stamp has never changes. Only a batch whose stamp lacks something, for example because it
+   was planned before a lookup was added, gets the missing part at a takeover. It is stored before
+   any commit work.
 4. A version belongs to the table with which it was planned. If another table is declared under the
    same id, the start fails while a batch of the old table is uncommitted; a new batch looks up the
    version of the new table.
@@ -55,11 +55,11 @@ class PlanningClocks(Protocol):
         ...
 
 
-class FactsPlanner:
-    """Plans the facts of a topology's batches. Its methods may block.
+class StampPlanner:
+    """Makes the stamps of a topology's batches. Its methods may block.
 
     Args:
-        graph: The topology, which declares the facts that it needs.
+        graph: The topology, which declares what it needs of a stamp.
         times: The clocks; None if nothing is planned.
 
     Raises:
@@ -77,7 +77,7 @@ class FactsPlanner:
             lookup.check()
 
     def planned(self, txid: int, before: BatchMetadata | None) -> dict[str, Json] | None:
-        """Return the facts of a new batch; None if the topology asks for nothing.
+        """Return the stamp of a new batch; None if the topology asks for nothing.
 
         Args:
             txid: The txid of the batch, for the log.
@@ -91,23 +91,23 @@ class FactsPlanner:
         """
         if not self._asks or self._times is None:
             return None
-        known = before.facts if before is not None and before.facts is not None else {}
+        known = before.stamp if before is not None and before.stamp is not None else {}
         now_ms = self._now_ms(txid, time_of(known))
-        facts: dict[str, Json] = {"time": max(now_ms, time_of(known))}
+        stamp: dict[str, Json] = {"time": max(now_ms, time_of(known))}
         if ahead_s := ahead_by(self._times):
-            facts["latest"] = max(now_ms + int(ahead_s * 1000), time_of(facts))
+            stamp["latest"] = max(now_ms + int(ahead_s * 1000), time_of(stamp))
         tables = known.get("tables")
         if self._lookups:
             held = tables if isinstance(tables, dict) else {}
-            facts["tables"] = {
-                id: self._version(id, held.get(id), txid, time_of(facts)) for id in self._lookups
+            stamp["tables"] = {
+                id: self._version(id, held.get(id), txid, time_of(stamp)) for id in self._lookups
             }
-        return facts
+        return stamp
 
     def completed(
         self, stored: Mapping[int, BatchMetadata], current: int
     ) -> dict[int, BatchMetadata]:
-        """Return the stored metadata, and add the facts that uncommitted batches lack.
+        """Return the stored metadata, and complete the stamps of uncommitted batches.
 
         Raises:
             TopologyChanged: A batch was planned with another table under the id of a lookup.
@@ -116,14 +116,14 @@ class FactsPlanner:
         for txid in sorted(stored):
             batch = found[txid]
             if txid >= current:
-                self._check_known(txid, batch.facts)
-            if txid >= current and not self._has_all(batch.facts):
+                self._check_known(txid, batch.stamp)
+            if txid >= current and not self._has_all(batch.stamp):
                 made = self.planned(txid, found.get(txid - 1)) or {}
-                found[txid] = replace(batch, facts=_joined(made, batch.facts))
+                found[txid] = replace(batch, stamp=_joined(made, batch.stamp))
         return found
 
-    def _check_known(self, txid: int, facts: Mapping[str, Json] | None) -> None:
-        versions = _tables_of(facts or {})
+    def _check_known(self, txid: int, stamp: Mapping[str, Json] | None) -> None:
+        versions = _tables_of(stamp or {})
         for id, lookup in self._lookups.items():
             if id in versions and not lookup.knows(versions[id]):
                 raise TopologyChanged(
@@ -135,10 +135,10 @@ class FactsPlanner:
                     changes=(f"source of lookup {id!r}",),
                 )
 
-    def _has_all(self, facts: Mapping[str, Json] | None) -> bool:
-        if facts is None:
+    def _has_all(self, stamp: Mapping[str, Json] | None) -> bool:
+        if stamp is None:
             return not self._asks
-        return self._lookups.keys() <= _tables_of(facts).keys()
+        return self._lookups.keys() <= _tables_of(stamp).keys()
 
     def _now_ms(self, txid: int, before_ms: int) -> int:
         """Return the wall clock; warn when planned time begins to stand still to wait for it."""
@@ -184,21 +184,21 @@ class FactsPlanner:
         return newest
 
 
-def time_of(facts: Mapping[str, Json]) -> int:
-    """Return the time in facts, in milliseconds since 1970; 0 if they have none."""
-    time_ms = facts.get("time", 0)
+def time_of(stamp: Mapping[str, Json]) -> int:
+    """Return the time in a stamp, in milliseconds since 1970; 0 if it has none."""
+    time_ms = stamp.get("time", 0)
     assert isinstance(time_ms, int), "it was checked when it was read"
     return time_ms
 
 
-def _tables_of(facts: Mapping[str, Json]) -> dict[str, Json]:
-    tables = facts.get("tables", {})
+def _tables_of(stamp: Mapping[str, Json]) -> dict[str, Json]:
+    tables = stamp.get("tables", {})
     assert isinstance(tables, dict), "it was checked when it was read"
     return tables
 
 
 def _joined(made: dict[str, Json], known: Mapping[str, Json] | None) -> dict[str, Json]:
-    """Return the new facts, without replacing any fact that was planned already."""
+    """Return a new stamp, with everything that the earlier one has already."""
     if known is None:
         return made
     return {**made, **known, "tables": {**_tables_of(made), **_tables_of(known)}}
