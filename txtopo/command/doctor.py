@@ -104,7 +104,9 @@ def _python_of_workers() -> str:
         return f"{sys.executable} under a local master; name another by PYSPARK_PYTHON"
     if shutil.which(named) is None:
         raise TxtopoError(
-            f"PYSPARK_PYTHON={named} is not a program on this machine; unset it, or name a Python"
+            f"PYSPARK_PYTHON={named} is not a program on this machine; unset it, or name a Python",
+            setting="PYSPARK_PYTHON",
+            got=named,
         )
     return f"{named} (PYSPARK_PYTHON)"
 

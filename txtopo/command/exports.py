@@ -43,7 +43,8 @@ def export_format(path: Path, asked: str | None) -> str:
     if found is None:
         raise StateUsageError(
             f"{str(path)!r} does not say its format; expected a name that ends in "
-            f"{', '.join(_SUFFIXES)}, or --format {'|'.join(FORMATS)}"
+            f"{', '.join(_SUFFIXES)}, or --format {'|'.join(FORMATS)}",
+            path=str(path),
         )
     return found
 
@@ -67,7 +68,9 @@ def _output(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
         return
     target = Path(os.path.realpath(path))
     if target.exists() and not force:
-        raise StateUsageError(f"{str(path)!r} exists; choose another name, or use --force")
+        raise StateUsageError(
+            f"{str(path)!r} exists; choose another name, or use --force", path=str(path)
+        )
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with part.open("xb") as file:

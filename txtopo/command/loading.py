@@ -46,17 +46,21 @@ def load_topology(place: str, modules: Sequence[str] = ()) -> Topology | Reliabl
     name, _, attribute = place.partition(":")
     if name.endswith((".yaml", ".yml")):
         if attribute:
-            raise TopologyError(f"a YAML file is one topology; got {place!r}; expected {name}")
+            raise TopologyError(
+                f"a YAML file is one topology; got {place!r}; expected {name}", path=name, got=place
+            )
         _add_to_path(Path(name).resolve().parent)
         _add_to_path(Path.cwd())
         return topology_from_yaml(name, modules=modules)
     if modules:
         raise TopologyError(
-            f"modules are for a YAML file; got --module {modules[0]} and {place!r}; leave it out"
+            f"modules are for a YAML file; got --module {modules[0]} and {place!r}; leave it out",
+            name=place,
+            setting="modules",
         )
     is_file = name.endswith(".py") or os.sep in name
     if not name or (name.startswith(".") and not is_file):
-        raise TopologyError(f"{place!r} names no module; expected {EXPECTED}")
+        raise TopologyError(f"{place!r} names no module; expected {EXPECTED}", name=place)
     module = _file(Path(name)) if is_file else _module(name)
     found = _attribute(module, name, attribute) if attribute else _only(module, name)
     return _topology(found, place)
@@ -73,7 +77,8 @@ def load_transactional(place: str, modules: Sequence[str] = ()) -> Topology:
         return topology
     raise TopologyError(
         f"{place!r} is an at-least-once topology, which keeps no ledgers; expected a transactional "
-        "one, of a TransactionalTopologyBuilder"
+        "one, of a TransactionalTopologyBuilder",
+        name=place,
     )
 
 
@@ -88,7 +93,8 @@ def _module(name: str) -> ModuleType:
         hint = f"; did you mean {name}.py?" if Path(f"{name}.py").exists() else ""
         raise TopologyError(
             f"there is no module {missing!r}; looked in the current folder and in the packages of "
-            f"{sys.executable}; expected {EXPECTED}{hint}"
+            f"{sys.executable}; expected {EXPECTED}{hint}",
+            module=missing,
         ) from error
     except (Exception, SystemExit) as error:
         raise _failed(name, error) from error
@@ -97,7 +103,7 @@ def _module(name: str) -> ModuleType:
 def _file(path: Path) -> ModuleType:
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
-        raise TopologyError(f"{str(path)!r} {what}; expected {EXPECTED}")
+        raise TopologyError(f"{str(path)!r} {what}; expected {EXPECTED}", path=str(path))
     path = path.resolve()
     known = sys.modules.get(path.stem)
     if known is not None:
@@ -105,13 +111,17 @@ def _file(path: Path) -> ModuleType:
             return known
         raise TopologyError(
             f"{path.name!r} has the name of a module that is imported already; got "
-            f"{path.stem!r}, of {getattr(known, '__file__', 'Python itself')}; rename the file"
+            f"{path.stem!r}, of {getattr(known, '__file__', 'Python itself')}; rename the file",
+            path=str(path),
+            module=path.stem,
         )
     _add_to_path(Path.cwd())
     _add_to_path(path.parent)
     spec = spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise TopologyError(f"{path.name!r} is not a Python file; expected {EXPECTED}")
+        raise TopologyError(
+            f"{path.name!r} is not a Python file; expected {EXPECTED}", path=str(path)
+        )
     module = sys.modules[path.stem] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -130,7 +140,7 @@ def _add_to_path(folder: Path) -> None:
 def _failed(name: str, error: BaseException) -> TopologyError:
     """Return the error for a module whose import raised one."""
     what = f"{type(error).__name__}: {text_of(error)}"
-    return TopologyError(f"{name!r} cannot be imported; {what}{_where(error)}")
+    return TopologyError(f"{name!r} cannot be imported; {what}{_where(error)}", module=name)
 
 
 def _where(error: BaseException) -> str:
@@ -153,7 +163,9 @@ def _attribute(module: ModuleType, name: str, attribute: str) -> object:
         if not hasattr(found, part):
             known = [*_topologies(module), *_functions(module)]
             raise TopologyError(
-                f"{name!r} has no attribute {attribute!r}; {nearest(attribute, known)}"
+                f"{name!r} has no attribute {attribute!r}; {nearest(attribute, known)}",
+                module=name,
+                name=attribute,
             )
         found = getattr(found, part)
     return found
@@ -168,12 +180,15 @@ def _only(module: ModuleType, name: str) -> object:
     if builders and not topologies and not _functions(module):
         raise TopologyError(
             f"{name!r} has no topology, only a builder; got {builders[0]!r}; expected a line such "
-            f"as topology = {builders[0]}.build_topology()"
+            f"as topology = {builders[0]}.build_topology()",
+            module=name,
+            got=builders[0],
         )
     names = ", ".join(topologies or _functions(module)) or "none"
     raise TopologyError(
         f"{name!r} {there}, so say which attribute; expected {name}:ATTRIBUTE, a topology or a "
-        f"function that returns one; {'topologies' if topologies else 'functions'}: {names}"
+        f"function that returns one; {'topologies' if topologies else 'functions'}: {names}",
+        module=name,
     )
 
 
@@ -208,7 +223,9 @@ def _topology(found: object, place: str) -> Topology | ReliableTopology:
         build = "; call build_topology() of the builder"
     raise TopologyError(
         f"{what}; got {_kind(found)}; expected what build_topology() returns, or a function that "
-        f"returns it{build}"
+        f"returns it{build}",
+        name=place,
+        got=_kind(found),
     )
 
 
@@ -225,7 +242,8 @@ def _called(function: object, place: str) -> object:
     except TypeError as error:
         raise TopologyError(
             f"{place!r} cannot be called without arguments: {error}; expected a function without "
-            "parameters, or with defaults for all"
+            "parameters, or with defaults for all",
+            name=place,
         ) from error
     except ValueError:
         pass  # a callable without a signature, of C
@@ -235,4 +253,4 @@ def _called(function: object, place: str) -> object:
         raise
     except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {text_of(error)}"
-        raise TopologyError(f"{place!r} failed; {what}{_where(error)}") from error
+        raise TopologyError(f"{place!r} failed; {what}{_where(error)}", name=place) from error

@@ -239,7 +239,8 @@ def _carry_out(
     if asks and not sys.stdin.isatty():
         raise StateUsageError(
             f"{plan.verb} changes what is stored, and there is no terminal to ask at; nothing was "
-            "changed; say --yes to do these steps, or --dry-run to look at them only"
+            "changed; say --yes to do these steps, or --dry-run to look at them only",
+            verb=plan.verb,
         )
     wanted = not dry_run and (not asks or click.confirm("Do these steps?", err=True))
     if wanted:
@@ -285,7 +286,8 @@ def _json(text: str | None, option: str) -> Json:
     except (OSError, ValueError, RecursionError) as error:
         raise StateUsageError(
             f"{option} cannot be read: {error}; got {text!r:.200}; expected JSON, or @ and the "
-            "name of a file that has it"
+            "name of a file that has it",
+            setting=option,
         ) from error
     return found
 
@@ -295,6 +297,7 @@ def _by_txid(given: Json) -> dict[int, Json]:
         return {}
     if not isinstance(given, dict) or not all(each.isdecimal() for each in given):
         raise StateUsageError(
-            f'--metadata has to name txids; got {given!r:.200}; expected {{"41": {{"spouts": …}}}}'
+            f'--metadata has to name txids; got {given!r:.200}; expected {{"41": {{"spouts": …}}}}',
+            setting="--metadata",
         )
     return {int(txid): each for txid, each in given.items()}

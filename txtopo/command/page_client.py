@@ -34,19 +34,26 @@ class PageClient:
         url = summary.get("page")
         if not topology.summary and topology.leader is not None:
             raise InfrastructureError(
-                f"the leader of {topology.id!r} has not said yet where its page is; ask again"
+                f"the leader of {topology.id!r} has not said yet where its page is; ask again",
+                topology=topology.id,
             )
         if not topology.summary:
-            raise InfrastructureError(f"topology {topology.id!r} does not run, so it has no page")
+            raise InfrastructureError(
+                f"topology {topology.id!r} does not run, so it has no page", topology=topology.id
+            )
         if not isinstance(url, str):
             raise InfrastructureError(
                 f"the run of {topology.id!r} has no page; start it with --set page.port=0 to have "
-                "one"
+                "one",
+                topology=topology.id,
             )
         address = urlsplit(url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise InfrastructureError(
-                f"the page of {topology.id!r} has no address that can be asked: {url!r}"
+                f"the page of {topology.id!r} has no address that can be asked; got {url!r}; "
+                "expected http://host:port or https://host:port",
+                topology=topology.id,
+                path=url,
             )
         process = summary.get("process")
         host = process.get("host") if isinstance(process, dict) else None
@@ -55,7 +62,9 @@ class PageClient:
             raise InfrastructureError(
                 f"the page of {topology.id!r} is served to its own machine only; got {url} on "
                 f"{host}; run this command there, or start the topology with page.host and "
-                "page.token"
+                "page.token",
+                topology=topology.id,
+                path=url,
             )
         self.url = url
         self._path = f"{url.rstrip('/')}/api/v1/topologies/{quote(topology.id, safe='')}"
@@ -91,10 +100,17 @@ class PageClient:
             reason = error.reason if isinstance(error, URLError) else error
             raise InfrastructureError(
                 f"the page at {self.url} does not answer; got {reason}; the run may have ended, or "
-                "a firewall is between"
+                "a firewall is between",
+                path=self.url,
             ) from error
         if not isinstance(value, dict):
-            raise InfrastructureError(f"the page at {self.url} did not answer with figures")
+            kind = type(value).__name__
+            raise InfrastructureError(
+                f"the page at {self.url} answered with something else than figures; got a {kind} in "
+                "JSON; expected an object; is another server there?",
+                path=self.url,
+                got=kind,
+            )
         return value
 
     def _refused(self, error: HTTPError) -> Exception:
@@ -102,11 +118,16 @@ class PageClient:
             given = "this one is wrong" if self._token is not None else "none was given"
             return AuthError(
                 f"the page at {self.url} needs its token; {given}; expected the run's page.token, "
-                "by --token or TXTOPO_PAGE_TOKEN"
+                "by --token or TXTOPO_PAGE_TOKEN",
+                path=self.url,
             )
         if error.code == 404:
-            return StateUsageError(f"the page at {self.url} has no such topology; another run?")
-        return InfrastructureError(f"the page at {self.url} cannot answer now; got {error}")
+            return StateUsageError(
+                f"the page at {self.url} has no such topology; another run?", path=self.url
+            )
+        return InfrastructureError(
+            f"the page at {self.url} cannot answer now; got {error}", path=self.url, got=error.code
+        )
 
 
 class _NoRedirects(HTTPRedirectHandler):

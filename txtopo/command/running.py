@@ -101,7 +101,8 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
     if started.status == KILLED:
         raise TopologyKilled(
             f"topology {topology.id!r} was killed by an operator; to revive it, txtopo activate "
-            f"{topology.id}, then start it again"
+            f"{topology.id}, then start it again",
+            topology=topology.id,
         )
     return code
 
@@ -120,7 +121,9 @@ def _session(
     if active_session() is not None:
         raise ConfigError(
             f"the module has opened a Spark session itself; got --master {master}; leave the "
-            "option out, or let the module open none"
+            "option out, or let the module open none",
+            setting="--master",
+            got=master,
         )
     conf = engine_session_conf(topology.graph) if isinstance(topology, Topology) else {}
     session, _ = open_session(master=master, conf=conf, app_name=f"txtopo {topology.id}")

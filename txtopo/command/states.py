@@ -212,7 +212,8 @@ def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: floa
             raise StateUsageError(
                 f"{redacted_url(store.url)} is not a database that answers queries; expected "
                 "SQLite, PostgreSQL, MariaDB or MySQL; write it to a file with txtopo state "
-                "export, which any tool reads, or look a key up with txtopo state get"
+                "export, which any tool reads, or look a key up with txtopo state get",
+                path=redacted_url(store.url),
             )
         answer = backend.query(statement, rows_max=limit, timeout_s=timeout_s)
     if chosen.json:
@@ -258,7 +259,9 @@ def export_state(
         except StoreUnavailable:
             raise  # is an OSError as well
         except OSError as error:
-            raise TxtopoError(f"cannot write {str(file)!r}: {error.strerror or error}") from error
+            raise TxtopoError(
+                f"cannot write {str(file)!r}: {error.strerror or error}", path=str(file)
+            ) from error
         name, ledger = reader.table.name, reader.ledger
     txid = None if ledger is None else ledger.txid
     line = f"{rows:,} rows of state {name!r} after txid {txid} are in {str(file)!r}"
@@ -285,7 +288,8 @@ def _resolved(url: str) -> str:
     if not found:
         raise StateUsageError(
             f"the environment has no variable {name!r}; got {url!r}; expected one with the URL of "
-            "a store"
+            "a store",
+            name=name,
         )
     return found
 
@@ -295,7 +299,8 @@ def _store(url: str, table: str | None = None) -> State:
     if not store.shared_by_processes:
         raise StateUsageError(
             f"{redacted_url(url)} is in the memory of one process, and this is another; read it "
-            "there with open_state(…).reader()"
+            "there with open_state(…).reader()",
+            path=redacted_url(url),
         )
     return store
 
@@ -313,7 +318,9 @@ def _known(store: State) -> tuple[StateTable, ...]:
         raise StateUsageError(
             f"{redacted_url(store.url)} {meant}, or does not know its columns; expected --table "
             "with the name of a state; of one whose columns the store does not know there is a "
-            "reader in Python: open_state(url, table=…, key=…, value=…).reader()"
+            "reader in Python: open_state(url, table=…, key=…, value=…).reader()",
+            path=redacted_url(store.url),
+            table=store.table,
         )
     return found
 

@@ -349,7 +349,11 @@ def _command(chosen: Choices, topology: str, verb: str, wait_s: float = 0.0) -> 
     if chosen.json:
         print_json({"topology": topology, **asdict(answer)})
     if answer.refused is not None:
-        raise PromiseError(f"{process(answer.by)} refused to {verb} {topology!r}: {answer.refused}")
+        raise PromiseError(
+            f"{process(answer.by)} refused to {verb} {topology!r}: {answer.refused}",
+            topology=topology,
+            verb=verb,
+        )
     if not chosen.json:
         print_line(_answered(topology, verb, answer, wait_s))
 

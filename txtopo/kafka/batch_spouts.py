@@ -220,7 +220,8 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         require("confluent_kafka", "KafkaOpaqueSpout")
         if on_data_loss not in ("stop", "record"):
             raise ConfigError(
-                f"unknown on_data_loss; got {on_data_loss!r}; expected 'stop' or 'record'"
+                f"unknown on_data_loss; got {on_data_loss!r}; expected 'stop' or 'record'",
+                setting="on_data_loss",
             )
         connection = Connection(servers, dict(settings or {}), isolation, timeout_s)
         records = RecordColumns(tuple(columns), key, value)
@@ -411,7 +412,9 @@ class RangesCoordinator(TransactionalCoordinator):
             return  # the next planning shows whether the cluster is unreachable
         for topic, name in due.items():
             if name not in policies and topic not in self._asked_s:
-                raise InfrastructureError(f"topic {name!r} is not known everywhere; looking again")
+                raise InfrastructureError(
+                    f"topic {name!r} is not known everywhere; looking again", topic=name
+                )
         for name, policy in policies.items():
             if policy is None:
                 self._warn_untold(name)
@@ -514,7 +517,7 @@ class _RangesEmitter(TransactionalEmitter):
         for name, id in ids.items():
             got = self._ids.get(name)
             if got is None:
-                raise InfrastructureError(f"topic {name!r} is missing; looking again")
+                raise InfrastructureError(f"topic {name!r} is missing; looking again", topic=name)
             if got != id:
                 raise recreated(name, id, got)
 
@@ -618,14 +621,16 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
             if not before.ids:
                 raise
             # The coordinator decides when it is final.
-            raise InfrastructureError(f"looking again: {error}") from error
+            raise InfrastructureError(f"looking again: {error}", **error.facts) from error
         try:
             self._source.emit(batch.ranges, collector)
         except SourceDataLost as error:
             if self._stops:
                 raise
             # Deleted after the look and before the read: the next attempt looks again.
-            raise InfrastructureError(f"records went while they were read: {error}") from error
+            raise InfrastructureError(
+                f"records went while they were read: {error}", **error.facts
+            ) from error
         return batch.to_json()
 
     def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
@@ -744,6 +749,7 @@ def checked_max(records: int) -> int:
     """
     if type(records) is not int or records < 1:
         raise ConfigError(
-            f"batch_records_max is wrong; got {records!r}; expected a whole number of at least 1"
+            f"batch_records_max is wrong; got {records!r}; expected a whole number of at least 1",
+            setting="batch_records_max",
         )
     return records

@@ -84,15 +84,18 @@ class Connection:
     def __post_init__(self) -> None:
         if not isinstance(self.servers, str) or not self.servers:
             raise ConfigError(
-                f"servers of Kafka are wrong; got {self.servers!r}; expected 'host:port,…'"
+                f"servers of Kafka are wrong; got {self.servers!r}; expected 'host:port,…'",
+                setting="servers",
             )
         if self.isolation not in ISOLATIONS:
             raise ConfigError(
-                f"unknown isolation; got {self.isolation!r}; expected {' or '.join(ISOLATIONS)}"
+                f"unknown isolation; got {self.isolation!r}; expected {' or '.join(ISOLATIONS)}",
+                setting="isolation",
             )
         if type(self.timeout_s) not in (int, float) or not self.timeout_s > 0:
             raise ConfigError(
-                f"timeout_s is wrong; got {self.timeout_s!r}; expected seconds, more than 0"
+                f"timeout_s is wrong; got {self.timeout_s!r}; expected seconds, more than 0",
+                setting="timeout_s",
             )
         for name in _OURS.keys() & self.settings.keys():
             raise ConfigError(

@@ -57,7 +57,8 @@ class CommitGroup:
         if not isinstance(name, str) or not name.strip():
             raise ConfigError(
                 f"commit_group is wrong; got {name!r}; expected the name of a consumer group that "
-                "nothing else uses, or None"
+                "nothing else uses, or None",
+                setting="commit_group",
             )
         check_text("commit_group", name)
         return cls(connection, name)

@@ -442,7 +442,11 @@ class KafkaSpout(Spout):
             if assigned is not None:
                 bounds = self._offsets.bounds([partition]).get(partition)
                 self._check(partition, assigned.offsets.position, bounds)
-            raise InfrastructureError(f"the position in {partition} was not there; it is now")
+            raise InfrastructureError(
+                f"the position in {partition} was not there; it is now",
+                topic=partition.topic,
+                partition=partition.number,
+            )
         else:
             raise self._connection.fault("read", error, self._heard)
 
@@ -555,7 +559,9 @@ class KafkaSpout(Spout):
         for partition in wanted:
             if partition not in starts:
                 raise InfrastructureError(
-                    f"partition {partition} has no leader, so it cannot begin; try again"
+                    f"partition {partition} has no leader, so it cannot begin; try again",
+                    topic=partition.topic,
+                    partition=partition.number,
                 )
             self._check(partition, starts[partition], look.bounds.get(partition))
         if begun:

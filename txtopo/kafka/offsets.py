@@ -150,7 +150,8 @@ def from_json(metadata: Json) -> Positions:
     if metadata["version"] != METADATA_VERSION:
         raise SchemaVersionError(
             f"the metadata of a Kafka batch has version {metadata['version']!r}; expected "
-            f"{METADATA_VERSION}; upgrade this txtopo"
+            f"{METADATA_VERSION}; upgrade this txtopo",
+            version=metadata["version"],
         )
     ids: dict[str, str] = {}
     ranges: dict[KafkaPartition, Range] = {}
@@ -344,14 +345,17 @@ class Offsets:
             return self._starts("earliest", look, partitions)
         if missing := self._unseen(look.topics):
             raise InfrastructureError(
-                f"topic {missing[0]!r} is not there, so the first batch cannot start; try again"
+                f"topic {missing[0]!r} is not there, so the first batch cannot start; try again",
+                topic=missing[0],
             )
         _check_partitions(start, look)
         starts = self._starts(start, look, partitions)
         if len(starts) < len(partitions):
+            silent = next(each for each in partitions if each not in starts)
             raise InfrastructureError(
-                f"partition {next(p for p in partitions if p not in starts)} has no leader, so the "
-                "first batch cannot start; try again"
+                f"partition {silent} has no leader, so the first batch cannot start; try again",
+                topic=silent.topic,
+                partition=silent.number,
             )
         return starts
 
@@ -457,7 +461,8 @@ def _checked(topics: Topics) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(
-            f"topics of a Kafka spout are wrong; got {topics!r}; expected names or re.compile(…)"
+            f"topics of a Kafka spout are wrong; got {topics!r}; expected names or re.compile(…)",
+            setting="topics",
         )
     return tuple(sorted(set(names))), None
 
@@ -488,7 +493,9 @@ def checked_start(start: Start, topics: Topics) -> Start:
             for offsets in start.values()
         )
     if not fits:
-        raise ConfigError(f"start of a Kafka spout is wrong; got {start!r}; {expected}")
+        raise ConfigError(
+            f"start of a Kafka spout is wrong; got {start!r}; {expected}", setting="start"
+        )
     if isinstance(start, Mapping):
         for topic in start:
             _check_named(topic, topics)
@@ -562,7 +569,7 @@ class LossCheck:
         except OffsetRegression as error:
             self._short_looks += 1
             if self._short_looks < MISSING_LOOKS_MAX:
-                raise InfrastructureError(f"looking again: {error}") from error
+                raise InfrastructureError(f"looking again: {error}", **error.facts) from error
             raise
         self._short_looks = 0
 
@@ -578,7 +585,9 @@ class LossCheck:
         if missing:
             self._missing_looks += 1
             if self._missing_looks < MISSING_LOOKS_MAX:
-                raise InfrastructureError(f"topic {missing[0]!r} is missing; looking again")
+                raise InfrastructureError(
+                    f"topic {missing[0]!r} is missing; looking again", topic=missing[0]
+                )
             raise SourceDataLost(
                 f"topic {missing[0]!r} of a Kafka spout is gone; expected the topic that was read "
                 f"before; {_ADVICE}",

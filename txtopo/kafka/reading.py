@@ -302,18 +302,21 @@ class RecordColumns:
         if unknown or not self.columns or len(set(self.columns)) < len(self.columns):
             raise ConfigError(
                 f"columns of a Kafka spout are wrong; got {self.columns!r}; expected some of "
-                f"{', '.join(COLUMNS)}, each once"
+                f"{', '.join(COLUMNS)}, each once",
+                setting="columns",
             )
         if not isinstance(self.key, SchemaFormat) and self.key not in tuple(_DECODED):
             raise ConfigError(
                 f"unknown decoder of keys; got {self.key!r}; expected 'bytes', 'string', Avro(…) "
-                "or Protobuf(…)"
+                "or Protobuf(…)",
+                setting="key",
             )
         formats = (Fields, SchemaFormat)
         if not isinstance(self.value, formats) and self.value not in tuple(_DECODED):
             raise ConfigError(
                 f"unknown decoder of values; got {self.value!r}; expected 'bytes', 'string', the "
-                "Fields of a JSON object, Avro(…) or Protobuf(…)"
+                "Fields of a JSON object, Avro(…) or Protobuf(…)",
+                setting="value",
             )
 
     @property
@@ -545,7 +548,11 @@ def _refused(
     """Return the error that names the first record that cannot be read."""
     bad = first_unreadable(len(records), schema, read)
     if bad.row is None:
-        return EmitError(f"the {what}s of {len(records)} records cannot be read; {bad.reason}")
+        return EmitError(
+            f"the {what}s of {len(records)} records cannot be read ({bad.reason}); expected "
+            f"{expected}; repair what writes them, or decode bytes yourself in a bolt",
+            column=what,
+        )
     return _unreadable(records[bad.row], what, expected, bad.reason, bad.field)
 
 

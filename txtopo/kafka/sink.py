@@ -156,7 +156,9 @@ class KafkaSink(BatchBolt, Committer):
     ) -> None:
         require("confluent_kafka", "KafkaSink")
         if not isinstance(topic, str) or not topic:
-            raise ConfigError(f"topic of a KafkaSink is wrong; got {topic!r}; expected its name")
+            raise ConfigError(
+                f"topic of a KafkaSink is wrong; got {topic!r}; expected its name", setting="topic"
+            )
         if topic.endswith(LEDGER_END):
             raise ConfigError(
                 f"topic of a KafkaSink is wrong; got {topic!r}; names that end with {LEDGER_END!r} "
@@ -269,7 +271,8 @@ def _checked(part: Part, encoded: Encoded) -> Encoded:
         return encoded
     raise ConfigError(
         f"{part} of a KafkaSink is wrong; got {encoded!r:.200}; expected the name of a field, a "
-        "list of names, Avro(…) or Protobuf(…)"
+        "list of names, Avro(…) or Protobuf(…)",
+        setting=part,
     )
 
 
@@ -284,7 +287,8 @@ def _encoded(tuple: Tuple, fields: str | Sequence[str]) -> bytes | None:
     raise ValueRefusedError(
         f"field {fields!r} cannot be a record's key or value; got {value!r:.100} of type "
         f"{type(value).__name__}; expected a string or bytes; cast it in the bolt above, or name "
-        f"several fields, as in [{fields!r}], for a JSON object"
+        f"several fields, as in [{fields!r}], for a JSON object",
+        field=fields,
     )
 
 
@@ -396,7 +400,7 @@ class PublishedRecords(StateBackend):
             raise
         except InfrastructureError as error:
             self._producer = None
-            raise StoreUnavailable(f"{error}; nothing was written") from error
+            raise StoreUnavailable(f"{error}; nothing was written", **error.facts) from error
         except BaseException:
             self._producer = None
             raise
@@ -441,7 +445,12 @@ class PublishedRecords(StateBackend):
         producer.flush(self._connection.timeout_s)
         producer.commit_transaction(self._connection.timeout_s)
         if not offsets:
-            raise StoreUnavailable(f"Kafka {self._connection.servers} took no record in time")
+            raise StoreUnavailable(
+                f"Kafka at {self._connection.servers} took no record for topic "
+                f"{self._ledgers.name!r} in {self._connection.timeout_s} s; is the broker down?",
+                topic=self._ledgers.name,
+                servers=self._connection.servers,
+            )
         return offsets[0]
 
     def _write(self, ledger: Ledger, records: Sequence[tuple[Any, ...]]) -> None:
@@ -486,7 +495,9 @@ class PublishedRecords(StateBackend):
                     raise
                 raise ValueRefusedError(
                     f"a record is too large for topic {self._topic!r}; got {len(value or b'')} "
-                    "bytes; nothing of its batch was written; send less, or set message.max.bytes"
+                    "bytes; nothing of its batch was written; send less, or set message.max.bytes",
+                    topic=self._topic,
+                    got=len(value or b""),
                 ) from error
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
@@ -500,11 +511,13 @@ class PublishedRecords(StateBackend):
             # our epoch in the ledger and stop.
             return StoreUnavailable(
                 f"somebody else has taken over transactional id 'txtopo.{self._topic}'; nothing "
-                "was written; the ledger will say who may write"
+                "was written; the ledger will say who may write",
+                topic=self._topic,
             )
         if unknown and not error.txn_requires_abort():
             return UnknownOutcomeError(
-                f"no answer to the commit of a transaction to {self._topic!r}: {error.str()}"
+                f"no answer to the commit of a transaction to {self._topic!r}: {error.str()}",
+                topic=self._topic,
             )
         return self._connection.fault(doing, error, self._heard)
 
@@ -692,7 +705,9 @@ class LedgerTopic:
             if idle_s > self._connection.timeout_s:
                 raise StoreUnavailable(
                     f"the ledger in topic {self.name!r} cannot be read; Kafka at "
-                    f"{self._connection.servers} sent nothing for {self._connection.timeout_s} s"
+                    f"{self._connection.servers} sent nothing for {self._connection.timeout_s} s",
+                    topic=self.name,
+                    servers=self._connection.servers,
                 )
 
     def _parsed(self, data: bytes) -> Ledger:

@@ -118,7 +118,8 @@ class _RepairNode:
         if not one and not self.path.startswith(f"{BATCHES}/"):
             raise StateUsageError(
                 f"there is no node {self.path!r}; expected {EPOCH}, {CURRENT}, {DESIRED} or "
-                f"{BATCHES}/<txid>"
+                f"{BATCHES}/<txid>",
+                path=self.path,
             )
         reading = read(session)
         node = reading.nodes.get(self.path)

@@ -451,7 +451,8 @@ def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> Hel
     if not ledgers:
         raise StateUsageError(
             f"topology {session.graph.id!r} has no state, so no ledger says what is committed; "
-            "expected one; restore single nodes with repair_node"
+            "expected one; restore single nodes with repair_node",
+            topology=session.graph.id,
         )
     held = HeldTxids.of(ledgers.values())
     if not held.fits:

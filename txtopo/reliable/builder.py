@@ -197,7 +197,8 @@ class TopologyBuilder:
         if not self._spouts:
             raise TopologyError(
                 f"topology {self._id!r} has no spout; expected at least one; add one with "
-                "set_spout(id, spout)"
+                "set_spout(id, spout)",
+                topology=self._id,
             )
         _check_sources(self._spouts.values())
         bolts = [declarer.component() for declarer in self._declarers.values()]

@@ -292,7 +292,9 @@ class BasicOutputCollector(BatchOutputCollector):
         if sorted(given) != sorted(names):
             raise EmitError(
                 f"{self._component!r} emitted a batch with other columns to stream {stream!r}; got "
-                f"{', '.join(given)}; expected {', '.join(names)}"
+                f"{', '.join(given)}; expected {', '.join(names)}",
+                component=self._component,
+                stream=stream,
             )
         columns = [batch.column(name).to_pylist() for name in names]
         for values in zip(*columns, strict=True):

@@ -36,14 +36,17 @@ class MemorySpout(Spout):
         if type(repeat) is not int or repeat < 1:
             raise TopologyError(
                 f"repeat of a MemorySpout is wrong; got {repeat!r}; expected a whole number of at "
-                "least 1"
+                "least 1",
+                setting="repeat",
             )
         rows = list(rows)
         for row in rows:
             if not fits(row, fields):
                 raise FieldsError(
                     f"a row of a MemorySpout does not fit; got {row!r:.200}; expected a list of "
-                    f"{len(fields)} values: {', '.join(fields.names)}"
+                    f"{len(fields)} values: {', '.join(fields.names)}",
+                    setting="rows",
+                    expected=fields.names,
                 )
         self.output_fields = fields
         self._rows = [tuple(row) for row in rows]

@@ -122,7 +122,8 @@ def _check_own_id(id: str, config: AtLeastOnceConfig) -> None:
         raise TopologyError(
             f"an at-least-once topology with ZooKeeper needs its own id; got {id!r}, the default "
             "of TopologyBuilder(); expected another, since the drivers of an id elect one leader; "
-            'write TopologyBuilder("orders")'
+            'write TopologyBuilder("orders")',
+            topology=id,
         )
 
 

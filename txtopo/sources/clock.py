@@ -58,7 +58,8 @@ class ClockTransactionalSpout(TransactionalSpout):
         if self.every < SHORTEST:
             raise TopologyError(
                 f"the pause of a clock is too short; got {every!r}; expected {shown(SHORTEST)} at "
-                "the least, since each of its txids is committed in every state"
+                "the least, since each of its txids is committed in every state",
+                setting="every",
             )
 
     @property

@@ -97,7 +97,8 @@ class DataSourceSpout(TransactionalSpout):
         if batch_rows_max is not None and (type(batch_rows_max) is not int or batch_rows_max < 1):
             raise ConfigError(
                 f"batch_rows_max is wrong; got {batch_rows_max!r}; expected a whole number of at "
-                "least 1, or None"
+                "least 1, or None",
+                setting="batch_rows_max",
             )
         self._open, self.output_fields = opener(source, dict(options or {}), fields)
         self.repeatable = repeatable
@@ -197,7 +198,9 @@ class _DataSourceCoordinator(TransactionalCoordinator):
         if rows_max is not None and (isinstance(reader, SimpleReader) or not self._limited):
             raise ConfigError(
                 f"this reader takes no limit; got batch_rows_max={rows_max} and "
-                f"{name_of(reader)}; expected None, or a reader with latestOffset(start, limit)"
+                f"{name_of(reader)}; expected None, or a reader with latestOffset(start, limit)",
+                setting="batch_rows_max",
+                got=rows_max,
             )
         self._next: dict[str, Json] | None = None
         setting = config.pace.limiting
@@ -322,7 +325,8 @@ class _DataSourceEmitter(TransactionalEmitter):
             return row
         raise EmitError(
             f"the reader of {self._context.component_id!r} returned something that is not a row; "
-            f"got {row!r:.200}; expected a tuple, a list, a Row, or a pyarrow.RecordBatch"
+            f"got {row!r:.200}; expected a tuple, a list, a Row, or a pyarrow.RecordBatch",
+            component=self._context.component_id,
         )
 
     def _emit_readable(
@@ -482,7 +486,8 @@ class SimpleReader:
         if end == start and next(iter(rows), None) is not None:
             raise EmitError(
                 f"read() of {name_of(self)} gave rows and ended where it began; got {end!r:.200} "
-                "twice; expected an end behind the start whenever there are rows"
+                "twice; expected an end behind the start whenever there are rows",
+                name=name_of(self),
             )
         return end
 
@@ -516,7 +521,9 @@ def opener(
         if fields is None:
             raise ConfigError(
                 f"a reader does not declare its fields; got {type(source).__name__} alone; "
-                "expected fields=Fields(…) too"
+                "expected fields=Fields(…) too",
+                setting="fields",
+                got=type(source).__name__,
             )
         return _Given(source), fields
     if isinstance(source, str):
@@ -524,14 +531,17 @@ def opener(
     if not (isinstance(source, type) and issubclass(source, spark.DataSource)):
         raise ConfigError(
             f"this is not a source; got {source!r:.200}; expected a subclass of "
-            "pyspark.sql.datasource.DataSource, its name, or a stream reader"
+            "pyspark.sql.datasource.DataSource, its name, or a stream reader",
+            setting="source",
         )
     made_of = _FromDataSource(source, dict(options), None)
     try:
         declared = fields or Fields(made_of.source().schema())
     except FieldsError as error:
         raise ConfigError(
-            f"the schema of {source.name()!r} has no fields of ours: {error}; give fields=Fields(…)"
+            f"the schema of {source.name()!r} has no fields of ours: {error}; give "
+            "fields=Fields(…)",
+            name=source.name(),
         ) from error
     return _FromDataSource(source, dict(options), declared), declared
 
@@ -553,7 +563,8 @@ def made(open_reader: Callable[[], Any]) -> StreamReader:
     if type(reader).partitions is DataSourceStreamReader.partitions:
         raise ConfigError(
             f"{type(reader).__name__} does not divide a range; got no partitions(start, end); "
-            "expected one that returns a list of InputPartition"
+            "expected one that returns a list of InputPartition",
+            name=type(reader).__name__,
         )
     opened: StreamReader = reader
     return opened
@@ -618,7 +629,9 @@ class _FromDataSource:
             raise ConfigError(
                 f"data source {source.name()!r} cannot be read as a stream; got "
                 f"{self._kind.__name__} without a stream reader; expected streamReader(schema) or "
-                "simpleStreamReader(schema)"
+                "simpleStreamReader(schema)",
+                name=source.name(),
+                got=self._kind.__name__,
             ) from error
 
 
@@ -642,7 +655,8 @@ def _named(name: str) -> type:
     if name not in known:
         raise ConfigError(
             f"no data source of this name is imported; got {name!r}; expected one of "
-            f"{', '.join(sorted(known)) or 'none'}; import its module first, or give the class"
+            f"{', '.join(sorted(known)) or 'none'}; import its module first, or give the class",
+            name=name,
         )
     return known[name]
 
@@ -669,7 +683,9 @@ def copied(offset: object, method: str) -> Json:
     if flaw is not None:
         raise EmitError(
             f"the reader's {method} returned what is not JSON; got {shown(offset)} ({flaw}); "
-            "expected numbers, strings, lists and objects with string keys"
+            "expected numbers, strings, lists and objects with string keys",
+            name=method,
+            got=shown(offset),
         )
     copy: Json = json.loads(json.dumps(offset))
     return copy

@@ -249,7 +249,9 @@ class QueueSpout(Spout):
         except UnicodeDecodeError as error:
             raise FieldsError(
                 f"a message of queue {self._queue!r} is not text in UTF-8; got {body[:80]!r}; give "
-                "QueueSpout(…, decode=…), which may raise FailedException to reject a message"
+                "QueueSpout(…, decode=…), which may raise FailedException to reject a message",
+                component=self._id,
+                queue=self._queue,
             ) from error
         if values is None:
             self._guarded(lambda: self._channel.basic_ack(tag))
@@ -267,7 +269,9 @@ class QueueSpout(Spout):
         if self._cancelled:
             raise InfrastructureError(
                 f"the server sends spout {self._id!r} no more of queue {self._queue!r}; was it "
-                "deleted, or has its node gone? it is tried again"
+                "deleted, or has its node gone? it is tried again",
+                component=self._id,
+                queue=self._queue,
             )
         self._failures = self._refusals = 0
 
@@ -350,23 +354,31 @@ class QueueSpout(Spout):
             case ErrorMeaning.REFUSED:
                 return AuthError(
                     f"RabbitMQ refuses {about}; look at user, password and vhost of the url, and "
-                    "at the user's permissions"
+                    "at the user's permissions",
+                    component=self._id,
+                    queue=self._queue,
                 )
             case ErrorMeaning.GONE:
                 return SourceDataLost(
                     f"spout {self._id!r} found no queue {self._queue!r}; got {error!r:.200}; "
-                    "expected one that exists; declare it first"
+                    "expected one that exists; declare it first",
+                    component=self._id,
+                    queue=self._queue,
                 )
             case ErrorMeaning.LASTS:
                 return PromiseError(
                     f"RabbitMQ cannot serve {about}; expected a server of AMQP 0.9.1 that knows "
-                    "what was asked; look at the url"
+                    "what was asked; look at the url",
+                    component=self._id,
+                    queue=self._queue,
                 )
             case _:
                 return InfrastructureError(
                     f"spout {self._id!r} has no connection to RabbitMQ for queue {self._queue!r}; "
                     f"got {error!r:.200}; what it had open comes again; it connects again by "
-                    "itself, unless the run has just been started"
+                    "itself, unless the run has just been started",
+                    component=self._id,
+                    queue=self._queue,
                 )
 
 

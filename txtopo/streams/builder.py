@@ -202,13 +202,15 @@ class StreamBuilder:
                 raise TopologyError(
                     f"merged streams differ in their fields; got {first.fields!r} of "
                     f"{first.name!r} and {stream.fields!r} of {stream.name!r}; expected the same "
-                    "names and types in the same order; use select() or map()"
+                    "names and types in the same order; use select() or map()",
+                    stream=stream.name,
                 )
             for port in stream.ports:
                 if port in ports:
                     raise TopologyError(
                         f"stream {port.name!r} occurs twice in a merge, so its rows would count "
-                        "twice; expected distinct streams; remove one"
+                        "twice; expected distinct streams; remove one",
+                        stream=port.name,
                     )
                 ports.append(port)
         name, fields = self._draft.free_id("merge"), first.fields
@@ -231,7 +233,8 @@ class StreamBuilder:
         if not isinstance(id, str) or not isinstance(stream, str):
             raise TopologyError(
                 f"output takes two texts; got {id!r:.100} and {stream!r:.100}; expected the id of "
-                "a spout or bolt and the name of its stream"
+                "a spout or bolt and the name of its stream",
+                setting="stream" if isinstance(id, str) else "id",
             )
         if id not in outputs:
             raise TopologyError(

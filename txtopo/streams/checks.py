@@ -25,17 +25,20 @@ def declared_fields(operator: str, given: object) -> Fields:
     if not isinstance(given, str | Fields):
         raise FieldsError(
             f"the fields of {operator} are of the wrong type; got {given!r:.100}; expected a text "
-            "with names and types; write e.g. 'word string, amount long'"
+            "with names and types; write e.g. 'word string, amount long'",
+            name=operator,
+            setting="fields",
         )
     fields = Fields(given) if isinstance(given, str) else given
     for field in fields:
         if field.type == "json":
             raise FieldsError(
                 f"field {field.name!r} of {operator} is json, which is a type for the values of a "
-                "state; expected another type; declare it as a string, and use json.dumps"
+                "state; expected another type; declare it as a string, and use json.dumps",
+                field=field.name,
             )
     if not len(fields):
-        raise FieldsError(f"{operator} declares no fields; expected at least one")
+        raise FieldsError(f"{operator} declares no fields; expected at least one", name=operator)
     return fields
 
 
@@ -48,14 +51,16 @@ def column_names(operator: str, given: object, fields: Fields) -> tuple[str, ...
     names = (given,) if isinstance(given, str) else given
     if not isinstance(names, Iterable) or isinstance(names, bytes):
         raise FieldsError(
-            f"{operator} needs names of columns; got {given!r:.100}; expected one name or a list"
+            f"{operator} needs names of columns; got {given!r:.100}; expected one name or a list",
+            name=operator,
         )
     found: list[str] = []
     for name in names:
         if not isinstance(name, str):
             raise FieldsError(
                 f"{operator} needs names of columns; got {name!r:.100} among them; expected texts, "
-                f"of {', '.join(fields.names)}"
+                f"of {', '.join(fields.names)}",
+                name=operator,
             )
         if name not in fields.index:
             raise FieldsError(
@@ -77,7 +82,8 @@ def column_name(operator: str, given: object, fields: Fields) -> str:
     if not isinstance(given, str):
         raise FieldsError(
             f"{operator} needs the name of a column; got {given!r:.100}; expected one of "
-            f"{', '.join(fields.names)}"
+            f"{', '.join(fields.names)}",
+            name=operator,
         )
     (name,) = column_names(operator, given, fields)
     return name
@@ -92,7 +98,8 @@ def check_same_types(operator: str, got: Fields, expected: Fields) -> None:
     if [field.type for field in got] != [field.type for field in expected]:
         raise FieldsError(
             f"the columns of {operator} do not fit the key; got {got!r}; expected "
-            f"{len(expected)} of the types of {expected!r}, in its order; convert them with map()"
+            f"{len(expected)} of the types of {expected!r}, in its order; convert them with map()",
+            name=operator,
         )
 
 
@@ -139,14 +146,18 @@ def declared_time(source: str, fields: Fields, given: EventTime) -> SourceTime |
             if value := getattr(given, name):
                 raise TopologyError(
                     f"{operator} has {name}, but no event_time; got {name}={value!r}; expected "
-                    "event_time= with the name of a column of type timestamp"
+                    "event_time= with the name of a column of type timestamp",
+                    component=source,
+                    setting=name,
                 )
         return None
     column = _time_column(operator, given.column, fields)
     if given.clock is not None and given.idle_after is not None:
         raise TopologyError(
             f"{operator} has idle_after and clock; got {given.idle_after!r} and {given.clock!r}; "
-            "expected only one: either a silent part no longer counts, or time continues for it"
+            "expected only one: either a silent part no longer counts, or time continues for it",
+            component=source,
+            setting="clock",
         )
 
     by = column_names(f"{operator}, for by,", given.by, fields)
@@ -178,7 +189,9 @@ def _time_column(operator: str, given: object, fields: Fields) -> str:
     if not isinstance(given, str):
         raise FieldsError(
             f"the event time of {operator} is one column; got {given!r:.100}; expected its "
-            "name, e.g. event_time='ts'"
+            "name, e.g. event_time='ts'",
+            name=operator,
+            setting="event_time",
         )
     (column,) = column_names(f"{operator}, for its event time,", given, fields)
     kind = fields[fields.index[column]].type
@@ -200,14 +213,17 @@ def check_function(operator: str, function: object, *arguments: str) -> None:
     if not callable(function) or isinstance(function, type):
         raise TopologyError(
             f"{operator} needs a function; got {function!r:.100}; expected one of "
-            f"({', '.join(arguments)})"
+            f"({', '.join(arguments)})",
+            name=operator,
         )
     why = runs_later(function)
     if why and (why == ASYNC or operator != "flat_map"):
         raise TopologyError(
             f"the function of {operator} does not return a value; got "
             f"{getattr(function, '__name__', 'a function')}, which is {why}; expected a function "
-            "that returns what the operator needs; only the function of flat_map may yield"
+            "that returns what the operator needs; only the function of flat_map may yield",
+            name=operator,
+            got=why,
         )
     try:
         signature = inspect.signature(function)
@@ -219,7 +235,8 @@ def check_function(operator: str, function: object, *arguments: str) -> None:
         raise TopologyError(
             f"the function of {operator} does not fit its call; got "
             f"{getattr(function, '__name__', 'a function')}{signature}; expected "
-            f"({', '.join(arguments)})"
+            f"({', '.join(arguments)})",
+            name=operator,
         ) from error
 
 

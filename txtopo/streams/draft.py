@@ -103,7 +103,9 @@ class Draft:
             raise TopologyError(
                 f"too many operators in a row: the id of {operator} would be too long; got "
                 f"{made!r:.60}…, {len(made)} characters; expected at most {ID_CHARACTERS_MAX}; "
-                "give one of the operators above its own id, e.g. map(…, id='clean')"
+                "give one of the operators above its own id, e.g. map(…, id='clean')",
+                component=made,
+                got=len(made),
             )
         return self.free_id(made)
 
@@ -117,7 +119,8 @@ class Draft:
         if given is None and state.table is None:
             raise TopologyError(
                 f"the state of {operator} has no table; got {state!r}; expected "
-                "open_state(url, table='counts'), or id='counts' here"
+                "open_state(url, table='counts'), or id='counts' here",
+                name=operator,
             )
         table = given if state.table is None else state.table
         assert table is not None
@@ -157,13 +160,17 @@ class Draft:
         if not isinstance(given, kind):
             raise TopologyError(
                 f"{where} takes no {type(given).__name__}; got {given!r:.100}; expected a "
-                f"{kind.__name__} that an operator of this StreamBuilder returned"
+                f"{kind.__name__} that an operator of this StreamBuilder returned",
+                name=where,
+                got=type(given).__name__,
             )
         if given.draft is not self:
             raise TopologyError(
                 f"{where} got {given.name!r} of another StreamBuilder, of topology "
                 f"{given.draft._id!r}; expected one of {self._id!r}; build both parts with one "
-                "builder"
+                "builder",
+                name=given.name,
+                topology=given.draft._id,
             )
 
     def add(self, node: AnyNode) -> AnyNode:
@@ -270,7 +277,8 @@ class Draft:
         if not sources:
             raise TopologyError(
                 f"topology {self._id!r} has no source; expected one; add it with "
-                "builder.source(id, spout)"
+                "builder.source(id, spout)",
+                topology=self._id,
             )
         first, *more = sources
         builder = TransactionalTopologyBuilder(
@@ -303,7 +311,8 @@ def checked_state(where: str, state: object) -> State:
     if not isinstance(state, State):
         raise TopologyError(
             f"the state of {where} is of the wrong type; got {redacted_url(repr(state)):.200}; "
-            "expected what open_state(url) returns"
+            "expected what open_state(url) returns",
+            name=where,
         )
     return state
 
@@ -319,12 +328,16 @@ def readable_state(operator: str, state: object) -> State:
         raise TopologyError(
             f"{operator} reads a transactional state; got {state!r}; expected an opaque one, since "
             "in a replay a transactional state that holds the txid shows the values after it; use "
-            'open_state(…, kind="opaque")'
+            'open_state(…, kind="opaque")',
+            name=operator,
+            table=state.table,
         )
     if state.mode != "table":
         raise TopologyError(
             f"{operator} reads a state in mode 'log', whose rows are partial aggregates; got "
-            f"{state!r}; expected open_state(…, mode='table')"
+            f"{state!r}; expected open_state(…, mode='table')",
+            name=operator,
+            table=state.table,
         )
     return state
 

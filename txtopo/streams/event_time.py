@@ -242,7 +242,11 @@ class RefuseRows(BasicBolt):
         where = f"of source {time.source!r} has no usable event time in column {time.column!r}"
         row = f"in {dict(zip(tuple.fields.names, tuple.values, strict=True))!r:.300}"
         if at is None:
-            raise RecordFailed(f"a row {where}; got NULL, {row}; expected a time; {remedy}")
+            raise RecordFailed(
+                f"a row {where}; got NULL, {row}; expected a time; {remedy}",
+                component=time.source,
+                field=time.column,
+            )
         if time.max_ahead is None or not EARLIEST <= at <= LATEST:
             expected = f"a time from the year {EARLIEST.year} to {LATEST.year}"
         else:
@@ -252,7 +256,10 @@ class RefuseRows(BasicBolt):
             )
             remedy += "; or give the source another max_ahead=, if its rows may be in the future"
         raise RecordFailed(
-            f"a row {where}; got {at.isoformat()}, {row}; expected {expected}; {remedy}"
+            f"a row {where}; got {at.isoformat()}, {row}; expected {expected}; {remedy}",
+            component=time.source,
+            field=time.column,
+            got=at.isoformat(),
         )
 
 

@@ -428,13 +428,15 @@ def interval(what: str, given: object) -> tuple[datetime.timedelta, datetime.tim
         raise TopologyError(
             f"{what} is not an interval; got {given!r:.100}; expected the minimum and the maximum "
             "by which the right row is later, such as ('0 minutes', '1 hour'), or, if it may be "
-            "earlier, ('-5 minutes', '1 hour')"
+            "earlier, ('-5 minutes', '1 hour')",
+            setting="within",
         )
     lower, upper = (_signed(what, each) for each in given)
     if lower > upper:
         raise TopologyError(
             f"{what} ends before it begins; got {given!r:.100}; expected (lower, upper) with lower "
-            "at most upper; swap the two"
+            "at most upper; swap the two",
+            setting="within",
         )
     return lower, upper
 
@@ -453,7 +455,8 @@ def checked_how(how: object) -> None:
     if how not in ("inner", "left"):
         raise TopologyError(
             f"join has no how={how!r}; expected 'inner' or 'left'; to keep right rows without a "
-            "match, swap the two streams"
+            "match, swap the two streams",
+            setting="how",
         )
 
 
@@ -467,7 +470,8 @@ def check_of_streams(**given: object) -> None:
         if value is not None:
             raise TopologyError(
                 f"join with a lookup takes no {name}; got {value!r:.100}; expected on, how and id, "
-                "since it buffers nothing; remove it, or join a stream"
+                "since it buffers nothing; remove it, or join a stream",
+                setting=name,
             )
 
 

@@ -216,7 +216,8 @@ class DeltaLookup(LookupSource):
             if isinstance(error, TableNotFoundError) or _NO_TABLE in str(error):
                 raise ConfigError(
                     f"there is no Delta table at {self._uri!r}; expected the folder that contains "
-                    "_delta_log; create the table before the topology starts"
+                    "_delta_log; create the table before the topology starts",
+                    table=self._uri,
                 ) from error
             raise failure(f"read {self._uri!r}", error) from error
 
@@ -264,7 +265,7 @@ class QueryLookup(LookupSource):
     client_modules = ("sqlalchemy",)
 
     def __init__(self, url: str, query: str, *, as_of: str, settle_s: float) -> None:
-        require_number("settle_s of a lookup", settle_s)
+        _check_settle_s(settle_s)
         text = as_of if isinstance(as_of, str) and " " in as_of.strip() else f"{as_of} timestamp"
         column, *more = Fields(text)
         if more or column.type not in ("timestamp", "timestamp_ntz", "date"):
@@ -456,7 +457,8 @@ class FilesLookup(LookupSource):
         if not files:
             raise ConfigError(
                 f"a lookup has no file; got {self.name!r}; expected at least one; write it "
-                "before the topology starts"
+                "before the topology starts",
+                path=self.name,
             )
         return max(files, key=lambda each: each.name)
 
@@ -536,14 +538,17 @@ def keys_of(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[Any]:
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
-def require_number(what: str, given: object) -> None:
-    """Check a number of seconds.
+def _check_settle_s(given: object) -> None:
+    """Check the seconds after which rows of a lookup no longer change.
 
     Raises:
         ConfigError: It is not a number, or negative.
     """
     if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
-        raise ConfigError(f"{what} is wrong; got {given!r}; expected seconds, at least 0")
+        raise ConfigError(
+            f"settle_s of a lookup is wrong; got {given!r}; expected seconds, at least 0",
+            setting="settle_s",
+        )
 
 
 def _check_columns(found: pa.Schema, wanted: pa.Schema, name: str) -> None:

@@ -145,7 +145,9 @@ class LookupTable:
                 raise ConfigError(
                     f"key {key!r} occurs twice in {shown}; expected each key once, since a row of "
                     "the stream gets one row of the lookup; name further key columns, or repair "
-                    "the table"
+                    "the table",
+                    name=shown,
+                    key=repr(key),
                 )
         columns = [rows.column(name).combine_chunks() for name in self.value.names]
         return LoadedLookup(places, columns)
@@ -246,12 +248,16 @@ def declared_lookup(
     if not isinstance(names, Sequence) or not all(isinstance(each, str) and each for each in names):
         raise TopologyError(
             f"the key of {operator} is wrong; got {key!r:.100}; expected the name of a column, or "
-            "a list of names"
+            "a list of names",
+            name=operator,
+            setting="key",
         )
     if not names or len(set(names)) < len(names):
         raise TopologyError(
             f"the key of {operator} is wrong; got {key!r:.100}; expected distinct names, at least "
-            "one"
+            "one",
+            name=operator,
+            setting="key",
         )
     values = declared_fields(operator, value)
     for name in names:
@@ -277,7 +283,9 @@ def joined_with(
     if len(on) != len(table.key):
         raise TopologyError(
             f"{operator} compares {len(on)} columns with the {len(table.key)} of the key of lookup "
-            f"{table.id!r}; got on={on}; expected one for each of {', '.join(table.key)}, in order"
+            f"{table.id!r}; got on={on}; expected one for each of {', '.join(table.key)}, in order",
+            name=operator,
+            got=len(on),
         )
     kinds = [stream[stream.index[name]].type for name in on]
     pairs = ", ".join(f"{name} {kind}" for name, kind in zip(table.key, kinds, strict=True))
@@ -296,5 +304,6 @@ def _source_of(operator: str, source: object) -> LookupSource:
     raise TopologyError(
         f"the source of {operator} cannot be read; got {source!r:.100}; expected "
         "'delta:///folder', DeltaLookup(path), QueryLookup(url, query, as_of=…, settle_s=…) or "
-        "FilesLookup(glob): a source with versions that a replay can read again"
+        "FilesLookup(glob): a source with versions that a replay can read again",
+        name=operator,
     )

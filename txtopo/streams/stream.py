@@ -453,7 +453,8 @@ class DataStream:
         if self.fields.names == WATERMARK.names:
             raise FieldsError(
                 f"drop_duplicates takes no rows whose only columns are {', '.join(WATERMARK.names)}"
-                "; watermarks have exactly these; rename one with select()"
+                "; watermarks have exactly these; rename one with select()",
+                stream=self.name,
             )
         with self.draft.all_or_nothing():
             taken = self.draft.id_of_table(id, operator, state)
@@ -625,7 +626,8 @@ class DataStream:
         if not isinstance(column, str) or column.split() != column.split(","):
             raise FieldsError(
                 f"with_planned_time makes one column; got {column!r:.100}; expected its name, e.g. "
-                "'planned_time'"
+                "'planned_time'",
+                setting="column",
             )
         self._check_not_retracted("with_planned_time")
         made = declared_fields("with_planned_time", f"{column} timestamp")
@@ -699,7 +701,9 @@ class DataStream:
         if not isinstance(states, Mapping | None):
             raise TopologyError(
                 f"the states of bolt {id!r} have no names; got {states!r:.100}; expected a "
-                "dictionary, e.g. states={'counts': open_state(url)}"
+                "dictionary, e.g. states={'counts': open_state(url)}",
+                component=id,
+                setting="states",
             )
         given = dict(states or {})
         for name, state in given.items():
@@ -744,7 +748,9 @@ class DataStream:
             what = "value" if keys else "key"
             raise FieldsError(
                 f"{operator} has no {what} columns; got key={key!r} of the fields "
-                f"{', '.join(self.fields.names)}; expected at least one key and one value column"
+                f"{', '.join(self.fields.names)}; expected at least one key and one value column",
+                name=operator,
+                setting=what,
             )
         key_fields, value_fields = self.fields.select(keys), self.fields.select(values)
         check_new_columns(operator, key_fields, value_fields)
@@ -783,7 +789,9 @@ class DataStream:
             raise TopologyError(
                 f"{operator} may give a row other values when it is taken back than when it "
                 f"counted; got {self.name!r}, whose column {self.retracted!r} marks such rows; "
-                f"expected changes(), for new rows alone, or {operator} above the table"
+                f"expected changes(), for new rows alone, or {operator} above the table",
+                stream=self.name,
+                field=self.retracted,
             )
 
     def _time_in(self, fields: Fields) -> TimeColumn | None:
@@ -840,7 +848,9 @@ class Grouped:
                 f"changes; got the stream {self.stream.name!r} as it is; expected "
                 "changes(retracted=True), which takes the old row back, with Count, Sum, "
                 "Mean, or an OwnAggregate with remove(); to aggregate the changes themselves, for "
-                f"example to count them, put select({columns}) or another operator in between"
+                f"example to count them, put select({columns}) or another operator in between",
+                table=table,
+                stream=self.stream.name,
             )
         retracted = self.stream.retracted if retracted is None else retracted
         return self._persistent_aggregate(state, retracted, id, aggregates)
@@ -860,7 +870,9 @@ class Grouped:
             raise TopologyError(
                 f"window takes no {type(window).__name__}; got {window!r:.100}; expected "
                 "tumbling('5 minutes'), sliding('10 minutes', every='1 minute') or "
-                "session('30 minutes')"
+                "session('30 minutes')",
+                setting="window",
+                got=type(window).__name__,
             )
         time = checked_time("window", stream)
         fields = check_new_columns("window", BOUNDS, stream.fields)
@@ -914,7 +926,9 @@ class Grouped:
             raise TopologyError(
                 f"aggregate cannot take rows back; got {stream.name!r}, whose column "
                 f"{stream.retracted!r} marks such rows; expected persistent_aggregate, "
-                "or changes() above, for new rows alone"
+                "or changes() above, for new rows alone",
+                stream=stream.name,
+                field=stream.retracted,
             )
         bolt = self._aggregates("aggregate", _no_state(), aggregates, None)
         taken = draft.id_of(id, stream.name, "aggregate")
@@ -997,14 +1011,17 @@ class Grouped:
     ) -> PersistentAggregate:
         if not aggregates:
             raise TopologyError(
-                f"{operator} has no aggregates; expected some by name, e.g. count=Count()"
+                f"{operator} has no aggregates; expected some by name, e.g. count=Count()",
+                name=operator,
             )
         bolt = PersistentAggregate(state, self.key, aggregates, retracted=retracted)
         fields = self.stream.fields
         try:
             check_new_columns(operator, bolt.key_fields(fields), bolt.value_fields(fields))
         except FieldsError as error:
-            raise FieldsError(f"{operator} cannot use {self.stream.name!r}: {error}") from error
+            raise FieldsError(
+                f"{operator} cannot use {self.stream.name!r}: {error}", **error.facts
+            ) from error
         return bolt
 
 
@@ -1100,7 +1117,8 @@ class Table:
         if before and retracted:
             raise TopologyError(
                 f"changes of {self.name!r} would have the old values twice; got before=True and "
-                "retracted=True; expected one of them: columns of the new row, or a separate row"
+                "retracted=True; expected one of them: columns of the new row, or a separate row",
+                component=self.name,
             )
         readable_state("changes", self.node.state)
         windows = self.node.windows
@@ -1108,7 +1126,8 @@ class Table:
             raise TopologyError(
                 f"changes needs a table whose keys stay; got {self.name!r}, whose sessions merge, "
                 "so that old rows would have to be taken back; expected another table; use "
-                "final(), which returns each session once, when it closes"
+                "final(), which returns each session once, when it closes",
+                component=self.name,
             )
         stream = CHANGES_BEFORE if before else CHANGES_RETRACTED if retracted else CHANGES
         layout = self.node.state.layout(self.name)
@@ -1137,7 +1156,8 @@ class Table:
             raise TopologyError(
                 f"final needs a table of windows; got {self.name!r}, whose values are never final; "
                 "expected group_by(…).window(…).persistent_aggregate(…); use changes() for what "
-                "each batch changes"
+                "each batch changes",
+                component=self.name,
             )
         self.node.final = True
         fields = Fields.of([*self.node.state.key, *self.node.columns])
@@ -1162,7 +1182,9 @@ def checked_time(operator: str, stream: DataStream) -> TimeColumn:
             f"{operator} needs event time; got stream {stream.name!r}, which has none; expected "
             "builder.source(…, event_time='ts', delay='1 minute') above it, and that each operator "
             "in between keeps the column; merged streams have event time if all have the same "
-            f"column; the columns here are {', '.join(stream.fields.names)}"
+            f"column; the columns here are {', '.join(stream.fields.names)}",
+            name=operator,
+            stream=stream.name,
         )
     return stream.time
 

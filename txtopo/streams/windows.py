@@ -122,12 +122,16 @@ def sliding(size: Duration, *, every: Duration, offset: Duration = datetime.time
     if step > length:
         raise TopologyError(
             f"sliding windows leave gaps; got size {length} and every {step}; expected every to "
-            "be at most the size, so that each row is in a window"
+            "be at most the size, so that each row is in a window",
+            setting="every",
+            got=str(step),
         )
     if length / step > WINDOWS_MAX:
         raise TopologyError(
             f"each row would be in {length / step:.0f} windows; got size {length} and every "
-            f"{step}; expected at most {WINDOWS_MAX:,}; choose a larger every"
+            f"{step}; expected at most {WINDOWS_MAX:,}; choose a larger every",
+            setting="every",
+            got=str(step),
         )
     return Window(length, step, _offset(offset, step))
 

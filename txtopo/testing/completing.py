@@ -58,7 +58,9 @@ def complete_topology(
     if unknown:
         raise TopologyError(
             f"inputs are given for {unknown[0]!r}, which is not a spout; the spouts are "
-            f"{sorted(spouts)}"
+            f"{sorted(spouts)}",
+            component=unknown[0],
+            expected=tuple(sorted(spouts)),
         )
     seen = _Seen()
     components = [
@@ -160,7 +162,11 @@ class _Inputs(FeederSpout):
 def _fed(spout: Component, rows: Sequence[Sequence[Any]]) -> Component:
     stream = spout.streams.get(DEFAULT_STREAM)
     if rows and stream is None:
-        raise TopologyError(f"spout {spout.id!r} has no stream 'default' to put inputs into")
+        raise TopologyError(
+            f"spout {spout.id!r} has no stream 'default' to put inputs into; got "
+            f"{', '.join(map(repr, spout.streams)) or 'no streams'}",
+            component=spout.id,
+        )
     return replace(spout, prototype=_Inputs(stream.fields if stream else Fields(), rows))
 
 

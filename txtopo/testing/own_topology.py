@@ -14,6 +14,7 @@ from txtopo.errors import (
     PoisonBatchError,
     TopologyError,
     TopologyKilled,
+    TxtopoError,
 )
 from txtopo.streams.event_time import Watermarks
 from txtopo.testing.checkers import Evidence
@@ -28,8 +29,14 @@ PlainFold = Callable[[Sequence[Record]], Mapping[Any, Any]]
 """A function: (all records so far, in the order of their batches) -> value by key."""
 
 
-class SimulationFailed(AssertionError):
-    """A promise was broken; the message says which one, and how to replay it."""
+class SimulationFailed(TxtopoError, AssertionError):
+    """A promise was broken; the message says which one, and how to replay it.
+
+    Attributes:
+        seed: The seed that replays it.
+    """
+
+    seed: int | None = None
 
 
 def simulate(
@@ -82,7 +89,8 @@ def simulate(
             what = "\n".join(f"  {each.checker}: {each.what}" for each in judged.violations[:5])
             raise SimulationFailed(
                 f"seed {judged.seed} broke a promise:\n{what}\n"
-                f"replay it with simulate(…, seeds=1, first={judged.seed}, trace=print)"
+                f"replay it with simulate(…, seeds=1, first={judged.seed}, trace=print)",
+                seed=judged.seed,
             )
     handoff.close()
     return report
@@ -158,5 +166,8 @@ def _check(
     if sorted({*oracle} - marks) != expected:
         raise TopologyError(
             f"the oracles do not fit topology {topology.id!r}; got {sorted(oracle)}; expected one "
-            f"for each of {expected}: each state by its table, and each name of outside"
+            f"for each of {expected}: each state by its table, and each name of outside",
+            topology=topology.id,
+            got=tuple(sorted(oracle)),
+            expected=tuple(expected),
         )

@@ -201,7 +201,8 @@ class ScriptedTransactionalSpout(PartitionedTransactionalSpout):
         if any(isinstance(event, Recut) for event in self._script.events):
             raise TopologyError(
                 f"a transactional spout cannot change a replay; got {script!r:.200}; expected no "
-                "Recut; use ScriptedSpout"
+                "Recut; use ScriptedSpout",
+                setting="script",
             )
 
     def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
@@ -300,14 +301,16 @@ class Script:
         """
         if not isinstance(fields, Fields):
             raise TopologyError(
-                f"fields of a scripted spout are wrong; got {fields!r:.200}; expected Fields"
+                f"fields of a scripted spout are wrong; got {fields!r:.200}; expected Fields",
+                setting="fields",
             )
         cut = [batch if isinstance(batch, Mapping) else {0: batch} for batch in batches]
         numbers = {partition for batch in cut for partition in batch}
         if any(type(number) is not int or number < 0 for number in numbers):
             raise TopologyError(
                 f"partitions of a scripted spout are wrong; got {sorted(map(repr, numbers))}; "
-                "expected whole numbers from 0"
+                "expected whole numbers from 0",
+                setting="batches",
             )
         partitions = range(max(numbers, default=0) + 1)
         records = tuple(
@@ -374,7 +377,9 @@ class Script:
             here = (event.partition, event.record) == (partition, record)
             if here and (event.attempts is None or attempt.attempt < event.attempts):
                 raise event.error or FailedException(
-                    f"record {record} of partition {partition} is poison, says the script"
+                    f"record {record} of partition {partition} is poison, says the script",
+                    partition=partition,
+                    row=record,
                 )
 
 
@@ -398,7 +403,11 @@ def _check(event: Event, records: Sequence[int]) -> None:
     elif isinstance(event, Poison):
         flaw = _flaw_of_poison(event, records[event.partition])
     if flaw is not None:
-        raise TopologyError(f"the script of a scripted spout is wrong; got {event!r}; {flaw}")
+        raise TopologyError(
+            f"the script of a scripted spout is wrong; got {event!r}; {flaw}",
+            setting="script",
+            got=type(event).__name__,
+        )
 
 
 def _flaw_of_poison(event: Poison, records: int) -> str | None:
@@ -419,7 +428,9 @@ def _checked(fields: Fields, row: Row) -> Row:
     if not isinstance(row, list | tuple) or len(row) != len(fields):
         raise TopologyError(
             f"a row of a scripted spout does not fit the fields; got {row!r:.200}; expected "
-            f"{len(fields)} values: {', '.join(fields.names)}"
+            f"{len(fields)} values: {', '.join(fields.names)}",
+            setting="batches",
+            expected=fields.names,
         )
     return tuple(row)
 
@@ -510,7 +521,9 @@ class _ScriptedEmitter(PartitionedTransactionalEmitter):
     def _take(self, attempt: TransactionAttempt, partition: int, start: int) -> int:
         take = self._script.take(attempt, partition, start)
         if take is None:
-            raise FailedException(f"partition {partition} is down, says the script")
+            raise FailedException(
+                f"partition {partition} is down, says the script", partition=partition
+            )
         return take
 
 

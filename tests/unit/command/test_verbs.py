@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -521,3 +522,21 @@ def test_a_page_that_is_gone_does_not_answer() -> None:
 
     with pytest.raises(InfrastructureError, match=r"does not answer; got .*refused"):
         PageClient(status, "token").figures()
+
+
+def test_an_answer_that_is_not_of_a_page_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from txtopo.command.page_client import PageClient
+    from txtopo.ensemble.store import this_process
+    from txtopo.errors import InfrastructureError
+    from txtopo.operations.ensemble import TopologyStatus
+
+    url = "http://127.0.0.1:1"
+    summary = {"page": url, "process": {"host": this_process()["host"], "pid": 1}}
+    status = TopologyStatus("a", summary, None, (), 1, 1, None, None, {})  # type: ignore[arg-type]
+    client = PageClient(status, None)
+    monkeypatch.setattr(client._opener, "open", lambda *_, **more: io.BytesIO(b"[1]"))
+
+    with pytest.raises(InfrastructureError, match="got a list in JSON; expected an object") as e:
+        client.figures()
+
+    assert e.value.facts == {"path": url, "got": "list"}

@@ -33,8 +33,12 @@ def test_a_wrong_oracle_or_a_wrong_committer_is_found() -> None:
     def half(payments: Any) -> dict[str, int]:
         return {key: total // 2 for key, total in fold(payments).items()}
 
-    with pytest.raises(SimulationFailed, match="seed 4 broke a promise:\n  C1: table totals"):
+    with pytest.raises(
+        SimulationFailed, match="seed 4 broke a promise:\n  C1: table totals"
+    ) as caught:
         simulate(topology_of(Payments()), {"totals": half}, seeds=1, first=4)
+
+    assert caught.value.seed == 4
 
 
 def test_records_may_be_lists_as_a_spout_takes_them() -> None:

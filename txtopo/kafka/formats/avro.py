@@ -90,7 +90,8 @@ class Avro(SchemaFormat):
             raise ConfigError(
                 f"a schema of Avro cannot be used; got {schema!r:.200}: {flaw}; expected one that "
                 "says how deep a record is, and items that take bytes: a record could end the "
-                "process; read such records as bytes, in a bolt"
+                "process; read such records as bytes, in a bolt",
+                setting="schema",
             )
         self._fields = fields_of(parsed)
         super().__init__(
@@ -113,7 +114,9 @@ class Avro(SchemaFormat):
                 raise ConfigError(
                     f"field {name!r} of {self!r} cannot be written; got {found} inside of "
                     f"{_type(schema)}; expected what JSON has: "
-                    f"{', '.join((*_IN_JSON, *_NESTED))}; make it a field of its own"
+                    f"{', '.join((*_IN_JSON, *_NESTED))}; make it a field of its own",
+                    field=name,
+                    got=found,
                 )
 
     def decoder(self, client: RegistryClient, part: Part) -> Callable[[bytes, ReadingContext], Row]:
@@ -246,12 +249,14 @@ def read_schema(schema: Any) -> tuple[str, Schema]:
         parsed: Schema = expand_schema(json.loads(text))
     except json.JSONDecodeError as error:
         raise ConfigError(
-            f"schema of Avro is not JSON; got {schema!r:.200} ({error}); {expected}"
+            f"schema of Avro is not JSON; got {schema!r:.200} ({error}); {expected}",
+            got=f"{schema!r:.200}",
         ) from error
     except (SchemaParseException, ValueError, TypeError, LookupError, AttributeError) as error:
         reason = f"{type(error).__name__}: {text_of(error)}"
         raise ConfigError(
-            f"schema of Avro is wrong; got {schema!r:.200} ({reason}); {expected}"
+            f"schema of Avro is wrong; got {schema!r:.200} ({reason}); {expected}",
+            got=f"{schema!r:.200}",
         ) from error
     return text, parsed
 
@@ -267,13 +272,15 @@ def fields_of(schema: Schema, defaults: set[str] | None = None) -> dict[str, Sch
         if _type(schema) == "bytes" and not isinstance(schema, list) and "logicalType" in schema:
             raise ConfigError(
                 f"a schema of {schema['logicalType']} by itself cannot be read; got {schema!r}; "
-                "expected a record with it; confluent-kafka takes bytes by themselves as they are"
+                "expected a record with it; confluent-kafka takes bytes by themselves as they are",
+                got=f"{schema!r}",
             )
         return {"": schema}
     names = [each["name"] for each in schema["fields"]]
     if doubled := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(
-            f"a schema of Avro has the field {doubled[0]!r} twice; got {schema!r:.200}"
+            f"a schema of Avro has the field {doubled[0]!r} twice; got {schema!r:.200}",
+            field=doubled[0],
         )
     if defaults is not None:
         defaults |= {each["name"] for each in schema["fields"] if "default" in each}
@@ -294,7 +301,9 @@ def column_type(name: str, schema: Schema) -> str:
         raise ConfigError(
             f"field {name!r} of an Avro schema fits no column; got {logical or kind}; expected "
             f"{', '.join(_PRIMITIVES)}, {', '.join(_NESTED)}, date, a timestamp, decimal or uuid; "
-            "leave the field, or its logicalType, out of the schema"
+            "leave the field, or its logicalType, out of the schema",
+            field=name,
+            got=f"{logical or kind}",
         )
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = only.get("precision"), only.get("scale", 0)
@@ -302,7 +311,8 @@ def column_type(name: str, schema: Schema) -> str:
             raise ConfigError(
                 f"field {name!r} of an Avro schema fits no column; got a decimal of precision "
                 f"{precision!r} and scale {scale!r}; expected a precision of at most 38 digits, "
-                "and a scale that is not above it"
+                "and a scale that is not above it",
+                field=name,
             )
         return f"decimal({precision},{scale})"
     return _LOGICAL.get((kind, str(logical)), _PRIMITIVES[kind])

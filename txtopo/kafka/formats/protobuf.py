@@ -100,7 +100,8 @@ class Protobuf(SchemaFormat):
         if not isinstance(message, type) or not isinstance(descriptor, Descriptor):
             raise ConfigError(
                 f"message of Protobuf is wrong; got {message!r:.200}; expected a class that protoc "
-                "has generated, such as Sale of sale_pb2"
+                "has generated, such as Sale of sale_pb2",
+                setting="message",
             )
         self._files = _files_of(descriptor.file)
         super().__init__(

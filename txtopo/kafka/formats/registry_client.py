@@ -96,7 +96,7 @@ class RegistryClient(SchemaRegistryClient):
         except TxtopoError:
             raise
         except SchemaRegistryError as error:
-            raise _meant(error, doing, where, unknown) from error
+            raise _meant(error, doing, self.shown, unknown) from error
         except Exception as error:  # a library of HTTP, of the user's choice, may raise anything
             raise InfrastructureError(
                 f"cannot {doing}: no answer that makes sense from {where}; got "
@@ -137,23 +137,33 @@ def _is_whole(answer: object) -> bool:
     return isinstance(schema, Schema) and isinstance(schema.schema_str, str)
 
 
-def _meant(error: SchemaRegistryError, doing: str, where: str, unknown: Sequence[int]) -> Exception:
+def _meant(
+    error: SchemaRegistryError, doing: str, registry: str, unknown: Sequence[int]
+) -> Exception:
+    where = f"the schema registry {registry}"
     status, said = error.http_status_code, f"{error.error_message}"[:1000]
     if status == 404 and error.error_code in unknown:
         return UnknownSchema(f"cannot {doing}: {where} does not have it; got {said!r}")
     if status in _REFUSED:
         return AuthError(
             f"{where} refused to {doing}; got {said!r}; expected credentials that may do it; look "
-            "at the setting basic.auth.user.info"
+            "at the setting basic.auth.user.info",
+            registry=registry,
+            got=said,
         )
     if status in _WRONG_SCHEMA:
         return ConfigError(
             f"{where} refused to {doing}; got {said!r}; repair the schema, or change the "
-            "compatibility of the subject"
+            "compatibility of the subject",
+            registry=registry,
+            got=said,
         )
     return InfrastructureError(
         f"cannot {doing}: {where} answered with status {status}; got {said!r}; is it in trouble, "
-        "or is the path of its URL wrong?"
+        "or is the path of its URL wrong?",
+        registry=registry,
+        status=status,
+        got=said,
     )
 
 

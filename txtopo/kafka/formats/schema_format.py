@@ -94,7 +94,8 @@ class SchemaFormat(ABC):
         if not columns:
             raise ConfigError(
                 f"{name!r} of {kind} has no fields, so it can be no columns; got none; expected at "
-                "least one; read it as bytes"
+                "least one; read it as bytes",
+                name=name,
             )
         given = checked_settings(settings, kind)
         self._registry, credentials = checked_url(registry, kind)
@@ -106,10 +107,13 @@ class SchemaFormat(ABC):
             )
         self._conf = {**_DEFAULTS, **given, **credentials, "url": self._registry}
         if subject is not None and (not isinstance(subject, str) or not subject):
-            raise ConfigError(f"subject of {kind} is wrong; got {subject!r}; expected its name")
+            raise ConfigError(
+                f"subject of {kind} is wrong; got {subject!r}; expected its name", setting="subject"
+            )
         if not isinstance(auto_register, bool):
             raise ConfigError(
-                f"auto_register of {kind} is wrong; got {auto_register!r}; expected True or False"
+                f"auto_register of {kind} is wrong; got {auto_register!r}; expected True or False",
+                setting="auto_register",
             )
         self._subject, self._auto_register = subject, auto_register
         self._identity = (kind, identity, subject, auto_register, repr(sorted(self._conf.items())))
@@ -118,7 +122,8 @@ class SchemaFormat(ABC):
         except (ValueError, TypeError, OSError) as error:
             raise ConfigError(
                 f"settings of the registry of {kind} are wrong; got {sorted(self._conf)}: "
-                f"{redacted_url(text_of(error))}; expected those of SchemaRegistryClient"
+                f"{redacted_url(text_of(error))}; expected those of SchemaRegistryClient",
+                setting="settings",
             ) from error
 
     def __repr__(self) -> str:
@@ -142,13 +147,18 @@ class SchemaFormat(ABC):
         for column in self.fields(part):
             if column.name not in fields.index:
                 raise FieldsError(
-                    f"{self!r} has the field {column.name!r}, which the tuples lack; got {fields!r}"
+                    f"{self!r} has the field {column.name!r}, which the tuples lack; got "
+                    f"{fields!r}",
+                    field=column.name,
                 )
             given = fields[fields.index[column.name]].type
             if given != column.type and column.type not in _WIDER.get(given, ()):
                 raise FieldsError(
                     f"field {column.name!r} cannot be written as {self!r}; got {given}; expected "
-                    f"{column.type}; cast it in the bolt above"
+                    f"{column.type}; cast it in the bolt above",
+                    field=column.name,
+                    got=given,
+                    expected=column.type,
                 )
 
     def reader(self, part: Part) -> RecordReader:
@@ -170,7 +180,9 @@ class SchemaFormat(ABC):
         try:
             return self.once(lambda: self._writer(topic, part), "writer", topic, part)
         except UnknownSchema as error:
-            raise ConfigError(f"{error}; register a schema, or leave auto_register out") from error
+            raise ConfigError(
+                f"{error}; register a schema, or leave auto_register out", topic=topic
+            ) from error
 
     def _writer(self, topic: str, part: Part) -> Callable[[Tuple], bytes]:
         encode = self.encoder(self.client(), topic, part)
@@ -185,7 +197,9 @@ class SchemaFormat(ABC):
                 raise ValueRefusedError(
                     f"a {part} cannot be written as {self!r}; got {tuple!r:.200} "
                     f"({text_of(error)}); nothing of its batch was written; repair it in the bolt "
-                    "above"
+                    "above",
+                    topic=topic,
+                    column=part,
                 ) from error
 
         return write
@@ -294,7 +308,8 @@ def checked_url(url: object, kind: str) -> tuple[str, dict[str, Setting]]:
         except ValueError as error:
             raise ConfigError(
                 f"registry of {kind} is wrong; got {redacted_url(str(url))!r}; expected its URL, "
-                "http://host:port or https://host:port"
+                "http://host:port or https://host:port",
+                setting="registry",
             ) from error
         user_info, _, host = parts.netloc.rpartition("@")
         if user_info:
@@ -313,7 +328,9 @@ def checked_settings(settings: object, kind: str) -> Mapping[str, Setting]:
         return {}
     if not isinstance(settings, Mapping):
         raise ConfigError(
-            f"settings of {kind} are wrong; got a {type(settings).__name__}; expected a dict"
+            f"settings of {kind} are wrong; got a {type(settings).__name__}; expected a dict",
+            setting="settings",
+            got=type(settings).__name__,
         )
     if "url" in settings:
         raise ConfigError(f"setting 'url' of {kind} cannot be set; use registry", setting="url")

@@ -365,7 +365,8 @@ class DeltaLimits:
             if type(value) is not int or value < 1:
                 raise ConfigError(
                     f"batch_{name}_max of a Delta spout is wrong; got {value!r}; expected a whole "
-                    "number of at least 1"
+                    "number of at least 1",
+                    setting=f"batch_{name}_max",
                 )
 
 

@@ -101,12 +101,14 @@ class DeltaTransactionalSpout(TransactionalSpout):
         if type(starting_version) is not int or starting_version < 0:
             raise ConfigError(
                 f"starting_version is wrong; got {starting_version!r}; expected a whole number of "
-                "at least 0"
+                "at least 0",
+                setting="starting_version",
             )
         if changes is not None and ("boolean", changes) not in [(f.type, f.name) for f in fields]:
             raise ConfigError(
                 f"changes does not name a boolean field; got {changes!r}; expected one of the "
-                f"fields, e.g. Fields('…, {changes} boolean'); they are {fields}"
+                f"fields, e.g. Fields('…, {changes} boolean'); they are {fields}",
+                setting="changes",
             )
         self.output_fields = fields
         self.changes = changes
@@ -372,6 +374,7 @@ class _Read:
                 f"a file of {self._log.uri!r} is gone; expected it, since its batch is planned and "
                 "not committed; was the table vacuumed? bring the file back, or begin behind it "
                 f"with starting_version, under a new topology id; {str(error)[:500]}",
+                table=self._log.uri,
             ) from error
         return frame.selectExpr(*self._columns(partition, change))
 

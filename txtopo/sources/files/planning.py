@@ -116,7 +116,8 @@ class Limits:
             if value is not None and (type(value) is not int or value < 1):
                 raise ConfigError(
                     f"batch_{name}_max is wrong; got {value!r}; expected a whole number of at "
-                    "least 1, or None"
+                    "least 1, or None",
+                    setting=f"batch_{name}_max",
                 )
 
 

@@ -306,7 +306,11 @@ def parquet_rows(source: FileSource, file: SourceFile) -> int:
         with source.open(file) as opened:
             return int(pq.read_metadata(opened).num_rows)
     except pa.ArrowInvalid as error:
-        raise EmitError(f"file {file.name!r} is not a Parquet file: {error}") from error
+        raise EmitError(
+            f"file {file.name!r} is not a Parquet file: {error}; expected one; repair the file, or "
+            "move it out of the folder",
+            path=file.name,
+        ) from error
     except OSError as error:
         raise failure(f"read {file.name!r}", error) from error
 

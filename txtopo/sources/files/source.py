@@ -60,7 +60,9 @@ class FileSource:
     ) -> None:
         given = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else list(paths)
         if not given or not all(isinstance(path, str) and path for path in given):
-            raise ConfigError(f"paths of a files spout are wrong; got {paths!r}; expected paths")
+            raise ConfigError(
+                f"paths of a files spout are wrong; got {paths!r}; expected paths", setting="paths"
+            )
         for path in given:
             check_text("a path of a files spout", os.fspath(path))
         self.filesystem, self._paths = _opened(given, filesystem)
@@ -270,10 +272,14 @@ class FileFormat:
     def __post_init__(self) -> None:
         if self.name not in FORMATS:
             raise ConfigError(
-                f"unknown file format; got {self.name!r}; expected one of {', '.join(FORMATS)}"
+                f"unknown file format; got {self.name!r}; expected one of {', '.join(FORMATS)}",
+                setting="format",
             )
         if len(self.delimiter) != 1:
-            raise ConfigError(f"delimiter is wrong; got {self.delimiter!r}; expected a character")
+            raise ConfigError(
+                f"delimiter is wrong; got {self.delimiter!r}; expected a character",
+                setting="delimiter",
+            )
 
     @property
     def lines(self) -> bool:
@@ -302,11 +308,15 @@ class FileFormat:
             ConfigError: They cannot; repair the fields.
         """
         if not isinstance(fields, Fields) or not len(fields):
-            raise ConfigError(f"fields of a files spout are wrong; got {fields!r}; expected Fields")
+            raise ConfigError(
+                f"fields of a files spout are wrong; got {fields!r}; expected Fields",
+                setting="fields",
+            )
         if self.name == "text" and [field.type for field in fields] != ["string"]:
             raise ConfigError(
                 f"a text file has one field, its lines; got {fields!r}; expected e.g. "
-                'Fields("line string")'
+                'Fields("line string")',
+                setting="fields",
             )
 
 
@@ -362,13 +372,16 @@ def _opened(
         if not isinstance(filesystem, fs.FileSystem):
             raise ConfigError(
                 f"filesystem of a files spout is of the wrong type; got {filesystem!r}; expected "
-                "a pyarrow.fs.FileSystem, a URL or None"
+                "a pyarrow.fs.FileSystem, a URL or None",
+                setting="filesystem",
             )
         return filesystem, _spelled(filesystem, [path.rstrip("/") or "/" for path in paths])
     if any("://" in path for path in paths):
         parsed = [fs.FileSystem.from_uri(path) for path in paths]
         if any(other != parsed[0][0] for other, _ in parsed):
-            raise ConfigError(f"paths lie on different filesystems; got {paths!r}; expected one")
+            raise ConfigError(
+                f"paths lie on different filesystems; got {paths!r}; expected one", setting="paths"
+            )
         return parsed[0][0], _spelled(parsed[0][0], [path.rstrip("/") for _, path in parsed])
     local = fs.LocalFileSystem()
     return local, _spelled(local, [os.path.abspath(path) for path in paths])
@@ -454,7 +467,8 @@ def check_version(version: Json) -> None:
     if version != METADATA_VERSION:
         raise SchemaVersionError(
             f"the metadata of a batch of files has version {version!r}; expected "
-            f"{METADATA_VERSION}; upgrade this txtopo"
+            f"{METADATA_VERSION}; upgrade this txtopo",
+            version=version,
         )
 
 

@@ -99,10 +99,13 @@ class FilesTransactionalSpout(TransactionalSpout):
         self._format.check_fields(fields)
         if partitions is not None and (type(partitions) is not int or partitions < 1):
             raise ConfigError(
-                f"partitions is wrong; got {partitions!r}; expected a whole number of at least 1"
+                f"partitions is wrong; got {partitions!r}; expected a whole number of at least 1",
+                setting="partitions",
             )
         if order not in ("name", "time"):
-            raise ConfigError(f"unknown order of files; got {order!r}; expected 'name' or 'time'")
+            raise ConfigError(
+                f"unknown order of files; got {order!r}; expected 'name' or 'time'", setting="order"
+            )
         if (batch_rows_max, batch_bytes_max, batch_files_max) == (None, None, None):
             batch_bytes_max = BATCH_BYTES_MAX
         self._limits = Limits(batch_rows_max, batch_bytes_max, batch_files_max)
@@ -175,7 +178,9 @@ class FileSpout(Spout):
         if not files:
             raise SourceDataLost(
                 f"spout {context.component_id!r} found no file; got {', '.join(self._paths)}; "
-                "expected paths or patterns of files that exist; look at the working directory"
+                "expected paths or patterns of files that exist; look at the working directory",
+                component=context.component_id,
+                got=tuple(self._paths),
             )
         self._collector = collector
         self._lines = self._read(files[context.task_index :: context.tasks])
@@ -206,14 +211,16 @@ class FileSpout(Spout):
         if os.path.isdir(path):
             raise ConfigError(
                 f"a path of a FileSpout is a folder; got {path!r}; expected a file or a pattern; "
-                f"give {os.path.join(path, '**', '*')!r} for all files below it"
+                f"give {os.path.join(path, '**', '*')!r} for all files below it",
+                path=path,
             )
         if os.path.exists(path):
             return [path]
         if not glob.has_magic(path):
             raise SourceDataLost(
                 f"a FileSpout found no file {path!r}; expected one that exists; look at its "
-                f"spelling and at the working directory, {os.getcwd()!r}"
+                f"spelling and at the working directory, {os.getcwd()!r}",
+                path=path,
             )
         return [name for name in glob.glob(path, recursive=True) if not os.path.isdir(name)]
 

@@ -111,13 +111,16 @@ class QueryCoordinator(TransactionalCoordinator):
                 source.check_order(connection, select(key))
                 source.checked(connection.scalar(select(func.min(key))))
         except DataError as error:
-            raise ConfigError(source.unreadable(error)) from error
+            raise ConfigError(source.unreadable(error), query=source.query) from error
         except DBAPIError as error:
             if error.connection_invalidated:
-                raise InfrastructureError(f"cannot read {source.query!r:.100}") from error
+                raise InfrastructureError(
+                    f"cannot read {source.query!r:.100}: {error.orig}", query=source.query
+                ) from error
             raise ConfigError(
                 f"the query cannot be run: {error.orig}; got {source.query!r:.200}; expected a "
-                f"table, or a SELECT in parentheses, with {', '.join(source.fields.names)}"
+                f"table, or a SELECT in parentheses, with {', '.join(source.fields.names)}",
+                query=source.query,
             ) from error
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:

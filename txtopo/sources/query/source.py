@@ -149,7 +149,8 @@ class QuerySource:
             reason = str(error).replace(self.url, "…")
             raise ConfigError(
                 f"the URL of a query cannot be used: {reason}; expected one of SQLAlchemy's, such "
-                "as postgresql://user@host/database, and its driver installed"
+                "as postgresql://user@host/database, and its driver installed",
+                setting="url",
             ) from None
         if engine.dialect.driver == "psycopg":
             set_up_postgresql(engine)
@@ -188,7 +189,7 @@ class QuerySource:
                 error.orig
             ):
                 raise InfrastructureError(
-                    f"cannot read {self.query!r:.100}: {error.orig}"
+                    f"cannot read {self.query!r:.100}: {error.orig}", query=self.query
                 ) from error
             raise SourceDataLost(
                 f"{self.query!r:.100} cannot be read: {error.orig}; expected columns "

@@ -98,12 +98,14 @@ class QueryTransactionalSpout(TransactionalSpout):
         if type(batch_rows_max) is not int or batch_rows_max < 1:
             raise ConfigError(
                 f"batch_rows_max of a query is wrong; got {batch_rows_max!r}; expected a whole "
-                "number of at least 1"
+                "number of at least 1",
+                setting="batch_rows_max",
             )
         if isinstance(settle_s, bool) or not isinstance(settle_s, int | float) or not settle_s >= 0:
             raise ConfigError(
                 f"settle_s of a query is wrong; got {settle_s!r}; expected seconds: more than the "
-                "longest transaction that inserts rows takes, or 0 if there is one at a time"
+                "longest transaction that inserts rows takes, or 0 if there is one at a time",
+                setting="settle_s",
             )
         _check_ahead(max_ahead_s)
         check_text("the URL of a query", unquote(url))

@@ -113,7 +113,9 @@ class SimulatedEnsemble(MemoryEnsemble):
 
 
 def _lost(outcome: str) -> CoordinatorUnavailable:
-    return CoordinatorUnavailable(f"the simulated ensemble does not answer; the call {outcome}")
+    return CoordinatorUnavailable(
+        f"the simulated ensemble does not answer; the call {outcome}", got=outcome
+    )
 
 
 class SimulatedStore:
@@ -133,7 +135,9 @@ class SimulatedStore:
             self.go_away()
         away = self.world.timeline.now_s < self._away_until_s and not chaos.healed
         if away or chaos.happens("store_before"):
-            raise StoreUnavailable(f"the simulated store {self.name!r} does not answer")
+            raise StoreUnavailable(
+                f"the simulated store {self.name!r} does not answer", name=self.name
+            )
 
     def go_away(self) -> None:
         """Refuse every call for a while."""
@@ -143,7 +147,9 @@ class SimulatedStore:
         """Return the error of a lost connection; often also make the store unreachable."""
         if self.world.chaos.below(2):
             self.go_away()
-        return UnknownOutcomeError(f"the simulated connection was lost; the write was {fate}")
+        return UnknownOutcomeError(
+            f"the simulated connection was lost; the write was {fate}", got=fate
+        )
 
     def swap(
         self,

@@ -214,7 +214,8 @@ def _read(owner: object, name: str, text: str) -> dict[str, Any]:
     known = [each.rpartition(".")[2] for each in CHANGEABLE]
     if name not in known or not hasattr(owner, name):
         raise ConfigError(
-            f"unknown setting of a scenario; got {name!r}; expected one of {', '.join(CHANGEABLE)}"
+            f"unknown setting of a scenario; got {name!r}; expected one of {', '.join(CHANGEABLE)}",
+            setting=name,
         )
     now = getattr(owner, name)
     try:
@@ -231,7 +232,9 @@ def _read(owner: object, name: str, text: str) -> dict[str, Any]:
         return {name: text if isinstance(now, str) else int(text)}
     except (KeyError, ValueError) as error:
         raise ConfigError(
-            f"bad value of the setting {name!r} of a scenario; got {text!r}; now it is {now!r}"
+            f"bad value of the setting {name!r} of a scenario; got {text!r}; now it is {now!r}",
+            setting=name,
+            got=text,
         ) from error
 
 
@@ -240,6 +243,8 @@ def _known(kinds: Collection[str]) -> Collection[str]:
     if unknown:
         raise ConfigError(
             f"unknown kind of fault; got {', '.join(unknown)}; expected one of "
-            f"{', '.join(Faults.kinds())}"
+            f"{', '.join(Faults.kinds())}",
+            got=tuple(unknown),
+            expected=tuple(Faults.kinds()),
         )
     return kinds

@@ -106,7 +106,9 @@ class SimulatedSource:
         if chaos.happens("source_away"):
             self._unreachable_until_s = timeline.now_s + chaos.between(*AWAY_S)
         if timeline.now_s < self._unreachable_until_s:
-            raise InfrastructureError(f"simulated source {self.number} is out of reach")
+            raise InfrastructureError(
+                f"simulated source {self.number} is out of reach", name=f"source {self.number}"
+            )
 
     def emit(self, collector: Any, partition: int, start: int, count: int) -> Json:
         """Emit records of a partition, and return the metadata that names them."""
@@ -141,9 +143,15 @@ class SimulatedSource:
             FailedException: They are unreachable for a while, or were trimmed.
         """
         if count and start < self._trimmed.get(partition, 0):
-            raise FailedException(f"offset {start} of partition {partition} was trimmed")
+            raise FailedException(
+                f"offset {start} of partition {partition} was trimmed",
+                partition=partition,
+                offset=start,
+            )
         if count and (self.goes_away(partition) or start + count > self.end(partition)):
-            raise FailedException(f"partition {partition} of the simulated source is away")
+            raise FailedException(
+                f"partition {partition} of the simulated source is away", partition=partition
+            )
 
     def is_empty_replay(self, attempt: TransactionAttempt) -> bool:
         """Return whether this replay of an opaque batch takes nothing."""

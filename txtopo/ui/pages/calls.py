@@ -43,7 +43,8 @@ class Calls:
         """
         if self._under_way >= self._at_once_max:
             raise TookTooLong(
-                f"{self._under_way} earlier requests still wait for an answer; try again later"
+                f"{self._under_way} earlier requests still wait for an answer; try again later",
+                got=self._under_way,
             )
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[T] = loop.create_future()
@@ -74,7 +75,9 @@ class Calls:
         except TimeoutError as error:
             if not answered.cancelled():
                 raise  # raised by the call itself
-            raise TookTooLong(f"there was no answer in {limit_s:g} s; try again later") from error
+            raise TookTooLong(
+                f"there was no answer in {limit_s:g} s; try again later", timeout_s=limit_s
+            ) from error
 
     def close(self) -> None:
         """Let the threads end."""

@@ -66,7 +66,7 @@ def _one(reader: StateReader, text: str) -> list[tuple[Any, Any]]:
         key = key_of([text], reader.table.key)
         value = reader.get(key, _MISSING)
     except (StateUsageError, ValueRefusedError) as error:
-        raise BadKey(str(error)) from error
+        raise BadKey(str(error), **error.facts) from error
     return [] if value is _MISSING else [(key, value)]
 
 

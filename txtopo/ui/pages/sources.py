@@ -96,7 +96,9 @@ class PageSource(Protocol):
 
 def unknown(what: str, name: str, known: list[str]) -> NotFound:
     """Return the error for an unknown name."""
-    return NotFound(f"no {what} of this name; got {name!r:.200}; {nearest(name, known[:100])}")
+    return NotFound(
+        f"no {what} of this name; got {name!r:.200}; {nearest(name, known[:100])}", name=name
+    )
 
 
 class RunSource:
@@ -255,11 +257,11 @@ class EnsembleSource:
         try:
             check_topology_id(topology)
         except ConfigError as error:
-            raise NotFound(str(error)) from error
+            raise NotFound(str(error), topology=topology) from error
         try:
             return self._read(topology, lambda: row_of(self._ensemble.topology(topology)))
         except StateUsageError as error:
-            raise NotFound(str(error)) from error
+            raise NotFound(str(error), topology=topology) from error
 
     def txids(self, topology: str, last: int) -> list[dict[str, Json]]:
         """Raise an error that names the page of the run, which has them."""
@@ -318,9 +320,13 @@ class EnsembleSource:
         if page is None:
             return NotFound(
                 f"only the process that runs {topology!r} knows it, and it has no page now; start "
-                "it with Config(page=Page())"
+                "it with Config(page=Page())",
+                topology=topology,
             )
-        return NotFound(f"only the process that runs {topology!r} knows it; its page is {page}")
+        return NotFound(
+            f"only the process that runs {topology!r} knows it; its page is {page}",
+            topology=topology,
+        )
 
 
 def row_of(status: TopologyStatus) -> dict[str, Json]:
