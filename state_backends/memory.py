@@ -87,7 +87,9 @@ class MemoryFactory:
             raise TopologyError(
                 f"the state {table.name!r} in {url!r} is in the memory of another process, or its "
                 "State object is gone; use sqlite:///… or postgresql://… where Spark tasks or "
-                "other processes open the state"
+                "other processes open the state",
+                state=table.name,
+                path=url,
             )
         return MemoryBackend(store, table)
 

@@ -198,7 +198,8 @@ class BatchOutputCollector:
     def _check(self, values: Sequence[Any], stream: str, *, direct: bool) -> None:
         if not self._open:
             raise EmitError(
-                f"{self._component!r} emitted after its batch was finished; emit in finish_batch"
+                f"{self._component!r} emitted after its batch was finished; emit in finish_batch",
+                component=self._component,
             )
         check_values(self._component, self._streams, values, stream, direct=direct)
 

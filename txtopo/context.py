@@ -30,7 +30,8 @@ def no_states(name: str) -> StateHandle:
     """Refuse to open a state: this context has none."""
     raise StateUsageError(
         f"state {name!r} is not open here; only committers have states; give the bolt the marker "
-        f"Committer and declare it with .with_state({name!r}, open_state(…))"
+        f"Committer and declare it with .with_state({name!r}, open_state(…))",
+        state=name,
     )
 
 
@@ -38,7 +39,8 @@ def _no_frame_states(name: str) -> FrameStateHandle:
     raise StateUsageError(
         f"state {name!r} is not open here; only committers have states, in their commit phase; "
         "give the bolt the marker Committer, declare the state with "
-        f".with_state({name!r}, open_state(…)) and use it in commit()"
+        f".with_state({name!r}, open_state(…)) and use it in commit()",
+        state=name,
     )
 
 

@@ -95,9 +95,12 @@ def failure(doing: str, error: Exception) -> TxtopoError:
         case ErrorMeaning.REFUSED:
             return AuthError(
                 f"may not {doing}: {error}; check the rights to it, the credentials, and whether "
-                "its file system is read-only"
+                "its file system is read-only",
+                got=str(error),
             )
         case ErrorMeaning.LASTS:
-            return PromiseError(f"cannot {doing}, now or later: {error}; look at its disk or path")
+            return PromiseError(
+                f"cannot {doing}, now or later: {error}; look at its disk or path", got=str(error)
+            )
         case _:
-            return InfrastructureError(f"cannot {doing}: {error}")
+            return InfrastructureError(f"cannot {doing}: {error}", got=str(error))

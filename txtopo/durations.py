@@ -41,13 +41,17 @@ def duration(what: str, given: object, *, zero: bool = False) -> datetime.timede
     if not isinstance(length, datetime.timedelta):
         raise TopologyError(
             f"{what} is not a duration; got {given!r:.100}; expected a text such as '5 minutes' or "
-            f"'1 hour 30 minutes' (units: {', '.join(_SECONDS)}), or a timedelta"
+            f"'1 hour 30 minutes' (units: {', '.join(_SECONDS)}), or a timedelta",
+            name=what,
+            got=f"{given!r:.100}",
         )
     shortest = datetime.timedelta(0) if zero else MICROSECOND
     if not shortest <= length <= LONGEST:
         least = "zero" if zero else "a microsecond"
         raise TopologyError(
-            f"{what} is out of range; got {given!r:.100}; expected {least} to {LONGEST.days} days"
+            f"{what} is out of range; got {given!r:.100}; expected {least} to {LONGEST.days} days",
+            name=what,
+            got=f"{given!r:.100}",
         )
     return length
 

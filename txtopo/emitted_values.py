@@ -37,26 +37,44 @@ def check_values(
     if declared is None:
         known = ", ".join(sorted(streams)) or "none"
         raise EmitError(
-            f"{component!r} emitted to undeclared stream {stream!r}; declared are {known}"
+            f"{component!r} emitted to undeclared stream {stream!r}; declared are {known}",
+            component=component,
+            stream=stream,
+            expected=tuple(sorted(streams)),
         )
     if declared.direct != direct:
         need = "emit_direct(task, values)" if declared.direct else "emit(values)"
-        raise EmitError(f"{component!r} must use {need} for stream {stream!r}, as it is declared")
+        raise EmitError(
+            f"{component!r} must use {need} for stream {stream!r}, as it is declared",
+            component=component,
+            stream=stream,
+            expected=need,
+        )
     names = ", ".join(declared.fields.names)
     if isinstance(values, str | bytes | bytearray):
         raise EmitError(
             f"{component!r} emitted a text to stream {stream!r}; got {values!r:.200}; expected a "
-            f"list of values: {names}; write emit([value])"
+            f"list of values: {names}; write emit([value])",
+            component=component,
+            stream=stream,
+            got=f"{values!r:.200}",
         )
     if isinstance(values, Mapping | Set):
         raise EmitError(
             f"{component!r} emitted a {type(values).__name__} to stream {stream!r}; got "
-            f"{values!r:.200}; expected a list of values, in this order: {names}"
+            f"{values!r:.200}; expected a list of values, in this order: {names}",
+            component=component,
+            stream=stream,
+            got=f"{values!r:.200}",
         )
     if len(values) != len(declared.fields):
         raise EmitError(
             f"{component!r} emitted {len(values)} values to stream {stream!r}; got "
-            f"{list(values)!r:.200}; expected {len(declared.fields)}: {names}"
+            f"{list(values)!r:.200}; expected {len(declared.fields)}: {names}",
+            component=component,
+            stream=stream,
+            got=len(values),
+            expected=len(declared.fields),
         )
 
 

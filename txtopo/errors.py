@@ -9,8 +9,8 @@ Three kinds, told apart by their class:
 * :class:`PromiseError`: continuing could break exactly-once. The run stops; a person decides.
 
 A message says what is wrong, what was got, what was expected and what to look at. Its facts are
-attributes as well, None where an error has no such fact. All errors pickle, since they travel from
-Spark tasks to the driver.
+attributes as well; those that a class lists are None where an error has no such fact. All errors
+pickle, since they travel from Spark tasks to the driver.
 """
 
 from __future__ import annotations
@@ -21,33 +21,44 @@ from enum import Enum
 from typing import Any
 
 TEXT_CHARACTERS_MAX = 8_000
-"""Longer messages are shortened. One that repeats a value may be as long as the value, and it goes
-to the driver, the log, listeners and pages, again with each attempt."""
+"""Longer messages and facts are shortened. One that repeats a value may be as long as the value,
+and it goes to the driver, the log, listeners and pages, again with each attempt."""
 
 
 class TxtopoError(Exception):
     """The base of every exception of txtopo; catch it to catch all of them.
 
-    Keyword arguments are facts and become attributes, so that nobody has to parse the message.
+    Keyword arguments are facts and become attributes, so that nobody has to parse the message. An
+    error whose message shows a value has at least one: the thing concerned, or what was got. Facts
+    are plain values, which pickle; a long text among them is shortened, as the message is.
+    ``docs/reference/errors.md`` lists the names that facts have.
 
     Attributes:
         facts: All facts of this error, by name.
         component: Id of the spout or bolt.
         state: Name of the state.
         txid: The batch.
-        path: The file, znode or attribute.
+        path: The file, folder, znode or attribute, or the URL, without a password.
+        setting: The setting or argument.
+        got: What was got, as the message shows it.
+        expected: What was expected: a value, a text, or the possible names.
     """
 
     component: str | None = None
     state: str | None = None
     txid: int | None = None
     path: str | None = None
+    setting: str | None = None
+    got: object = None
+    expected: object = None
 
     def __init__(self, message: str = "", **facts: object) -> None:
         # Users raise some of these with another exception as their message.
         super().__init__(shortened(message if isinstance(message, str) else text_of(message)))
-        self.facts = facts
-        self.__dict__.update(facts)
+        self.facts = {
+            name: shortened(fact) if isinstance(fact, str) else fact for name, fact in facts.items()
+        }
+        self.__dict__.update(self.facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), str(self), self.facts))
@@ -147,13 +158,11 @@ class ConfigError(TxtopoError, ValueError):
     """A setting is wrong; repair it. Raised before anything runs.
 
     Attributes:
-        setting: The setting or argument.
         executors: The executors that lack a module, for modules that cannot be imported there.
         package: The package that is not installed.
         extra: The extra of txtopo that brings that package.
     """
 
-    setting: str | None = None
     executors: object = None
     package: str | None = None
     extra: str | None = None

@@ -191,6 +191,8 @@ def traits_of(prototype: object) -> Traits:
         raise TopologyError(
             f"traits of {type(prototype).__name__} is of the wrong type; got {traits!r:.100}; "
             "expected Traits, which the framework asks each spout and bolt for; give your "
-            "attribute another name"
+            "attribute another name",
+            name=type(prototype).__name__,
+            got=f"{traits!r:.100}",
         )
     return traits

@@ -135,7 +135,8 @@ class Fields:
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise FieldsError(
-                f"field names must be distinct; got twice: {', '.join(doubled)}; rename one"
+                f"field names must be distinct; got twice: {', '.join(doubled)}; rename one",
+                field=doubled[0],
             )
         self._fields = tuple(fields)
         self.names: tuple[str, ...] = tuple(names)
@@ -156,7 +157,11 @@ class Fields:
         """
         unknown = [name for name in names if name not in self.index]
         if unknown:
-            raise FieldsError(f"unknown field {unknown[0]!r}; {_declared(unknown[0], self.names)}")
+            raise FieldsError(
+                f"unknown field {unknown[0]!r}; {_declared(unknown[0], self.names)}",
+                field=str(unknown[0]),
+                expected=self.names,
+            )
         return Fields.of([self._fields[self.index[name]] for name in names])
 
     def arrow_schema(self) -> pa.Schema:
@@ -260,7 +265,10 @@ class Tuple:
         except KeyError:
             raise FieldsError(
                 f"unknown field {field!r} of stream {self.origin.stream!r} of "
-                f"{self.origin.component!r}; {_declared(field, self.origin.fields.names)}"
+                f"{self.origin.component!r}; {_declared(field, self.origin.fields.names)}",
+                component=self.origin.component,
+                stream=self.origin.stream,
+                field=str(field),
             ) from None
 
     def __len__(self) -> int:
@@ -280,7 +288,8 @@ def _parse(declaration: str) -> list[Field]:
     if not declaration.strip():
         raise FieldsError(
             f"no field is declared; got {declaration!r}; expected 'name type, name type', or "
-            "Fields() for tuples without values"
+            "Fields() for tuples without values",
+            got=declaration,
         )
     fields = []
     position = 0
@@ -290,14 +299,16 @@ def _parse(declaration: str) -> list[Field]:
             rest = declaration[position:].strip()
             what = f"at {rest!r}" if rest else "after its last comma, which is one too many"
             raise FieldsError(
-                f"cannot read the fields {declaration!r} {what}; expected 'name type, name type'"
+                f"cannot read the fields {declaration!r} {what}; expected 'name type, name type'",
+                got=declaration,
             )
         name, kind, position = match.group(1) or match.group(2), match.group(3), match.end()
         at_end = position == len(declaration)
         if not at_end and declaration[position] != ",":
             raise FieldsError(
                 f"cannot read the fields {declaration!r} at {declaration[position:]!r}; "
-                "expected a comma"
+                "expected a comma",
+                got=declaration,
             )
         if kind is None:
             raise FieldsError(
@@ -344,7 +355,8 @@ def _not_one_text(parts: Sequence[object]) -> FieldsError:
     hint = f"write Fields({', '.join(typed)!r})" if named else "give a string, with types"
     return FieldsError(
         f"fields are declared in one text, each with its type; got {', '.join(map(repr, parts))}; "
-        f"{hint}"
+        f"{hint}",
+        got=", ".join(map(repr, parts)),
     )
 
 
@@ -353,12 +365,14 @@ def _from_struct_type(declaration: object) -> list[Field]:
         raise _not_one_text(declaration)
     if isinstance(declaration, Mapping):
         raise FieldsError(
-            f"cannot read fields from a mapping; got {declaration!r}; write Fields(**mapping)"
+            f"cannot read fields from a mapping; got {declaration!r}; write Fields(**mapping)",
+            got=repr(declaration),
         )
     columns = getattr(declaration, "fields", None)
     if not isinstance(columns, list):
         raise FieldsError(
-            f"cannot read fields from {declaration!r}; expected a string, a StructType or keywords"
+            f"cannot read fields from {declaration!r}; expected a string, a StructType or keywords",
+            got=repr(declaration),
         )
     return [Field(c.name, _type_name(c.name, c.dataType.simpleString())) for c in columns]
 

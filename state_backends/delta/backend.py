@@ -190,7 +190,9 @@ class DeltaBackend(StateBackend):
                 return once(number)
         raise StoreUnavailable(
             f"{self._label} was changed by others {tries_max} times in a row; nothing was "
-            "written; try again"
+            "written; try again",
+            state=self._state.name,
+            tries=tries_max,
         )
 
     def _claim_once(self, table: DeltaTable, claim: Claim) -> Ledger:
@@ -216,7 +218,11 @@ class DeltaBackend(StateBackend):
             except PromiseError as error:
                 if newest:
                     raise
-                raise StoreContended(f"{self._label} may have changed: {error}") from error
+                raise StoreContended(
+                    f"{self._label} may have changed: {error}",
+                    state=self._state.name,
+                    got=str(error),
+                ) from error
             assert held is not None
             if found is Standing.HELD:
                 return held
@@ -281,7 +287,11 @@ class DeltaBackend(StateBackend):
             table.update_incremental()
             ledger = self._ledger(table, writing=True)
             if standing(ledger, attempt, self.claimant) is not Standing.HELD:
-                raise StoreContended(f"Spark wrote nothing to {self._label}, which holds {ledger}")
+                raise StoreContended(
+                    f"Spark wrote nothing to {self._label}, which holds {ledger}",
+                    state=self._state.name,
+                    got=str(ledger),
+                )
             self._log.written(table.version())
         assert ledger is not None
         self._upkeep.after(attempt.txid)
@@ -318,7 +328,9 @@ class DeltaBackend(StateBackend):
         """Check that the writers since the last check have changed no rows."""
         if self.claimant is not None and (flaw := self._flaw(table)) is not None:
             raise StoreDamagedError(
-                f"the rows of {self._label} are not those of its ledger: {flaw}"
+                f"the rows of {self._label} are not those of its ledger: {flaw}",
+                state=self._state.name,
+                got=flaw,
             )
 
     def _ledger(self, table: DeltaTable, *, writing: bool = False) -> Ledger | None:
@@ -394,7 +406,10 @@ class DeltaBackend(StateBackend):
         raise StateUsageError(
             f"{self._label} cannot be read as of txid {txid}; it holds txid {held} and keeps "
             f"{kept} before it, as far as delta.logRetentionDuration lets it; expected a later "
-            "txid, or a state with more ?history_txids=… in its URL"
+            "txid, or a state with more ?history_txids=… in its URL",
+            state=self._state.name,
+            txid=txid,
+            ledger_txid=held,
         )
 
     def _open_at(self, version: int) -> DeltaTable:

@@ -230,7 +230,9 @@ class LogChecksums:
                 raise StoreDamagedError(
                     f"{self._label} is damaged: {path.name} of its log has another checksum than "
                     "when it was written, and nobody wrote it since; did its disk fail? bring back "
-                    f"a copy that is whole; to believe the file nevertheless, remove {self._file}"
+                    f"a copy that is whole; to believe the file nevertheless, remove {self._file}",
+                    store=self._label,
+                    path=str(path),
                 )
 
     def _sums(

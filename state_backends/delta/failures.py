@@ -78,14 +78,18 @@ def translated(
         return ValueRefusedError(
             f"{label} cannot take a batch: what it is merged with has more than 2 GiB in one "
             f"column: {text}; nothing of the batch was written; let the spout cut smaller batches, "
-            "or write shorter values"
+            "or write shorter values",
+            store=label,
+            got=text,
         )
     unreadable = type(error) in _UNREADABLE
     if (isinstance(error, UnicodeError | OverflowError) and not unreadable) or any(
         part in said for part in _VALUES
     ):
         return ValueRefusedError(
-            f"{label} cannot store a value exactly: {text}; nothing of its batch was written"
+            f"{label} cannot store a value exactly: {text}; nothing of its batch was written",
+            store=label,
+            got=text,
         )
     lasting = _lasting(error, text, label, uri, writing=writing)
     if lasting is not None:
@@ -93,17 +97,29 @@ def translated(
     if unreadable or any(part in text for part in _DAMAGED):
         return StoreDamagedError(
             f"{label} is damaged: {text}; expected the files that were written there; did its "
-            "disk fail? restore an undamaged copy"
+            "disk fail? restore an undamaged copy",
+            store=label,
+            got=text,
         )
     if writing and any(part in said for part in _CONTENDED):
-        return StoreContended(f"{label} was changed by another writer: {text}; try again")
+        return StoreContended(
+            f"{label} was changed by another writer: {text}; try again", store=label, got=text
+        )
     if isinstance(error, TableNotFoundError):
-        return LedgerGapError(f"{label} is gone: {text}; was its folder removed during the run?")
+        return LedgerGapError(
+            f"{label} is gone: {text}; was its folder removed during the run?",
+            store=label,
+            got=text,
+        )
     if writing:
         return UnknownOutcomeError(
-            f"it is unknown whether {label} was written: {text}; the ledger will show it"
+            f"it is unknown whether {label} was written: {text}; the ledger will show it",
+            store=label,
+            got=text,
         )
-    return StoreUnavailable(f"cannot use {label}: {text}; nothing was written")
+    return StoreUnavailable(
+        f"cannot use {label}: {text}; nothing was written", store=label, got=text
+    )
 
 
 def _lasting(
@@ -113,7 +129,9 @@ def _lasting(
     if isinstance(error, SchemaMismatchError):
         return SchemaDrift(
             f"{label} has other columns than the state declares: {text}; nothing was written; was "
-            "the table changed by hand?"
+            "the table changed by hand?",
+            store=label,
+            got=text,
         )
     number = error.errno if isinstance(error, OSError) else None
     if writing and number is not None and meaning_of(number) is ErrorMeaning.LASTS:
@@ -126,11 +144,15 @@ def _lasting(
     if meaning is ErrorMeaning.REFUSED or isinstance(error, PermissionError):
         return AuthError(
             f"{label} may not be used: {text}; nothing was written; check the rights to its folder "
-            "or bucket, the credentials, and whether its file system is read-only"
+            "or bucket, the credentials, and whether its file system is read-only",
+            store=label,
+            got=text,
         )
     if meaning is ErrorMeaning.LASTS or isinstance(error, DeltaProtocolError):
         return PromiseError(
             f"{label} cannot be used, now or later: {text}; look at its disk, its folder and the "
-            "features of the table"
+            "features of the table",
+            store=label,
+            got=text,
         )
     return None

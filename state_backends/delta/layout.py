@@ -188,7 +188,8 @@ def location_of(url: str) -> Location:
     if any(each in _REFUSED or each < " " for each in folder):
         raise TopologyError(
             f"delta-rs cannot keep a table in this folder; got {folder!r}; expected a path without "
-            "percent signs, brackets, backslashes, # and control characters; choose another folder"
+            "percent signs, brackets, backslashes, # and control characters; choose another folder",
+            path=folder,
         )
     return _with_options(Location(os.path.realpath(folder), local=True), query)
 
@@ -208,13 +209,18 @@ def _with_options(location: Location, query: str) -> Location:
     if not text.isdecimal():
         raise TopologyError(
             f"bad history_txids in the URL of a state; got {text!r}; expected a whole number: how "
-            "many txids back a reader may go"
+            "many txids back a reader may go",
+            setting="history_txids",
+            got=text,
         )
     writer = options.pop("writer", "")
     if writer not in ("", "spark"):
         raise TopologyError(
             f"bad writer in the URL of a state; got {writer!r}; expected 'spark', for DataFrame "
-            "committers, or none"
+            "committers, or none",
+            setting="writer",
+            got=writer,
+            expected="spark",
         )
     frames = writer == "spark"
     return replace(location, options=options, history_txids=int(text), frames=frames)
@@ -223,7 +229,8 @@ def _with_options(location: Location, query: str) -> Location:
 def _unreadable(url: str) -> TopologyError:
     return TopologyError(
         f"cannot read the URL of a state in Delta; got {redacted_url(url)!r}; expected "
-        "'delta:///absolute/folder', 'delta:folder' or e.g. 's3://bucket/folder'"
+        "'delta:///absolute/folder', 'delta:folder' or e.g. 's3://bucket/folder'",
+        path=redacted_url(url),
     )
 
 

@@ -192,7 +192,10 @@ def checked_rows(layout: Layout, writes: FrameWrites) -> DataFrame:
     if str(frame.sparkSession.conf.get(_ANSI)).lower() != "true":
         raise ConfigError(
             f"the session of a frame lets sums wrap; got {_ANSI}=false; expected true, Spark's "
-            "default; set it where the session is built"
+            "default; set it where the session is built",
+            setting=_ANSI,
+            got="false",
+            expected="true",
         )
     keys, values = sql_types(state.key), sql_types(state.value)
     found = dict(frame.dtypes)
@@ -297,7 +300,9 @@ def translated_of_spark(error: Exception, label: str) -> TxtopoError:
         said = " ".join(part for part in refused.groups() if part)
         return ValueRefusedError(
             f"{label} cannot store a frame exactly; got {said}; expected distinct keys and values "
-            "that fit; nothing of its batch was written"
+            "that fit; nothing of its batch was written",
+            store=label,
+            got=said,
         )
     users = _USERS.search(text)
     if users is not None and "FailedException" not in text:  # which asks for another try
@@ -306,16 +311,22 @@ def translated_of_spark(error: Exception, label: str) -> TxtopoError:
         return ValueRefusedError(
             f"{label} was given a frame whose plan failed on its rows; got "
             f"{raised.group(1)[:300] if raised else said}; repair what commit does with the frame; "
-            "nothing of its batch was written"
+            "nothing of its batch was written",
+            store=label,
+            got=raised.group(1)[:300] if raised else said,
         )
     first = _first_lines(text)
     if _CONTENDED.search(text):
-        return StoreContended(f"{label} was changed by another writer: {first}; try again")
+        return StoreContended(
+            f"{label} was changed by another writer: {first}; try again", store=label, got=first
+        )
     lasting = _lasting(text, label)
     if lasting is not None:
         return lasting
     return UnknownOutcomeError(
-        f"it is unknown whether {label} was written by Spark: {first}; the ledger will show it"
+        f"it is unknown whether {label} was written by Spark: {first}; the ledger will show it",
+        store=label,
+        got=first,
     )
 
 
@@ -326,23 +337,31 @@ def _lasting(text: str, label: str) -> PromiseError | None:
         name, said, state = statement.groups()
         if state == "42501":
             return AuthError(
-                f"{label} may not be written by Spark: {name} {said}; check its rights"
+                f"{label} may not be written by Spark: {name} {said}; check its rights",
+                store=label,
+                got=f"{name} {said}",
             )
         return SchemaDrift(
             f"{label} cannot be merged into by Spark: {name} {said[:300]}; was the table changed "
-            "by hand?"
+            "by hand?",
+            store=label,
+            got=f"{name} {said[:300]}",
         )
     file = _FILE.search(text)
     meaning = ErrorMeaning.PASSES if file is None else meaning_of(None, file.group())
     if file is not None and meaning is ErrorMeaning.REFUSED:
         return AuthError(
             f"{label} may not be written by Spark: {file.group()[:300]}; check the rights to its "
-            "folder or bucket on all executors"
+            "folder or bucket on all executors",
+            store=label,
+            got=file.group()[:300],
         )
     if file is not None and meaning is ErrorMeaning.LASTS:
         return PromiseError(
             f"{label} cannot be written by Spark, now or later: {file.group()[:300]}; look at its "
-            "disk or bucket"
+            "disk or bucket",
+            store=label,
+            got=file.group()[:300],
         )
     return None
 

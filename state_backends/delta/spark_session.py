@@ -34,7 +34,7 @@ def session_conf() -> dict[str, str]:
             f"Spark cannot write Delta tables without the jars of delta-spark; got none in "
             f"{str(folder)!r}; run make delta-jar, which fetches them, or name their folder in the "
             f"environment variable {JARS}; states in Delta without ?writer=spark need none",
-            folder=str(folder),
+            path=str(folder),
         )
     return {
         "spark.driver.extraClassPath": os.pathsep.join(jars),
@@ -64,5 +64,7 @@ def check_session(spark: SparkSession) -> None:
         "spark.sql.catalog.spark_catalog, and the jars of delta-spark (make delta-jar fetches "
         "them); build the session with state_backends.delta.session_conf(), or let txtopo build "
         "it; states in Delta without ?writer=spark need none of it",
-        extensions=extensions,
+        setting="spark.sql.extensions",
+        got=extensions,
+        expected=_EXTENSION,
     )

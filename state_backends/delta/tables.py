@@ -120,7 +120,9 @@ def _check_folder(uri: str, name: str) -> None:
         raise SchemaDrift(
             f"{name} cannot be made: its place is taken and is not a Delta table; got "
             f"{', '.join(strangers[:5])}; expected nothing there; nothing was written; move it "
-            "away, or give the state another table or folder"
+            "away, or give the state another table or folder",
+            store=name,
+            got=tuple(strangers[:5]),
         )
 
 
@@ -201,27 +203,41 @@ def _check(table: DeltaTable, layout: Layout, name: str) -> None:
         raise SchemaDrift(
             f"{name} has deletion vectors, which delta-rs cannot read; expected "
             "delta.enableDeletionVectors = false; nothing was written; turn them off and run REORG "
-            "TABLE … APPLY (PURGE)"
+            "TABLE … APPLY (PURGE)",
+            store=name,
+            setting="delta.enableDeletionVectors",
+            got="true",
+            expected="false",
         )
     retention = properties.get(_RETENTION)
     if retention is not None and _days(retention) < _RETENTION_DAYS_MIN:
         raise SchemaDrift(
             f"{name} forgets its transactions, and with them its ledger, after {retention!r}; "
             f"expected {_RETENTION} of at least {_RETENTION_DAYS_MIN} days, or not set; nothing "
-            "was written"
+            "was written",
+            store=name,
+            setting=_RETENTION,
+            got=retention,
         )
     if properties.get(STATISTICS) != layout.properties[STATISTICS]:
         raise SchemaDrift(
             f"{name} has other statistics than it was made with; got {STATISTICS} = "
             f"{properties.get(STATISTICS)!r}; expected {layout.properties[STATISTICS]!r}, since "
-            "those of keys lose digits and a merge would miss a key; nothing was written"
+            "those of keys lose digits and a merge would miss a key; nothing was written",
+            store=name,
+            setting=STATISTICS,
+            got=properties.get(STATISTICS),
+            expected=layout.properties[STATISTICS],
         )
     found = {f.name: f.type for f in pa.schema(table.schema().to_arrow())}
     expected = {f.name: f.type for f in layout.schema}
     if found != expected:
         raise SchemaDrift(
             f"{name} has other columns than the state declares; expected {_shown(expected)}; the "
-            f"table has {_shown(found)}; nothing was written; was it changed by hand?"
+            f"table has {_shown(found)}; nothing was written; was it changed by hand?",
+            store=name,
+            got=_shown(found),
+            expected=_shown(expected),
         )
 
 
@@ -269,7 +285,10 @@ def ledger_of(table: DeltaTable, state: str) -> Ledger | None:
         raise SchemaDrift(
             f"state {state!r} belongs to topology {owner!r}, but the ledger in its Delta table "
             f"cannot be read; got {type(error).__name__}: {error}; expected what txtopo wrote; was "
-            "a property of the table or the metadata of a commit changed by hand?"
+            "a property of the table or the metadata of a commit changed by hand?",
+            state=state,
+            owner=owner,
+            got=f"{type(error).__name__}: {error}",
         ) from error
 
 
@@ -280,7 +299,9 @@ def _ledger(table: DeltaTable, state: str, owner: str, properties: Mapping[str, 
             raise SchemaDrift(
                 f"state {state!r} belongs to topology {owner!r}, but its Delta table has no "
                 "transaction of it; nothing was written; was delta.setTransactionRetentionDuration "
-                "set, or the table overwritten? restore the table, or begin with a new one"
+                "set, or the table overwritten? restore the table, or begin with a new one",
+                state=state,
+                owner=owner,
             )
         return Ledger(owner, 0, **_named(properties))
     epoch, txid, _ = unpacked(version)

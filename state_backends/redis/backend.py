@@ -188,7 +188,9 @@ class RedisBackend(StateBackend):
             except ValueError as error:
                 raise SchemaDrift(
                     f"the names of the states in {STATES!r} cannot be read; got {found!r:.200}; "
-                    "was it changed by hand, or by another program?"
+                    "was it changed by hand, or by another program?",
+                    key=STATES,
+                    got=f"{found!r:.200}",
                 ) from error
         return listed_states(
             self.table.name, {name: partial(self._described, name) for name in names}
@@ -233,7 +235,9 @@ class RedisBackend(StateBackend):
                 raise translated(error, self._label, during_write=sent) from error
         raise StoreUnavailable(
             f"{self._label} was changed by others {_TRIES_MAX} times in a row; nothing was "
-            "written; try again"
+            "written; try again",
+            state=self.table.name,
+            tries=_TRIES_MAX,
         )
 
     def _write_rows(
@@ -504,7 +508,8 @@ class RedisSnapshot(Snapshot):
         if head_of(head, self._label) != self._head:
             raise StoreUnavailable(
                 f"{self._label} was written while it was read; got another ledger than when the "
-                "reader was opened; open a new reader, and call items() first to read all rows"
+                "reader was opened; open a new reader, and call items() first to read all rows",
+                store=self._label,
             )
         return answer
 
@@ -582,7 +587,9 @@ class RedisHead:
             raise SchemaDrift(
                 f"{label}: its rows are gone, but its ledger holds txid {self.ledger.txid}; "
                 "expected both or none; nothing was written; was the key removed by hand? restore "
-                "it, or remove the keys of the state and start again"
+                "it, or remove the keys of the state and start again",
+                store=label,
+                ledger_txid=self.ledger.txid,
             )
 
 
@@ -598,11 +605,15 @@ def head_of(text: str | None, label: str) -> RedisHead | None:
             head = RedisHead(found["columns"], Ledger.of(found["ledger"]), found["filled"])
     except (ValueError, TypeError, KeyError) as error:
         raise SchemaDrift(
-            f"{label} has a ledger that cannot be read; got {text!r:.200}; was it changed by hand?"
+            f"{label} has a ledger that cannot be read; got {text!r:.200}; was it changed by hand?",
+            store=label,
+            got=text[:200],
         ) from error
     if head is None:
         raise SchemaVersionError(
             f"{label} was written by a newer txtopo; got version {version}; expected at most "
-            f"{VERSION}; upgrade txtopo"
+            f"{VERSION}; upgrade txtopo",
+            store=label,
+            schema=version,
         )
     return head

@@ -61,7 +61,8 @@ def client_of(url: str) -> Redis:
     except (ValueError, TypeError) as error:
         raise TopologyError(
             f"cannot read the URL of a state; got {redacted_url(url)!r}; expected e.g. "
-            f"'redis://:password@host:6379/0'; {type(error).__name__}"
+            f"'redis://:password@host:6379/0'; {type(error).__name__}",
+            path=redacted_url(url),
         ) from error
     return client
 
@@ -80,7 +81,11 @@ def check_promises(client: Redis, label: str) -> None:
         if found.get(name) not in right:
             raise PromiseError(
                 f"{label} cannot keep exactly once: {otherwise}; got {name} {found.get(name)!r}; "
-                f"expected {' or '.join(right)}; nothing was written; change redis.conf"
+                f"expected {' or '.join(right)}; nothing was written; change redis.conf",
+                store=label,
+                setting=name,
+                got=found.get(name),
+                expected=right,
             )
     # A replica that refuses writes reports that itself, and a failover may leave one for a while.
     replication: Any = client.info("replication")
@@ -89,7 +94,10 @@ def check_promises(client: Redis, label: str) -> None:
         raise PromiseError(
             f"{label} cannot keep exactly once: the server is a replica, which forgets what is "
             f"written to it when it next copies its master; got role {replication.get('role')!r}; "
-            "expected 'master'; nothing was written; name the master in the URL"
+            "expected 'master'; nothing was written; name the master in the URL",
+            store=label,
+            got=replication.get("role"),
+            expected="master",
         )
 
 
@@ -109,5 +117,8 @@ def check_lengths(client: Redis, texts: Iterable[str], label: str) -> None:
         raise ValueRefusedError(
             f"{label} cannot keep a row or key of {needed} bytes; expected at most {limit}, which "
             f"is {_LENGTH_SETTING}; nothing of its batch was written; write shorter values, or "
-            "raise it in redis.conf"
+            "raise it in redis.conf",
+            store=label,
+            bytes=needed,
+            limit=limit,
         )

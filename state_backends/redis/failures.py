@@ -60,26 +60,38 @@ def translated(
     if isinstance(error, _REFUSED) or any(part in str(error) for part in _REFUSED_TEXTS):
         return AuthError(
             f"{label} refuses the user of its URL: {text}; nothing was written; check user, "
-            "password and rights (CONFIG GET is among them)"
+            "password and rights (CONFIG GET is among them)",
+            store=label,
+            got=text,
         )
     passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_TEXTS)
     if isinstance(error, _LOST) and not passing and during_write:
         return UnknownOutcomeError(
-            f"the connection was lost while {label} was written: {text}; the ledger will show it"
+            f"the connection was lost while {label} was written: {text}; the ledger will show it",
+            store=label,
+            got=text,
         )
     if isinstance(error, _LOST) or passing:
-        return StoreUnavailable(f"cannot use {label}: {text}; nothing was written; try again")
+        return StoreUnavailable(
+            f"cannot use {label}: {text}; nothing was written; try again", store=label, got=text
+        )
     if isinstance(error, UnicodeDecodeError):
         return SchemaDrift(
             f"{label} holds a value that is not text: {text}; nothing was written; was it changed "
-            "by hand, or by another program?"
+            "by hand, or by another program?",
+            store=label,
+            got=text,
         )
     if "WRONGTYPE" in str(error):
         return SchemaDrift(
             f"{label} has a key of another type: {text}; nothing was written; does another "
-            "program use the names that begin with 'txtopo:'?"
+            "program use the names that begin with 'txtopo:'?",
+            store=label,
+            got=text,
         )
-    return PromiseError(f"{label} refuses a command: {text}; nothing was written")
+    return PromiseError(
+        f"{label} refuses a command: {text}; nothing was written", store=label, got=text
+    )
 
 
 def lost_while_watching(error: redis_errors.WatchError) -> bool:

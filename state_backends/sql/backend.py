@@ -198,7 +198,9 @@ class SqlBackend(StateBackend):
         """Return the rows that a query selects, as ``QueryBackend.query`` says."""
         check_statement(statement)
         if self._dialect.missing():
-            raise StateUsageError(f"there is no database at {self._url}; look at the URL")
+            raise StateUsageError(
+                f"there is no database at {self._url}; look at the URL", path=self._url
+            )
         with self._connected() as connection:
             try:
                 return query_rows(connection, self._dialect, statement, rows_max, timeout_s)
@@ -271,7 +273,8 @@ class SqlBackend(StateBackend):
         if held != ledger:
             claimed(held, claim)  # raises, unless the same coordinator was quicker
             raise StoreUnavailable(
-                f"{self._label} was claimed again while its table was changed; try again"
+                f"{self._label} was claimed again while its table was changed; try again",
+                state=self._dialect.state.name,
             )
 
     def _locked_ledger(self, connection: sa.Connection) -> Ledger | None:
@@ -282,7 +285,8 @@ class SqlBackend(StateBackend):
         if row is None:
             raise SchemaDrift(
                 f"{self._label} has no row in the ledger; nothing was written; "
-                "was it removed by hand, or create() not called?"
+                "was it removed by hand, or create() not called?",
+                state=self._dialect.state.name,
             )
         return ledger_of(row), row._mapping["declaration"]
 

@@ -111,12 +111,15 @@ def _made(
     if there and not known:
         raise SchemaDrift(
             f"{label}: a table of this name is there, but {LEDGER} does not know it; expected both "
-            "or none; give the state another table, or use create=False if it is your own"
+            "or none; give the state another table, or use create=False if it is your own",
+            state=dialect.state.name,
         )
     if not there and txid:
         raise SchemaDrift(
             f"{label}: its table is gone, but its ledger holds txid {txid}; "
-            "expected both or none; restore the table, or delete its row in the ledger"
+            "expected both or none; restore the table, or delete its row in the ledger",
+            state=dialect.state.name,
+            ledger_txid=txid,
         )
     if there:
         _check_flaw(connection, dialect, label)
@@ -141,7 +144,10 @@ def _complete(connection: sa.Connection, dialect: SqlDialect, label: str, txid: 
         if listing is not None and not sa.inspect(connection).has_table(listing.name):
             raise SchemaDrift(
                 f"{label}: its list of keys, {listing.name!r}, is gone, but its ledger holds txid "
-                f"{txid}, which could not be undone; expected both or none; restore it"
+                f"{txid}, which could not be undone; expected both or none; restore it",
+                state=dialect.state.name,
+                table=listing.name,
+                ledger_txid=txid,
             )
         return
     dialect.create(connection)
@@ -184,7 +190,9 @@ def _check_flaw(connection: sa.Connection, dialect: SqlDialect, label: str) -> N
         raise SchemaDrift(
             f"{label} cannot be kept in what has its name: {flaw}; expected the table that was "
             "created for it; nothing was written; was it changed by hand? give the state another "
-            "table"
+            "table",
+            state=dialect.state.name,
+            got=flaw,
         )
 
 
@@ -208,7 +216,11 @@ def check_columns(
         raise SchemaDrift(
             f"{label} has other columns than the state declares; expected {wanted} with the key "
             f"{[column.name for column in table.primary_key]}; the table has {found} with the "
-            f"key {sorted(key)}; nothing was written; was it changed by hand?"
+            f"key {sorted(key)}; nothing was written; was it changed by hand?",
+            state=table.name,
+            got=str(found),
+            expected=str(wanted),
+            key=tuple(sorted(key)),
         )
 
 
@@ -268,7 +280,9 @@ def check_existing(
 
 
 def _refused(label: str, flaw: str) -> SchemaDrift:
-    return SchemaDrift(f"{label} cannot be kept in this table: {flaw}; nothing was written")
+    return SchemaDrift(
+        f"{label} cannot be kept in this table: {flaw}; nothing was written", store=label, got=flaw
+    )
 
 
 def added_columns(

@@ -50,7 +50,8 @@ def change_of(
     if not inspector.has_table(state.name):
         raise SchemaDrift(
             f"{label}: its table is gone, but the ledger of its database knows it; expected both "
-            "or none; restore the table, or delete its row in the ledger"
+            "or none; restore the table, or delete its row in the ledger",
+            state=state.name,
         )
     there = {column["name"] for column in inspector.get_columns(state.name)}
     left = there.intersection([*change.retired, *(field.name for field in change.taken)])

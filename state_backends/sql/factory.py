@@ -94,17 +94,21 @@ def _parsed(url: str) -> sa.URL:
         raise TopologyError(
             f"cannot read the URL of a state; got {redacted_url(url)!r}; "
             "expected e.g. 'sqlite:///counts.db' or 'postgresql://user:…@host/database', with "
-            "slashes after the colon: three before the path of a file, two before a host"
+            "slashes after the colon: three before the path of a file, two before a host",
+            path=redacted_url(url),
         ) from error
     if scheme not in _DIALECTS:
         raise TopologyError(
             f"states are not kept through {scheme!r}; write {scheme.partition('+')[0]!r}; expected "
-            f"one of {', '.join(sorted(_DIALECTS))}; no other driver is tested"
+            f"one of {', '.join(sorted(_DIALECTS))}; no other driver is tested",
+            scheme=scheme,
+            expected=tuple(sorted(_DIALECTS)),
         )
     if _DIALECTS[scheme] is SqliteDialect and parsed.host:
         raise TopologyError(
             f"the URL of an SQLite file has no host, so three slashes; got {redacted_url(url)!r}; "
-            f"write {f'sqlite:///{parsed.host}'!r}"
+            f"write {f'sqlite:///{parsed.host}'!r}",
+            path=redacted_url(url),
         )
     return parsed
 
@@ -114,18 +118,23 @@ def _checked(table: StateTable) -> StateTable:
     if table.name.casefold() == LEDGER or len(table.name.encode()) > TABLE_BYTES_MAX:
         raise TopologyError(
             f"bad name of a state's table; got {table.name!r}; "
-            f"expected at most {TABLE_BYTES_MAX} bytes and not {LEDGER!r}"
+            f"expected at most {TABLE_BYTES_MAX} bytes and not {LEDGER!r}",
+            state=table.name,
         )
     for name in names:
         if len(name.encode()) > _COLUMN_BYTES_MAX or "\0" in name:
             raise TopologyError(
                 f"bad column name in state {table.name!r}; got {name!r}; "
-                f"expected at most {_COLUMN_BYTES_MAX} bytes"
+                f"expected at most {_COLUMN_BYTES_MAX} bytes",
+                state=table.name,
+                column=name,
             )
         if [other.casefold() for other in names].count(name.casefold()) > 1:
             raise TopologyError(
                 f"state {table.name!r} has columns that differ in case alone: {name!r}; "
-                "databases do not tell them apart; rename one"
+                "databases do not tell them apart; rename one",
+                state=table.name,
+                column=name,
             )
     return table
 

@@ -53,31 +53,45 @@ def translated(error: Exception, label: str, *, during_commit: bool = False) -> 
         case ErrorMeaning.VALUE:
             return ValueRefusedError(
                 f"{label} cannot store a value exactly: {text}; nothing of its batch was written"
-                + _LIMITS_REMEDY * state_of(cause).startswith(_LIMITS_STATE)
+                + _LIMITS_REMEDY * state_of(cause).startswith(_LIMITS_STATE),
+                store=label,
+                got=text,
             )
         case ErrorMeaning.DAMAGED:
             return damaged(label, text)
         case ErrorMeaning.CONTENDED:
-            return StoreContended(f"{label} is locked by another transaction: {text}; try again")
+            return StoreContended(
+                f"{label} is locked by another transaction: {text}; try again",
+                store=label,
+                got=text,
+            )
         case ErrorMeaning.DUPLICATE:
-            return Duplicate(f"{label} already has a row of this key: {text}; try again")
+            return Duplicate(
+                f"{label} already has a row of this key: {text}; try again", store=label, got=text
+            )
         case ErrorMeaning.DRIFT:
             return SchemaDrift(
                 f"{label} is not as it was created: {text}; nothing was written; expected the "
                 "tables and columns of the first start; was one dropped or changed by hand, or "
-                "does the URL lead to another database?"
+                "does the URL lead to another database?",
+                store=label,
+                got=text,
             )
         case ErrorMeaning.REFUSED:
             return AuthError(
                 f"{label} refuses the user of its URL: {text}; nothing was written; check user, "
-                "password, database and rights"
+                "password, database and rights",
+                store=label,
+                got=text,
             )
         case ErrorMeaning.READ_ONLY:
             # A former primary may become the primary again, or its URL may lead to the new one.
             return StoreUnavailable(
                 f"{label} is read-only: {text}; nothing was written; expected a primary; is this a "
                 "replica, or default_transaction_read_only on? look at the host and options of the "
-                "URL"
+                "URL",
+                store=label,
+                got=text,
             )
         case ErrorMeaning.LASTS:
             written = (
@@ -86,15 +100,21 @@ def translated(error: Exception, label: str, *, during_commit: bool = False) -> 
             hint = "; does its folder exist, and may this process write there?" * (_NO_FILE in text)
             return PromiseError(
                 f"{label} refuses a statement: {text}; {written}; it would be refused each "
-                f"time{hint}"
+                f"time{hint}",
+                store=label,
+                got=text,
             )
         case _ if during_commit:
             return UnknownOutcomeError(
                 f"the connection was lost while {label} was written: {text}; the ledger tells the "
-                "rest"
+                "rest",
+                store=label,
+                got=text,
             )
         case _:
-            return StoreUnavailable(f"cannot use {label}: {text}; nothing was written")
+            return StoreUnavailable(
+                f"cannot use {label}: {text}; nothing was written", store=label, got=text
+            )
 
 
 def stuck(last: StoreContended, tries: int) -> TxtopoError:
@@ -103,14 +123,18 @@ def stuck(last: StoreContended, tries: int) -> TxtopoError:
         return PromiseError(
             f"{last}; got the same {tries} times; nothing was written; expected the key to be "
             "free, or its row to be seen; was bookkeeping changed by hand, or has a table of yours "
-            "another unique index?"
+            "another unique index?",
+            tries=tries,
+            **last.facts,
         )
-    return StoreUnavailable(f"{last}; gave up after {tries} tries")
+    return StoreUnavailable(f"{last}; gave up after {tries} tries", tries=tries, **last.facts)
 
 
 def damaged(label: str, what: str) -> StoreDamagedError:
     """Return the error for damaged contents of a database."""
     return StoreDamagedError(
         f"{label} is damaged: {what}; nothing was written; expected what was written there; "
-        "did its disk fail? restore an undamaged copy"
+        "did its disk fail? restore an undamaged copy",
+        store=label,
+        got=what,
     )

@@ -127,7 +127,8 @@ class MariadbDialect(SqlDialect):
         if refused:
             raise TopologyError(
                 f"a state in MariaDB cannot be kept with the option {refused[0]!r} in its URL; it "
-                "could commit a batch in parts, or change its text; leave it out"
+                "could commit a batch in parts, or change its text; leave it out",
+                got=refused[0],
             )
         self.state = state
         self.names = self.names_of(state)
@@ -281,7 +282,8 @@ class MariadbDialect(SqlDialect):
         if _WRITES_A_FILE.search(statement):
             raise StateUsageError(
                 f"a query cannot write a file on the server; got {statement!r:.100}; expected "
-                "neither OUTFILE nor DUMPFILE in it; txtopo state export writes one here"
+                "neither OUTFILE nor DUMPFILE in it; txtopo state export writes one here",
+                got=statement[:100],
             )
         if is_mariadb(connection.dialect):
             connection.exec_driver_sql(f"SET SESSION max_statement_time = {timeout_s:f}")
@@ -443,7 +445,9 @@ def check_server(connection: sa.Connection) -> int:
     if version is not None and tuple(version) < _OLDEST[mariadb]:
         raise TopologyError(
             f"{name} {'.'.join(map(str, version))} is too old for a state; expected "
-            f"{'.'.join(map(str, _OLDEST[mariadb]))} or later"
+            f"{'.'.join(map(str, _OLDEST[mariadb]))} or later",
+            server=name,
+            version=".".join(map(str, version)),
         )
     connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     if mariadb:
@@ -472,7 +476,9 @@ def check_server(connection: sa.Connection) -> int:
         faults.append("autocommit is on, so a batch would be written in parts")
     if faults:
         raise TopologyError(
-            f"{name} cannot keep a state: {'; '.join(faults)}; set it in the server"
+            f"{name} cannot keep a state: {'; '.join(faults)}; set it in the server",
+            server=name,
+            got=tuple(faults),
         )
     return int(found["max_allowed_packet"])
 

@@ -216,7 +216,9 @@ class PostgresqlDialect(SqlDialect):
         version = connection.dialect.server_version_info
         if version is not None and int(version[0]) < _OLDEST:
             raise TopologyError(
-                f"PostgreSQL {version[0]} is too old for a state; expected {_OLDEST} or later"
+                f"PostgreSQL {version[0]} is too old for a state; expected {_OLDEST} or later",
+                server="PostgreSQL",
+                version=str(version[0]),
             )
         with connection.begin():
             settings = ("fsync", "full_page_writes", "server_encoding")
@@ -225,13 +227,19 @@ class PostgresqlDialect(SqlDialect):
             raise TopologyError(
                 f"PostgreSQL cannot keep a state; fsync is {found['fsync']!r}, so a crash of the "
                 "machine may lose commits, or all of the database; expected 'on'; set it in the "
-                "server"
+                "server",
+                server="PostgreSQL",
+                setting="fsync",
+                got=found["fsync"],
             )
         if found["server_encoding"] != "UTF8":
             raise TopologyError(
                 f"PostgreSQL cannot keep a state in a database whose encoding is "
                 f"{found['server_encoding']!r}, which does not hold all characters; expected "
-                "'UTF8'; make another one: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+                "'UTF8'; make another one: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+                server="PostgreSQL",
+                setting="server_encoding",
+                got=found["server_encoding"],
             )
         if found["full_page_writes"] != "on":
             _logger.warning(
@@ -618,7 +626,10 @@ def _pieces(rows: pa.Table, state: str) -> Iterator[pa.Table]:
             raise ValueRefusedError(
                 f"a row is too long for table {state!r}; got {needed} bytes of text; expected at "
                 f"most {ROW_BYTES_MAX}, which no setting of PostgreSQL raises; nothing of its "
-                "batch was written; keep the value elsewhere, and where it lies in the state"
+                "batch was written; keep the value elsewhere, and where it lies in the state",
+                state=state,
+                bytes=needed,
+                limit=ROW_BYTES_MAX,
             )
         yield rows
 

@@ -44,12 +44,14 @@ def check_statement(statement: str) -> None:
     if "\0" in statement:
         raise StateUsageError(
             f"a query contains a NUL character, which databases take for its end; got "
-            f"{statement!r:.100}; remove it"
+            f"{statement!r:.100}; remove it",
+            got=statement[:100],
         )
     if word is None or word[0].upper() not in _QUERIES:
         raise StateUsageError(
             f"a query can only read; got {statement.strip()!r:.100}; expected one statement that "
-            "begins with SELECT, WITH or VALUES"
+            "begins with SELECT, WITH or VALUES",
+            got=statement.strip()[:100],
         )
 
 
@@ -77,7 +79,8 @@ def query_rows(
             if room < 0:
                 raise StateUsageError(
                     f"the answer to the query is too large; expected at most {BYTES_MAX:,} bytes; "
-                    "select less, or export the state"
+                    "select less, or export the state",
+                    limit=BYTES_MAX,
                 )
             if now() > deadline:
                 raise too_long(timeout_s)
@@ -92,14 +95,17 @@ def refused(error: Exception, label: str, timeout_s: float) -> TxtopoError:
     lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
     if lost:
         return translated(error, label)
-    return StateUsageError(f"the query is refused: {_text(cause)}; nothing was changed")
+    return StateUsageError(
+        f"the query is refused: {_text(cause)}; nothing was changed", store=label, got=_text(cause)
+    )
 
 
 def too_long(timeout_s: float) -> StateUsageError:
     """Return the error for a query that takes too long."""
     return StateUsageError(
         f"the query took longer than {timeout_s:g} s and was stopped; nothing was changed; select "
-        "less, or allow it more time"
+        "less, or allow it more time",
+        timeout_s=timeout_s,
     )
 
 

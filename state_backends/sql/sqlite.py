@@ -125,7 +125,9 @@ class SqliteDialect(SqlDialect):
     def __init__(self, url: sa.URL, state: StateTable) -> None:
         if sqlite3.sqlite_version_info < _OLDEST:
             raise TopologyError(
-                f"SQLite {sqlite3.sqlite_version} is too old for a state; expected 3.37 or later"
+                f"SQLite {sqlite3.sqlite_version} is too old for a state; expected 3.37 or later",
+                server="SQLite",
+                version=sqlite3.sqlite_version,
             )
         if not url.database or ":memory:" in url.database or "mode=memory" in str(url):
             raise TopologyError(
@@ -227,7 +229,9 @@ class SqliteDialect(SqlDialect):
                 raise TopologyError(
                     f"SQLite cannot keep a state in {redacted_url(str(self._url))}; its journal "
                     f"mode is {mode!r}, so a power cut may lose the last commits; expected 'wal'; "
-                    "use a local disk, and no option of the URL that turns locks off"
+                    "use a local disk, and no option of the URL that turns locks off",
+                    setting="journal_mode",
+                    got=mode,
                 )
             connection.info["wal"] = True
             self._check(driver)

@@ -86,7 +86,9 @@ class SqliteFile:
         if self._known and self._path is not None and before is None:
             raise StoreUnavailable(
                 f"{self._label} was removed since it was opened; nothing was read, and no empty "
-                "file was made; bring it back"
+                "file was made; bring it back",
+                store=self._label,
+                path=self._path,
             )
         record.info[_BEFORE] = before
 
@@ -94,7 +96,11 @@ class SqliteFile:
         path = self._path or _main_file(driver)
         before, main = record.info.pop(_BEFORE, None), file_id(path)
         if main is None or before not in (None, main):
-            raise StoreUnavailable(f"{self._label} was replaced while it was opened; try again")
+            raise StoreUnavailable(
+                f"{self._label} was replaced while it was opened; try again",
+                store=self._label,
+                path=path,
+            )
         if self._written not in (None, main):
             raise self._error(path)
         self._known = True
@@ -116,7 +122,9 @@ class SqliteFile:
             f"{self._label} was removed or replaced while it was open: {path!r} {found}; expected "
             "the file that was written since the start; what was committed into it is lost, unless "
             "it was only moved; bring it back, with its -wal and -shm, or start again with the "
-            "present file: the start reports what is missing"
+            "present file: the start reports what is missing",
+            store=self._label,
+            path=path,
         )
 
 

@@ -63,7 +63,9 @@ class PersistentAggregate(HasTraits, Committer):
         if not isinstance(state, State):
             raise TopologyError(
                 f"the state of a PersistentAggregate is of the wrong type; got "
-                f"{redacted_url(repr(state)):.200}; expected what open_state(url) returns"
+                f"{redacted_url(repr(state)):.200}; expected what open_state(url) returns",
+                setting="state",
+                got=f"{redacted_url(repr(state)):.200}",
             )
         self.state = state
         self.key: tuple[str, ...] = (key,) if isinstance(key, str) else tuple(key)
@@ -74,7 +76,9 @@ class PersistentAggregate(HasTraits, Committer):
                 raise TopologyError(
                     f"{each!r:.200} is not an aggregate; expected an object: Count(), "
                     "Sum('field') …; several key fields are one list: PersistentAggregate(state, "
-                    "['a', 'b'], …)"
+                    "['a', 'b'], …)",
+                    setting="aggregates",
+                    got=f"{each!r:.200}",
                 )
         if not isinstance(aggregates, Mapping):
             aggregates = _by_name(aggregates)
@@ -83,14 +87,18 @@ class PersistentAggregate(HasTraits, Committer):
         self.aggregates: dict[str, Aggregate] = _by_column(aggregates)
         if not isinstance(retracted, str | None):
             raise TopologyError(
-                f"retracted is wrong; got {retracted!r:.200}; expected the name of a boolean field"
+                f"retracted is wrong; got {retracted!r:.200}; expected the name of a boolean field",
+                setting="retracted",
+                got=f"{retracted!r:.200}",
             )
         self.retracted = retracted
         fixed = [name for name, each in self.aggregates.items() if not each.takes_back]
         if retracted is not None and fixed:
             raise TopologyError(
                 f"rows cannot be taken back from {self.aggregates[fixed[0]]!r}; got retracted="
-                f"{retracted!r}; expected Count, Sum, Mean, or an OwnAggregate with remove()"
+                f"{retracted!r}; expected Count, Sum, Mean, or an OwnAggregate with remove()",
+                setting="retracted",
+                got=repr(self.aggregates[fixed[0]]),
             )
 
     @property
@@ -109,7 +117,10 @@ class PersistentAggregate(HasTraits, Committer):
             if gone.type != "boolean":
                 raise FieldsError(
                     f"the field that says which rows are taken back is not a boolean; got "
-                    f"{gone.name!r}, {gone.type}; expected e.g. Fields('{gone.name} boolean')"
+                    f"{gone.name!r}, {gone.type}; expected e.g. Fields('{gone.name} boolean')",
+                    field=gone.name,
+                    got=gone.type,
+                    expected="boolean",
                 )
         fields: list[Field] = [
             aggregate.value_field(name, inputs) for name, aggregate in self.aggregates.items()
@@ -124,7 +135,8 @@ def _by_name(aggregates: Sequence[Aggregate]) -> dict[str, Aggregate]:
             raise TopologyError(
                 f"two aggregates would be the column {aggregate.default_name!r}; got "
                 f"{named[aggregate.default_name]!r} and {aggregate!r}; "
-                "name them: {'column': aggregate, …}"
+                "name them: {'column': aggregate, …}",
+                column=aggregate.default_name,
             )
         named[aggregate.default_name] = aggregate
     return named
@@ -137,14 +149,17 @@ def _by_column(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
         if not isinstance(aggregate, Aggregate):
             raise TopologyError(
                 f"the aggregate of column {name!r} is none; got {aggregate!r:.100}; "
-                "expected e.g. Count() or Sum('amount')"
+                "expected e.g. Count() or Sum('amount')",
+                column=name,
+                got=f"{aggregate!r:.100}",
             )
         made = aggregate.columns(name)
         for column in {name, *made}:
             if column in taken:
                 raise TopologyError(
                     f"two aggregates have the column {column!r}; got {taken[column]!r} and "
-                    f"{name!r} ({aggregate!r}); rename one of them"
+                    f"{name!r} ({aggregate!r}); rename one of them",
+                    column=column,
                 )
             taken[column] = name
         columns |= made

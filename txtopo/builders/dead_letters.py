@@ -35,7 +35,9 @@ def checked_dead_letters(given: object) -> DeadLetters | None:
     if type(limit) is not int or limit < 1:
         raise TopologyError(
             f"batch_records_max of the dead letters is wrong; got {limit!r}; expected a whole "
-            "number of at least 1; leave dead_letters= out to end the run at the first bad record"
+            "number of at least 1; leave dead_letters= out to end the run at the first bad record",
+            setting="batch_records_max",
+            got=repr(limit),
         )
     if isinstance(destination, State):
         _check_state(destination)
@@ -44,7 +46,9 @@ def checked_dead_letters(given: object) -> DeadLetters | None:
     else:
         raise TopologyError(
             f"dead_letters is of the wrong type; got {destination!r:.100}; expected what "
-            "open_state(url) returns, a committer such as a KafkaSink, or DeadLetters(…) of one"
+            "open_state(url) returns, a committer such as a KafkaSink, or DeadLetters(…) of one",
+            setting="dead_letters",
+            got=f"{destination!r:.100}",
         )
     return letters
 
@@ -152,11 +156,16 @@ def _check_state(state: State) -> None:
         raise TopologyError(
             f"the state of the dead letters has columns of its own; got key {state.key!r} and "
             f"value {state.value!r}; expected neither: dead letters have {KEY!r} and {FIELDS!r}; "
-            "leave key= and value= out of open_state(…)"
+            "leave key= and value= out of open_state(…)",
+            setting="dead_letters",
+            got=f"key {state.key!r} and value {state.value!r}",
         )
     if state.mode != "table":
         raise TopologyError(
             f"the state of the dead letters is in mode {state.mode!r}, which is for aggregates; "
-            "leave mode= out of open_state(…)"
+            "leave mode= out of open_state(…)",
+            setting="mode",
+            got=state.mode,
+            expected="table",
         )
     _with_columns(state)

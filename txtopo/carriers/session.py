@@ -93,7 +93,10 @@ def check_config(config: object, kind: type[AnyConfig]) -> None:
     topology = "an at-least-once topology" if kind is AtLeastOnceConfig else "this topology"
     raise ConfigError(
         f"config is of the wrong type; got {type(config).__name__}; {topology} takes "
-        f"{'an' if kind is AtLeastOnceConfig else 'a'} {kind.__name__}(…)"
+        f"{'an' if kind is AtLeastOnceConfig else 'a'} {kind.__name__}(…)",
+        setting="config",
+        got=type(config).__name__,
+        expected=kind.__name__,
     )
 
 
@@ -107,7 +110,10 @@ def check_given(spark: object) -> None:
         raise ConfigError(
             f"spark is of the wrong type; got {type(spark).__name__}; expected a SparkSession or "
             "None; pass settings as start(config=Config(…)); open_session() returns two values: "
-            "the session, and whether txtopo built it"
+            "the session, and whether txtopo built it",
+            setting="spark",
+            got=type(spark).__name__,
+            expected="SparkSession",
         )
 
 

@@ -280,8 +280,8 @@ def failure_of_job(error: Exception, tag: str) -> TxtopoError:
         return ConfigError(
             f"the workers have another version of Python; got {there}; expected {here}, as in the "
             "driver; set PYSPARK_PYTHON or spark.pyspark.python to an interpreter of that version",
-            there=there,
-            here=here,
+            got=there,
+            expected=here,
         )
     large = _too_large(text, tag)
     if large is not None:
@@ -302,7 +302,7 @@ def failure_of_job(error: Exception, tag: str) -> TxtopoError:
             f"Python failed in a worker, outside of bolts; got {_gist(text)}; can every class of "
             "the topology be unpickled there, with the same package versions as here?",
             tag=tag,
-            text=text[-_TEXT_MAX:],
+            got=text[-_TEXT_MAX:],
         )
     return RunLostError(
         f"the job {tag} failed; got {_gist(text)}; look at the Spark job with this tag",
@@ -331,7 +331,7 @@ def _too_large(text: str, tag: str) -> TxtopoError | None:
             "lower max_spout_pending (up to a third of that many share a job), or emit where a "
             "long value lies",
             tag=tag,
-            text=text[-_TEXT_MAX:],
+            got=text[-_TEXT_MAX:],
         )
     return None
 

@@ -203,7 +203,7 @@ def _reason(failure: TxtopoError, text: str) -> str | None:
         text: The text of Spark's error.
     """
     if isinstance(failure, ConfigError):
-        return f"version {failure.facts['there']}"
+        return f"version {failure.got}"
     program = _NO_PROGRAM.search(text)
     if program is not None:
         return program[1]

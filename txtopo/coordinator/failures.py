@@ -88,7 +88,7 @@ def poison(transaction: Transaction, failure: Failure, end: int) -> PoisonBatchE
 def failure_of(error: BaseException, component: str | None = None) -> Failure:
     """Return an error as a failure of its kind; see :class:`FailureKind`."""
     if not isinstance(error, Exception):
-        wrapped = TxtopoError(f"user code raised {error!r}")
+        wrapped = TxtopoError(f"user code raised {error!r}", component=component, got=repr(error))
         wrapped.__cause__ = error
         return Failure(FailureKind.FATAL, wrapped, component)
     if isinstance(error, FailedException):

@@ -41,5 +41,5 @@ def _missing(what: str, current: int, stored: Mapping[int, BatchMetadata]) -> Co
         f"batch from {max(1, current - 1)} on, since {current} is the lowest uncommitted one; "
         "put it back with txtopo.operations.repair_node, from show() or a log of what was there",
         current=current,
-        txids=sorted(stored),
+        got=tuple(sorted(stored)),
     )

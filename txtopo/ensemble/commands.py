@@ -409,7 +409,9 @@ def ask(
 
 def _no_topology(topology_id: str, verb: str) -> StateUsageError:
     what = f"there is no topology {topology_id!r} to {verb}"
-    return StateUsageError(f"{what}; expected the id of one that ran in this ensemble")
+    return StateUsageError(
+        f"{what}; expected the id of one that ran in this ensemble", topology=topology_id
+    )
 
 
 def check_command(verb: str, wait_s: float) -> None:
@@ -419,10 +421,16 @@ def check_command(verb: str, wait_s: float) -> None:
         StateUsageError: It is not a command.
     """
     if verb not in STATUS_AFTER:
-        raise StateUsageError(f"unknown command {verb!r}; {nearest(verb, STATUS_AFTER)}")
+        raise StateUsageError(
+            f"unknown command {verb!r}; {nearest(verb, STATUS_AFTER)}",
+            verb=verb,
+            expected=tuple(STATUS_AFTER),
+        )
     if not _is_seconds(wait_s):
         raise StateUsageError(
-            f"wait_s is not a number of seconds; got {wait_s!r}; expected 0 or more"
+            f"wait_s is not a number of seconds; got {wait_s!r}; expected 0 or more",
+            setting="wait_s",
+            got=repr(wait_s),
         )
 
 
@@ -468,7 +476,9 @@ def _write(
         return number
     raise CommandUnanswered(
         f"{NUMBERS_TRIED_MAX} others asked for a command first, one after the other; expected a "
-        "free number; try again"
+        "free number; try again",
+        topology=topology_id,
+        tries=NUMBERS_TRIED_MAX,
     )
 
 

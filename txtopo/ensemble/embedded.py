@@ -172,7 +172,8 @@ class EmbeddedServer:
             sleep(START_WAIT_S)
         raise ConfigError(
             f"zookeeper.dir {self._directory} is locked by a process that wrote no port into it; "
-            "end that process, or name another directory"
+            "end that process, or name another directory",
+            path=str(self._directory),
         )
 
     @contextmanager
@@ -215,7 +216,7 @@ class EmbeddedServer:
                 "the embedded zookeeper would lose what it acknowledges when the power goes; got "
                 "-Dzookeeper.forceSync=no in the driver's JVM; expected yes, or not set; look at "
                 "spark.driver.extraJavaOptions",
-                directory=str(self._directory),
+                path=str(self._directory),
             )
         properties = self._class("java.lang.System").getProperties()
         for name, value in LOG_SETTINGS.items():
@@ -299,5 +300,5 @@ class EmbeddedServer:
         return ConfigError(
             f"zookeeper.dir {self._directory} cannot be used by the embedded server; got {cause}; "
             "name a directory that this user may write, or give 'host:port' of a running ZooKeeper",
-            directory=str(self._directory),
+            path=str(self._directory),
         )

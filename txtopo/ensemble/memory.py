@@ -256,7 +256,9 @@ def _do(nodes: Nodes, path: str, step: Step, data: bytes) -> None:
             nodes[path] = (data, 0 if version is None else version + 1)
         case Delete():
             if any(name.startswith(path + "/") for name in nodes):
-                raise StateUsageError(f"node {step.path} has children and cannot be deleted")
+                raise StateUsageError(
+                    f"node {step.path} has children and cannot be deleted", path=step.path
+                )
             nodes.pop(path, None)
         case Check():
             _expect(step.path, version, step.version)

@@ -497,7 +497,7 @@ def check_topology_id(topology_id: str) -> str:
         raise ConfigError(
             f"topology id cannot be used as a path; got {topology_id[:80]!r}; expected 1 to "
             f"{ID_CHARACTERS_MAX} characters without '/', '..' and control characters",
-            topology_id=topology_id,
+            topology=topology_id,
         )
     return topology_id
 
@@ -511,11 +511,14 @@ def split_chroot(hosts: str) -> tuple[str, str]:
     servers, _, chroot = hosts.partition("/")
     if not servers or not all(server.strip() for server in servers.split(",")):
         raise ConfigError(
-            f"zookeeper hosts cannot be read; got {hosts!r}; expected 'host:port,host:port/chroot'"
+            f"zookeeper hosts cannot be read; got {hosts!r}; expected 'host:port,host:port/chroot'",
+            hosts=hosts,
         )
     names = chroot.strip("/").split("/") if chroot.strip("/") else []
     if any(name in ("", ".", "..") or _REFUSED.search(name) for name in names):
         raise ConfigError(
-            f"zookeeper chroot cannot be read; got {'/' + chroot!r}; expected '/name/name'"
+            f"zookeeper chroot cannot be read; got {'/' + chroot!r}; expected '/name/name'",
+            hosts=hosts,
+            got="/" + chroot,
         )
     return servers, "".join(f"/{name}" for name in names) or ROOT

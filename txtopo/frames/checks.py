@@ -56,7 +56,8 @@ def check_frame_carrier(graph: Graph, carrier: str) -> None:
         raise ConfigError(
             f"topology {graph.id!r} has DataFrames, which carrier {carrier!r} cannot process: "
             f"{reason}; expected carrier='dataframe' or 'auto'",
-            carrier=carrier,
+            setting="carrier",
+            got=carrier,
         )
 
 

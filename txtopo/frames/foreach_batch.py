@@ -116,12 +116,16 @@ class ForeachBatch:
         if continues is not None and not (isinstance(continues, str) and continues):
             raise ConfigError(
                 f"continues is wrong; got {continues!r}; expected the id of the query to continue, "
-                "or None"
+                "or None",
+                setting="continues",
+                got=repr(continues),
             )
         if type(after_txid) is not int or after_txid < 0 or (after_txid and continues is None):
             raise ConfigError(
                 f"after_txid is wrong; got {after_txid!r} with continues={continues!r}; expected "
-                "the txid that the ledgers of the continued query hold"
+                "the txid that the ledgers of the continued query hold",
+                setting="after_txid",
+                got=repr(after_txid),
             )
         self._graph = graph
         self._config = Config(carrier=carrier, slots=slots)
@@ -164,7 +168,7 @@ class ForeachBatch:
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled, as Spark Connect would do."""
-        raise ConfigError(f"foreach_batch {NEEDS_CLASSIC}")
+        raise ConfigError(f"foreach_batch {NEEDS_CLASSIC}", got="Spark Connect")
 
     def close(self) -> None:
         """Close the stores. A later call opens them again."""
@@ -359,7 +363,11 @@ class StreamRun:
                     f"state {name!r} was written by this query with after_txid={said or 0}, up to "
                     f"txid {ledger.txid}; got after_txid={after_txid}, which would give its "
                     "batches other txids; expected the same continues=… and after_txid at each "
-                    "start"
+                    "start",
+                    state=name,
+                    setting="after_txid",
+                    got=after_txid,
+                    expected=int(said or 0),
                 )
             return
         before = Owner(self._topology(continues), owner.component, owner.state)
@@ -499,7 +507,7 @@ class StreamingQuery:
             RunLostError: The query has ended, so the batch is not needed.
         """
         if not is_classic(session):
-            raise ConfigError(f"foreach_batch {NEEDS_CLASSIC}")
+            raise ConfigError(f"foreach_batch {NEEDS_CLASSIC}", got="Spark Connect")
         context = session.sparkContext
         id = context.getLocalProperty(_QUERY_ID)
         if id is None:
@@ -511,13 +519,16 @@ class StreamingQuery:
             # Without the id, batches of another checkpoint would be taken for batches of this one.
             raise RunLostError(
                 f"the streaming query {id} is not active any more, so its batch is not needed; "
-                "start the query again"
+                "start the query again",
+                query=id,
             )
         kind = query.getClass().getSimpleName()
         if "Async" in kind:
             raise ConfigError(
                 "the query tracks its progress asynchronously: it may compute a batch before it "
                 f"records it, so a replay may be another batch; got {kind}; expected "
-                "asyncProgressTrackingEnabled=false"
+                "asyncProgressTrackingEnabled=false",
+                query=id,
+                got=kind,
             )
         return cls(id, query.runId().toString())

@@ -259,7 +259,10 @@ def grouped(aggregate: FrameAggregate, frame: DataFrame) -> FrameWrites:
     if str(frame.sparkSession.conf.get(ANSI)).lower() != "true":
         raise ConfigError(
             f"sums overflow silently in this session; got {ANSI}=false; expected true, Spark's "
-            "default; set it where the session is built"
+            "default; set it where the session is built",
+            setting=ANSI,
+            got="false",
+            expected="true",
         )
     keys = [functions.col(f"`{name}`") for name in aggregate.key]
     if not keys:
@@ -329,7 +332,7 @@ def failure_of_plan(error: Exception, component: str, *, computing: bool) -> Exc
             f"the plan of {component!r} failed on its rows; got {found.group(1)}: "
             f"{found.group(2)}; repair the plan, or filter such rows",
             component=component,
-            condition=found.group(1),
+            got=found.group(1),
         )
     meaning = failure_of_job(error, component)
     if not isinstance(meaning, BoltError):
@@ -339,5 +342,5 @@ def failure_of_plan(error: Exception, component: str, *, computing: bool) -> Exc
     return BoltError(
         f"a function in the plan of {component!r} failed in a worker; got {raised or last[0]:.300}",
         component=component,
-        text=text[-_TEXT_MAX:],
+        got=text[-_TEXT_MAX:],
     )

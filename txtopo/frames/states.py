@@ -234,7 +234,8 @@ class FrameTransaction:
         if not self._entered:
             raise StateUsageError(
                 f"the transaction on state {self._name!r} is not open; "
-                "use it inside its with statement"
+                "use it inside its with statement",
+                state=self._name,
             )
         if self._writes is not None:
             raise StateUsageError(
@@ -249,6 +250,7 @@ class FrameTransaction:
                 f"a frame for state {self._name!r} lacks columns; got {', '.join(columns)}; "
                 f"expected {', '.join(lacks)} as well; select or rename them",
                 state=self._name,
-                columns=tuple(columns),
+                got=tuple(columns),
+                expected=tuple(lacks),
             )
         self._writes = writes

@@ -52,7 +52,7 @@ class EmbeddedFolder:
                 f"{'a folder without data' if self._folder.is_dir() else 'no such folder'}; "
                 "expected the zookeeper.dir of a topology that has run",
                 setting="zookeeper.dir",
-                directory=str(self._folder),
+                path=str(self._folder),
             )
 
     def locate(self) -> str:
@@ -110,7 +110,7 @@ class EmbeddedFolder:
         return ConfigError(
             f"{self._folder} cannot be used; got {error}; expected a folder that this user may "
             "write; call it as the user of the run",
-            directory=str(self._folder),
+            path=str(self._folder),
         )
 
 

@@ -413,7 +413,9 @@ def _expires(prepared: Sequence[_Prepared]) -> dict[StateName, Any]:
 
 
 def _abandoned(attempt: TransactionAttempt) -> RunLostError:
-    return RunLostError(f"attempt {attempt} was abandoned during its commit phase")
+    return RunLostError(
+        f"attempt {attempt} was abandoned during its commit phase", txid=attempt.txid
+    )
 
 
 def _refused_together(error: ValueRefusedError, group: TransactionAttempt) -> ValueRefusedError:

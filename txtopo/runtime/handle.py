@@ -230,7 +230,8 @@ class RunHandle(Generic[P]):
         if self._driver.on_loop():
             raise StateUsageError(
                 f"{method} was called by {self.callers} that it would have to wait for; "
-                "call it from another thread"
+                "call it from another thread",
+                method=method,
             )
 
 

@@ -49,7 +49,9 @@ def check_listeners(listeners: object) -> None:
     if isinstance(listeners, TopologyListener):
         raise ConfigError(
             f"listeners are of the wrong type; got {type(listeners).__name__}; expected a list of "
-            "listeners; write listeners=[listener]"
+            "listeners; write listeners=[listener]",
+            setting="listeners",
+            got=type(listeners).__name__,
         )
 
 

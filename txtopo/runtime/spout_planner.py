@@ -263,7 +263,9 @@ class SpoutPlanner:
         if unread is not None and any(type(each) is not int or each < 0 for each in counts):
             raise EmitError(
                 f"unread of spout {self.spout_id!r} did not tell numbers; got {shown(unread)}; "
-                "expected a mapping with a whole number of at least 0 for each partition, or None"
+                "expected a mapping with a whole number of at least 0 for each partition, or None",
+                component=self.spout_id,
+                got=shown(unread),
             )
         return None if unread is None else unread
 
@@ -302,7 +304,9 @@ class SpoutPlanner:
         except ValueError as error:
             raise EmitError(
                 f"the metadata of spout {self.spout_id!r} is not JSON; got {shown(metadata)} "
-                f"({error}); expected numbers, strings, lists and objects with string keys"
+                f"({error}); expected numbers, strings, lists and objects with string keys",
+                component=self.spout_id,
+                got=shown(metadata),
             ) from error
 
     def _opened_emitter(self) -> Any:

@@ -85,7 +85,10 @@ def _check_call(name: str, function: object, *arguments: str) -> None:
         also = " or a TransactionalCoordinator" if name == "plan" else ""
         raise TopologyError(
             f"{name} of a DataFrameTransactionalSpout is not a function; got {function!r:.100}; "
-            f"expected {expected}{also}"
+            f"expected {expected}{also}",
+            setting=name,
+            got=f"{function!r:.100}",
+            expected=expected,
         )
     try:
         inspect.signature(function).bind(*arguments)
@@ -94,5 +97,8 @@ def _check_call(name: str, function: object, *arguments: str) -> None:
     except TypeError as error:
         raise TopologyError(
             f"{name} of a DataFrameTransactionalSpout does not fit its call; got "
-            f"{name}{inspect.signature(function)}; expected {expected}"
+            f"{name}{inspect.signature(function)}; expected {expected}",
+            setting=name,
+            got=f"{name}{inspect.signature(function)}",
+            expected=expected,
         ) from error

@@ -271,17 +271,25 @@ def _range(metadata: Json) -> tuple[int, int]:
 
 def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Partitions:
     if not isinstance(fields, Fields):
-        raise TopologyError(f"fields of a memory spout are wrong; got {fields!r}; expected Fields")
+        raise TopologyError(
+            f"fields of a memory spout are wrong; got {fields!r}; expected Fields",
+            setting="fields",
+            got=repr(fields),
+        )
     if type(take) is not int or take < 1:
         raise TopologyError(
-            f"take of a memory spout is wrong; got {take!r}; expected a whole number of at least 1"
+            f"take of a memory spout is wrong; got {take!r}; expected a whole number of at least 1",
+            setting="take",
+            got=repr(take),
         )
     check_fields(fields)
     if not isinstance(partitions, Mapping) or sorted(partitions) != list(range(len(partitions))):
         got = list(partitions) if isinstance(partitions, Mapping) else partitions
         raise TopologyError(
             f"partitions of a memory spout are wrong; got {got!r:.200}; expected a mapping with "
-            "the keys 0, 1, 2 …"
+            "the keys 0, 1, 2 …",
+            setting="partitions",
+            got=f"{got!r:.200}",
         )
     partitions = {partition: list(rows) for partition, rows in partitions.items()}
     for partition, rows in partitions.items():
@@ -289,7 +297,10 @@ def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Parti
             if not fits(row, fields):
                 raise TopologyError(
                     f"row {at} of partition {partition} does not fit the fields; got {row!r:.200}; "
-                    f"expected a list of {len(fields)} values: {', '.join(fields.names)}"
+                    f"expected a list of {len(fields)} values: {', '.join(fields.names)}",
+                    partition=partition,
+                    row=at,
+                    expected=fields.names,
                 )
     return tuple(tuple(tuple(row) for row in partitions[at]) for at in range(len(partitions)))
 
@@ -308,5 +319,7 @@ def check_fields(fields: object) -> None:
     if not isinstance(fields, Fields):
         raise FieldsError(
             f"the fields of a memory spout are of the wrong type; got {fields!r:.200}; expected "
-            "Fields; write e.g. Fields('word string, amount long')"
+            "Fields; write e.g. Fields('word string, amount long')",
+            setting="fields",
+            got=f"{fields!r:.200}",
         )

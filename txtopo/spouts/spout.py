@@ -165,7 +165,9 @@ def check_commit(commit: Callable[..., object], emitter: str, arguments: int) ->
         raise TopologyError(
             f"commit of emitter {emitter} takes other arguments; got commit{signature}; expected "
             "commit(self, attempt, metadata); add the argument metadata, which is "
-            "the metadata of the batch"
+            "the metadata of the batch",
+            name=emitter,
+            got=f"commit{signature}",
         ) from None
 
 
@@ -222,7 +224,9 @@ def other_position(spout: str, metadata: Json) -> TopologyChanged:
     return TopologyChanged(
         f"the stored position is not one of {spout}; got {shown(metadata)}; expected what it "
         "planned itself; was there another spout under this id? start that one, or give this one "
-        "another id, under which it begins again"
+        "another id, under which it begins again",
+        spout=spout,
+        got=shown(metadata),
     )
 
 

@@ -113,4 +113,8 @@ def _replacement(error: BaseException, component: str) -> Exception:
     for kind in (FailedException, InfrastructureError):
         if isinstance(error, kind):
             return kind(text_of(error))
-    return BoltError(f"{component!r} raised {type(error).__name__}: {text_of(error)}")
+    return BoltError(
+        f"{component!r} raised {type(error).__name__}: {text_of(error)}",
+        component=component,
+        got=type(error).__name__,
+    )

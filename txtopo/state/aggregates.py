@@ -100,7 +100,9 @@ class Aggregate(ABC):
 
     def _input(self, inputs: Fields) -> Field:
         if self.field is None:
-            raise FieldsError(f"{type(self).__name__} needs an input field; got none")
+            raise FieldsError(
+                f"{type(self).__name__} needs an input field; got none", name=type(self).__name__
+            )
         return selected(inputs, self.field)
 
 
@@ -147,7 +149,11 @@ class Sum(Aggregate):
             return "double"
         if field.type.startswith("decimal"):
             return f"decimal(38,{field.type[8:-1].split(',')[1]})"
-        raise FieldsError(f"{self.word} needs numbers; field {field.name!r} is {field.type}")
+        raise FieldsError(
+            f"{self.word} needs numbers; field {field.name!r} is {field.type}",
+            field=field.name,
+            got=field.type,
+        )
 
 
 def ordered(aggregate: Aggregate, field: Field) -> Field:
@@ -159,7 +165,9 @@ def ordered(aggregate: Aggregate, field: Field) -> Field:
     if field.type in ("binary", "boolean"):
         raise FieldsError(
             f"{type(aggregate).__name__} needs an ordered type; field {field.name!r} is "
-            f"{field.type}"
+            f"{field.type}",
+            field=field.name,
+            got=field.type,
         )
     return field
 
@@ -412,5 +420,6 @@ class NamedAggregate(PythonAggregate):
     def _unknown(self) -> FieldsError:
         return FieldsError(
             f"the aggregate {self.name!r} is known by name only, from a store; it can be read, but "
-            "not combined; expected the state as its topology declares it"
+            "not combined; expected the state as its topology declares it",
+            name=self.name,
         )

@@ -94,34 +94,46 @@ class StateTable:
 
     def __post_init__(self) -> None:
         if not self.name or "\0" in self.name:
-            raise TopologyError(f"bad name of a state's table; got {self.name!r}")
+            raise TopologyError(f"bad name of a state's table; got {self.name!r}", state=self.name)
         for part, fields in (("key", self.key), ("value", self.value)):
             if not isinstance(fields, Fields) or not len(fields):
                 raise TopologyError(
                     f"state {self.name!r} has no {part} columns; got {fields!r}; "
-                    f"write e.g. {part}=Fields('{part} long')"
+                    f"write e.g. {part}=Fields('{part} long')",
+                    state=self.name,
+                    setting=part,
+                    got=repr(fields),
                 )
         names = [*self.key.names, *self.value.names]
         for name in names:
             if names.count(name) > 1:
                 raise TopologyError(
-                    f"state {self.name!r} has two columns {name!r}; rename the key or the value"
+                    f"state {self.name!r} has two columns {name!r}; rename the key or the value",
+                    state=self.name,
+                    column=name,
                 )
             if name.lower() in BOOKKEEPING or name.lower().startswith("prev_"):
                 raise TopologyError(
                     f"state {self.name!r} has a column {name!r}, a name kept for bookkeeping "
-                    f"({', '.join(BOOKKEEPING)}, prev_…); rename it"
+                    f"({', '.join(BOOKKEEPING)}, prev_…); rename it",
+                    state=self.name,
+                    column=name,
                 )
         for column in self.key:
             if column.type == "json":
                 raise TopologyError(
                     f"state {self.name!r} has a key column {column.name!r} of json, in which equal "
-                    "values may have different texts; expected another type, e.g. string"
+                    "values may have different texts; expected another type, e.g. string",
+                    state=self.name,
+                    column=column.name,
                 )
         if self.aggregates and len(self.aggregates) != len(self.value):
             raise TopologyError(
                 f"state {self.name!r} has {len(self.value)} value columns and "
-                f"{len(self.aggregates)} aggregates; expected one for each column"
+                f"{len(self.aggregates)} aggregates; expected one for each column",
+                state=self.name,
+                got=len(self.aggregates),
+                expected=len(self.value),
             )
         for column, aggregate in zip(self.value, self.aggregates, strict=False):
             if self.mode == "log" and aggregate.operator is None:
@@ -129,12 +141,19 @@ class StateTable:
                     f"state {self.name!r} cannot keep {type(aggregate).__name__} in column "
                     f"{column.name!r} in mode 'log', whose rows anyone combines by a GROUP BY, "
                     "with sums, smallest and largest values; it combines in Python; "
-                    "use open_state(…, mode='table')"
+                    "use open_state(…, mode='table')",
+                    state=self.name,
+                    column=column.name,
+                    got=type(aggregate).__name__,
                 )
         if self.mode == "log" and self.origin != "made":
             raise TopologyError(
                 f"state {self.name!r} cannot keep a log in a table that already exists; got "
-                "mode='log', which has several rows for a key; expected mode='table'"
+                "mode='log', which has several rows for a key; expected mode='table'",
+                state=self.name,
+                setting="mode",
+                got=self.mode,
+                expected="table",
             )
         if self.range_by is not None:
             self._check_range(self.range_by)
@@ -146,7 +165,11 @@ class StateTable:
             raise TopologyError(
                 f"state {self.name!r} cannot be read by ranges of column {column!r}; got {got} in "
                 f"mode {self.mode!r}; expected a key or value column of type "
-                f"{', '.join(RANGE_TYPES)} in mode 'table'"
+                f"{', '.join(RANGE_TYPES)} in mode 'table'",
+                state=self.name,
+                column=column,
+                got=got,
+                expected=RANGE_TYPES,
             )
 
     def column_of(self, key: Key, values: Values, column: str) -> Any:
@@ -464,7 +487,9 @@ class StateBackend(ABC):
         """
         raise StateUsageError(
             f"{type(self).__name__} keeps no history; got txid={txid}; expected a reader without "
-            "txid, or a state in Delta"
+            "txid, or a state in Delta",
+            name=type(self).__name__,
+            txid=txid,
         )
 
     def stored(self) -> tuple[StateTable, ...] | None:

@@ -359,7 +359,8 @@ def json_value(text: str) -> Any:
     except (ValueError, TypeError, RecursionError) as error:
         raise SchemaDrift(
             f"a column of json holds something else: {error}; got {text!r:.80}; was it changed by "
-            "hand?"
+            "hand?",
+            got=f"{text!r:.80}",
         ) from error
 
 

@@ -117,7 +117,7 @@ def checked_ledger(
         f"{asked} of {type(backend).__name__} returned {answer!r:.200}; expected the Ledger of "
         f"epoch {epoch}{held}, as it stands after the write; repair the plug-in, and look at what "
         "the store holds",
-        answer=answer,
+        got=f"{answer!r:.200}",
     )
 
 

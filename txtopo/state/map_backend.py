@@ -410,6 +410,8 @@ def backing_map_factory(
     if not callable(open_map):
         raise TopologyError(
             f"backing_map_factory needs what opens a map; got {open_map!r:.100}; expected a class "
-            "or function: (url) -> BackingMap"
+            "or function: (url) -> BackingMap",
+            setting="open_map",
+            got=f"{open_map!r:.100}",
         )
     return MapFactory(open_map, shared_by_processes)

@@ -40,7 +40,9 @@ def key_of(arguments: Sequence[str], fields: Fields) -> Any:
         several = ", or all of them as one JSON array" * (len(fields) > 1)
         raise StateUsageError(
             f"a key of this state has {len(fields)} values; got {len(given)}: "
-            f"{', '.join(map(str, given))!r:.200}; expected {columns}{several}"
+            f"{', '.join(map(str, given))!r:.200}; expected {columns}{several}",
+            got=len(given),
+            expected=len(fields),
         )
     parts = tuple(_part(field, text) for field, text in zip(fields, given, strict=True))
     return parts[0] if len(parts) == 1 else parts
@@ -110,7 +112,10 @@ def _part(field: Field, given: object) -> object:
     except (ValueError, ArithmeticError) as error:
         raise StateUsageError(
             f"key column {field.name!r} is of type {field.type}; got {text!r:.200}; expected "
-            f"{_EXPECTED[kind]}"
+            f"{_EXPECTED[kind]}",
+            column=field.name,
+            got=text[:200],
+            expected=field.type,
         ) from error
 
 

@@ -49,7 +49,10 @@ class _AtAnEnd(PythonAggregate):
             raise FieldsError(
                 f"{kind} needs the field that orders the rows of a batch, which have no order "
                 f"after a shuffle; got {kind}({self.field!r}); "
-                f"expected e.g. {kind}({self.field!r}, order='ts')"
+                f"expected e.g. {kind}({self.field!r}, order='ts')",
+                name=kind,
+                field=self.field,
+                setting="order",
             )
         ordered(self, selected(inputs, self.order))
         return self._input(inputs).type
@@ -134,7 +137,12 @@ class TopN(PythonAggregate):
             object.__setattr__(self, "labels", (self.labels,))
         object.__setattr__(self, "labels", tuple(self.labels))
         if type(self.n) is not int or not 1 <= self.n <= 10_000:
-            raise FieldsError(f"bad n of TopN({self.field!r}); got {self.n!r}; expected 1 to 10000")
+            raise FieldsError(
+                f"bad n of TopN({self.field!r}); got {self.n!r}; expected 1 to 10000",
+                field=self.field,
+                setting="n",
+                got=repr(self.n),
+            )
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -147,7 +155,9 @@ class TopN(PythonAggregate):
             if field.type not in _TYPES and (field.name == self.field or field.type != "boolean"):
                 raise FieldsError(
                     f"TopN needs numbers or text; field {field.name!r} is {field.type}; "
-                    "cast in the bolt above"
+                    "cast in the bolt above",
+                    field=field.name,
+                    got=field.type,
                 )
         return "json"
 
@@ -202,7 +212,10 @@ class CountDistinct(PythonAggregate):
         if type(self.precision) is not int or not 4 <= self.precision <= 21:
             raise FieldsError(
                 f"bad precision of CountDistinct({self.field!r}); got {self.precision!r}; "
-                "expected 4 to 21"
+                "expected 4 to 21",
+                field=self.field,
+                setting="precision",
+                got=repr(self.precision),
             )
 
     @property
@@ -261,7 +274,9 @@ class CountDistinct(PythonAggregate):
             except (ValueError, TypeError, RuntimeError, IndexError, OverflowError) as error:
                 raise SchemaDrift(
                     f"a column of CountDistinct holds something that is not a sketch: {error}; got "
-                    f"{sketch!r:.80}; was it changed by hand?"
+                    f"{sketch!r:.80}; was it changed by hand?",
+                    name="CountDistinct",
+                    got=f"{sketch!r:.80}",
                 ) from error
         return union
 

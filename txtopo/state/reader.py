@@ -265,7 +265,8 @@ class StateReader:
                 return stored[0]
             raise StateUsageError(
                 f"no state is named, and the store holds {names}; expected the name of its table: "
-                "table='…', or --table of the command"
+                "table='…', or --table of the command",
+                expected=tuple(sorted(table.name for table in stored)),
             )
         for table in stored:
             if table.name == self._wanted:
@@ -273,7 +274,9 @@ class StateReader:
         meant = similar(self._wanted, [table.name for table in stored])
         raise StateUsageError(
             f"the store holds no state {self._wanted!r}; it holds {names}; "
-            f"{meant or 'has its topology run yet?'}"
+            f"{meant or 'has its topology run yet?'}",
+            table=self._wanted,
+            expected=tuple(sorted(table.name for table in stored)),
         )
 
     def _opened(self) -> Snapshot:

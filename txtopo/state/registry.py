@@ -240,7 +240,9 @@ class State:
         if name is None:
             raise TopologyError(
                 f"{self!r} has no table; expected open_state(…, table='counts') or "
-                ".with_state('counts', …)"
+                ".with_state('counts', …)",
+                setting="table",
+                got=repr(self),
             )
         parts = (self.key, self.value, self.aggregates, self.mode, self.origin, self.range_by)
         return StateTable(name, self.kind, *parts, self._defaults(name), self.prunable)
@@ -357,12 +359,25 @@ def open_state(
 
 def _check_declaration(kind: object, mode: object, table: object) -> None:
     if kind not in KINDS:
-        raise TopologyError(f"unknown kind of state; got {kind!r}; expected {' or '.join(KINDS)}")
+        raise TopologyError(
+            f"unknown kind of state; got {kind!r}; expected {' or '.join(KINDS)}",
+            setting="kind",
+            got=repr(kind),
+            expected=KINDS,
+        )
     if mode not in MODES:
-        raise TopologyError(f"unknown mode of state; got {mode!r}; expected {' or '.join(MODES)}")
+        raise TopologyError(
+            f"unknown mode of state; got {mode!r}; expected {' or '.join(MODES)}",
+            setting="mode",
+            got=repr(mode),
+            expected=MODES,
+        )
     if table is not None and not isinstance(table, str):
         raise TopologyError(
-            f"the table of a state is of the wrong type; got {table!r}; expected its name, a string"
+            f"the table of a state is of the wrong type; got {table!r}; expected its name, a "
+            "string",
+            setting="table",
+            got=repr(table),
         )
 
 
@@ -372,21 +387,28 @@ def _check_defaults(given: object, value: Fields) -> tuple[tuple[str, Any], ...]
     if not isinstance(defaults, Mapping):
         raise TopologyError(
             f"defaults are of the wrong type; got {given!r:.200}; expected a dict of values by "
-            "column, such as defaults={'refunds': 0}"
+            "column, such as defaults={'refunds': 0}",
+            setting="defaults",
+            got=f"{given!r:.200}",
         )
     for name, default in defaults.items():
         fields = [one for one in value if one.name == name]
         if not fields:
             raise TopologyError(
                 f"a default does not name a value column; got {name!r}; expected one of "
-                f"{', '.join(value.names)}; the columns of a PersistentAggregate need no default"
+                f"{', '.join(value.names)}; the columns of a PersistentAggregate need no default",
+                column=str(name),
+                expected=value.names,
             )
         try:
             Columns("state", "value", Fields.of(fields)).exact([default])
         except TxtopoError as error:
             raise TopologyError(
                 f"the default of column {name!r} does not fit it; got {default!r:.200}; expected a "
-                f"{fields[0].type}: {error}"
+                f"{fields[0].type}: {error}",
+                column=name,
+                got=f"{default!r:.200}",
+                expected=fields[0].type,
             ) from error
     return tuple(defaults.items())
 
@@ -402,7 +424,9 @@ def register_backend(scheme: str, factory: BackendFactory) -> None:
             is a class or function of a module, or one that cloudpickle can carry.
     """
     if not _SCHEME.fullmatch(f"{scheme}:") or "+" in scheme:
-        raise TopologyError(f"bad URL scheme; got {scheme!r}; expected letters, digits, '-', '_'")
+        raise TopologyError(
+            f"bad URL scheme; got {scheme!r}; expected letters, digits, '-', '_'", scheme=scheme
+        )
     _check_factory(scheme, factory)
     _registered[scheme.lower()] = factory
 
@@ -417,12 +441,14 @@ def _find_factory(url: str) -> BackendFactory:
     match = _SCHEME.match(url) if named else None
     if match is None:
         raise TopologyError(
-            f"cannot read the URL of a state; got {redacted_url(str(url))!r}; {_url_hint(url)}"
+            f"cannot read the URL of a state; got {redacted_url(str(url))!r}; {_url_hint(url)}",
+            path=redacted_url(str(url)),
         )
     if unusable_character(unquote(url)) is not None:
         raise TopologyError(
             f"no store can be opened by this URL; got {redacted_url(url)!r}; expected one with "
-            "neither NUL nor half of a character (a surrogate) in it"
+            "neither NUL nor half of a character (a surrogate) in it",
+            path=redacted_url(url),
         )
     scheme = _scheme_name(match.group(1))
     return _registered[scheme] if scheme in _registered else _installed(scheme)
@@ -548,7 +574,9 @@ def _opened(factory: BackendFactory, url: str, table: StateTable, shown: str) ->
         cause = None if url in str(error) else error
         if isinstance(error, ConnectionError | TimeoutError):
             raise StoreUnavailable(
-                f"cannot open state {table.name!r} in {shown}: {text}; nothing was written"
+                f"cannot open state {table.name!r} in {shown}: {text}; nothing was written",
+                state=table.name,
+                path=shown,
             ) from cause
         raise TopologyError(
             f"the plug-in of state {table.name!r} in {shown} cannot be opened; got {text}; "

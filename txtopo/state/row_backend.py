@@ -196,7 +196,9 @@ class RowBackend(StateBackend):
     def _contended(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"state {self.table.name!r} was changed by others {_TRIES_MAX} times in a row; "
-            "nothing was written; try again"
+            "nothing was written; try again",
+            state=self.table.name,
+            tries=_TRIES_MAX,
         )
 
 

@@ -396,6 +396,7 @@ class StateTransaction:
         if self._snapshot is None:
             raise StateUsageError(
                 f"the transaction on state {self._handle.name!r} is not open; "
-                "use it inside its with statement"
+                "use it inside its with statement",
+                state=self._handle.name,
             )
         return self._snapshot

@@ -86,7 +86,8 @@ class Witness:
             raise StoreDamagedError(
                 f"the ledger names a row that cannot be read; got {text!r:.200}; expected what a "
                 "commit noted; was the ledger changed by hand? bring back the table and its ledger "
-                "as of one moment"
+                "as of one moment",
+                got=f"{text!r:.200}",
             ) from error
 
     def text(self) -> str:

@@ -196,7 +196,7 @@ def check_parallelism(component: str, parallelism: object) -> None:
             f"parallelism of {component!r} is wrong; got {parallelism!r}; expected a whole number "
             "of at least 1",
             component=component,
-            parallelism=parallelism,
+            got=repr(parallelism),
         )
 
 

@@ -331,14 +331,16 @@ def check_id(what: str, id: object) -> str:
         TopologyError: *id* is not a valid id; choose another.
     """
     if not isinstance(id, str):
-        raise TopologyError(f"{what} id is of the wrong type; got {id!r}; expected a string", id=id)
+        raise TopologyError(
+            f"{what} id is of the wrong type; got {id!r}; expected a string", got=repr(id)
+        )
     fault = _fault(id)
     if fault:
         shown = repr(id) if len(id) <= ID_CHARACTERS_MAX else f"{id[:40]!r}…"
         raise TopologyError(
             f"{what} id {fault}; got {shown}; expected 1 to {ID_CHARACTERS_MAX} characters without "
             "'/', '..' and control characters that do not start with '__'; rename it",
-            id=id,
+            got=shown,
         )
     return id
 

@@ -137,14 +137,21 @@ def complete(settings: Mapping[str, str | bool]) -> dict[str, str | bool]:
     if unknown:
         raise ConfigError(
             f"unknown setting {unknown[0]!r} in zookeeper.tls; expected some of "
-            f"{', '.join(sorted(SETTINGS))}"
+            f"{', '.join(sorted(SETTINGS))}",
+            setting="zookeeper.tls",
+            got=unknown[0],
+            expected=tuple(sorted(SETTINGS)),
         )
     for name, value in settings.items():
         if isinstance(value, bool) is not (name in _SWITCHES):
             expected = "True or False" if name in _SWITCHES else "a string"
             raise ConfigError(
                 f"{name!r} in zookeeper.tls is of the wrong type; got {type(value).__name__}; "
-                f"expected {expected}"
+                f"expected {expected}",
+                setting="zookeeper.tls",
+                name=name,
+                got=type(value).__name__,
+                expected=expected,
             )
     if ("certfile" in settings) is not ("keyfile" in settings):
         raise ConfigError(
@@ -183,7 +190,9 @@ def context_of(arguments: Mapping[str, str | bool]) -> ssl.SSLContext | None:
         given = ", ".join(f"{name} {path!r}" for name, path in files.items())
         raise ConfigError(
             f"zookeeper.tls cannot be used: {error}; got {given}; expected files in PEM that can "
-            "be read, with the right keyfile_password"
+            "be read, with the right keyfile_password",
+            setting="zookeeper.tls",
+            got=given,
         ) from error
     return context
 

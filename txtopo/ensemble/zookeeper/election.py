@@ -121,7 +121,9 @@ class Election:
             queue = self._queue()
         at = next((at for at, name in enumerate(queue) if name.startswith(token)), None)
         if at is None:
-            raise OutcomeUnknown(f"the place of this candidate below {self._path} is gone")
+            raise OutcomeUnknown(
+                f"the place of this candidate below {self._path} is gone", path=self._path
+            )
         return queue[at], queue[at - 1] if at else None
 
     def _create(self, token: str, candidate: Json) -> None:

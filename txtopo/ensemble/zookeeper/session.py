@@ -114,7 +114,8 @@ class ZooKeeperSession:
             )
         except ValueError as error:
             raise ConfigError(
-                f"zookeeper hosts cannot be read; got {hosts!r}; expected 'host:port,host:port'"
+                f"zookeeper hosts cannot be read; got {hosts!r}; expected 'host:port,host:port'",
+                hosts=hosts,
             ) from error
         judge_logins(self._client)
         self._negotiated = note_timeout(self._client)

@@ -230,7 +230,9 @@ class ZooKeeperTransactionalState(TransactionalState):
     def _learn(self, step: Step, error: KazooException) -> None:
         """Correct what is known about a node, or raise the error that the failure means."""
         if isinstance(error, NotEmptyError):
-            raise StateUsageError(f"node {step.path} has children and cannot be deleted") from error
+            raise StateUsageError(
+                f"node {step.path} has children and cannot be deleted", path=step.path
+            ) from error
         creates = step.path not in self._known and isinstance(step, Put)
         creates |= isinstance(step, CompareAndSet) and step.version is None
         if isinstance(error, NoNodeError) and creates:
