@@ -106,8 +106,8 @@ class PageClient:
         if not isinstance(value, dict):
             kind = type(value).__name__
             raise InfrastructureError(
-                f"the page at {self.url} answered with something else than figures; got a {kind} in "
-                "JSON; expected an object; is another server there?",
+                f"the page at {self.url} answered with something else than figures; got a {kind} "
+                "in JSON; expected an object; is another server there?",
                 path=self.url,
                 got=kind,
             )

@@ -23,17 +23,15 @@ batch again. Of several spouts in one txid each does as its kind does (:mod:`txt
 
 The table, as a diagram. A test compares the two. ::
 
-    UNPLANNED  --PlanBatch--> PLANNING
-    PLANNING   --Planned--> PLANNED
-    PLANNING   --NotReady, Failed--> UNPLANNED
-    PLANNED    --StartProcessing--> PROCESSING
-    PROCESSING --Processed--> PROCESSED
-    PROCESSING --Failed, RunFailed--> PLANNED
-    PROCESSED  --StartCommit--> COMMITTING
-    PROCESSED  --Failed, RunFailed--> PLANNED
-    COMMITTING --Committed--> GONE
-    COMMITTING --CommitShortened--> PROCESSED
-    COMMITTING --Failed, RunFailed--> PLANNED
+    UNPLANNED                         --PlanBatch--> PLANNING
+    PLANNING                          --Planned--> PLANNED
+    PLANNING                          --NotReady, Failed--> UNPLANNED
+    PLANNED                           --StartProcessing--> PROCESSING
+    PROCESSING                        --Processed--> PROCESSED
+    PROCESSING, PROCESSED, COMMITTING --Failed, RunFailed--> PLANNED
+    PROCESSED                         --StartCommit--> COMMITTING
+    COMMITTING                        --Committed--> GONE
+    COMMITTING                        --CommitShortened--> PROCESSED
 
 The spout is asked for new txids in order, one at a time, while the window has room. When it is not
 ready it is asked again after the next tick. Planned transactions are processed in runs of

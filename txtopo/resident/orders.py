@@ -18,18 +18,20 @@ usual stage function and *answers* with the resulting records. When all slots ha
 driver passes the envelopes, unread, to the next level. It keeps the result of the last level,
 including the handover for a commit in tasks. Consecutive levels whose tuples stay in their slot
 (``CompiledTopology.staying``) are one level here: one order, which a slot computes without the
-others. ::
+others.
 
-    AWAY --ready--> IDLE --order--> BUSY --answer--> IDLE
-                      |               |
-                      |               +--level given up--> ABANDONED --answer--> IDLE
-                      |               |                        |
-                      |               +--lost--> LOST          |
-                      |                           |            |
-                     lost        reason known, or |           lost
-                      |           waited for long |            |
-                      v                           v            v
-                     AWAY                       AWAY         AWAY
+The table, as a diagram. A test compares the two. ::
+
+    AWAY                  --SlotReady--> IDLE
+    AWAY, IDLE, ABANDONED --LifeLost--> AWAY
+    IDLE                  --GiveOrder--> BUSY
+    BUSY, ABANDONED       --SlotAnswered--> IDLE
+    BUSY, LOST            --LifeLost--> LOST
+    BUSY                  --LevelFailed--> ABANDONED
+    LOST                  --LevelFailed--> AWAY
+
+``LevelFailed`` gives a level up: because its chain was cancelled, because another slot failed it,
+or because the reason for the loss of this slot is known or was waited for long enough.
 
 * **Through the driver, not from slot to slot**: an envelope needs one more hop, half a millisecond,
   and passes through the driver's memory. But then nothing is on its way between slots when one of

@@ -19,18 +19,25 @@ Theory of operation
 A slot is one Spark job with one task. Over time a slot has many tasks: a job dies and is submitted
 again, Spark repeats the task of a job after an executor was lost, or it runs a second copy of the
 task at the same time. Each task sends a hello when it starts. The newest task of the last job owns
-the slot. It receives the number of its *life*, prepares, and gets work from then on. ::
+the slot. It receives the number of its *life*, prepares, and gets work from then on.
 
-    PAUSED             --the pause is over-->           STARTING
-    STARTING           --hello-->                       PREPARING
-    PREPARING          --ready-->                       READY
-    PREPARING, READY   --hello of another copy-->       PREPARING
-    PREPARING, READY   --the connection is lost-->      SILENT
-    SILENT             --silent_s-->                    CANCELLED
-    SILENT, CANCELLED  --hello-->                       PREPARING
-    any with a job     --the job ends-->                PAUSED, or FAILED if no other job would do
-    any with a job     --the run ends-->                ENDING --the job ends--> ENDED
-    PAUSED, FAILED     --the run ends-->                ENDED
+The table, as a diagram. A test compares the two. ::
+
+    PAUSED                                        --SubmitJob--> STARTING
+    STARTING, PREPARING, READY, SILENT, CANCELLED --TaskGreeted--> PREPARING
+    PREPARING                                     --TaskReady--> READY
+    PREPARING, READY                              --ConnectionLost--> SILENT
+    SILENT                                        --CancelJob--> CANCELLED
+    ENDING                                        --JobLost, JobFailed--> ENDED
+    PAUSED, FAILED                                --EndRequested--> ENDED
+    STARTING, PREPARING, READY, SILENT, CANCELLED --JobLost--> PAUSED
+    STARTING, PREPARING, READY, SILENT, CANCELLED --JobFailed--> FAILED
+    STARTING, PREPARING, READY, SILENT, CANCELLED --EndRequested--> ENDING
+
+Two statuses end by themselves, with an action: a pause with ``SubmitJob``, and a silence, after
+``silent_s``, with ``CancelJob``. ``JobFailed`` is the end of a job after which another one would
+end in the same way. The other events are about a task that says hello, is ready or loses its
+connection, about a job that ends, and about the end of the run.
 
 * **Lives.** Their numbers increase over all slots. A life ends when its task loses the slot, for
   whatever reason. Messages of a task count only while it owns the slot, so the user of the slots

@@ -25,16 +25,13 @@ well. A beat that becomes due during a write begins right after it, before the n
 
 The table, as a diagram. A test compares the two. ::
 
-    FREE    --WRITE_TAKEN--> WRITING
-    FREE    --BEAT_TAKEN--> BEATING
-    WRITING --WRITTEN--> FREE
-    WRITING --WRITE_FAILED--> PAUSING
-    PAUSING --PAUSE_ENDED--> WRITING
-    BEATING --BEAT_ENDED--> FREE
-    FREE    --CLOSED--> OVER
-    WRITING --CLOSED--> OVER
-    PAUSING --CLOSED--> OVER
-    BEATING --CLOSED--> OVER
+    FREE      --WRITE_TAKEN--> WRITING
+    FREE      --BEAT_TAKEN--> BEATING
+    WRITING   --WRITTEN--> FREE
+    WRITING   --WRITE_FAILED--> PAUSING
+    PAUSING   --PAUSE_ENDED--> WRITING
+    BEATING   --BEAT_ENDED--> FREE
+    any other --CLOSED--> OVER
 
 The term asks for the next action until there is none, after each event. It asks again for every
 action, since doing one can put others into the queue or end the term.

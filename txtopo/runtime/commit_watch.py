@@ -27,14 +27,10 @@ The table, as a diagram. A test compares the two. ::
 
     IDLE     --STARTED--> WAITING
     WAITING  --TURN_CAME--> RUNNING
-    WAITING  --TIMED_OUT--> IDLE
-    WAITING  --GIVEN_UP--> IDLE
+    WAITING  --TIMED_OUT, GIVEN_UP--> IDLE
     RUNNING  --RETURNED--> RETURNED
-    RUNNING  --FAILED--> IDLE
-    RUNNING  --TIMED_OUT--> IDLE
-    RUNNING  --GIVEN_UP--> IDLE
-    RETURNED --COMMITTED--> IDLE
-    RETURNED --GIVEN_UP--> IDLE
+    RUNNING  --FAILED, TIMED_OUT, GIVEN_UP--> IDLE
+    RETURNED --COMMITTED, GIVEN_UP--> IDLE
 
 A commit that has returned stays the current one until the coordinator has handled its outcome. The
 failure of a batch behind the written ones is reported first. A commit of which no batch was written

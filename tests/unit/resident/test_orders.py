@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
+from tests.harness.diagrams import drawn
 from txtopo.errors import InfrastructureError, RunLostError, SlotUnavailable
+from txtopo.resident import orders
 from txtopo.resident.orders import (
     AFTER,
+    WITH_ORDER,
     Action,
     AllFailed,
     ChainCancelled,
@@ -56,8 +60,54 @@ class Ordered:
         return self.orders.queues[0].status
 
 
+def with_status(status: QueueStatus) -> Ordered:
+    """Return orders whose only slot is in a status."""
+    one = Ordered(ready=status is not QueueStatus.AWAY)
+    if status in WITH_ORDER:
+        one.order(FIRST)
+    if status is QueueStatus.ABANDONED:
+        one.tell(ChainCancelled("first"))
+    if status is QueueStatus.LOST:
+        one.tell(lost(AWAY, job_ended=False))
+    assert one.status is status
+    return one
+
+
 def lost(error: RunLostError, *, job_ended: bool, unready_jobs: int = 0) -> LifeLost:
     return LifeLost(0, 1, error, job_ended, unready_jobs)
+
+
+def test_the_diagram_in_the_header_is_the_table() -> None:
+    diagram = drawn(AFTER)
+
+    assert diagram in (orders.__doc__ or ""), f"put this into the header:\n{diagram}"
+
+
+# The events of the table, and the event that each action of the table follows.
+CAUSES: dict[type, Event] = {
+    SlotReady: SlotReady(0),
+    SlotAnswered: SlotAnswered(0, 1, "a"),
+    LifeLost: lost(AWAY, job_ended=False),
+    GiveOrder: LevelOrdered(SECOND),
+    LevelFailed: ChainCancelled("first"),
+}
+
+
+@pytest.mark.rule("txtopo.resident.orders", "Rules", 1)
+def test_a_slot_moves_as_the_table_says_and_in_no_other_way() -> None:
+    seen: dict[tuple[QueueStatus, type], QueueStatus] = {}
+    for status, (cause, event) in product(QueueStatus, CAUSES.items()):
+        if (status, cause) == (QueueStatus.LOST, SlotReady):
+            continue  # Its level fails first. That is two moves, and a test of its own has them.
+        one = with_status(status)
+        before = one.orders.queues[0]
+
+        actions = one.tell(event)
+
+        told = type(event) is cause or cause in map(type, actions)
+        if told and one.orders.queues[0] is not before:
+            seen[status, cause] = one.status
+    assert seen == AFTER
 
 
 @pytest.mark.rule("txtopo.resident.orders", "Rules", 3)
@@ -121,6 +171,13 @@ def test_the_reason_of_a_loss_is_not_waited_for_longer_than_that() -> None:
     assert one.tell(lost(AWAY, job_ended=False), 7.0) == []
     assert one.tell(TimePassed(), 1.0) == [LevelFailed(FIRST, AWAY)]
     assert one.status is QueueStatus.AWAY
+
+
+def test_the_next_life_ends_the_wait_for_the_reason() -> None:
+    one = with_status(QueueStatus.LOST)
+    one.order(SECOND)
+
+    assert one.tell(SlotReady(0)) == [LevelFailed(FIRST, AWAY), GiveOrder(0, 2, SECOND)]
 
 
 def test_what_waits_is_done_by_the_next_life() -> None:
@@ -219,14 +276,7 @@ def test_after_the_end_everything_fails_with_the_first_reason() -> None:
 @pytest.mark.parametrize("status", list(QueueStatus))
 @pytest.mark.rule("txtopo.resident.orders", "Rules", 1)
 def test_what_the_table_does_not_have_changes_nothing(status: QueueStatus) -> None:
-    one = Ordered(ready=status is not QueueStatus.AWAY)
-    if status in (QueueStatus.BUSY, QueueStatus.ABANDONED, QueueStatus.LOST):
-        one.order(FIRST)
-    if status is QueueStatus.ABANDONED:
-        one.tell(ChainCancelled("first"))
-    if status is QueueStatus.LOST:
-        one.tell(lost(AWAY, job_ended=False))
-    assert one.status is status
+    one = with_status(status)
     before = one.orders.queues[0]
 
     for event in (SlotReady(0), SlotAnswered(0, 1, "a")):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
+from tests.harness.diagrams import drawn
 from txtopo.errors import RunLostError, TxtopoError
+from txtopo.resident import supervisor
 from txtopo.resident.supervisor import (
     AFTER,
     WITH_JOB,
@@ -64,23 +68,26 @@ class Supervised:
         return self.tell(TaskGreeted(slot, task, submission, f"tcp://{task.decode()}"))
 
     def bring(self, status: SlotStatus) -> None:
-        """Bring the first slot into a status."""
+        """Bring the first slot, whose last job is starting, into a status."""
+        job = self.job
+        greeted = TaskGreeted(0, FIRST, job, "")
         steps: dict[SlotStatus, list[tuple[Event, float]]] = {
             SlotStatus.STARTING: [],
-            SlotStatus.PREPARING: [(TaskGreeted(0, FIRST, 1, ""), 0.0)],
-            SlotStatus.READY: [(TaskGreeted(0, FIRST, 1, ""), 0.0), (TaskReady(0, FIRST, 1), 0.0)],
-            SlotStatus.SILENT: [(TaskGreeted(0, FIRST, 1, ""), 0.0), (ConnectionLost(FIRST), 0.0)],
+            SlotStatus.PREPARING: [(greeted, 0.0)],
+            SlotStatus.READY: [(greeted, 0.0), (TaskReady(0, FIRST, job), 0.0)],
+            SlotStatus.SILENT: [(greeted, 0.0), (ConnectionLost(FIRST), 0.0)],
             SlotStatus.CANCELLED: [
-                (TaskGreeted(0, FIRST, 1, ""), 0.0),
+                (greeted, 0.0),
                 (ConnectionLost(FIRST), 0.0),
                 (TimePassed(), 12.0),
             ],
             SlotStatus.PAUSED: [
-                (JobLost(0, 1, DIED), 0.0),
-                (JobLost(0, 2, DIED), 0.0),
+                (JobLost(0, job, DIED), 0.0),
+                (JobLost(0, job + 1, DIED), 0.0),
             ],
-            SlotStatus.FAILED: [(JobFailed(0, 1, TxtopoError("no")), 0.0)],
+            SlotStatus.FAILED: [(JobFailed(0, job, TxtopoError("no")), 0.0)],
             SlotStatus.ENDING: [(EndRequested(), 0.0)],
+            SlotStatus.ENDED: [(EndRequested(), 0.0), (JobLost(0, job, DIED), 0.0)],
         }
         for event, after_s in steps[status]:
             self.tell(event, after_s)
@@ -90,10 +97,52 @@ class Supervised:
     def status(self) -> SlotStatus:
         return self.supervisor.slots[0].status
 
+    @property
+    def job(self) -> int:
+        return self.supervisor.slots[0].submission
+
 
 @pytest.fixture
 def one() -> Supervised:
     return Supervised()
+
+
+def test_the_diagram_in_the_header_is_the_table() -> None:
+    diagram = drawn(AFTER)
+
+    assert diagram in (supervisor.__doc__ or ""), f"put this into the header:\n{diagram}"
+
+
+# What tells a slot each event of the table, and lets each action of the table become due.
+CAUSES: dict[type, Callable[[Supervised], list[Action]]] = {
+    TaskGreeted: lambda one: one.greet(COPY, one.job),
+    TaskReady: lambda one: one.tell(TaskReady(0, FIRST, one.job)),
+    ConnectionLost: lambda one: one.tell(ConnectionLost(FIRST)),
+    JobLost: lambda one: one.tell(JobLost(0, one.job, DIED)),
+    JobFailed: lambda one: one.tell(JobFailed(0, one.job, TxtopoError("no"))),
+    EndRequested: lambda one: one.tell(EndRequested()),
+    SubmitJob: lambda one: one.tell(TimePassed(), 12.0),
+    CancelJob: lambda one: one.tell(TimePassed(), 12.0),
+}
+
+
+@pytest.mark.rule("txtopo.resident.supervisor", "Rules", 1)
+def test_a_slot_moves_as_the_table_says_and_in_no_other_way() -> None:
+    """An earlier job has died, so the next one that dies is followed by a pause."""
+    seen: dict[tuple[SlotStatus, type], SlotStatus] = {}
+    for status, (cause, happens) in product(SlotStatus, CAUSES.items()):
+        one = Supervised()
+        one.tell(JobLost(0, 1, DIED))
+        one.bring(status)
+        before = one.supervisor.slots[0]
+
+        actions = happens(one)
+
+        due = cause in (SubmitJob, CancelJob)
+        told = not due or cause in map(type, actions)
+        if told and one.supervisor.slots[0] != before:
+            seen[status, cause] = one.status
+    assert seen == AFTER
 
 
 def test_the_invariants_are_checked_after_each_event(one: Supervised) -> None:
@@ -283,7 +332,7 @@ EVENTS: tuple[Event, ...] = (
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-@pytest.mark.parametrize("status", [each for each in SlotStatus if each is not SlotStatus.ENDED])
+@pytest.mark.parametrize("status", SlotStatus)
 @pytest.mark.rule("txtopo.resident.supervisor", "Rules", 1)
 def test_what_the_table_does_not_have_changes_nothing(status: SlotStatus, event: Event) -> None:
     """Also what a task says twice: the owner is not its own second copy."""
@@ -301,6 +350,33 @@ def test_what_the_table_does_not_have_changes_nothing(status: SlotStatus, event:
         assert all(isinstance(each, CutOffTask | EndTask) for each in actions), actions
     elif status is not SlotStatus.ENDING:
         assert one.status is not status or actions
+
+
+@pytest.mark.parametrize("status", [each for each in SlotStatus if each in WITH_JOB])
+def test_a_job_can_end_in_every_status_that_has_one(status: SlotStatus) -> None:
+    """An earlier job has died, so the next one that dies is followed by a pause."""
+    lost, failed = Supervised(), Supervised()
+    for each in (lost, failed):
+        each.tell(JobLost(0, 1, DIED))
+        each.bring(status)
+
+    lost.tell(JobLost(0, 2, DIED))
+    failed.tell(JobFailed(0, 2, TxtopoError("no")))
+
+    ended = SlotStatus.ENDED if status is SlotStatus.ENDING else None
+    assert lost.status is (ended or SlotStatus.PAUSED)
+    assert failed.status is (ended or SlotStatus.FAILED)
+
+
+@pytest.mark.parametrize("status", [SlotStatus.SILENT, SlotStatus.CANCELLED])
+def test_a_silent_slot_is_given_to_a_task_that_says_hello(status: SlotStatus) -> None:
+    one = Supervised()
+    one.bring(status)
+
+    actions = one.greet(COPY)
+
+    assert actions[0] == WelcomeTask(COPY, one.supervisor.slots[0].life)
+    assert one.status is SlotStatus.PREPARING
 
 
 @pytest.mark.parametrize("status", [each for each in SlotStatus if each is not SlotStatus.ENDED])

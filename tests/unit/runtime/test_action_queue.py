@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.harness.diagrams import drawn
 from tests.harness.metadata import of_one
-from tests.unit.runtime.diagrams import drawn
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator.protocol import Action, Advance, Cancel, Stop, StoreBatches
 from txtopo.errors import CoordinatorUnavailable, FencedError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.unit.runtime.diagrams import drawn
+from tests.harness.diagrams import drawn
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator.protocol import (
     CommitShortened,
