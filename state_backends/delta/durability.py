@@ -206,7 +206,7 @@ class LogChecksums:
         self._noted = self._rewritten = version
 
     def note(self, version: int) -> None:
-        """Note the files up to *version*, which are durable.
+        """Record the files up to *version*, which are durable.
 
         If the disk has no room for notes, the commit does not fail, since it is done.
         """

@@ -253,7 +253,7 @@ class SqliteDialect(SqlDialect):
         yield
 
     def begin_reading(self, connection: sa.Connection) -> None:
-        """Note which file is read; in WAL mode a reader does not block anybody."""
+        """Record which file is read; in WAL mode a reader does not block anybody."""
         self._file.read(connection)
 
     def check_place(self, connection: sa.Connection) -> None:

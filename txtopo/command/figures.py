@@ -235,7 +235,7 @@ def _text(ensemble: Ensemble, topology: str | None, token: str | None) -> str:
 
 
 def _follow(look: Callable[[], None], every_s: float) -> None:
-    """Look, again and again, until the key q is pressed."""
+    """Show the figures again and again, until the key q is pressed."""
     keys = sys.stdin.isatty() and sys.stdout.isatty()
     while True:
         look()

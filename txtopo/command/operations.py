@@ -107,7 +107,7 @@ def repair_topology(
 def rewind_topology(
     chosen: Choices, place: str, txid: int, metadata: str | None, *, dry_run: bool, yes: bool
 ) -> int:
-    """Take all states back to what they held after TXID, and the source to where it was then.
+    """Take all states back to their contents after TXID, and the source to its position then.
 
     \b
     Example:

@@ -218,7 +218,7 @@ class ProgressLines(TopologyListener):
 
 
 def _log_in_lines() -> None:
-    """Let warnings and errors be lines on standard error, unless the module has set up a log."""
+    """Print warnings and errors as lines on standard error, unless the module has set up a log."""
     if not logging.getLogger().handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(_Line("%(asctime)s %(message)s", "%H:%M:%S"))

@@ -249,7 +249,7 @@ def print_shown(page: dict[str, Any]) -> None:
 
 
 def _limits(pace: dict[str, Any], now_s: float) -> dict[str, object]:
-    """Return what limits batches now, in words."""
+    """Return the current limits of batches, in words."""
     settings, by, rows_max = pace["settings"], pace["limited_by"], pace["rows_max"]
     lines: dict[str, object] = {}
     if by is not None:

@@ -390,7 +390,7 @@ class Coordinator:
             self._table.enter(self._recovered.pop(self._table.unplanned.txid))
 
     def _durable(self, batches: Sequence[Transaction]) -> list[Transaction]:
-        """Note that these will be durable before the actions that follow."""
+        """Record that these batches will be durable before the actions that follow."""
         batches = [replace(each, durable=True) for each in batches]
         self._table.put(batches)
         return batches

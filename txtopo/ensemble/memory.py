@@ -171,7 +171,7 @@ class MemoryTransactionalState(TransactionalState):
         return first.candidate if first else None
 
     def announce(self, summary: Json) -> None:
-        """Let others see *summary* while this client leads."""
+        """Show *summary* to others while this client leads."""
         with self._call():
             first = self.ensemble.first(self._topology_id)
             if first is not None and first is self._contender:
@@ -179,7 +179,7 @@ class MemoryTransactionalState(TransactionalState):
                 first.announced = record.value if record is not None else None
 
     def announced(self) -> Json:
-        """Return what the leader announced last."""
+        """Return the leader's last summary."""
         with self._call():
             first = self.ensemble.first(self._topology_id)
         return first.announced if first else None

@@ -187,7 +187,7 @@ def dead_letters(graph: Graph) -> str | None:
 def advice_on(
     graph: Graph, config: AnyConfig, compiled: CompiledTopology, choice: CarrierChoice
 ) -> tuple[str, ...]:
-    """Return what a user should know before a start: a few sentences, and only what is certain."""
+    """Return advice for a user before a start: a few sentences, of which each is certain."""
     found = [
         *(advice(graph) if isinstance(config, Config) else ()),
         *_tasks_and_slots(compiled, choice),

@@ -337,7 +337,7 @@ class KafkaSpout(Spout):
         return self._more
 
     def ack(self, message_id: Any) -> None:
-        """Note that the record is processed; the next commit may pass it."""
+        """Record that the record is processed; the next commit may pass it."""
         self._pending -= 1
         assigned = self._assignment(message_id)
         if assigned is not None:

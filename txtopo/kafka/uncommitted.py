@@ -50,7 +50,7 @@ class UncommittedOffsets(Generic[Record]):
         return self._taken[0] if self._taken else self.position
 
     def take(self, offset: int, record: Record) -> bool:
-        """Take the next record of the log; return False if it was taken before."""
+        """Add the next record of the log; return False if it was added before."""
         if offset < self.position:
             return False
         self.position = offset + 1
@@ -59,11 +59,11 @@ class UncommittedOffsets(Generic[Record]):
         return True
 
     def reach(self, offset: int) -> None:
-        """Note that the log has no more records below *offset*."""
+        """Record that the log has no more records below *offset*."""
         self.position = max(self.position, offset)
 
     def ack(self, offset: int) -> None:
-        """Note that a record is processed; one that is not open is ignored."""
+        """Record that a record is processed; one that is not open is ignored."""
         if offset not in self._open:
             return
         del self._open[offset]

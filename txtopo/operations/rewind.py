@@ -436,7 +436,7 @@ def _check_attempt(txid: int, given: Json, writers: Collection[TransactionAttemp
 
 
 def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> HeldTxids:
-    """Return what the ledgers hold, if a coordinator could continue from there."""
+    """Return the txids that the ledgers hold, if a coordinator could continue from there."""
     for name, ledger in ledgers.items():
         if ledger is None or ledger.topology == RELEASED:
             continue

@@ -383,7 +383,7 @@ class Reading:
 
     @property
     def desired(self) -> Desired | None:
-        """What an operator wants of the topology; None if ``/desired`` cannot be read."""
+        """The status that operators want; None if ``/desired`` cannot be read."""
         node = self.nodes[DESIRED]
         return None if isinstance(node, TxtopoError) else desired_of(node)
 
@@ -426,7 +426,7 @@ class HeldTxids:
 
     @classmethod
     def of(cls, ledgers: Iterable[Ledger | None]) -> HeldTxids:
-        """Return what ledgers hold; a state that nobody has claimed holds nothing."""
+        """Return the txids that ledgers hold; a state that nobody has claimed holds none."""
         held = [each or Ledger(RELEASED, 0) for each in ledgers]
         txids = [each.txid for each in held]
         low, high = min(txids, default=0), max(txids, default=0)

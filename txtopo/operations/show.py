@@ -390,7 +390,7 @@ def _ends(
 def _compared(
     session: OperatorSession, reading: Reading, ledgers: Mapping[str, Ledger]
 ) -> tuple[list[Finding], Compared]:
-    """Return what a takeover would refuse, and which group it would adopt or redo.
+    """Return the findings that a takeover would refuse, and the group it would adopt or redo.
 
     Nothing if the values to compare cannot be read.
     """

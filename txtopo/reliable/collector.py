@@ -384,7 +384,7 @@ class FlushTimer:
             self.due, self.rows_max = True, 1
 
     def left(self) -> None:
-        """Note that the slot sends its results now."""
+        """Record that the slot sends its results now."""
         self.due, self.rows_max, self._left = False, BATCH_TUPLES_MAX, True
 
 

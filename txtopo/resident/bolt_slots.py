@@ -57,7 +57,7 @@ class BoltSlots:
         self._runner.stop(done)
 
     def slot_ready(self, ready: SlotReady) -> None:
-        """Tell the driver that a slot takes grants."""
+        """Tell the driver that a slot accepts grants."""
         self._listener.slot_ready(ready.slot)
 
     def slot_said(self, said: SlotSaid) -> None:

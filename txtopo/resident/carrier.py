@@ -334,7 +334,7 @@ class StageSlots:
         self._runner.start(compiled, self)
 
     def compute(self, request: StageRequest, done: Future[Answers]) -> None:
-        """Let all slots compute levels. *done* gets their answers, or the error."""
+        """Make all slots compute levels. *done* gets their answers, or the error."""
         level = Level(next(self._numbers), request.tag, request.urgency)
         self._requests[level] = request, done
         self._take(LevelOrdered(level))
@@ -367,7 +367,7 @@ class StageSlots:
     # ------------------------------------------------------------ what slots say
 
     def slot_ready(self, ready: SlotReady) -> None:
-        """Let the slot take orders."""
+        """Record that the slot can be given orders."""
         self._take(ready)
 
     def slot_said(self, said: SlotSaid) -> None:

@@ -210,7 +210,7 @@ class BoltHost:
                 self._take(self._life, each.record)
 
     def _change(self) -> None:
-        """Note that the spouts have something to report, which the next report contains."""
+        """Record that the spouts have something to report, which the next report contains."""
         self._changed = True
 
     def _tell_changes(self) -> None:

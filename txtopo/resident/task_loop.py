@@ -36,7 +36,7 @@ class TaskLoop(ThreadScheduler):
         return self._timers[0].due_s - self.now() if self._timers else math.inf
 
     def post(self, callback: Callback) -> None:
-        """Let :meth:`run` call *callback*. May be called from any thread."""
+        """Make :meth:`run` call *callback*. May be called from any thread."""
         super().post(callback)
         if not self._woken:
             self._woken = True
@@ -59,6 +59,6 @@ class TaskLoop(ThreadScheduler):
                 timer.callback()
 
     def close(self) -> None:
-        """Take no more wake-ups."""
+        """Ignore all later wake-ups."""
         self._wake.close()
         self._wakes.close()

@@ -133,7 +133,7 @@ class ActionQueue:
 
     @property
     def use(self) -> EnsembleUse:
-        """What the transactional state is used for now."""
+        """The current use of the transactional state."""
         return self._use
 
     @property
@@ -177,7 +177,7 @@ class ActionQueue:
     # ------------------------------------------------------------ writes
 
     def written(self) -> None:
-        """Note that the write which was taken last is durable."""
+        """Record that the write which was taken last is durable."""
         if self._moved(QueueEvent.WRITTEN):
             self._write, self._failures = None, 0
 
@@ -212,17 +212,17 @@ class ActionQueue:
     # ------------------------------------------------------------ the beat
 
     def beat_due(self) -> None:
-        """Note that the pause after the last beat is over. A run that stops beats no more."""
+        """Record that the pause after the last beat is over. A run that stops beats no more."""
         self._beat_is_due = not self._stopping and self._use is not EnsembleUse.OVER
 
     def beat_ended(self) -> None:
-        """Note that a beat has ended, well or not."""
+        """Record that a beat has ended, well or not."""
         self._moved(QueueEvent.BEAT_ENDED)
 
     # ------------------------------------------------------------ the end
 
     def stop(self) -> None:
-        """Note that the run was asked to stop. The actions that end it are added as all others."""
+        """Record that the run was asked to stop. Its last actions are added like all others."""
         self._stopping, self._beat_is_due = True, False
 
     def close(self) -> None:

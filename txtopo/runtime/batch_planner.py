@@ -79,7 +79,7 @@ class BatchPlanner:
 
     @property
     def pace(self) -> Mapping[str, Json]:
-        """What limits the next batch; empty without a pace."""
+        """The limits of the next batch; empty without a pace."""
         return {name: value for part in self.parts for name, value in part.pace.items()}
 
     def begin(
@@ -147,7 +147,7 @@ class BatchPlanner:
         return self._told("lag", lambda part: part.lag(metadata.of(part.spout_id)))
 
     def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
-        """Return what the sources lost before a batch could read it, by partition like ``lag``."""
+        """Return the records that sources lost before a batch could read them, by partition."""
         taking = metadata.takes_part
         return self._told(
             "losses",

@@ -264,7 +264,7 @@ class CommitPhase:
     def _tell_spouts(
         self, attempt: TransactionAttempt, metadata: BatchMetadata, permit: Permit | None
     ) -> FailedBatch | None:
-        """Tell the emitters of an attempt once, and return what the first one to fail raised."""
+        """Call ``commit`` of each emitter once for an attempt; return the first failure."""
         if attempt in self._told:
             return None
         for part in self._context.planner.parts:

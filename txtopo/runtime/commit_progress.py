@@ -43,14 +43,14 @@ class CommitProgress:
             return self._wanted
 
     def calls(self, batch: int) -> bool:
-        """Note that the committers of a batch are about to run, and return whether they may."""
+        """Record that the committers of a batch are about to run, and return whether they may."""
         with self._lock:
             if self._wanted:
                 self._reached = Reached(batch, self._reached.sent)
             return self._wanted
 
     def sends(self, batches: int) -> bool:
-        """Note that *batches* batches are about to be sent to a state; return whether they may."""
+        """Record that *batches* batches are about to be sent to a state; return if they may."""
         with self._lock:
             if self._wanted:
                 self._reached = Reached(self._reached.batch, batches)

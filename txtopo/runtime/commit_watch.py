@@ -198,7 +198,7 @@ class CommitWatch:
         return checked(commit, steps)
 
     def committed(self, commit: WatchedCommit) -> None:
-        """Note that a commit is done, right before the coordinator hears of it."""
+        """Record that a commit is done, right before the coordinator hears of it."""
         self._takes(commit, WatchEvent.COMMITTED)
 
     def failed(self, commit: WatchedCommit, failure: Failure, sent: int) -> Sequence[Step]:

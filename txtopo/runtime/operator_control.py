@@ -74,7 +74,7 @@ class OperatorControl:
         return None if isinstance(error, TopologyKilled) and self.killed else error
 
     def take(self, desired: Desired) -> None:
-        """Take over the desired status, as at the begin of a term; forget an earlier kill."""
+        """Adopt the desired status, as at the beginning of a term; forget an earlier kill."""
         self.desired, self._kill_is_due = desired, False
         if self._kill is not None:
             self._kill.cancel()

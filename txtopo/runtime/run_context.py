@@ -81,7 +81,7 @@ class CommittingSpout(Protocol):
         ...
 
     def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
-        """Return what the source lost before a batch could read it, by partition."""
+        """Return the records that the source lost before a batch could read them, by partition."""
         ...
 
 

@@ -98,7 +98,7 @@ class SpoutPlanner:
 
     @property
     def pace(self) -> Mapping[str, Json]:
-        """What limits the next batch; empty without a pace."""
+        """The limits of the next batch; empty without a pace."""
         return self._pace.now
 
     def begin(self, stored: Mapping[int, BatchMetadata], current: int) -> None:
@@ -109,7 +109,7 @@ class SpoutPlanner:
                 self._pace.begin(known, current, self._times.now(), self._times.wall_clock())
 
     def committed(self, txid: int, rows: int) -> None:
-        """Take note of a commit, to size the next batches. It does not block."""
+        """Learn from a commit how large the next batches should be. Does not block."""
         if self._paced and self._times is not None:
             with self._pace_lock:
                 counted = None if self._kind.frame else rows
@@ -142,7 +142,7 @@ class SpoutPlanner:
                 raise
 
     def withdraw(self, txid: int) -> None:
-        """Take note that a batch with a plan of the spout could not be planned."""
+        """Give back the allowance of a batch that could not be planned."""
         with self._pace_lock:
             self._pace.withdraw(txid)
 
@@ -157,7 +157,7 @@ class SpoutPlanner:
         return {str(partition): int(records) for partition, records in dict(lag).items()}
 
     def lost(self, share: SpoutShare) -> Mapping[str, str]:
-        """Return what the source lost before a batch could read it, by partition."""
+        """Return the records that the source lost before a batch could read them, by partition."""
         lost = self._coordinator.lost(self._plain(self._kind.known(share)) or {})
         return {str(partition): str(what) for partition, what in dict(lost).items()}
 

@@ -389,7 +389,7 @@ class LeaderTerm:
                 self._clean_up(write.current)
 
     def _clean_up(self, current: int) -> None:
-        """Tell the spouts which txids are done. The next commit's call covers one that fails."""
+        """Tell the spouts which txids are done. If that fails, the next commit tells them."""
         self._scheduler.point("cleanup.before")
         for planner in self._context.planner.parts:
             try:

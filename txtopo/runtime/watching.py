@@ -107,7 +107,7 @@ class WatchedRun(Protocol):
 
     @property
     def pace(self) -> dict[str, Json] | None:
-        """What limits batches now; None for an at-least-once topology."""
+        """The current limits of batches; None for an at-least-once topology."""
         ...
 
 

@@ -201,7 +201,7 @@ class CompiledTopology:
         stamp: Callable[[], Stamp] = no_stamp,
         states: Callable[[str], StateHandle] = no_states,
     ) -> TaskContext:
-        """Return what a task is told about itself.
+        """Return the context of a task.
 
         Args:
             component: The component.

@@ -27,7 +27,7 @@ class Permit(Protocol):
         ...
 
     def check(self) -> None:
-        """Look at the clock, and ask nothing: an answer that was too long ago is a refusal."""
+        """Raise if the last answer is too old; ask nothing."""
         ...
 
     def give_back(self) -> None:

@@ -248,7 +248,7 @@ def seed(*numbers: int) -> int:
 
 
 def _mixed(value: int) -> int:
-    """Return what :func:`mix` makes of one value. An array of one value takes ten times as long."""
+    """Return :func:`mix` of one value. An array of one value takes ten times as long."""
     value = (value + 0x9E3779B97F4A7C15) & _BITS
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _BITS
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _BITS

@@ -212,7 +212,7 @@ class BackgroundTask:
         return self._closed.is_set()
 
     def pause(self, seconds: float) -> None:
-        """Let commits use the machine for a while; the work calls this between its parts."""
+        """Leave the machine to commits for a while; the work calls this between its parts."""
         self._closed.wait(seconds)
 
     def close(self) -> None:

@@ -502,7 +502,7 @@ def _scheme_hint(scheme: str, known: Sequence[str]) -> str:
 
 
 def _url_hint(url: object) -> str:
-    """Return what to write instead of something without a scheme."""
+    """Return a hint for a URL without a scheme: how to write it."""
     if not isinstance(url, str | os.PathLike):
         return "expected e.g. 'sqlite:///counts.db'"
     path = os.fspath(url)

@@ -169,7 +169,7 @@ class RowBackend(StateBackend):
         return nullcontext(_LoadedSnapshot(self.load()))
 
     def _change(self) -> TableChange | None:
-        """Return what has to be done to the table, if the store knows its columns."""
+        """Return the change that the table needs, if the store knows its columns."""
         tables = self.stored() or () if self.evolves else ()
         stored = next((table for table in tables if table.name == self.table.name), None)
         if stored is None:

@@ -72,7 +72,7 @@ class Draft:
             raise
 
     def take_id(self, id: str, what: str) -> str:
-        """Take an id that the user gave.
+        """Reserve an id that the user gave.
 
         Raises:
             TopologyError: It is taken, or is not a valid id.
@@ -95,7 +95,7 @@ class Draft:
         return self.take_id(free, "operator")
 
     def id_of(self, given: str | None, stream: str, operator: str) -> str:
-        """Take the id of an operator: the user's, or ``<stream>.<operator>``."""
+        """Reserve the id of an operator: the user's, or ``<stream>.<operator>``."""
         if given is not None:
             return self.take_id(given, operator)
         made = f"{stream}.{operator}"
@@ -110,7 +110,7 @@ class Draft:
         return self.free_id(made)
 
     def id_of_table(self, given: str | None, operator: str, state: object) -> str:
-        """Take the id of a component with a state: the user's, or the name of the table.
+        """Reserve the id of a component with a state: the user's, or the name of the table.
 
         Raises:
             TopologyError: It is not a state, has no table, or is used already.
@@ -189,7 +189,7 @@ class Draft:
         return source
 
     def table_aside(self, what: str, state: object, table: str, fields: Fields) -> State:
-        """Take the table of rows that are set aside, and return its state.
+        """Reserve the table for rows that are set aside, and return its state.
 
         Args:
             what: What it is, for messages.

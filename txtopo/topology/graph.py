@@ -160,7 +160,7 @@ class Edge:
 
 
 def fingerprint(graph: Graph) -> Fingerprint:
-    """Return what the stored txids and rows of a topology depend on."""
+    """Return the parts of a topology that its stored txids and rows depend on."""
     return Fingerprint({id: _form(each) for id, each in graph.components.items()})
 
 

@@ -155,7 +155,7 @@ class Board(TopologyListener):
     # ------------------------------------------------------------ writing
 
     def on_change(self, change: TopologyEvent) -> None:
-        """Note a change, at the latest when somebody reads."""
+        """Record a change, at the latest when somebody reads the board."""
         now_s = self._clock()
         with self._lock:
             self._told.append((now_s, change))
@@ -163,7 +163,7 @@ class Board(TopologyListener):
                 self._catch_up()
 
     def _catch_up(self) -> None:
-        """Note the queued events."""
+        """Record the queued events."""
         while self._told:
             now_s, change = self._told.popleft()
             if self._history.due(now_s):

@@ -42,7 +42,7 @@ class Rates:
         self.add(now_s, rows, tuples)
 
     def add(self, now_s: float, rows: int, tuples: Mapping[str, int]) -> None:
-        """Note totals, and keep them at most once a second."""
+        """Record totals, and keep them at most once a second."""
         self._last_s = now_s
         if not self._due_s - _REST_S <= now_s < self._due_s:  # or the clock was set back
             self._totals.append((now_s, rows, dict(tuples)))

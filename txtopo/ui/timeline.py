@@ -121,13 +121,13 @@ class TxidTimeline:
         return dict(phases)
 
     def planned(self, change: BatchPlanned, now_s: float) -> None:
-        """Note a new txid."""
+        """Record a new txid."""
         record = self._record(change.attempt)
         record.planned_at_s = now_s
         record.row.plan_s = change.plan_s
 
     def processing(self, change: ProcessingStarted, now_s: float) -> None:
-        """Note that a job has started."""
+        """Record that a job has started."""
         self.run_txids = len(change.attempts)
         for attempt in change.attempts:
             record = self._record(attempt)
@@ -136,20 +136,20 @@ class TxidTimeline:
             record.row.processed_before = True
 
     def processed(self, change: BatchesProcessed, now_s: float) -> None:
-        """Note that attempts wait for their turn."""
+        """Record that attempts wait for their turn."""
         for attempt in change.attempts:
             record = self._record(attempt)
             record.phase, record.processed_at_s = "processed", now_s
 
     def committing(self, change: CommitStarted, now_s: float) -> None:
-        """Note that a commit has begun."""
+        """Record that a commit has begun."""
         record = self._record(change.attempt)
         record.phase, record.committing_at_s = "committing", now_s
 
     def committed(
         self, attempt: TransactionAttempt, rows: int, group: tuple[int, int], now_s: float
     ) -> tuple[float | None, float | None]:
-        """Note a commit; return how long its plan took and how long it waited for its turn."""
+        """Record a commit; return how long its plan took and how long it waited for its turn."""
         record = self._record(attempt)
         record.phase, record.ended_at_s = "committed", now_s
         record.row.rows, record.row.group = rows, _several(group)
@@ -168,7 +168,7 @@ class TxidTimeline:
         *,
         again: bool,
     ) -> None:
-        """Note that consecutive attempts, *first* and those after it, failed together."""
+        """Record that consecutive attempts, *first* and those after it, failed together."""
         self._record(first)
         for txid in range(first.txid, first.txid + batches):
             if record := self._open.get(txid):
@@ -178,7 +178,7 @@ class TxidTimeline:
                     del self._open[txid]
 
     def abandoned(self, change: BatchesAbandoned, now_s: float) -> None:
-        """Note attempts that a failure dropped. They are repeated if the failed attempt is."""
+        """Record attempts that a failure dropped. They are repeated if the failed attempt is."""
         failed = None if change.failed is None else change.failed.txid
         again = failed in self._open
         for attempt in change.attempts:
@@ -189,7 +189,7 @@ class TxidTimeline:
                 del self._open[attempt.txid]
 
     def end_term(self, adopted: range, now_s: float) -> None:
-        """Note that nothing is in flight any longer: a term has begun or ended.
+        """Record that nothing is in flight any longer: a term has begun or ended.
 
         Args:
             adopted: The txids whose commit had reached every state.

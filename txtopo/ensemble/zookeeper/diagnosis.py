@@ -23,7 +23,7 @@ _TLS_ALERT = b"\x15\x03"
 
 
 def why_unreachable(hosts: Sequence[tuple[str, int]], tls: ssl.SSLContext | None) -> str:
-    """Return what was found at each host, as text.
+    """Return the findings at each host, as text.
 
     Args:
         hosts: Host and port of each server.

@@ -180,7 +180,7 @@ class ZooKeeperTransactionalState(TransactionalState):
         self._election.announce(self._who, summary)
 
     def announced(self) -> Json:
-        """Return what the leader announced last."""
+        """Return the leader's last summary."""
         return self._election.announced()
 
     def close(self) -> None:

@@ -135,7 +135,7 @@ class SchemaFormat(ABC):
 
     @property
     def expected(self) -> str:
-        """What a record must be, for messages."""
+        """The form that a record must have, for messages."""
         return f"{type(self).__name__} data that fits {self._name!r}"
 
     def check_input(self, fields: Fields, part: Part) -> None:
@@ -242,7 +242,7 @@ class SchemaFormat(ABC):
         return self.once(lambda: RegistryClient(dict(self._conf)), "client")
 
     def once(self, make: Callable[[], T], *what: str) -> T:
-        """Return what this process keeps for equal formats."""
+        """Return the object that this process keeps for equal formats, made on first use."""
         key = (os.getpid(), self._identity, *what)
         if key not in _kept:
             _kept.setdefault(key, make())  # another thread may have made one

@@ -282,7 +282,7 @@ class QueryCoordinator(TransactionalCoordinator):
         return now, newest
 
     def _look_at_file(self) -> None:
-        """Note whether an SQLite file was replaced since the last look."""
+        """Record whether an SQLite file was replaced since the last look."""
         path = self._engine.url.database
         if self._engine.dialect.name != "sqlite" or not path:
             return
@@ -412,7 +412,7 @@ class QueryCoordinator(TransactionalCoordinator):
         return connection.scalar(select(func.count()).select_from(rows).where(same)) or 0
 
     def _planned_here(self, metadata: Json) -> PlannedKeys:
-        """Return what this query has planned; nothing if another query, with other rows, did."""
+        """Return the keys that this query has planned; none if another query made the plan."""
         if not isinstance(metadata, dict) or metadata.get("source") != self._source.identity:
             return PlannedKeys(None, None, None, [])
         return self._source.planned(metadata)

@@ -85,7 +85,7 @@ class QuerySource:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What distinguishes the keys of this source from those of another, for metadata.
+        """The parts that distinguish the keys of this source from those of another, for metadata.
 
         The URL is not included, since a database may move.
         """

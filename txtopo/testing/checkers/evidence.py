@@ -109,7 +109,7 @@ class Evidence:
         return records
 
     def _cut(self, attempt: TransactionAttempt, nodes: Nodes, spout: str) -> dict[str, Any]:
-        """Return what an attempt cut of a spout, as ZooKeeper has it or had it.
+        """Return the cut of a spout in an attempt, as ZooKeeper has it or had it.
 
         If the answer to its commit was lost, the write may arrive after the txid was planned
         again. If ZooKeeper was restored, the last version before that is in no later write.

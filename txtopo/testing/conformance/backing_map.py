@@ -36,7 +36,7 @@ class TextsSuite(MapFixtures):
 
     @proves(MapRule.ANSWERS)
     def test_a_key_that_was_never_put_has_none(self, open_map: OpenMap) -> None:
-        """It gets None, not an empty text or an error."""
+        """The answer is None, not an empty text or an error."""
         texts = open_map()
 
         assert texts.multi_get(["a", "b"]) == [None, None], "None stands for a missing key"
@@ -203,7 +203,7 @@ class ComparingSuite(MapFixtures):
 
     @proves(MapRule.COMPARES)
     def test_of_writers_at_once_each_value_has_one_winner(self, open_map: OpenMap) -> None:
-        """It compares and writes in one step, so no increment is lost."""
+        """The map compares and writes in one step, so no increment is lost."""
         _comparing(open_map).compare_and_put("n", None, "0")
 
         def count() -> None:

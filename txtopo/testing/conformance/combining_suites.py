@@ -78,7 +78,7 @@ class CombiningSuite(StoreFixtures):
 
     @proves(Rule.COMBINE)
     def test_a_mean_is_that_of_all_rows(self, url: str, drive: Drive) -> None:
-        """It is stored as sum and count, and read as their quotient."""
+        """A mean is stored as sum and count, and read as their quotient."""
         columns = [*Mean("x").columns("whole").values(), *Mean("x").columns("digits").values()]
         fields = Fields("n_sum long, n_count long, d_sum decimal(38,2), d_count long")
         key = Fields("key string")
@@ -106,7 +106,7 @@ class CombiningSuite(StoreFixtures):
 
     @proves(Rule.COMBINE)
     def test_nan_is_the_largest_number(self, url: str, drive: Drive) -> None:
-        """In any order of the values."""
+        """NaN wins in any order of the values."""
         if "nan" in self.refused:
             pytest.skip("the store refuses NaN")
         fields, extremes = Fields("low double, high double"), (Min("x"), Max("x"))
@@ -215,7 +215,7 @@ class CombiningSuite(StoreFixtures):
     def test_a_sum_that_is_no_number_is_kept_or_refused(
         self, url: str, drive: Drive, kind: str
     ) -> None:
-        """It is never the sum with one of the two left out."""
+        """The sum of both infinities is never stored with one of them left out."""
         if "infinity" in self.refused:
             pytest.skip("the store refuses infinity, so no sum of two is NaN")
         store = drive(self._sums(url, kind))

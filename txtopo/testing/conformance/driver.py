@@ -353,7 +353,7 @@ class StoreFixtures:
         return None
 
     def test_a_commit_is_timed_and_the_suite_says_how_long_it_takes(self, extent: Extent) -> None:
-        """It runs first; the length of the other tests depends on the speed of the store."""
+        """This runs first; the length of the other tests depends on the speed of the store."""
         assert extent.histories > 0
 
     @pytest.fixture

@@ -283,7 +283,7 @@ class DyingSuite(DeathFixtures):
     def test_a_large_merge_whose_writer_dies_at_any_time_is_there_whole_or_not_at_all(
         self, counts: State, extent: Extent, most: int
     ) -> None:
-        """Even in the middle of one call that writes all rows."""
+        """The writer may die even in the middle of one call that writes all rows."""
         Survivor(self, AddedCounts(counts, rows=extent.many)).deaths().at_any_time()
 
     @proves(Rule.DURABLE)

@@ -66,7 +66,7 @@ class EnsembleFixtures:
     increments: ClassVar[int] = 25
 
     def expire(self, client: TransactionalState) -> None:
-        """Let the session of a client end as if its process had gone; override it if you can.
+        """End the session of a client as if its process had gone; override this if you can.
 
         By default the tests that need it are skipped.
         """
@@ -75,7 +75,7 @@ class EnsembleFixtures:
     def test_a_write_is_timed_and_the_suite_says_how_long_it_takes(
         self, request: pytest.FixtureRequest, state: TransactionalState
     ) -> None:
-        """It runs first."""
+        """This runs first, so that the suite says early how long it takes."""
         begun = time.perf_counter()
         for value in range(5):
             state.apply([Put("/pace", value)])

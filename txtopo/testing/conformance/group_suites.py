@@ -82,7 +82,7 @@ class GroupSuite(StoreFixtures):
 
     @proves(Rule.GROUP)
     def test_a_redo_takes_a_whole_group_back(self, grouped: StateDriver) -> None:
-        """To what was before its first txid, whichever keys are repeated."""
+        """The undo restores the rows from before the first txid, whichever keys are repeated."""
         grouped.merge(4, [("a", 10), ("b", 20), ("new", 1)], first=2)
 
         grouped.merge(4, [("b", 5), ("other", 1)], attempt=1, first=2)
@@ -102,7 +102,7 @@ class GroupSuite(StoreFixtures):
 
     @proves(Rule.GROUP)
     def test_other_attempts_of_the_earlier_txids_are_a_redo(self, grouped: StateDriver) -> None:
-        """Their batches may differ, though the last txid is of the same attempt."""
+        """The batches of these txids may differ, though the last txid is of the same attempt."""
         writes = [partials(grouped.state, [("a", amount)]) for amount in (10, 20)]
         commit_resolved(grouped.backend, GroupAttempt(3, 1, 1, (0,)), writes[0])
 
@@ -117,7 +117,7 @@ class GroupSuite(StoreFixtures):
     def test_other_bounds_than_those_of_the_held_group_are_refused(
         self, grouped: StateDriver, first: int, txid: int
     ) -> None:
-        """Its undo leads back to its first txid only, and takes all of it back."""
+        """The undo of the held group takes all of it back, to before its first txid."""
         held = grouped.merge(4, [("a", 10)], first=2)
 
         for attempt in (0, 7):
@@ -193,7 +193,7 @@ class GroupSuite(StoreFixtures):
     def test_the_ledger_keeps_the_attempts_of_a_group(
         self, counts: State, grouped: StateDriver, drive: Drive
     ) -> None:
-        """Through claim and reopening; a coordinator that takes over decides by them."""
+        """They survive a claim and a reopening; a coordinator that takes over decides by them."""
         attempt = GroupAttempt(5, 3, 1, (0, 7, 1))
         written = commit_resolved(grouped.backend, attempt, partials(counts, [("a", 10)]))
 
@@ -257,7 +257,7 @@ class GroupSuite(StoreFixtures):
 
     @proves(Rule.EXACT)
     def test_a_group_that_does_not_fit_is_refused_whole(self, grouped: StateDriver) -> None:
-        """Nothing of it is written, so its first txid can be committed separately."""
+        """Nothing of the group is written, so its first txid can be committed separately."""
         with pytest.raises(ValueRefusedError):
             grouped.merge(3, [("a", LARGEST), ("new", 1)], first=2)
         _holds(grouped, {"a": 1, "b": 1}, txid=1)
@@ -369,7 +369,7 @@ class PutGroupSuite(StoreFixtures):
     def test_a_txid_reads_what_those_before_it_in_the_group_wrote(
         self, written: StateDriver
     ) -> None:
-        """In a redo, too: it starts from what was before the group."""
+        """The same holds in a redo, which starts from the rows before the group."""
         for attempt in range(3):
             seen = written.run_group(4, [_removing, _reading, adding(("a", 5), ("c", 5))], attempt)
             assert seen == [

@@ -82,7 +82,8 @@ class LedgerSuite(StoreFixtures):
 
     @proves(Rule.CLAIM)
     def test_a_second_state_of_the_topology_is_refused(self, counts: State, drive: Drive) -> None:
-        """It found the table through another URL, and would mistake the attempt for its own."""
+        """The second state found the table through another URL, and would mistake the attempt for
+        its own."""
         store = drive(counts)
         store.merge(1, [("a", 1)])
 
@@ -165,7 +166,7 @@ class LedgerSuite(StoreFixtures):
 
     @proves(Rule.CLAIM)
     def test_every_field_of_the_ledger_is_kept(self, counts: State, drive: Drive) -> None:
-        """Through claim, commit, redo and reopening."""
+        """All fields survive claim, commit, redo and reopening."""
         for epoch in (1, 2):
             store = drive(counts, epoch=epoch)
             store.merge(epoch, [("a", 1)])

@@ -154,7 +154,7 @@ class DyingMapSuite(MapFixtures):
     def test_a_put_whose_writer_dies_at_any_time_leaves_one_of_both_texts(
         self, open_map: OpenMap, most: int
     ) -> None:
-        """Also in the middle of one call that writes the whole text."""
+        """The writer may die even in the middle of one call that writes the whole text."""
         survivor = self._begun(open_map, 3)
         Deaths(survivor.work, survivor.landed, survivor.ended).at_any_time()
 

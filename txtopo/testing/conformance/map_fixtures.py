@@ -39,7 +39,7 @@ class MapFixtures:
     _keys: ClassVar[int]
 
     def test_a_put_is_timed_and_the_suite_says_how_long_it_takes(self, keys: int) -> None:
-        """It runs first; the largest call has as many keys as the map allows."""
+        """This runs first; the largest call has as many keys as the map allows."""
         assert keys > 0
 
     @pytest.fixture

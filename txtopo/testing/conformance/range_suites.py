@@ -80,7 +80,7 @@ class RangeSuite(RangedFixtures):
 
     @proves(Rule.RANGE)
     def test_a_redo_finds_what_was_in_the_range_before(self, windows: StateDriver) -> None:
-        """What the first attempt has moved, changed, deleted or added."""
+        """The first attempt has moved, changed, deleted and added rows."""
 
         def closing(state: StateTransaction) -> Any:
             found = between(None, 5)(state), starting(("a",), ("c",))(state)
@@ -141,7 +141,7 @@ class RangeSuite(RangedFixtures):
     def test_a_column_of_each_type_is_read_in_ranges(
         self, url: str, drive: Drive, kind: str, part: str
     ) -> None:
-        """Also below zero, before 1970, and to the microsecond."""
+        """Bounds may be below zero, before 1970, and exact to the microsecond."""
         fields = [Fields("name string"), Fields(f"at {kind}")]
         key, value = (Fields(f"name string, at {kind}"), Fields("n long"))
         if part == "value":
@@ -197,7 +197,7 @@ class RangeSuite(RangedFixtures):
 
     @proves(Rule.RANGE)
     def test_many_prefixes_are_found(self, url: str, drive: Drive, extent: Extent) -> None:
-        """More than a store takes in one statement, if it is fast enough for so many rows."""
+        """There are more prefixes than fit into one statement, if the store is fast enough."""
         key, value = Fields("user long, start long"), Fields("n long")
         store = drive(self.declared(url, "many", key, value))
         users = max(10, extent.many // 3)
@@ -262,7 +262,7 @@ class ExpirySuite(RangedFixtures):
 
     @proves(Rule.EXPIRY)
     def test_what_the_last_txid_wrote_stays(self, expiring: StateDriver) -> None:
-        """Whatever bound is requested, since it may be undone."""
+        """The last txid may be undone, so its rows stay whatever bound is requested."""
 
         def body(state: StateTransaction) -> None:
             putting_rows({("a", 0): (5, 9), ("c", 0): (5, 9)})(state)

@@ -176,7 +176,7 @@ class SpoutChangeSuite(SpoutFixtures):
     def test_a_partition_that_is_down_keeps_its_position(
         self, source: SpoutSource, intake: Intake, start: Start, changed: Start
     ) -> None:
-        """Meanwhile the batch leaves it out, or fails and is tried again."""
+        """Meanwhile a batch leaves the partition out, or fails and is tried again."""
         intake.append(5 * source.batch_records_max)
         driver = start()
         intake.take(next_batches(source, driver))
@@ -364,7 +364,7 @@ class SpoutLimitSuite(SpoutFixtures):
     def test_limited_batches_are_the_input_too(
         self, source: SpoutSource, intake: Intake, start: Start, limit: int
     ) -> None:
-        """Also with a limit below the number of partitions."""
+        """The limit may even be below the number of partitions."""
         intake.append(3 * source.batch_records_max + 1)
 
         batches = drained(source, intake, _limited(start, limit=limit))

@@ -395,7 +395,7 @@ class SpoutFixtures:
     def test_a_start_is_timed_and_the_suite_says_how_long_it_takes(
         self, request: pytest.FixtureRequest, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        """It runs first. Other tests report what is wrong with the spout."""
+        """This runs first. Other tests report what is wrong with the spout."""
         with suppress(Exception):
             begun = time.perf_counter()
             intake.append(1, 0)

@@ -172,7 +172,7 @@ class NodesSuite(EnsembleFixtures):
 
     @proves(EnsembleRule.COMPARE)
     def test_steps_of_a_write_see_those_before(self, state: TransactionalState) -> None:
-        """Like the first claim of an epoch, which writes its node several times."""
+        """The first claim of an epoch, for example, writes its node several times."""
         state.apply([CompareAndSet("/epoch", 1, None), Put("/epoch", 2), Check("/epoch", 1)])
 
         assert state.get("/epoch") == Node(2, 1)
@@ -202,7 +202,7 @@ class ClientsSuite(EnsembleFixtures):
 
     @proves(EnsembleRule.COMPARE)
     def test_a_write_is_compared_with_what_others_wrote(self, connect: Connect) -> None:
-        """Without a synchronize: a write never relies on what its client has read."""
+        """No synchronize is needed: a write never relies on what its client has read."""
         one, other = connect(), connect()
         one.apply([Put("/epoch", 1)])
         assert one.get("/epoch") == Node(1, 0)

@@ -229,7 +229,7 @@ class ValuesSuite(StoreFixtures):
 
     @proves(Rule.EXACT)
     def test_a_value_of_a_library_is_kept_as_the_plain_one(self, url: str, drive: Drive) -> None:
-        """As :mod:`txtopo.fitting` says for all stores."""
+        """:mod:`txtopo.fitting` defines the plain value for all stores."""
         for at, (kind, given, kept) in enumerate(GIVEN):
             if not self.keeps(kind):
                 continue

@@ -142,7 +142,7 @@ class PutsSuite(StoreFixtures):
     def test_a_tombstone_is_swept_by_the_txid_that_follows(
         self, state: State, drive: Drive
     ) -> None:
-        """Its key is not in that txid, and must not come back when that txid is undone."""
+        """The deleted key is not in that txid, and must not come back when that txid is undone."""
         store = drive(state)
         store.puts(1, {"a": 1, "b": 1})
         store.puts(2, {"a": None})
@@ -314,7 +314,7 @@ class ReadingSuite(StoreFixtures):
             assert reader.is_snapshot is self.atomic_reader
 
     def test_a_size_is_an_estimate_or_unknown(self, counts: State, drive: Drive) -> None:
-        """It does not read the rows, so it need not be exact."""
+        """A store does not read its rows for the size, so the size need not be exact."""
         store = drive(counts)
         store.merge(1, [("a", 1), ("b", 1)])
 

@@ -162,7 +162,7 @@ class SimulatedSource:
         return self._empty[attempt]
 
     def note_end(self, attempt: TransactionAttempt, partition: int, end: int) -> None:
-        """Note where an attempt ends, to trim the source once its txid is done.
+        """Record where an attempt ends, to trim the source once its txid is done.
 
         A task that Spark runs twice may cut the same attempt in two ways, and only the driver knows
         which one counted. So only records that both cuts contain are trimmed.
@@ -171,7 +171,7 @@ class SimulatedSource:
         ends[partition] = min(end, ends.get(partition, end))
 
     def commit(self, attempt: TransactionAttempt) -> None:
-        """Note that an attempt is about to be committed."""
+        """Record that an attempt is about to be committed."""
         known = self._committing.get(attempt.txid)
         if known is None or known < attempt:
             self._committing[attempt.txid] = attempt

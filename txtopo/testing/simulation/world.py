@@ -126,7 +126,7 @@ class World:
         worlds[self.number] = self
 
     def take(self, topology: Topology) -> None:
-        """Take the topology, with its states replaced by simulated ones and its spouts recorded.
+        """Use this topology, with its states replaced by simulated ones and its spouts recorded.
 
         States that share a location share a simulated store.
         """

@@ -82,7 +82,7 @@ class PageSource(Protocol):
         ...
 
     def changes(self, topology: str, since: int) -> dict[str, Json]:
-        """Return what has changed after version *since*."""
+        """Return the changes after version *since*."""
         ...
 
     def command(self, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
@@ -181,7 +181,7 @@ class RunSource:
         return states[name]
 
     def changes(self, topology: str, since: int) -> dict[str, Json]:
-        """Return what has changed."""
+        """Return the changes of the run after version *since*."""
         self._check(topology)
         return self._board.changes(since)
 
