@@ -36,7 +36,7 @@ def test_another_python_on_the_workers_is_named_with_both_versions() -> None:
 
     assert isinstance(error, ConfigError)
     assert "got 3.12; expected 3.11, as in the driver; set PYSPARK_PYTHON" in str(error)
-    assert error.facts == {"there": "3.12", "here": "3.11"}
+    assert error.facts == {"got": "3.12", "expected": "3.11"}
 
 
 @bad_input(25)
