@@ -325,7 +325,7 @@ class DeltaBackend(StateBackend):
             return foreign_change(table, self._open_at)
 
     def _check_lineage(self, table: DeltaTable) -> None:
-        """Check that the writers since the last check have changed no rows."""
+        """Check that other writers have changed no rows since the last check."""
         if self.claimant is not None and (flaw := self._flaw(table)) is not None:
             raise StoreDamagedError(
                 f"the rows of {self._label} are not those of its ledger: {flaw}",

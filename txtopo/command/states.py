@@ -244,7 +244,7 @@ def export_state(
 ) -> None:
     """Write all of a state to a file.
 
-    It is the state as it is after one txid, which is printed.
+    The file has the state as of one txid, which is printed.
 
     The suffix of FILE says whether it is Parquet (.parquet), CSV (.csv) or JSON lines (.jsonl).
 

@@ -278,7 +278,7 @@ class ThreadScheduler:
 
 
 def settled(work: Callable[[], T]) -> Future[T]:
-    """Run *work* and return its outcome, whatever it is."""
+    """Run *work*, and return its result or exception as a future that is done."""
     future: Future[T] = Future()
     _settle(future, work)
     return future

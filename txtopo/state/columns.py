@@ -349,7 +349,7 @@ def json_text(value: Any) -> str:
 
 
 def json_value(text: str) -> Any:
-    """Return the value that has this text.
+    """Return the value that this JSON text represents.
 
     Raises:
         SchemaDrift: The text is not JSON; txtopo did not write it.

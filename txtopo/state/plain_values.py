@@ -102,7 +102,7 @@ def _listed(text: str) -> list[object]:
 
 
 def _part(field: Field, given: object) -> object:
-    """Return the value of one key column; a JSON array may have numbers and booleans."""
+    """Return one key column's value from a text, or from a number or boolean of a JSON array."""
     kind = field.type.partition("(")[0]
     text = str(given).lower() if isinstance(given, bool) else str(given)
     try:

@@ -76,7 +76,7 @@ class RowText:
         return dumped(self._written("key", self._key, tuple(map(_without_sign, key))))
 
     def key_of(self, text: str) -> Key:
-        """Return the key that has this text."""
+        """Return the key that this text represents."""
         try:
             key = _read(self._key, json.loads(text))
             if len(key) != len(self._key):
@@ -94,7 +94,7 @@ class RowText:
         return dumped(self.plain(row))
 
     def row_of(self, text: str) -> Row:
-        """Return the row that has this text."""
+        """Return the row that this text represents."""
         try:
             return self.row_from(json.loads(text))
         except _DAMAGED as error:
@@ -122,7 +122,7 @@ class RowText:
         ]
 
     def rows_of(self, texts: Sequence[str]) -> list[Row]:
-        """Return the row that has each text; raises as :meth:`row_of` does."""
+        """Return the row that each text represents; raises as :meth:`row_of` does."""
         try:
             found = [_DECODER.raw_decode(text) for text in texts]
             if [end for _, end in found] != list(map(len, texts)):

@@ -34,7 +34,7 @@ def added_states(now: Fingerprint, known: Fingerprint) -> tuple[StateName, ...]:
 
 
 def refused_change(graph: Graph, known: Fingerprint, added: Collection[StateName]) -> str | None:
-    """Return why a topology cannot be right after a change, even if that is meant; None if it can.
+    """Return why a topology would be wrong after a change, even an intended one; None if it is not.
 
     The traits of a bolt say why: ``fixed`` of its ``rows`` and of what it has ``buffered``, while
     it keeps its states; ``begins_with_below``, while a bolt below it keeps its own. The states that

@@ -61,7 +61,7 @@ class Steps:
 
     @property
     def calls_apart(self) -> list[int]:
-        """The first of the calls at each place."""
+        """The numbers of the calls, of each place in the code only the first."""
         first = {self.places[number]: number for number in reversed(self.calls)}
         return sorted(first.values())
 

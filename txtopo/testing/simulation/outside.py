@@ -58,7 +58,7 @@ class SimulatedEnsemble(MemoryEnsemble):
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Let other work run first. After that nothing interferes: one work runs at a time."""
+        """Let other work run first. Then no other work interferes, since one runs at a time."""
         self._world.current.checkpoint("zookeeper")
         yield
 
