@@ -2,8 +2,8 @@
 
 Rules
 -----
-1. Only this file changes the phase of a candidacy, as the table :data:`AFTER` allows. An event that
-   the phase does not expect changes nothing.
+1. Only this file changes the step of a candidacy, as the table :data:`AFTER` allows. An event that
+   the step does not expect changes nothing.
 2. Nothing is claimed before the leadership is granted.
 3. Each claim has a new journal. So a late write of an earlier term is refused.
 4. No term begins with a claim whose session was lost, or that ends after the run has ended. What
@@ -19,7 +19,7 @@ a term. When the session is lost, the driver closes its term, the candidacy chec
 asks again. If another process claims an epoch at the same time, the candidacy leaves the election
 and enters it again at the end.
 
-In each phase the candidacy waits for one thing: an answer of ZooKeeper or of a store, the end of a
+At each step the candidacy waits for one thing: an answer of ZooKeeper or of a store, the end of a
 pause, or the driver. A lost session does not end a request or a claim that is under way. It makes
 it void, so that the answer leads somewhere else.
 
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 LEAD_TIMEOUT_S = 1.0
 
 
-class CandidacyPhase(Enum):
+class CandidacyStep(Enum):
     """What a candidacy does or waits for."""
 
     NEW = auto()
@@ -117,7 +117,7 @@ class CandidacyPhase(Enum):
 
 
 class CandidacyEvent(Enum):
-    """What changes the phase of a candidacy."""
+    """What changes the step of a candidacy."""
 
     BEGUN = auto()
     GRANTED = auto()
@@ -140,44 +140,42 @@ class CandidacyEvent(Enum):
     ENDED = auto()
 
 
-AFTER: dict[tuple[CandidacyPhase, CandidacyEvent], CandidacyPhase] = {
-    (CandidacyPhase.NEW, CandidacyEvent.BEGUN): CandidacyPhase.ASKING,
-    (CandidacyPhase.ASKING, CandidacyEvent.GRANTED): CandidacyPhase.CLAIMING,
-    (CandidacyPhase.ASKING, CandidacyEvent.REFUSED): CandidacyPhase.LOOKING,
-    (CandidacyPhase.ASKING, CandidacyEvent.REFUSED_AGAIN): CandidacyPhase.ASKING,
-    (CandidacyPhase.ASKING, CandidacyEvent.FAILED): CandidacyPhase.ASK_PAUSE,
-    (CandidacyPhase.ASKING, CandidacyEvent.SESSION_LOST): CandidacyPhase.REQUEST_VOID,
-    (CandidacyPhase.REQUEST_VOID, CandidacyEvent.REFUSED): CandidacyPhase.ASKING,
-    (CandidacyPhase.REQUEST_VOID, CandidacyEvent.REFUSED_AGAIN): CandidacyPhase.ASKING,
-    (CandidacyPhase.REQUEST_VOID, CandidacyEvent.FAILED): CandidacyPhase.ASK_PAUSE,
-    (CandidacyPhase.LOOKING, CandidacyEvent.LOOKED): CandidacyPhase.ASKING,
-    (CandidacyPhase.ASK_PAUSE, CandidacyEvent.PAUSE_ENDED): CandidacyPhase.ASKING,
-    (CandidacyPhase.CLAIMING, CandidacyEvent.CLAIMED): CandidacyPhase.LEADING,
-    (CandidacyPhase.CLAIMING, CandidacyEvent.FENCED): CandidacyPhase.LEAVING,
-    (CandidacyPhase.CLAIMING, CandidacyEvent.FAILED): CandidacyPhase.CLAIM_PAUSE,
-    (CandidacyPhase.CLAIMING, CandidacyEvent.SESSION_LOST): CandidacyPhase.CLAIM_VOID,
-    (CandidacyPhase.CLAIM_PAUSE, CandidacyEvent.PAUSE_ENDED): CandidacyPhase.CLAIMING,
-    (CandidacyPhase.CLAIM_PAUSE, CandidacyEvent.SESSION_LOST): CandidacyPhase.ASK_PAUSE,
-    (CandidacyPhase.CLAIM_VOID, CandidacyEvent.CLAIMED): CandidacyPhase.CONFIRMING,
-    (CandidacyPhase.CLAIM_VOID, CandidacyEvent.FENCED): CandidacyPhase.ASK_PAUSE,
-    (CandidacyPhase.CLAIM_VOID, CandidacyEvent.FAILED): CandidacyPhase.ASK_PAUSE,
-    (CandidacyPhase.LEAVING, CandidacyEvent.LEFT): CandidacyPhase.ASK_PAUSE,
-    (CandidacyPhase.LEADING, CandidacyEvent.SESSION_LOST): CandidacyPhase.LOST,
-    (CandidacyPhase.LOST, CandidacyEvent.TERM_CLOSED): CandidacyPhase.CONFIRM_PAUSE,
-    (CandidacyPhase.LOST, CandidacyEvent.TERM_NOT_OPENED): CandidacyPhase.CONFIRMING,
-    (CandidacyPhase.CONFIRM_PAUSE, CandidacyEvent.PAUSE_ENDED): CandidacyPhase.CONFIRMING,
-    (CandidacyPhase.CONFIRMING, CandidacyEvent.CONFIRMED): CandidacyPhase.ASKING,
-    (CandidacyPhase.CONFIRMING, CandidacyEvent.FAILED): CandidacyPhase.CONFIRM_PAUSE,
+AFTER: dict[tuple[CandidacyStep, CandidacyEvent], CandidacyStep] = {
+    (CandidacyStep.NEW, CandidacyEvent.BEGUN): CandidacyStep.ASKING,
+    (CandidacyStep.ASKING, CandidacyEvent.GRANTED): CandidacyStep.CLAIMING,
+    (CandidacyStep.ASKING, CandidacyEvent.REFUSED): CandidacyStep.LOOKING,
+    (CandidacyStep.ASKING, CandidacyEvent.REFUSED_AGAIN): CandidacyStep.ASKING,
+    (CandidacyStep.ASKING, CandidacyEvent.FAILED): CandidacyStep.ASK_PAUSE,
+    (CandidacyStep.ASKING, CandidacyEvent.SESSION_LOST): CandidacyStep.REQUEST_VOID,
+    (CandidacyStep.REQUEST_VOID, CandidacyEvent.REFUSED): CandidacyStep.ASKING,
+    (CandidacyStep.REQUEST_VOID, CandidacyEvent.REFUSED_AGAIN): CandidacyStep.ASKING,
+    (CandidacyStep.REQUEST_VOID, CandidacyEvent.FAILED): CandidacyStep.ASK_PAUSE,
+    (CandidacyStep.LOOKING, CandidacyEvent.LOOKED): CandidacyStep.ASKING,
+    (CandidacyStep.ASK_PAUSE, CandidacyEvent.PAUSE_ENDED): CandidacyStep.ASKING,
+    (CandidacyStep.CLAIMING, CandidacyEvent.CLAIMED): CandidacyStep.LEADING,
+    (CandidacyStep.CLAIMING, CandidacyEvent.FENCED): CandidacyStep.LEAVING,
+    (CandidacyStep.CLAIMING, CandidacyEvent.FAILED): CandidacyStep.CLAIM_PAUSE,
+    (CandidacyStep.CLAIMING, CandidacyEvent.SESSION_LOST): CandidacyStep.CLAIM_VOID,
+    (CandidacyStep.CLAIM_PAUSE, CandidacyEvent.PAUSE_ENDED): CandidacyStep.CLAIMING,
+    (CandidacyStep.CLAIM_PAUSE, CandidacyEvent.SESSION_LOST): CandidacyStep.ASK_PAUSE,
+    (CandidacyStep.CLAIM_VOID, CandidacyEvent.CLAIMED): CandidacyStep.CONFIRMING,
+    (CandidacyStep.CLAIM_VOID, CandidacyEvent.FENCED): CandidacyStep.ASK_PAUSE,
+    (CandidacyStep.CLAIM_VOID, CandidacyEvent.FAILED): CandidacyStep.ASK_PAUSE,
+    (CandidacyStep.LEAVING, CandidacyEvent.LEFT): CandidacyStep.ASK_PAUSE,
+    (CandidacyStep.LEADING, CandidacyEvent.SESSION_LOST): CandidacyStep.LOST,
+    (CandidacyStep.LOST, CandidacyEvent.TERM_CLOSED): CandidacyStep.CONFIRM_PAUSE,
+    (CandidacyStep.LOST, CandidacyEvent.TERM_NOT_OPENED): CandidacyStep.CONFIRMING,
+    (CandidacyStep.CONFIRM_PAUSE, CandidacyEvent.PAUSE_ENDED): CandidacyStep.CONFIRMING,
+    (CandidacyStep.CONFIRMING, CandidacyEvent.CONFIRMED): CandidacyStep.ASKING,
+    (CandidacyStep.CONFIRMING, CandidacyEvent.FAILED): CandidacyStep.CONFIRM_PAUSE,
     **{
-        (phase, CandidacyEvent.ENDED): CandidacyPhase.OVER
-        for phase in CandidacyPhase
-        if phase is not CandidacyPhase.OVER
+        (step, CandidacyEvent.ENDED): CandidacyStep.OVER
+        for step in CandidacyStep
+        if step is not CandidacyStep.OVER
     },
 }
 
-WITH_PLACE = frozenset(
-    {CandidacyPhase.CLAIMING, CandidacyPhase.CLAIM_PAUSE, CandidacyPhase.LEADING}
-)
+WITH_PLACE = frozenset({CandidacyStep.CLAIMING, CandidacyStep.CLAIM_PAUSE, CandidacyStep.LEADING})
 """Phases with a place in the election. When the run ends, the driver gives the place up."""
 
 
@@ -242,7 +240,7 @@ class Candidacy(Generic[T]):
         """The journal of this term."""
         self.leadership: Leadership | None = None
         """The place in the election; None without one, or after its session was lost."""
-        self._phase = CandidacyPhase.NEW
+        self._step = CandidacyStep.NEW
         self._topology_id = topology_id
         self._config, self._history_txids = config, history_txids
         self._state = state
@@ -252,19 +250,19 @@ class Candidacy(Generic[T]):
         self._requests = self._failures = 0
 
     @property
-    def phase(self) -> CandidacyPhase:
+    def step(self) -> CandidacyStep:
         """What it does or waits for."""
-        return self._phase
+        return self._step
 
     @property
     def is_lost(self) -> bool:
         """Whether the session of the term was lost, and the driver has not closed the term yet."""
-        return self._phase is CandidacyPhase.LOST
+        return self._step is CandidacyStep.LOST
 
     @property
     def over(self) -> bool:
         """Whether the run is ending, so that nothing is requested any more."""
-        return self._phase is CandidacyPhase.OVER
+        return self._step is CandidacyStep.OVER
 
     # ------------------------------------------------------------ what the driver tells
 
@@ -324,24 +322,24 @@ class Candidacy(Generic[T]):
         """Make the next pause short again, because a term made progress."""
         self._failures = 0
 
-    # ------------------------------------------------------------ the work of each phase
+    # ------------------------------------------------------------ the work of each step
 
     def _moved(self, event: CandidacyEvent) -> bool:
-        """Enter the phase after an event and start its work; return False if it is unexpected."""
-        after = AFTER.get((self._phase, event))
+        """Enter the step after an event and start its work; return False if it is unexpected."""
+        after = AFTER.get((self._step, event))
         if after is None:
             return False
-        self._phase = after
-        if after not in WITH_PLACE and after is not CandidacyPhase.OVER:
+        self._step = after
+        if after not in WITH_PLACE and after is not CandidacyStep.OVER:
             self.leadership = None
         check_invariants(after, self.leadership)
-        if after is CandidacyPhase.ASKING:
+        if after is CandidacyStep.ASKING:
             self._ask()
-        elif after is CandidacyPhase.LOOKING:
+        elif after is CandidacyStep.LOOKING:
             self._scheduler.submit(self.journal.holder, self._looked)
-        elif after is CandidacyPhase.CLAIMING:
+        elif after is CandidacyStep.CLAIMING:
             self._claim()
-        elif after is CandidacyPhase.CONFIRMING:
+        elif after is CandidacyStep.CONFIRMING:
             self._scheduler.submit(self.journal.confirm, self._confirmed)
         return True
 
@@ -363,7 +361,7 @@ class Candidacy(Generic[T]):
             return
         error = future.exception()
         granted = None if error is not None else future.result()
-        if granted is not None and self._phase is CandidacyPhase.ASKING:
+        if granted is not None and self._step is CandidacyStep.ASKING:
             self.leadership = granted
             self._moved(CandidacyEvent.GRANTED)
             return
@@ -391,7 +389,7 @@ class Candidacy(Generic[T]):
 
     def _claimed(self, future: Future[T]) -> None:
         error = future.exception()
-        if error is None and self._phase is not CandidacyPhase.CLAIMING:
+        if error is None and self._step is not CandidacyStep.CLAIMING:
             self._hooks.drop(future.result())
         if self.over:
             return
@@ -399,7 +397,7 @@ class Candidacy(Generic[T]):
             self._fenced(error)
         elif error is not None:
             self._failed("the takeover", error)
-        elif self._moved(CandidacyEvent.CLAIMED) and self._phase is CandidacyPhase.LEADING:
+        elif self._moved(CandidacyEvent.CLAIMED) and self._step is CandidacyStep.LEADING:
             self.status = "starting"
             self._hooks.lead(future.result())
 
@@ -442,11 +440,11 @@ class Candidacy(Generic[T]):
             return
         if had_place:
             self.status = "leadership lost"
-        if self._phase is CandidacyPhase.LOST:
+        if self._step is CandidacyStep.LOST:
             self._hooks.lost()
 
 
-def check_invariants(phase: CandidacyPhase, leadership: Leadership | None) -> None:
+def check_invariants(step: CandidacyStep, leadership: Leadership | None) -> None:
     """Check what holds after every event. A breach is a bug of ours, so these are assertions."""
-    if phase is not CandidacyPhase.OVER:
-        assert (leadership is not None) == (phase in WITH_PLACE), "who has a place in the election"
+    if step is not CandidacyStep.OVER:
+        assert (leadership is not None) == (step in WITH_PLACE), "who has a place in the election"

@@ -20,7 +20,7 @@ from txtopo.runtime.candidacy import (
     WITH_PLACE,
     Candidacy,
     CandidacyEvent,
-    CandidacyPhase,
+    CandidacyStep,
     Hooks,
 )
 from txtopo.runtime.progress import Standby, Started, TopologyEvent
@@ -42,7 +42,7 @@ class Electing(MemoryTransactionalState):
         return super().lead(candidate, timeout_s=timeout_s, on_lost=on_lost)
 
 
-# What the work of a phase ends with.
+# What the work of a step ends with.
 OUTCOMES: dict[CandidacyEvent, Any] = {
     CandidacyEvent.REFUSED: None,
     CandidacyEvent.REFUSED_AGAIN: None,
@@ -53,35 +53,35 @@ OUTCOMES: dict[CandidacyEvent, Any] = {
     CandidacyEvent.FAILED: AWAY,
 }
 
-# The work of each phase that has some, by what it may end with.
-WORK: dict[CandidacyPhase, set[CandidacyEvent]] = {
-    CandidacyPhase.ASKING: {
+# The work of each step that has some, by what it may end with.
+WORK: dict[CandidacyStep, set[CandidacyEvent]] = {
+    CandidacyStep.ASKING: {
         CandidacyEvent.GRANTED,
         CandidacyEvent.REFUSED,
         CandidacyEvent.REFUSED_AGAIN,
         CandidacyEvent.FAILED,
     },
-    CandidacyPhase.REQUEST_VOID: {
+    CandidacyStep.REQUEST_VOID: {
         CandidacyEvent.REFUSED,
         CandidacyEvent.REFUSED_AGAIN,
         CandidacyEvent.FAILED,
     },
-    CandidacyPhase.LOOKING: {CandidacyEvent.LOOKED},
-    CandidacyPhase.ASK_PAUSE: {CandidacyEvent.PAUSE_ENDED},
-    CandidacyPhase.CLAIMING: {
+    CandidacyStep.LOOKING: {CandidacyEvent.LOOKED},
+    CandidacyStep.ASK_PAUSE: {CandidacyEvent.PAUSE_ENDED},
+    CandidacyStep.CLAIMING: {
         CandidacyEvent.CLAIMED,
         CandidacyEvent.FENCED,
         CandidacyEvent.FAILED,
     },
-    CandidacyPhase.CLAIM_VOID: {
+    CandidacyStep.CLAIM_VOID: {
         CandidacyEvent.CLAIMED,
         CandidacyEvent.FENCED,
         CandidacyEvent.FAILED,
     },
-    CandidacyPhase.CLAIM_PAUSE: {CandidacyEvent.PAUSE_ENDED},
-    CandidacyPhase.LEAVING: {CandidacyEvent.LEFT},
-    CandidacyPhase.CONFIRMING: {CandidacyEvent.CONFIRMED, CandidacyEvent.FAILED},
-    CandidacyPhase.CONFIRM_PAUSE: {CandidacyEvent.PAUSE_ENDED},
+    CandidacyStep.CLAIM_PAUSE: {CandidacyEvent.PAUSE_ENDED},
+    CandidacyStep.LEAVING: {CandidacyEvent.LEFT},
+    CandidacyStep.CONFIRMING: {CandidacyEvent.CONFIRMED, CandidacyEvent.FAILED},
+    CandidacyStep.CONFIRM_PAUSE: {CandidacyEvent.PAUSE_ENDED},
 }
 
 # What may happen at any time.
@@ -96,21 +96,21 @@ ASKED = (CandidacyEvent.BEGUN,)
 GRANTED = (*ASKED, CandidacyEvent.GRANTED)
 LED = (*GRANTED, CandidacyEvent.CLAIMED)
 LOST = (*LED, CandidacyEvent.SESSION_LOST)
-WAYS: dict[CandidacyPhase, tuple[CandidacyEvent, ...]] = {
-    CandidacyPhase.NEW: (),
-    CandidacyPhase.ASKING: ASKED,
-    CandidacyPhase.REQUEST_VOID: (*ASKED, CandidacyEvent.SESSION_LOST),
-    CandidacyPhase.LOOKING: (*ASKED, CandidacyEvent.REFUSED),
-    CandidacyPhase.ASK_PAUSE: (*ASKED, CandidacyEvent.FAILED),
-    CandidacyPhase.CLAIMING: GRANTED,
-    CandidacyPhase.CLAIM_VOID: (*GRANTED, CandidacyEvent.SESSION_LOST),
-    CandidacyPhase.CLAIM_PAUSE: (*GRANTED, CandidacyEvent.FAILED),
-    CandidacyPhase.LEAVING: (*GRANTED, CandidacyEvent.FENCED),
-    CandidacyPhase.LEADING: LED,
-    CandidacyPhase.LOST: LOST,
-    CandidacyPhase.CONFIRMING: (*LOST, CandidacyEvent.TERM_NOT_OPENED),
-    CandidacyPhase.CONFIRM_PAUSE: (*LOST, CandidacyEvent.TERM_CLOSED),
-    CandidacyPhase.OVER: (CandidacyEvent.ENDED,),
+WAYS: dict[CandidacyStep, tuple[CandidacyEvent, ...]] = {
+    CandidacyStep.NEW: (),
+    CandidacyStep.ASKING: ASKED,
+    CandidacyStep.REQUEST_VOID: (*ASKED, CandidacyEvent.SESSION_LOST),
+    CandidacyStep.LOOKING: (*ASKED, CandidacyEvent.REFUSED),
+    CandidacyStep.ASK_PAUSE: (*ASKED, CandidacyEvent.FAILED),
+    CandidacyStep.CLAIMING: GRANTED,
+    CandidacyStep.CLAIM_VOID: (*GRANTED, CandidacyEvent.SESSION_LOST),
+    CandidacyStep.CLAIM_PAUSE: (*GRANTED, CandidacyEvent.FAILED),
+    CandidacyStep.LEAVING: (*GRANTED, CandidacyEvent.FENCED),
+    CandidacyStep.LEADING: LED,
+    CandidacyStep.LOST: LOST,
+    CandidacyStep.CONFIRMING: (*LOST, CandidacyEvent.TERM_NOT_OPENED),
+    CandidacyStep.CONFIRM_PAUSE: (*LOST, CandidacyEvent.TERM_CLOSED),
+    CandidacyStep.OVER: (CandidacyEvent.ENDED,),
 }
 
 
@@ -143,7 +143,7 @@ class Candidate:
     def happen(self, *events: CandidacyEvent) -> None:
         """Let events happen, each at the end of the work that was submitted last."""
         for event in events:
-            if self.phase is CandidacyPhase.ASKING:
+            if self.step is CandidacyStep.ASKING:
                 self.loop.works[-1][0]()  # from now on its session may be lost
             if event is CandidacyEvent.BEGUN:
                 self.candidacy.begin()
@@ -165,23 +165,23 @@ class Candidate:
                 self.loop.tell(OUTCOMES[event])
 
     @property
-    def phase(self) -> CandidacyPhase:
-        return self.candidacy.phase
+    def step(self) -> CandidacyStep:
+        return self.candidacy.step
 
 
-def in_phase(phase: CandidacyPhase) -> Candidate:
-    """Return a candidacy in a phase."""
-    one = Candidate(*WAYS[phase])
-    assert one.phase is phase
+def at_step(step: CandidacyStep) -> Candidate:
+    """Return a candidacy in a step."""
+    one = Candidate(*WAYS[step])
+    assert one.step is step
     return one
 
 
-def possible(phase: CandidacyPhase) -> set[CandidacyEvent]:
-    """Return the events that may happen in a phase, whether its table has them or not."""
-    if phase is CandidacyPhase.NEW:
+def possible(step: CandidacyStep) -> set[CandidacyEvent]:
+    """Return the events that may happen in a step, whether its table has them or not."""
+    if step is CandidacyStep.NEW:
         return {CandidacyEvent.BEGUN, *ALWAYS} - {CandidacyEvent.SESSION_LOST}
-    lost = set() if phase is CandidacyPhase.OVER else {CandidacyEvent.SESSION_LOST}
-    return WORK.get(phase, set()) | ALWAYS - {CandidacyEvent.SESSION_LOST} | lost
+    lost = set() if step is CandidacyStep.OVER else {CandidacyEvent.SESSION_LOST}
+    return WORK.get(step, set()) | ALWAYS - {CandidacyEvent.SESSION_LOST} | lost
 
 
 def test_the_diagram_in_the_header_is_the_table() -> None:
@@ -191,7 +191,7 @@ def test_the_diagram_in_the_header_is_the_table() -> None:
 
 
 def test_the_invariants_are_checked_after_each_event() -> None:
-    one = in_phase(CandidacyPhase.CLAIM_PAUSE)
+    one = at_step(CandidacyStep.CLAIM_PAUSE)
     one.candidacy.leadership = None
 
     with pytest.raises(AssertionError, match="who has a place in the election"):
@@ -200,26 +200,26 @@ def test_the_invariants_are_checked_after_each_event() -> None:
 
 @pytest.mark.rule("txtopo.runtime.candidacy", "Rules", 1)
 def test_a_candidacy_moves_as_the_table_says_and_in_no_other_way() -> None:
-    seen: dict[tuple[CandidacyPhase, CandidacyEvent], CandidacyPhase] = {}
-    for phase in CandidacyPhase:
-        for event in possible(phase):
-            one = in_phase(phase)
+    seen: dict[tuple[CandidacyStep, CandidacyEvent], CandidacyStep] = {}
+    for step in CandidacyStep:
+        for event in possible(step):
+            one = at_step(step)
             heard, works, timers = list(one.heard), list(one.loop.works), list(one.loop.timers)
 
             one.happen(event)
 
-            if one.phase is not phase or event is CandidacyEvent.REFUSED_AGAIN:
-                seen[phase, event] = one.phase
+            if one.step is not step or event is CandidacyEvent.REFUSED_AGAIN:
+                seen[step, event] = one.step
             else:
                 assert (one.heard, one.loop.works, one.loop.timers) == (heard, works, timers)
     assert seen == AFTER
 
 
-@pytest.mark.parametrize("phase", WAYS, ids=lambda phase: phase.name)
-def test_a_run_can_end_in_every_phase_and_the_driver_gives_up_the_place(
-    phase: CandidacyPhase,
+@pytest.mark.parametrize("step", WAYS, ids=lambda step: step.name)
+def test_a_run_can_end_in_every_step_and_the_driver_gives_up_the_place(
+    step: CandidacyStep,
 ) -> None:
-    one = in_phase(phase)
+    one = at_step(step)
     heard, place = list(one.heard), one.candidacy.leadership
 
     one.happen(CandidacyEvent.ENDED)
@@ -227,17 +227,17 @@ def test_a_run_can_end_in_every_phase_and_the_driver_gives_up_the_place(
     assert one.candidacy.over
     assert one.heard == heard
     assert one.candidacy.leadership is place
-    assert (place is not None) == (phase in WITH_PLACE)
+    assert (place is not None) == (step in WITH_PLACE)
 
 
-@pytest.mark.parametrize("phase", WORK, ids=lambda phase: phase.name)
+@pytest.mark.parametrize("step", WORK, ids=lambda step: step.name)
 @pytest.mark.rule("txtopo.runtime.candidacy", "Rules", 1)
 def test_after_the_end_of_the_run_nothing_is_requested_and_nobody_hears_of_an_answer(
-    phase: CandidacyPhase,
+    step: CandidacyStep,
 ) -> None:
     """Only what a claim has opened is dropped."""
-    for event in WORK[phase]:
-        one = in_phase(phase)
+    for event in WORK[step]:
+        one = at_step(step)
         heard = list(one.heard)
 
         one.happen(CandidacyEvent.ENDED, event)
@@ -248,10 +248,10 @@ def test_after_the_end_of_the_run_nothing_is_requested_and_nobody_hears_of_an_an
         assert one.candidacy.over
 
 
-@pytest.mark.parametrize("phase", WORK, ids=lambda phase: phase.name)
-def test_a_failure_of_anything_but_the_infrastructure_ends_the_run(phase: CandidacyPhase) -> None:
-    if CandidacyEvent.FAILED in WORK[phase]:
-        one = in_phase(phase)
+@pytest.mark.parametrize("step", WORK, ids=lambda step: step.name)
+def test_a_failure_of_anything_but_the_infrastructure_ends_the_run(step: CandidacyStep) -> None:
+    if CandidacyEvent.FAILED in WORK[step]:
+        one = at_step(step)
 
         one.loop.tell(ZeroDivisionError())
 
@@ -288,7 +288,7 @@ def test_nothing_is_claimed_while_another_process_leads_and_listeners_are_told_o
 
 @pytest.mark.rule("txtopo.runtime.candidacy", "Rules", 3)
 def test_each_claim_has_a_new_journal() -> None:
-    one = in_phase(CandidacyPhase.CONFIRMING)
+    one = at_step(CandidacyStep.CONFIRMING)
 
     one.happen(CandidacyEvent.CONFIRMED, CandidacyEvent.GRANTED, CandidacyEvent.CLAIMED)
 
@@ -301,20 +301,20 @@ def test_each_claim_has_a_new_journal() -> None:
 
 @pytest.mark.rule("txtopo.runtime.candidacy", "Rules", 4)
 def test_a_claim_whose_session_was_lost_begins_no_term_and_is_dropped() -> None:
-    one = in_phase(CandidacyPhase.CLAIM_VOID)
+    one = at_step(CandidacyStep.CLAIM_VOID)
 
     one.happen(CandidacyEvent.CLAIMED)
 
     assert one.heard[-1] == ("drop", TAKEN)
     assert ("lead", TAKEN) not in one.heard
-    assert one.phase is CandidacyPhase.CONFIRMING
+    assert one.step is CandidacyStep.CONFIRMING
 
 
 @pytest.mark.parametrize(
-    "phase", [each for each in CandidacyPhase if each in WITH_PLACE], ids=lambda phase: phase.name
+    "step", [each for each in CandidacyStep if each in WITH_PLACE], ids=lambda step: step.name
 )
-def test_who_has_lost_its_place_in_the_election_says_so(phase: CandidacyPhase) -> None:
-    one = in_phase(phase)
+def test_who_has_lost_its_place_in_the_election_says_so(step: CandidacyStep) -> None:
+    one = at_step(step)
     one.candidacy.status = "standby"
 
     one.happen(CandidacyEvent.SESSION_LOST)
@@ -323,38 +323,38 @@ def test_who_has_lost_its_place_in_the_election_says_so(phase: CandidacyPhase) -
 
 
 def test_a_claim_is_not_repeated_after_its_session_was_lost() -> None:
-    one = in_phase(CandidacyPhase.CLAIM_PAUSE)
+    one = at_step(CandidacyStep.CLAIM_PAUSE)
 
     one.happen(CandidacyEvent.SESSION_LOST, CandidacyEvent.PAUSE_ENDED)
 
     assert one.candidacy.leadership is None
-    assert one.phase is CandidacyPhase.ASKING
+    assert one.step is CandidacyStep.ASKING
 
 
 def test_a_leadership_whose_session_was_lost_before_the_answer_is_not_taken() -> None:
-    one = in_phase(CandidacyPhase.REQUEST_VOID)
+    one = at_step(CandidacyStep.REQUEST_VOID)
 
     one.happen(CandidacyEvent.GRANTED)
 
     assert one.heard[-1] == "wait"
     assert one.candidacy.leadership is None
-    assert one.phase is CandidacyPhase.ASKING
+    assert one.step is CandidacyStep.ASKING
 
 
 def test_the_loss_of_an_earlier_session_changes_nothing() -> None:
-    one = in_phase(CandidacyPhase.REQUEST_VOID)
+    one = at_step(CandidacyStep.REQUEST_VOID)
     earlier = one.state.on_lost
     one.happen(CandidacyEvent.REFUSED, CandidacyEvent.GRANTED, CandidacyEvent.CLAIMED)
 
     earlier()
 
-    assert one.phase is CandidacyPhase.LEADING
+    assert one.step is CandidacyStep.LEADING
     assert one.candidacy.leadership is not None
 
 
 @pytest.mark.rule("txtopo.runtime.candidacy", "Rules", 5)
 def test_who_has_led_and_was_succeeded_does_not_ask_again() -> None:
-    one = in_phase(CandidacyPhase.LOST)
+    one = at_step(CandidacyStep.LOST)
     assert (one.heard[-1], one.candidacy.status) == ("lost", "leadership lost")
     other = MemoryTransactionalState("totals", one.ensemble)
     Journal(other).claim_epoch({"pid": 2}, token="ensemble")
