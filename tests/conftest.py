@@ -156,12 +156,19 @@ def connect_server() -> Iterator[SparkConnectServer]:
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    """A headless Chromium."""
+def browser() -> Iterator[Browser]:
+    """The process of the headless Chromium."""
     from tests.harness.browser import Browser
 
     with Browser() as browser:
         yield browser
+
+
+@pytest.fixture
+def chromium(browser: Browser) -> Iterator[Browser]:
+    """A headless Chromium. A page that it still showed would compute as long as other tests run."""
+    yield browser
+    browser.driver.get("about:blank")
 
 
 @cache

@@ -21,6 +21,10 @@ import pytest
 from tests.harness.forked import ONE_THREAD, assert_one_thread
 
 QUICK_PARTS = 3
+FOLDERS = {"unit": "unit", "streams": "streams", "state_backends": "stores"}
+"""The name of the part of the tests in a folder; the innermost counts, and others are whole."""
+BROKERS = frozenset({"kafka", "rabbitmq"})
+"""The servers that start slowest: one part has all of their tests, so that each starts once."""
 WAITING = frozenset({"service", "spark", "kills"})
 """The marks of tests that wait for other processes."""
 NICE = 2
@@ -42,16 +46,16 @@ def divide(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
 
 def part_of(item: pytest.Item, file: int) -> str:
     """Return the name of the part of a test of the *file*-th of all files."""
-    folder = "unit" if "unit" in item.path.parts else "whole"
-    if "state_backends" in item.path.parts:
-        folder = "stores"
-    services = [mark.args[0] for mark in item.iter_markers("service")]
+    folder = ["whole", *(FOLDERS[name] for name in item.path.parts if name in FOLDERS)][-1]
+    services = {mark.args[0] for mark in item.iter_markers("service")}
     if item.get_closest_marker("spark"):
-        return "spark"
-    if "kafka" in services:
-        return "kafka"
+        return "spark" if "spark" in getattr(item, "fixturenames", ()) else "other JVMs"
+    if services & BROKERS:
+        return "brokers"
+    if "chromium" in services:
+        return "whole with servers"  # which has the pages
     if services or item.get_closest_marker("kills"):
-        return f"{folder} with servers"
+        return f"{'unit' if folder == 'streams' else folder} with servers"
     if item.get_closest_marker("integration"):
         return folder
     # These share no server, and there are thousands of them; some wait for seconds.

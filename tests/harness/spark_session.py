@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from state_backends.delta import session_conf
 from txtopo.carriers.session import open_session
@@ -47,3 +47,12 @@ def open_test_session(
     assert owned, "another Spark session is active; stop it first"
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def launch_test_jvm() -> Any:
+    """Start a JVM as a Spark driver has it, without a session; the caller ends it."""
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf(loadDefaults=False).set("spark.driver.extraJavaOptions", SHORT_LIVED)
+    return launch_gateway(conf)  # type: ignore[no-untyped-call]

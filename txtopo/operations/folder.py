@@ -127,6 +127,8 @@ def _launch() -> Any:
         home = spec.submodule_search_locations[0]
     return JavaGateway.launch_gateway(
         classpath=str(Path(home, "jars", "*")),
+        # It lives for seconds: the second compiler and a collector with threads cost a third more.
+        javaopts=["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"],
         die_on_exit=True,
         java_path=None,
         create_new_process_group=True,  # ^C is meant for the command; the pipe ends the JVM

@@ -65,7 +65,7 @@ class MariaServer(ServerProcess):
         """Make a database of its own for a test and return its URL."""
         import pymysql  # type: ignore[import-untyped]
 
-        account: Any = {"user": self.user, "password": self.password}
+        account: Any = {"user": self.user, "password": self.password, "ssl_disabled": True}
         with pymysql.connect(host="127.0.0.1", port=self.port, **account) as connection:
             connection.cursor().execute(f"CREATE DATABASE `{name}`")
         return self.url_of(name)

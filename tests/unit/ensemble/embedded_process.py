@@ -8,11 +8,9 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from itertools import count
-from typing import Any
-
-from pyspark.java_gateway import launch_gateway
 
 from tests.harness.processes import say
+from tests.harness.spark_session import launch_test_jvm
 from txtopo import ZooKeeper
 from txtopo.config import Config
 from txtopo.ensemble import Journal, open_transactional_state, this_process
@@ -22,7 +20,7 @@ from txtopo.errors import CoordinatorUnavailable
 def main(directory: str) -> None:
     # The longest session timeout of the embedded server, for a machine that is busy.
     config = Config(zookeeper=ZooKeeper(dir=directory, session_timeout_s=10, connect_timeout_s=120))
-    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    gateway = launch_test_jvm()
     state = open_transactional_state(config.zookeeper, "t", gateway.jvm)
     say("connected")
     leadership = None

@@ -14,6 +14,7 @@ from kazoo.client import KazooClient
 
 from tests.harness.processes import Child
 from tests.harness.servers.private import free_port
+from tests.harness.spark_session import launch_test_jvm
 from txtopo import ZooKeeper
 from txtopo.config import Config
 from txtopo.ensemble import (
@@ -42,9 +43,7 @@ WORDS = (
 @pytest.fixture(scope="module")
 def jvm() -> Iterator[Any]:
     """A JVM as a Spark driver has it, without a session."""
-    from pyspark.java_gateway import launch_gateway
-
-    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    gateway = launch_test_jvm()
     yield gateway.jvm
     gateway.shutdown()
     gateway.proc.stdin.close()
