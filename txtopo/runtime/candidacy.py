@@ -8,7 +8,7 @@ Rules
 3. Each claim has a new journal. So a late write of an earlier term is refused.
 4. No term begins with a claim whose session was lost, or that ends after the run has ended. What
    it has opened is dropped.
-5. A process that has claimed an epoch and has lost its session asks for the leadership again only
+5. A process whose claim has succeeded and whose session was lost asks for the leadership again only
    after a check that no other process has claimed a later epoch. If one has, the run ends with an
    error that names the successor.
 
@@ -51,12 +51,11 @@ The table, as a diagram. A test compares the two. ::
     CONFIRMING           --FAILED--> CONFIRM_PAUSE
     any other            --ENDED--> OVER
 
-* The first refusal is followed by a look at who leads, which listeners are told. Later ones are
-  not.
+* After the first refusal it reads who leads, and tells the listeners. After later ones it does not.
 * A failure of ZooKeeper, a store or Spark is followed by a pause. Pauses grow until a term makes
   progress. Any other failure ends the run: the driver answers it with ``ENDED``.
-* A driver that has begun to open a term may learn of the loss before the term runs. Then there is
-  nothing to close, and the check follows without a pause (``TERM_NOT_OPENED``).
+* The session may be lost while the driver still opens its term. Then there is nothing to close, and
+  the check follows without a pause (``TERM_NOT_OPENED``).
 """
 
 from __future__ import annotations
