@@ -249,7 +249,7 @@ class StandbyDriver(Succession[TermDriver]):
             if candidacy.over:
                 return
             if candidacy.is_lost:
-                candidacy.confirm()
+                candidacy.term_not_opened()
             elif error is None:
                 self._listeners.tell(
                     Leading(self._topology_id, candidacy.journal.epoch, None, None)
@@ -267,14 +267,13 @@ class StandbyDriver(Succession[TermDriver]):
 
     def _open_again(self) -> None:
         if self._candidacy.is_lost:
-            self._candidacy.confirm()
+            self._candidacy.term_not_opened()
         elif not self._candidacy.over:
             self._open()
 
     def _lost(self) -> None:
         """Close the driver of this term; one that is still being opened is not started."""
         self._end_beat()
-        self._candidacy.status = "leadership lost"
         if (driver := self._driver) is not None:
             self._lost_error = self._candidacy.lost_error()
             self._close(driver, self._lost_error)
@@ -290,7 +289,7 @@ class StandbyDriver(Succession[TermDriver]):
         elif self._stopping:
             self._leave(None)
         else:
-            self._candidacy.confirm_later(error)
+            self._candidacy.term_closed()
 
     # ------------------------------------------------------------ what operators ask for
 
@@ -321,7 +320,7 @@ class StandbyDriver(Succession[TermDriver]):
         """Give up the place in the election, and end. Called when no driver runs."""
         if self._candidacy.over:
             return
-        self._candidacy.over = True
+        self._candidacy.end()
         self._end_beat()
         killed = self._control.killed if error is None else False
         self._end_status = KILLED if killed or isinstance(error, TopologyKilled) else ""

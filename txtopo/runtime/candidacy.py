@@ -1,9 +1,61 @@
 """Candidacy: how a driver gains the leadership, and finds out who leads after losing it.
 
-A candidacy asks for the leadership until it has it, and claims an epoch. When the session is lost,
-the driver closes its term, and the candidacy checks whether another process has claimed a later
-epoch. If so, the run ends with an error that names the successor. Otherwise the candidacy asks for
-the leadership again. After a failure of ZooKeeper, a store or Spark it tries again after a pause.
+Rules
+-----
+1. Only this file changes the phase of a candidacy, as the table :data:`AFTER` allows. An event that
+   the phase does not expect changes nothing.
+2. Nothing is claimed before the leadership is granted.
+3. Each claim has a new journal. So a late write of an earlier term is refused.
+4. No term begins with a claim whose session was lost, or that ends after the run has ended. What
+   it has opened is dropped.
+5. A process whose claim has succeeded and whose session was lost asks for the leadership again only
+   after a check that no other process has claimed a later epoch. If one has, the run ends with an
+   error that names the successor.
+
+Theory of operation
+-------------------
+A candidacy asks for the leadership until it has it, claims an epoch, and then lets the driver begin
+a term. When the session is lost, the driver closes its term, the candidacy checks who leads, and
+asks again. If another process claims an epoch at the same time, the candidacy leaves the election
+and enters it again at the end.
+
+In each phase the candidacy waits for one thing: an answer of ZooKeeper or of a store, the end of a
+pause, or the driver. A lost session does not end a request or a claim that is under way. It makes
+it void, so that the answer leads somewhere else.
+
+The table, as a diagram. A test compares the two. ::
+
+    NEW                  --BEGUN--> ASKING
+    ASKING               --GRANTED--> CLAIMING
+    ASKING               --REFUSED--> LOOKING
+    ASKING               --REFUSED_AGAIN--> ASKING
+    ASKING, REQUEST_VOID --FAILED--> ASK_PAUSE
+    ASKING               --SESSION_LOST--> REQUEST_VOID
+    REQUEST_VOID         --REFUSED, REFUSED_AGAIN--> ASKING
+    LOOKING              --LOOKED--> ASKING
+    ASK_PAUSE            --PAUSE_ENDED--> ASKING
+    CLAIMING             --CLAIMED--> LEADING
+    CLAIMING             --FENCED--> LEAVING
+    CLAIMING             --FAILED--> CLAIM_PAUSE
+    CLAIMING             --SESSION_LOST--> CLAIM_VOID
+    CLAIM_PAUSE          --PAUSE_ENDED--> CLAIMING
+    CLAIM_PAUSE          --SESSION_LOST--> ASK_PAUSE
+    CLAIM_VOID           --CLAIMED--> CONFIRMING
+    CLAIM_VOID           --FENCED, FAILED--> ASK_PAUSE
+    LEAVING              --LEFT--> ASK_PAUSE
+    LEADING              --SESSION_LOST--> LOST
+    LOST                 --TERM_CLOSED--> CONFIRM_PAUSE
+    LOST                 --TERM_NOT_OPENED--> CONFIRMING
+    CONFIRM_PAUSE        --PAUSE_ENDED--> CONFIRMING
+    CONFIRMING           --CONFIRMED--> ASKING
+    CONFIRMING           --FAILED--> CONFIRM_PAUSE
+    any other            --ENDED--> OVER
+
+* After the first refusal it reads who leads, and tells the listeners. After later ones it does not.
+* A failure of ZooKeeper, a store or Spark is followed by a pause. Pauses grow until a term makes
+  progress. Any other failure ends the run: the driver answers it with ``ENDED``.
+* The session may be lost while the driver still opens its term. Then there is nothing to close, and
+  the check follows without a pause (``TERM_NOT_OPENED``).
 """
 
 from __future__ import annotations
@@ -11,6 +63,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from txtopo.ensemble.journal import Journal
@@ -29,6 +82,104 @@ if TYPE_CHECKING:
 LEAD_TIMEOUT_S = 1.0
 
 
+class CandidacyPhase(Enum):
+    """What a candidacy does or waits for."""
+
+    NEW = auto()
+    """It has not begun."""
+    ASKING = auto()
+    """It asks for the leadership."""
+    REQUEST_VOID = auto()
+    """It asks for the leadership, but its session was lost meanwhile."""
+    LOOKING = auto()
+    """It reads who leads, to tell the listeners."""
+    ASK_PAUSE = auto()
+    """It waits before it asks for the leadership again."""
+    CLAIMING = auto()
+    """It has the leadership, and claims an epoch and the rest that a leader needs."""
+    CLAIM_VOID = auto()
+    """It claims an epoch, but its session was lost meanwhile."""
+    CLAIM_PAUSE = auto()
+    """It has the leadership, and waits before it claims again."""
+    LEAVING = auto()
+    """It leaves the election, because another process has claimed an epoch meanwhile."""
+    LEADING = auto()
+    """The term of the driver has begun."""
+    LOST = auto()
+    """The session of the term was lost; the driver closes the term."""
+    CONFIRMING = auto()
+    """It checks whether another process has claimed a later epoch."""
+    CONFIRM_PAUSE = auto()
+    """It waits before it checks that."""
+    OVER = auto()
+    """The run is ending, so nothing is requested any more."""
+
+
+class CandidacyEvent(Enum):
+    """What changes the phase of a candidacy."""
+
+    BEGUN = auto()
+    GRANTED = auto()
+    REFUSED = auto()
+    """Another process leads, which the listeners have not been told."""
+    REFUSED_AGAIN = auto()
+    """Another process still leads."""
+    LOOKED = auto()
+    CLAIMED = auto()
+    FENCED = auto()
+    """Another process has claimed an epoch at the same time."""
+    LEFT = auto()
+    CONFIRMED = auto()
+    FAILED = auto()
+    """A request, a claim or a check failed because of the infrastructure."""
+    PAUSE_ENDED = auto()
+    SESSION_LOST = auto()
+    TERM_CLOSED = auto()
+    TERM_NOT_OPENED = auto()
+    ENDED = auto()
+
+
+AFTER: dict[tuple[CandidacyPhase, CandidacyEvent], CandidacyPhase] = {
+    (CandidacyPhase.NEW, CandidacyEvent.BEGUN): CandidacyPhase.ASKING,
+    (CandidacyPhase.ASKING, CandidacyEvent.GRANTED): CandidacyPhase.CLAIMING,
+    (CandidacyPhase.ASKING, CandidacyEvent.REFUSED): CandidacyPhase.LOOKING,
+    (CandidacyPhase.ASKING, CandidacyEvent.REFUSED_AGAIN): CandidacyPhase.ASKING,
+    (CandidacyPhase.ASKING, CandidacyEvent.FAILED): CandidacyPhase.ASK_PAUSE,
+    (CandidacyPhase.ASKING, CandidacyEvent.SESSION_LOST): CandidacyPhase.REQUEST_VOID,
+    (CandidacyPhase.REQUEST_VOID, CandidacyEvent.REFUSED): CandidacyPhase.ASKING,
+    (CandidacyPhase.REQUEST_VOID, CandidacyEvent.REFUSED_AGAIN): CandidacyPhase.ASKING,
+    (CandidacyPhase.REQUEST_VOID, CandidacyEvent.FAILED): CandidacyPhase.ASK_PAUSE,
+    (CandidacyPhase.LOOKING, CandidacyEvent.LOOKED): CandidacyPhase.ASKING,
+    (CandidacyPhase.ASK_PAUSE, CandidacyEvent.PAUSE_ENDED): CandidacyPhase.ASKING,
+    (CandidacyPhase.CLAIMING, CandidacyEvent.CLAIMED): CandidacyPhase.LEADING,
+    (CandidacyPhase.CLAIMING, CandidacyEvent.FENCED): CandidacyPhase.LEAVING,
+    (CandidacyPhase.CLAIMING, CandidacyEvent.FAILED): CandidacyPhase.CLAIM_PAUSE,
+    (CandidacyPhase.CLAIMING, CandidacyEvent.SESSION_LOST): CandidacyPhase.CLAIM_VOID,
+    (CandidacyPhase.CLAIM_PAUSE, CandidacyEvent.PAUSE_ENDED): CandidacyPhase.CLAIMING,
+    (CandidacyPhase.CLAIM_PAUSE, CandidacyEvent.SESSION_LOST): CandidacyPhase.ASK_PAUSE,
+    (CandidacyPhase.CLAIM_VOID, CandidacyEvent.CLAIMED): CandidacyPhase.CONFIRMING,
+    (CandidacyPhase.CLAIM_VOID, CandidacyEvent.FENCED): CandidacyPhase.ASK_PAUSE,
+    (CandidacyPhase.CLAIM_VOID, CandidacyEvent.FAILED): CandidacyPhase.ASK_PAUSE,
+    (CandidacyPhase.LEAVING, CandidacyEvent.LEFT): CandidacyPhase.ASK_PAUSE,
+    (CandidacyPhase.LEADING, CandidacyEvent.SESSION_LOST): CandidacyPhase.LOST,
+    (CandidacyPhase.LOST, CandidacyEvent.TERM_CLOSED): CandidacyPhase.CONFIRM_PAUSE,
+    (CandidacyPhase.LOST, CandidacyEvent.TERM_NOT_OPENED): CandidacyPhase.CONFIRMING,
+    (CandidacyPhase.CONFIRM_PAUSE, CandidacyEvent.PAUSE_ENDED): CandidacyPhase.CONFIRMING,
+    (CandidacyPhase.CONFIRMING, CandidacyEvent.CONFIRMED): CandidacyPhase.ASKING,
+    (CandidacyPhase.CONFIRMING, CandidacyEvent.FAILED): CandidacyPhase.CONFIRM_PAUSE,
+    **{
+        (phase, CandidacyEvent.ENDED): CandidacyPhase.OVER
+        for phase in CandidacyPhase
+        if phase is not CandidacyPhase.OVER
+    },
+}
+
+WITH_PLACE = frozenset(
+    {CandidacyPhase.CLAIMING, CandidacyPhase.CLAIM_PAUSE, CandidacyPhase.LEADING}
+)
+"""Phases with a place in the election. When the run ends, the driver gives the place up."""
+
+
 T = TypeVar("T")
 
 
@@ -44,7 +195,7 @@ class Hooks(Generic[T]):
         drop: Closes the result of a *claim* that came too late: the session was lost, or the run
             has ended.
         wait: Called after each request for the leadership that was not granted.
-        lost: Closes the term, because its session was lost.
+        lost: Closes the term, because its session was lost. Then the driver tells the candidacy.
         fail: Ends the run with an error.
     """
 
@@ -59,6 +210,10 @@ class Hooks(Generic[T]):
 
 class Candidacy(Generic[T]):
     """A process's candidacy for the leadership of one topology. Used on the loop only.
+
+    Who calls it: the driver. It calls :meth:`begin` once. After ``Hooks.lost`` it calls
+    :meth:`term_closed` or :meth:`term_not_opened` when its term has ended, and :meth:`end` when the
+    run ends.
 
     Args:
         topology_id: Id of the topology.
@@ -86,49 +241,55 @@ class Candidacy(Generic[T]):
         """The journal of this term."""
         self.leadership: Leadership | None = None
         """The place in the election; None without one, or after its session was lost."""
-        self.over = False
-        """Whether the run is ending, so that nothing is requested any more."""
+        self._phase = CandidacyPhase.NEW
         self._topology_id = topology_id
         self._config, self._history_txids = config, history_txids
         self._state = state
         self._candidate = candidate
         self._scheduler = scheduler
         self._hooks = hooks
-        self._terms = self._lost_term = self._failures = 0
+        self._requests = self._failures = 0
+
+    @property
+    def phase(self) -> CandidacyPhase:
+        """What it does or waits for."""
+        return self._phase
 
     @property
     def is_lost(self) -> bool:
-        """Whether the session of the current term was lost."""
-        return self._lost_term == self._terms
+        """Whether the session of the term was lost, and the driver has not closed the term yet."""
+        return self._phase is CandidacyPhase.LOST
+
+    @property
+    def over(self) -> bool:
+        """Whether the run is ending, so that nothing is requested any more."""
+        return self._phase is CandidacyPhase.OVER
+
+    # ------------------------------------------------------------ what the driver tells
 
     def begin(self) -> None:
         """Ask for the leadership for the first time."""
         self._hooks.tell(Started(self._topology_id))
-        self._seek()
+        self._moved(CandidacyEvent.BEGUN)
 
-    def confirm(self) -> None:
-        """Check whether another process has claimed a later epoch; if not, contend again."""
-        if self.over:
-            return
+    def term_closed(self) -> None:
+        """Check who leads, after a pause: the session was lost, and the term is closed now."""
+        if self._moved(CandidacyEvent.TERM_CLOSED):
+            what = "the session that holds the leadership"
+            self.later(what, self.lost_error(), self._pause_ended, self.journal.epoch)
 
-        def done(future: Future[None]) -> None:
-            error = future.exception()
-            if error is None:
-                self._seek()
-            elif not self.over:
-                self.retry("the check of who leads", error, self.confirm)
+    def term_not_opened(self) -> None:
+        """Check who leads: the session was lost before the term ran."""
+        self._moved(CandidacyEvent.TERM_NOT_OPENED)
 
-        self._scheduler.submit(self.journal.confirm, done)
+    def end(self) -> None:
+        """Request nothing any more, since the run is ending."""
+        self._moved(CandidacyEvent.ENDED)
 
     def lost_error(self) -> CoordinatorUnavailable:
         """Return the error for the loss of this term's session."""
         text = f"the session of epoch {self.journal.epoch} with zookeeper was lost"
         return CoordinatorUnavailable(text)
-
-    def confirm_later(self, lost: Exception) -> None:
-        """Confirm after a pause, since the session was lost."""
-        what = "the session that holds the leadership"
-        self.later(what, lost, self.confirm, self.journal.epoch)
 
     def retry(
         self,
@@ -162,11 +323,30 @@ class Candidacy(Generic[T]):
         """Make the next pause short again, because a term made progress."""
         self._failures = 0
 
-    def _seek(self) -> None:
-        if self.over:
-            return
-        self._terms += 1
-        number = self._terms
+    # ------------------------------------------------------------ the work of each phase
+
+    def _moved(self, event: CandidacyEvent) -> bool:
+        """Enter the phase after an event and start its work; return False if it is unexpected."""
+        after = AFTER.get((self._phase, event))
+        if after is None:
+            return False
+        self._phase = after
+        if after not in WITH_PLACE and after is not CandidacyPhase.OVER:
+            self.leadership = None
+        check_invariants(after, self.leadership)
+        if after is CandidacyPhase.ASKING:
+            self._ask()
+        elif after is CandidacyPhase.LOOKING:
+            self._scheduler.submit(self.journal.holder, self._looked)
+        elif after is CandidacyPhase.CLAIMING:
+            self._claim()
+        elif after is CandidacyPhase.CONFIRMING:
+            self._scheduler.submit(self.journal.confirm, self._confirmed)
+        return True
+
+    def _ask(self) -> None:
+        self._requests += 1
+        number = self._requests
 
         def lead() -> Leadership | None:
             return self._state.lead(
@@ -181,70 +361,91 @@ class Candidacy(Generic[T]):
         if self.over:
             return
         error = future.exception()
-        self.leadership = None if error is not None or self.is_lost else future.result()
-        if self.leadership is not None:
-            self._take_over()
+        granted = None if error is not None else future.result()
+        if granted is not None and self._phase is CandidacyPhase.ASKING:
+            self.leadership = granted
+            self._moved(CandidacyEvent.GRANTED)
             return
         self._hooks.wait()
         if error is not None:
-            self.retry("the request for the leadership", error, self._seek)
-        elif self.status != "standby" and not self.is_lost:
-            self._scheduler.submit(self.journal.holder, self._stand_by)
+            self._failed("the request for the leadership", error)
+        elif self.status == "standby":
+            self._moved(CandidacyEvent.REFUSED_AGAIN)
         else:
-            self._seek()
+            self._moved(CandidacyEvent.REFUSED)
 
-    def _stand_by(self, future: Future[Json]) -> None:
-        """Report the leader to the listeners, if it can be read, and ask again."""
+    def _looked(self, future: Future[Json]) -> None:
+        """Report the leader to the listeners, if it can be read."""
         if self.over:
             return
         self.status = "standby"
         holder = future.result() if future.exception() is None else None
         self._hooks.tell(Standby(self._topology_id, holder))
-        self._seek()
+        self._moved(CandidacyEvent.LOOKED)
 
-    def _take_over(self) -> None:
+    def _claim(self) -> None:
         # A late write of the previous term uses that term's journal, and is refused.
         journal = self.journal = Journal(self._state, self._history_txids)
+        self._scheduler.submit(lambda: self._hooks.claim(journal), self._claimed)
 
-        def done(future: Future[T]) -> None:
-            error = future.exception()
-            if error is None and (self.over or self.is_lost):
-                self._hooks.drop(future.result())
-            if self.over:
-                return
-            if isinstance(error, FencedError):
-                self._contend_again(error)
-            elif error is not None:
-                self.retry("the takeover", error, self._take_over_again)
-            elif self.is_lost:
-                self.confirm()
-            else:
-                self.status = "starting"
-                self._hooks.lead(future.result())
+    def _claimed(self, future: Future[T]) -> None:
+        error = future.exception()
+        if error is None and self._phase is not CandidacyPhase.CLAIMING:
+            self._hooks.drop(future.result())
+        if self.over:
+            return
+        if isinstance(error, FencedError):
+            self._fenced(error)
+        elif error is not None:
+            self._failed("the takeover", error)
+        elif self._moved(CandidacyEvent.CLAIMED) and self._phase is CandidacyPhase.LEADING:
+            self.status = "starting"
+            self._hooks.lead(future.result())
 
-        self._scheduler.submit(lambda: self._hooks.claim(journal), done)
+    def _fenced(self, error: FencedError) -> None:
+        """Enter the election again, at its end, because another process claimed meanwhile."""
+        place = self.leadership
+        self._moved(CandidacyEvent.FENCED)
 
-    def _contend_again(self, error: FencedError) -> None:
-        """Leave the election and enter it again, because another process claimed meanwhile."""
-        leadership, self.leadership = self.leadership, None
+        def pause() -> None:
+            self.later("the claim of an epoch", error, self._pause_ended)
 
-        def released(_: Future[None] | None) -> None:
-            if not self.over:
-                self.later("the claim of an epoch", error, self._seek)
+        def left(_: Future[None]) -> None:
+            if self._moved(CandidacyEvent.LEFT):
+                pause()
 
-        if leadership is not None:
-            self._scheduler.submit(leadership.release, released)
+        if place is not None:
+            self._scheduler.submit(place.release, left)
         else:
-            released(None)
+            pause()
 
-    def _take_over_again(self) -> None:
-        if self.is_lost:
-            self._seek()
+    def _confirmed(self, future: Future[None]) -> None:
+        error = future.exception()
+        if error is None:
+            self._moved(CandidacyEvent.CONFIRMED)
         elif not self.over:
-            self._take_over()
+            self._failed("the check of who leads", error)
+
+    def _failed(self, what: str, error: BaseException) -> None:
+        if isinstance(error, InfrastructureError):
+            self._moved(CandidacyEvent.FAILED)
+        self.retry(what, error, self._pause_ended)
+
+    def _pause_ended(self) -> None:
+        self._moved(CandidacyEvent.PAUSE_ENDED)
 
     def _lost(self, number: int) -> None:
-        if self.over or number != self._terms:
+        """Note that the session of a request was lost; a later request has another session."""
+        had_place = self.leadership is not None
+        if number != self._requests or not self._moved(CandidacyEvent.SESSION_LOST):
             return
-        self._lost_term, self.leadership = number, None
-        self._hooks.lost()
+        if had_place:
+            self.status = "leadership lost"
+        if self._phase is CandidacyPhase.LOST:
+            self._hooks.lost()
+
+
+def check_invariants(phase: CandidacyPhase, leadership: Leadership | None) -> None:
+    """Check what holds after every event. A breach is a bug of ours, so these are assertions."""
+    if phase is not CandidacyPhase.OVER:
+        assert (leadership is not None) == (phase in WITH_PLACE), "who has a place in the election"

@@ -208,10 +208,8 @@ class TopologyDriver:
 
     def _lost(self) -> None:
         """End the term after the session was lost, and check whether another process leads."""
-        if self._term is None:
-            return  # the request or the takeover that is under way looks at it when it ends
-        self._candidacy.status = "leadership lost"
         term, self._term = self._term, None
+        assert term is not None, "only the session of a term that has begun is lost"
         if term.coordinator.current > self._began_at:
             self._candidacy.forget_failures()
         term.close()
@@ -219,7 +217,7 @@ class TopologyDriver:
         if self._stopping:
             self._end(None)
             return
-        self._candidacy.confirm_later(self._candidacy.lost_error())
+        self._candidacy.term_closed()
 
     @property
     def _plans(self) -> bool:
@@ -254,7 +252,7 @@ class TopologyDriver:
     def _end(self, error: Exception | None) -> None:
         if self._candidacy.over:
             return
-        self._candidacy.over = True
+        self._candidacy.end()
         term, self._term = self._term, None
         try:
             if term is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
+from tests.unit.runtime.by_hand import ByHand
 from txtopo import Config
 from txtopo.carriers.spark_jobs import session_stopped
 from txtopo.ensemble import Journal, MemoryEnsemble, MemoryTransactionalState, Put
@@ -18,45 +18,6 @@ from txtopo.runtime.leader_beat import BEAT_S, BeatHooks, LeaderBeat
 from txtopo.runtime.scheduler import Scheduler
 
 CONFIG = Config(carrier="local", zookeeper="memory", backoff_s=0.7)
-
-
-class ByHand:
-    """A scheduler on which nothing is done before the test says so."""
-
-    def __init__(self) -> None:
-        self.works: list[tuple[Callable[[], Any], Callable[[Future[Any]], None]]] = []
-        self.pauses_s: list[float] = []
-        self.timers: list[Callable[[], None]] = []
-
-    def now(self) -> float:
-        return 0.0
-
-    def wall_clock(self) -> float:
-        return 1_000.0
-
-    def point(self, name: str) -> None:
-        pass
-
-    def submit(self, work: Callable[[], Any], done: Callable[[Future[Any]], None]) -> None:
-        self.works.append((work, done))
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        self.pauses_s.append(delay_s)
-        self.timers.append(callback)
-
-    def work(self) -> None:
-        """Do the work that was submitted, and tell how it ended."""
-        work, done = self.works.pop()
-        future: Future[Any] = Future()
-        try:
-            future.set_result(work())
-        except Exception as error:  # noqa: BLE001 - told as a thread does
-            future.set_exception(error)
-        done(future)
-
-    def pass_time(self) -> None:
-        """Let the pause that is left be over."""
-        self.timers.pop()()
 
 
 class Leader:
