@@ -35,7 +35,8 @@ from txtopo.fingerprint import Fingerprint
 from txtopo.metadata import BatchMetadata, Json, json_flaw
 from txtopo.operations.program import check_program
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_operator_session
-from txtopo.state.ledger import Ledger, check_claimed_since, check_timeline
+from txtopo.state.ledger import Ledger
+from txtopo.state.reconciliation import check_claimed_since, check_timeline
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology

@@ -73,14 +73,8 @@ from txtopo.operations.plan import (
 from txtopo.operations.program import SAME_PROGRAM, known_topology
 from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim, holder
 from txtopo.state.backend import Key, Puts, StateBackend, Values
-from txtopo.state.ledger import (
-    RELEASED,
-    Ledger,
-    check_claimed_since,
-    check_known,
-    check_one_moment,
-    compared,
-)
+from txtopo.state.ledger import RELEASED, Ledger
+from txtopo.state.reconciliation import check_claimed_since, check_known, check_one_moment, compared
 from txtopo.topology.changes import other_spouts
 from txtopo.topology.graph import fingerprint
 

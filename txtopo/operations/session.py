@@ -48,7 +48,8 @@ from txtopo.metadata import BatchMetadata, Json
 from txtopo.runtime.takeover import check_ends
 from txtopo.state.backend import StateBackend, StateTable, Writes
 from txtopo.state.commit import claim_state, commit_resolved
-from txtopo.state.ledger import RELEASED, Claim, Compared, Ledger, Owner, check_known, same_owner
+from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, same_owner
+from txtopo.state.reconciliation import Compared, check_known
 from txtopo.state.witness import check_none_later, check_witness
 from txtopo.topology.component import cutting, repeating
 

@@ -36,15 +36,8 @@ from txtopo.operations.session import Access, OperatorSession, Reading, open_ope
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import Key
-from txtopo.state.ledger import (
-    RELEASED,
-    Compared,
-    Ledger,
-    check_claimed_since,
-    check_known,
-    compared,
-    same_owner,
-)
+from txtopo.state.ledger import RELEASED, Ledger, same_owner
+from txtopo.state.reconciliation import Compared, check_claimed_since, check_known, compared
 from txtopo.state.witness import check_witness
 
 if TYPE_CHECKING:

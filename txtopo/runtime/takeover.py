@@ -18,9 +18,10 @@ Order
    first one. Tables whose value columns have changed are altered now, since no earlier coordinator
    can write to them. From now on no earlier coordinator can write to a store, so the txids in the
    ledgers are final.
-4. Read ZooKeeper, and compare. After a crash between the write to the stores and the write to
-   ZooKeeper, the stores are one group of txids ahead. The group is *adopted* if every ledger has it
-   from the attempts whose metadata is stored. Otherwise the same group is undone and done again.
+4. Read ZooKeeper, and compare (:mod:`txtopo.state.reconciliation`). After a crash between the write
+   to the stores and the write to ZooKeeper, the stores are one group of txids ahead. The group is
+   *adopted* if every ledger has it from the attempts whose metadata is stored. Otherwise the same
+   group is undone and done again.
 
 The first takeover uses the states that the start has just opened and created, if this process leads
 without having waited as a standby. Any other takeover opens and creates them again: tables may have
@@ -31,8 +32,8 @@ An interrupted change is completed
 Everything in step 3 follows from ZooKeeper, and can be repeated. So after a crash between the steps
 the next takeover completes the change, even without ``allow_change``: the fingerprint of the new
 topology is stored already. A removed state is not opened. A coordinator of the old topology that
-has not noticed its end may still write to that state, and to no other. "A state that is added" in
-:mod:`txtopo.state.ledger` explains what this means if the state is added again.
+has not noticed its end may still write to that state, and to no other. "A state that comes back" in
+:mod:`txtopo.state.reconciliation` explains what this means if the state is added again.
 """
 
 from __future__ import annotations
@@ -69,16 +70,8 @@ from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
 from txtopo.state.evolution import REBUILD
-from txtopo.state.ledger import (
-    SET_BACK,
-    Claim,
-    Compared,
-    Ledger,
-    Owner,
-    check_claimed_since,
-    check_known,
-    compared,
-)
+from txtopo.state.ledger import SET_BACK, Claim, Ledger, Owner
+from txtopo.state.reconciliation import Compared, check_claimed_since, check_known, compared
 from txtopo.state.registry import redacted_url
 from txtopo.topology.changes import added_states, refused_change
 from txtopo.topology.component import Component, cutting, lacks_end, repeating

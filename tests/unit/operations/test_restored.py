@@ -44,7 +44,7 @@ def kept_metadata(deployment: Deployment) -> dict[int, object]:
 
 
 @pytest.mark.row(51)
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 2)
+@pytest.mark.rule("txtopo.state.reconciliation", "A past that was restored", 1)
 @pytest.mark.rule("txtopo.runtime.takeover", "Order", 1)
 def test_no_start_gets_past_an_ensemble_that_was_set_back(memory: Make) -> None:
     """Nothing is claimed, or one of the next starts would have the epoch of the ledgers."""
@@ -158,7 +158,7 @@ def test_rebuild_wants_the_end_of_a_batch_that_the_ensemble_has_lost(memory: Mak
     assert deployment.held() == both(MORE, sum(range(MORE * ROWS)))
 
 
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 3)
+@pytest.mark.rule("txtopo.state.reconciliation", "A past that was restored", 2)
 def test_a_state_that_was_restored_from_before_a_rewind_is_refused(memory: Make) -> None:
     """The rewind wrote the same txid once more, and the backup does not know it."""
     deployment = memory(opaque=True)
@@ -226,7 +226,7 @@ def contents(deployment: Deployment, at: int) -> Contents:
     return found
 
 
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 6)
+@pytest.mark.rule("txtopo.state.reconciliation", "A past that was restored", 5)
 def test_rebuild_does_not_redo_a_txid_upon_another_history(memory: Make) -> None:
     """One state is ahead of the other, as after a crash, but it stands upon a txid that is empty.
 
@@ -250,7 +250,7 @@ def test_rebuild_does_not_redo_a_txid_upon_another_history(memory: Make) -> None
     assert deployment.held() == apart
 
 
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 5)
+@pytest.mark.rule("txtopo.state.reconciliation", "A past that was restored", 4)
 def test_no_verb_takes_back_a_txid_that_stands_upon_another_history(memory: Make) -> None:
     """A state is brought back from before a rebuild, when it held the txid that is planned now."""
     deployment = memory(opaque=True)

@@ -231,7 +231,7 @@ def test_nothing_of_a_group_that_is_written_again_is_committed_alone(watched: St
 
 @pytest.mark.parametrize("away", [False, True])
 @pytest.mark.rule("txtopo.coordinator.machine", "Groups", 1)
-@pytest.mark.rule("txtopo.state.ledger", "Adoption", 2)
+@pytest.mark.rule("txtopo.state.reconciliation", "Adoption", 2)
 @pytest.mark.rule("txtopo.runtime.commit_phase", "Order", 2)
 def test_a_group_that_one_of_two_states_holds_is_finished_by_the_next_leader(
     watched: State, away: bool

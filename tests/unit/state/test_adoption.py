@@ -9,7 +9,7 @@ import pytest
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StoreAheadOfCoordinator, StoreBehindCoordinator
 from txtopo.state import Ledger
-from txtopo.state.ledger import Compared, compared
+from txtopo.state.reconciliation import Compared, compared
 
 STORED = {5: TransactionAttempt(5, 1, 2)}
 GROUP = {txid: TransactionAttempt(txid, txid - 4, 2) for txid in (5, 6, 7)}
@@ -26,7 +26,7 @@ def test_a_txid_that_all_stores_hold_from_the_stored_attempt_is_adopted() -> Non
 
 @pytest.mark.parametrize("other", [holding(4), holding(5, attempt=0), holding(5, writer_epoch=1)])
 @pytest.mark.row(7)
-@pytest.mark.rule("txtopo.state.ledger", "Adoption", 1)
+@pytest.mark.rule("txtopo.state.reconciliation", "Adoption", 1)
 @pytest.mark.rule("txtopo.runtime.takeover", "Order", 4)
 def test_otherwise_it_is_done_again(other: Ledger) -> None:
     """The cut of another attempt may end elsewhere; continuing from there counts twice."""
@@ -71,7 +71,7 @@ def test_a_group_that_all_stores_hold_from_the_stored_attempts_is_adopted() -> N
 @pytest.mark.parametrize(
     "other", [holding(4), grouped(5, 7, writer_epoch=1), grouped(5, 7, attempts=(1, 1, 3))]
 )
-@pytest.mark.rule("txtopo.state.ledger", "Adoption", 1)
+@pytest.mark.rule("txtopo.state.reconciliation", "Adoption", 1)
 def test_otherwise_the_group_is_pinned(other: Ledger) -> None:
     """Its bounds stay, wherever its members end now."""
     assert compared({"a": grouped(5, 7), "b": other}, 5, GROUP) == Compared(pinned=7)
@@ -113,7 +113,7 @@ def test_a_state_that_was_added_and_lacks_nothing_goes_on(held: Ledger) -> None:
     assert compared(others, 5, AROUND, added=["new"]) == compared(others, 5, AROUND)
 
 
-@pytest.mark.rule("txtopo.state.ledger", "A state that is added, or that comes back", 3)
+@pytest.mark.rule("txtopo.state.reconciliation", "A state that comes back", 2)
 def test_a_group_that_a_state_which_was_added_lacks_is_redone_and_not_adopted() -> None:
     assert compared({"old": holding(5), "new": BEGUN}, 5, AROUND, added=["new"]) == Compared(
         pinned=5
@@ -130,7 +130,7 @@ def test_a_group_that_a_state_which_was_added_lacks_is_redone_and_not_adopted() 
         Ledger("topology", 3, 4, first_txid=4, attempts=(1,)),
     ],
 )
-@pytest.mark.rule("txtopo.state.ledger", "A state that is added, or that comes back", 2)
+@pytest.mark.rule("txtopo.state.reconciliation", "A state that comes back", 1)
 def test_a_state_that_comes_back_without_what_was_committed_is_refused(held: Ledger) -> None:
     """The number alone does not say so: the others may have the txid from another attempt."""
     with pytest.raises(StoreBehindCoordinator, match=r"'new' was taken out .* comes back") as told:

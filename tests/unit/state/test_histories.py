@@ -9,16 +9,13 @@ import pytest
 from txtopo.attempt import GroupAttempt, TransactionAttempt
 from txtopo.errors import StoreAheadOfCoordinator, StoreBehindCoordinator, TwoHistoriesError
 from txtopo.state import Ledger
-from txtopo.state.ledger import (
-    RELEASED,
+from txtopo.state.ledger import RELEASED, Standing, claimed, standing
+from txtopo.state.reconciliation import (
     Compared,
-    Standing,
     check_claimed_since,
     check_known,
     check_one_moment,
-    claimed,
     compared,
-    standing,
 )
 from txtopo.testing.conformance.driver import claim_of, whole_ledger
 
@@ -35,7 +32,7 @@ def at(txid: int, attempt: int, epoch: int, term: str = "one") -> TransactionAtt
     return TransactionAttempt(txid, attempt, epoch, term=term)
 
 
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 1)
+@pytest.mark.rule("txtopo.state.ledger", "One epoch, two terms", 1)
 def test_a_claim_of_the_same_epoch_but_another_term_is_refused() -> None:
     assert claimed(HELD, CLAIM) == HELD
     with pytest.raises(TwoHistoriesError, match=r"term 'other'.* term 'one'"):
@@ -44,13 +41,13 @@ def test_a_claim_of_the_same_epoch_but_another_term_is_refused() -> None:
 
 
 @pytest.mark.parametrize("txid", [6, 7, 8])
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 1)
+@pytest.mark.rule("txtopo.state.ledger", "One epoch, two terms", 1)
 def test_an_attempt_of_another_term_is_refused_whatever_its_numbers(txid: int) -> None:
     with pytest.raises(TwoHistoriesError, match="term 'other'"):
         standing(HELD, at(txid, 2, 3, "other"), CLAIM)
 
 
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 1)
+@pytest.mark.rule("txtopo.state.ledger", "One epoch, two terms", 1)
 def test_a_state_does_not_hold_an_attempt_of_another_term() -> None:
     """A later epoch has claimed the state; what it holds was written before."""
     held = replace(HELD, writer_term="other")
@@ -82,7 +79,7 @@ def test_a_store_that_has_lost_its_term_is_not_taken_for_another() -> None:
     ],
 )
 @pytest.mark.row(51)
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 2)
+@pytest.mark.rule("txtopo.state.reconciliation", "A past that was restored", 1)
 def test_an_epoch_that_zookeeper_does_not_know_is_an_error(
     terms: dict[int, str], told: str
 ) -> None:
@@ -107,7 +104,7 @@ def test_what_zookeeper_knows_or_cannot_know_is_no_error(ledger: Ledger) -> None
 @pytest.mark.parametrize(
     "committed", [at(7, 2, 3, "other"), at(7, 1, 3), at(7, 2, 2, "zero"), at(7, 0, 4, "four")]
 )
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 3)
+@pytest.mark.rule("txtopo.state.reconciliation", "A past that was restored", 2)
 @pytest.mark.rule("txtopo.runtime.takeover", "Order", 4)
 def test_a_state_that_holds_the_last_txid_of_another_history_is_refused(
     committed: TransactionAttempt,
@@ -130,7 +127,7 @@ def test_a_state_that_begins_has_nothing_to_compare() -> None:
 
 
 @pytest.mark.parametrize("committed", [at(5, 0, 4, "four"), at(5, 0, 3, "other")])
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 3)
+@pytest.mark.rule("txtopo.state.reconciliation", "A past that was restored", 2)
 def test_what_is_not_committed_yet_was_written_after_what_is(committed: TransactionAttempt) -> None:
     stored = {5: committed, 6: at(6, 0, 5, "five"), 7: at(7, 0, 5, "five")}
     with pytest.raises(TwoHistoriesError, match="txid 5 was committed by attempt"):
@@ -141,7 +138,7 @@ def test_what_is_not_committed_yet_was_written_after_what_is(committed: Transact
     ("six", "seven"),
     [(at(6, 0, 3), at(7, 1, 3)), (at(6, 0, 2, "zero"), at(7, 2, 3)), (at(6, 0, 3), at(7, 9, 2))],
 )
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 4)
+@pytest.mark.rule("txtopo.state.reconciliation", "A past that was restored", 3)
 def test_metadata_that_is_older_than_what_a_state_holds_was_set_back(
     six: TransactionAttempt, seven: TransactionAttempt
 ) -> None:
@@ -157,7 +154,7 @@ def test_metadata_of_a_later_attempt_or_of_an_operator_is_done_again() -> None:
     assert compared({"a": HELD}, 6, of_rebuild) == Compared(pinned=7)
 
 
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 5)
+@pytest.mark.rule("txtopo.state.reconciliation", "A past that was restored", 4)
 def test_a_state_that_was_not_claimed_by_who_planned_its_txid_was_restored() -> None:
     stored = {6: at(6, 0, 4, "four"), 7: at(7, 0, 4, "four")}
 
@@ -167,7 +164,7 @@ def test_a_state_that_was_not_claimed_by_who_planned_its_txid_was_restored() -> 
         check_claimed_since({"a": HELD}, 6, stored)
 
 
-@pytest.mark.rule("txtopo.state.ledger", "A past that was restored", 6)
+@pytest.mark.rule("txtopo.state.reconciliation", "A past that was restored", 5)
 @pytest.mark.parametrize(
     ("claim", "wrote", "right"),
     [

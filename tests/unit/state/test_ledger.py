@@ -255,7 +255,7 @@ def test_a_state_that_was_released_empty_may_be_claimed_by_any_epoch() -> None:
 BEGINS = replace(CLAIM, begins=7)
 
 
-@pytest.mark.rule("txtopo.state.ledger", "A state that is added, or that comes back", 1)
+@pytest.mark.rule("txtopo.state.ledger", "A state that is added", 1)
 def test_a_state_that_is_added_begins_after_the_txid_of_its_claim() -> None:
     """Nothing of the txid is in it, so it has no writer that could be adopted or redone."""
     for empty in (None, claimed(None, claim_of(epoch=2))):
@@ -269,7 +269,7 @@ def test_a_state_that_is_added_begins_after_the_txid_of_its_claim() -> None:
     assert claimed(begun, replace(CLAIM, epoch=4)) == replace(begun, epoch=4)
 
 
-@pytest.mark.rule("txtopo.state.ledger", "A state that is added, or that comes back", 1)
+@pytest.mark.rule("txtopo.state.ledger", "A state that is added", 1)
 def test_a_state_that_has_begun_and_taken_nothing_may_begin_later() -> None:
     """It was taken out of the topology before its first txid, and is added again."""
     begun = claimed(None, BEGINS)
