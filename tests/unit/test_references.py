@@ -80,7 +80,6 @@ def files() -> frozenset[str]:
     return OF_USERS | {"/".join(parts[at:]) for parts in ends for at in range(len(parts))}
 
 
-@pytest.mark.integration
 def test_each_file_that_is_named_exists() -> None:
     lost = [
         f"{where} names {name}"

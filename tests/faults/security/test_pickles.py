@@ -68,7 +68,6 @@ def test_the_canary_dies_when_it_is_read(tmp_path: Path, at: int) -> None:
     assert canary.is_dead
 
 
-@pytest.mark.integration
 def test_pickles_are_made_and_read_in_one_place() -> None:
     """What is read there comes from this program's own driver and workers.
 

@@ -114,6 +114,7 @@ def test_a_worker_that_dies_is_counted_and_its_batches_are_run_again(
     assert read(store) == COUNTS
 
 
+@pytest.mark.slow
 def test_a_module_that_the_server_lacks_is_named(
     client: ConnectClient, url: str, store: str, tmp_path: Path
 ) -> None:

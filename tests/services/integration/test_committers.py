@@ -79,7 +79,7 @@ def test_tasks_that_write_different_keys_are_exact_when_replayed(kind: StateKind
     assert storage.read("sums") == sums(ROWS)
 
 
-@pytest.mark.parametrize("kind", ["opaque", "transactional"])
+@pytest.mark.parametrize("kind", ["opaque", pytest.param("transactional", marks=pytest.mark.slow)])
 @on_spark
 def test_tasks_that_write_different_keys_are_exact_on_spark(
     spark: SparkSession, carrier: Carrier, kind: StateKind, tmp_path: Path

@@ -200,6 +200,7 @@ def test_many_random_topologies_leave_what_plain_python_computes(
     assert storage.read("sums") == plan.fold()
 
 
+@pytest.mark.slow  # test_carriers_agree.py has a topology on each carrier
 @pytest.mark.parametrize("carrier", ["rdd", "dataframe", "resident"])
 @settings(max_examples=2, deadline=None, derandomize=True)
 @given(plan=plans(), config=configs)

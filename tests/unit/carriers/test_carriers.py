@@ -53,7 +53,14 @@ def open_carrier(request: pytest.FixtureRequest, spark: SparkSession) -> Iterato
         carrier.close()
 
 
-@pytest.mark.parametrize(("tasks", "slots"), [(1, 2), (3, 2), (2, 3)])
+@pytest.mark.parametrize(
+    ("tasks", "slots"),
+    [
+        pytest.param(1, 2, marks=pytest.mark.slow),
+        (3, 2),
+        pytest.param(2, 3, marks=pytest.mark.slow),
+    ],
+)
 def test_every_carrier_gives_what_the_local_one_gives(
     open_carrier: Open, tmp_path: Path, tasks: int, slots: int
 ) -> None:

@@ -89,6 +89,7 @@ class EmbeddedClients:
         return f"127.0.0.1:{Path(self.folder, 'port').read_text()}"
 
 
+@pytest.mark.slow  # the client and the server are those of TestZooKeeper
 @pytest.mark.spark
 class TestEmbeddedZooKeeper(TransactionalStateSuite):
     wait_s = LIMIT_S

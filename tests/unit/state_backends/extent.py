@@ -45,17 +45,21 @@ same.
 REDO_OF_MERGES = "test_a_redo_whose_writer_dies_leaves_one_of_both_attempts"
 """The same of a store whose redo of final values is tried."""
 
-_OF_ROWS = ("_expiry_whose_", "_redo_whose_", "_redo_of_puts_whose_")
+_REDO = ("_redo_whose_", "_redo_of_puts_whose_")
+_EXPIRY = "_expiry_whose_"
+_MERGE = "_merge_whose_"
+_CHANGE = "_change_of_a_table_whose_"
 SLOW_DEATHS_OF = {
-    "postgresql": _OF_ROWS,
-    "mariadb": (*_OF_ROWS, "_merge_whose_"),
-    "delta": ("_expiry_whose_",),
+    "postgresql": (*_REDO, _EXPIRY, _CHANGE),
+    "postgresql_log": (_MERGE,),
+    "mariadb": (*_REDO, _EXPIRY, _MERGE),
+    "delta": (*_REDO, _EXPIRY),
 }
 """Parts of the names of more such tests, by a part of the name of their module.
 
 PostgreSQL and MariaDB write rows by the code of SQLite, whose writers die in a merge, a redo and an
-expiry. An expiry of Delta is one commit to its log, as a merge is.
-A change of a table is another matter: there MariaDB has no transaction.
+expiry. PostgreSQL also changes a table in one transaction, as SQLite does; MariaDB has none there.
+A redo and an expiry of Delta are one commit to its log, as a merge is.
 """
 
 

@@ -136,9 +136,16 @@ def test_copies_that_tasks_share_are_right_whatever_crashes(
     assert_right(copies, one_of_each, with_copies, seeds, delay=DELAY, config=config, tasks=2)
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize(
+    ("how", "config"),
+    [
+        pytest.param("inner", None, id="inner-one by one"),
+        pytest.param("left", GROUPS, id="left-groups"),
+        pytest.param("inner", GROUPS, id="inner-groups", marks=pytest.mark.slow),
+        pytest.param("left", None, id="left-one by one", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("seeds", SEEDS, ids=["few", "more"])
-@pytest.mark.parametrize("config", CONFIGS, ids=["one by one", "groups"])
 def test_interval_joins_are_right_whatever_crashes(
     how: str, config: Config | None, seeds: range
 ) -> None:

@@ -9,9 +9,11 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -282,6 +284,9 @@ _SAMPLES_MIN = 15
 
 _SAMPLES_MAX = 1_000
 
+# Python lets a thread compute for 5 ms while others wait: a reader alone, a hundred times.
+_TURN_S = 0.000_5
+
 
 class ReadingSuite(StoreFixtures):
     """Readers beside a writer; skipped if ``atomic_reader = False``."""
@@ -367,7 +372,7 @@ def sampled(
             if number % 2 == 0:
                 sampled.acquire(timeout=_PATIENCE_S)
 
-    with ThreadPoolExecutor(1) as writer:
+    with _short_turns(), ThreadPoolExecutor(1) as writer:
         done = writer.submit(write)
         try:
             while not done.done():
@@ -381,6 +386,17 @@ def sampled(
     done.result()
     assert len(samples) >= _SAMPLES_MIN, "too few samples to say anything"
     return samples
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Let threads take turns so often that readings begin in the middle of writes."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def folds_of(
