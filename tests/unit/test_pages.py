@@ -233,7 +233,9 @@ def environment() -> dict[str, str]:
 
 
 # Pages that start a JVM to show what tests of the code show as well; ``make test-all`` runs them.
-NIGHTLY = ("dataframes", "reading-states", "spark-connect", "structured-streaming")
+NIGHTLY = frozenset(
+    {"command-line", "dataframes", "reading-states", "spark-connect", "structured-streaming"}
+)
 
 
 def pages_with_programs() -> list[Any]:
