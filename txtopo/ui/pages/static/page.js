@@ -143,7 +143,7 @@
   }
 
   // Fills a list of figures: pairs of a name and what it is, and whether it is bad.
-  function figures(list, pairs) {
+  function showPairs(list, pairs) {
     while (list.children.length > pairs.length) list.lastElementChild.remove();
     pairs.forEach(([name, value, unit, bad], index) => {
       let pair = list.children[index];
@@ -1181,7 +1181,7 @@
       if (figures.kind !== "at-least-once") pairs.push(["records behind", number(figures.lag_records)], ["commit, p99", duration(commit?.p99_s)]);
       if (failed !== null) pairs.push(["failures", number(failed), failure ? `last ${ago(failure.at_s)}` : "", failed > 0]);
       if (known(figures.rows_total)) pairs.push([figures.kind === "at-least-once" ? "tuples since the start" : "rows since the start", number(figures.rows_total)]);
-      figures(find("#figures"), pairs);
+      showPairs(find("#figures"), pairs);
       const leader = figures.leader || figures.process || {};
       const standbys = Array.isArray(figures.standbys) ? figures.standbys.length : figures.standbys;
       const meta = [
@@ -1239,7 +1239,7 @@
     }
 
     renderTrees(trees) {
-      figures(find("#trees"), [
+      showPairs(find("#trees"), [
         ["pending", number(trees.pending)], ["acked", number(trees.acked)], ["acked a second", rate(trees.acked_per_second)],
         ["failed", number(trees.failed), "", trees.failed > 0], ["timed out", number(trees.timed_out), "", trees.timed_out > 0],
         ["replays", number(trees.replays)], ["backlog", number(trees.backlog)],
