@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
 from tests.unit.state.backing_maps import STORES, DictMap
 from txtopo import (
     Config,
@@ -24,6 +25,12 @@ from txtopo.state.registry import State
 from txtopo.ui.notebook import states
 
 HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a store on a busy machine take the time of a test."""
+    monkeypatch.setattr(states, "LIMIT_S", LIMIT_S)
 
 
 def written(url: str, *words: str, **aggregates: Any) -> State:
