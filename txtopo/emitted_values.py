@@ -39,7 +39,7 @@ def check_values(
         raise EmitError(
             f"{component!r} emitted to undeclared stream {stream!r}; declared are {known}",
             component=component,
-            stream=stream,
+            stream=str(stream),
             expected=tuple(sorted(streams)),
         )
     if declared.direct != direct:

@@ -385,7 +385,7 @@ class Coordinator:
         return self._table.unplanned.txid < self._end_txid
 
     def _restore(self) -> None:
-        """Enter the batches that were planned before a restart."""
+        """Enter the batches that an earlier coordinator has planned."""
         while self.has_room and self._table.unplanned.txid in self._recovered:
             self._table.enter(self._recovered.pop(self._table.unplanned.txid))
 

@@ -45,7 +45,7 @@ class Phase(Enum):
 
 # Which event or action leads from which phase to which. A pair that is missing is illegal: such an
 # event changes nothing, and such an action is never returned. Two moves have no event of their own:
-# a restart enters stored batches as PLANNED, and an ending makes UNPLANNED what it drops.
+# a new coordinator enters stored batches as PLANNED, and an ending makes UNPLANNED what it drops.
 AFTER: dict[tuple[Phase, type], Phase] = {
     (Phase.UNPLANNED, PlanBatch): Phase.PLANNING,
     (Phase.PLANNING, Planned): Phase.PLANNED,

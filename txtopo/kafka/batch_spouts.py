@@ -517,7 +517,12 @@ class _RangesEmitter(TransactionalEmitter):
         for name, id in ids.items():
             got = self._ids.get(name)
             if got is None:
-                raise InfrastructureError(f"topic {name!r} is missing; looking again", topic=name)
+                raise InfrastructureError(
+                    f"topic {name!r} is missing; got {len(self._ids)} other topics; expected those "
+                    "of the plan; if it was deleted, stop the run, and make it again or take it "
+                    "out of the spout; looking again",
+                    topic=name,
+                )
             if got != id:
                 raise recreated(name, id, got)
 

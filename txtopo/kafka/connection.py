@@ -99,7 +99,9 @@ class Connection:
             )
         for name in _OURS.keys() & self.settings.keys():
             raise ConfigError(
-                f"setting {name!r} of Kafka cannot be set; use {_OURS[name]}", setting=name
+                f"setting {name!r} of Kafka cannot be set; got {self.settings[name]!r}; expected "
+                f"none, since txtopo sets it; use {_OURS[name]}",
+                setting=name,
             )
 
     def of_consumer(self, heard: Heard) -> dict[str, Any]:

@@ -127,8 +127,9 @@ def _launch() -> Any:
         home = spec.submodule_search_locations[0]
     return JavaGateway.launch_gateway(
         classpath=str(Path(home, "jars", "*")),
-        # It lives for seconds: the second compiler and a collector with threads cost a third more.
-        javaopts=["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"],
+        # It lives for seconds, which the second compiler is not worth. The environment may choose a
+        # collector: a JVM with two does not start.
+        javaopts=["-XX:TieredStopAtLevel=1"],
         die_on_exit=True,
         java_path=None,
         create_new_process_group=True,  # ^C is meant for the command; the pipe ends the JVM

@@ -175,7 +175,7 @@ AFTER: dict[tuple[CandidacyStep, CandidacyEvent], CandidacyStep] = {
 }
 
 WITH_PLACE = frozenset({CandidacyStep.CLAIMING, CandidacyStep.CLAIM_PAUSE, CandidacyStep.LEADING})
-"""Phases with a place in the election. When the run ends, the driver gives the place up."""
+"""Steps with a place in the election. When the run ends, the driver gives the place up."""
 
 
 T = TypeVar("T")

@@ -61,7 +61,7 @@ class Restart:
 
     Attributes:
         times: Maximum number of restarts within any *within_s*. The next error ends the run.
-        within_s: Length of that window in seconds.
+        within_s: Length of that time in seconds.
         backoff_s: Pause in seconds before the first restart; doubled for each earlier restart
             within *within_s*.
         backoff_max_s: The longest pause in seconds.

@@ -425,7 +425,8 @@ def register_backend(scheme: str, factory: BackendFactory) -> None:
     """
     if not _SCHEME.fullmatch(f"{scheme}:") or "+" in scheme:
         raise TopologyError(
-            f"bad URL scheme; got {scheme!r}; expected letters, digits, '-', '_'", scheme=scheme
+            f"bad URL scheme; got {scheme!r}; expected letters, digits, '-', '_'",
+            scheme=str(scheme),
         )
     _check_factory(scheme, factory)
     _registered[scheme.lower()] = factory

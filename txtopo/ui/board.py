@@ -45,7 +45,7 @@ from txtopo.runtime.progress import (
     TreesFailed,
 )
 from txtopo.state.registry import redacted_url
-from txtopo.ui.figures import PHASES, Rates, Samples, percentiles, recent
+from txtopo.ui.figures import SPANS, Rates, Samples, percentiles, recent
 from txtopo.ui.timeline import TXIDS_MAX, TxidTimeline
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Board(TopologyListener):
         self._timeline = TxidTimeline()
         self._rates = Rates()
         self._history = Samples(now_s)
-        self._histograms = {name: Histogram() for name in (*PHASES, "zookeeper")}
+        self._histograms = {name: Histogram() for name in (*SPANS, "zookeeper")}
         self._told: deque[tuple[float, TopologyEvent]] = deque()
         # Faster than a match, and there are thousands of events a second.
         self._notes: dict[type, Callable[[Any, float], None]] = {

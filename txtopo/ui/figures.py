@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-PHASES = ("plan", "process", "wait", "commit")
+# Parts of the time from the plan of a batch to its commit.
+SPANS = ("plan", "process", "wait", "commit")
 QUANTILES = {"p50_s": 50, "p99_s": 99}
 
 SAMPLE_S = 10.0
@@ -25,7 +26,7 @@ _TOTALS_S = 1.0
 _REST_S = 10.0
 
 Latency = tuple[float, float | None, float | None, float | None, float | None]
-"""When a txid was committed, and how long each of :data:`PHASES` took."""
+"""When a txid was committed, and how long each of :data:`SPANS` took."""
 
 
 class Rates:
@@ -98,9 +99,9 @@ class Samples:
             "rows_per_second": (rows - self._rows) / SAMPLE_S,
             "txids": txids - self._txids,
         }
-        for phase, found in percentiles(since).items():
+        for span, found in percentiles(since).items():
             for name in QUANTILES:
-                sample[f"{phase}_{name}"] = None if found is None else found[name]
+                sample[f"{span}_{name}"] = None if found is None else found[name]
         self.samples.append({**sample, **others})
         self._rows, self._txids = rows, txids
 
@@ -111,11 +112,11 @@ def recent(latencies: Sequence[Latency], now_s: float) -> list[Latency]:
 
 
 def percentiles(latencies: Sequence[Latency]) -> dict[str, dict[str, float] | None]:
-    """Return the median and the 99th percentile of each phase; None without data."""
+    """Return the median and the 99th percentile of each span; None without data."""
     found: dict[str, dict[str, float] | None] = {}
-    for number, phase in enumerate(PHASES, 1):
+    for number, span in enumerate(SPANS, 1):
         known = sorted(value for each in latencies if (value := each[number]) is not None)
-        found[phase] = {name: _rank(known, q) for name, q in QUANTILES.items()} if known else None
+        found[span] = {name: _rank(known, q) for name, q in QUANTILES.items()} if known else None
     return found
 
 

@@ -24,7 +24,7 @@ from txtopo.coordinator.transactions import Phase
 from txtopo.runtime.histogram import Histogram
 from txtopo.runtime.watching import Figures
 from txtopo.ui.board import PARTITIONS_MAX
-from txtopo.ui.figures import PHASES
+from txtopo.ui.figures import SPANS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of :func:`text`."""
@@ -208,7 +208,7 @@ def _of_batches(
         yield "held_back", (name,), 1
     yield "losses_total", (), sum(counters["losses"].values())
     yield "driver_bytes_total", (), counters["driver_bytes"]
-    for name in PHASES:
+    for name in SPANS:
         yield f"{name}_seconds", (), histograms[name]
     yield "zookeeper_write_seconds", (), histograms["zookeeper"]
     for name, histogram in histograms.items():

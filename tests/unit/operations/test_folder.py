@@ -70,7 +70,11 @@ def folder(left: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_offline_a_jvm_hosts_it_under_the_same_lock_and_ends(folder: Path) -> None:
+def test_offline_a_jvm_hosts_it_under_the_same_lock_and_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment may choose a collector for every JVM of a machine."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseG1GC")
     with Ensemble.open(folder=folder) as ensemble:
         assert not is_free(folder)
         assert ensemble.ask("t", "kill").status == "killed"

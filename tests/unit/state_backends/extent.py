@@ -51,7 +51,6 @@ _MERGE = "_merge_whose_"
 _CHANGE = "_change_of_a_table_whose_"
 SLOW_DEATHS_OF = {
     "postgresql": (*_REDO, _EXPIRY, _CHANGE),
-    "postgresql_log": (_MERGE,),
     "mariadb": (*_REDO, _EXPIRY, _MERGE),
     "delta": (*_REDO, _EXPIRY),
 }

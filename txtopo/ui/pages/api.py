@@ -18,9 +18,9 @@ from txtopo.ensemble.commands import STATUS_AFTER
 from txtopo.ui.pages.access import PageAccess
 from txtopo.ui.pages.calls import Calls
 from txtopo.ui.pages.events import CLIENTS_MAX, EventStream, Feed
-from txtopo.ui.pages.lookup import LOOKUP_S, ROWS_MAX, look_up
 from txtopo.ui.pages.numbers import ExactJson
 from txtopo.ui.pages.sources import PageSource
+from txtopo.ui.pages.state_rows import ROWS_MAX, STATE_ROWS_S, look_up
 
 BODY_BYTES_MAX = 16 * 1024
 BODY_S = 10.0
@@ -44,7 +44,7 @@ class Api:
         self._source = source
         self._access = access
         self._calls = calls
-        self._lookups = Calls(4, LOOKUP_S)
+        self._lookups = Calls(4, STATE_ROWS_S)
         self._ended = ended
         self._feeds: dict[str, Feed] = {}
         self._clients = 0

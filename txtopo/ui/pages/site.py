@@ -30,8 +30,8 @@ from txtopo.ui.metrics import CONTENT_TYPE
 from txtopo.ui.pages.access import Guard, PageAccess, refusal
 from txtopo.ui.pages.api import Api, body_of
 from txtopo.ui.pages.calls import Calls
-from txtopo.ui.pages.lookup import BadKey
 from txtopo.ui.pages.sources import NotFound, PageSource
+from txtopo.ui.pages.state_rows import BadKey
 
 _CALL_S = 10.0
 _CALLS_MAX = 32

@@ -163,7 +163,7 @@ def test_a_state_that_is_unknown_or_not_made_yet_is_not_found(tmp_path: Path) ->
 def test_a_store_that_hangs_is_answered_with_503_and_holds_nobody_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(api, "LOOKUP_S", 0.2)
+    monkeypatch.setattr(api, "STATE_ROWS_S", 0.2)
     released = threading.Event()
 
     class Hanging(LiteralSource):

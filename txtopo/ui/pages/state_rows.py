@@ -14,7 +14,7 @@ from txtopo.state.registry import State, redacted_url
 from txtopo.tuples import Fields
 
 ROWS_MAX = 100
-LOOKUP_S = 5.0
+STATE_ROWS_S = 5.0
 _TEXT_CHARACTERS_MAX = 2_000
 _MISSING = object()
 
