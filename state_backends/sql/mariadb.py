@@ -309,7 +309,7 @@ class MariadbDialect(SqlDialect):
             self._run(connection, connection.info["statements"].undo, text, txid)
 
     def purge(self, connection: sa.Connection) -> None:
-        """Delete the tombstones of the last txid, which are found by the list of its keys."""
+        """Delete the tombstones that the previous commit left, by the list of their keys."""
         assert self._touched is not None
         wanted = sa.select(self._touched.c.given).where(self._touched.c.gone)
         for text in connection.execute(wanted).scalars().all():

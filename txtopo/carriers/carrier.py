@@ -184,7 +184,10 @@ class RunOutput:
         return cls(run, records.get(DRIVER, []), handover, kept)
 
     def handover_of(self, attempt: TransactionAttempt, slots: int) -> ByAddress:
-        """Return the handover of one attempt by slot, if the handover is kept by address."""
+        """Return the records of one attempt's handover, by slot.
+
+        Only for a carrier that keeps the handover by address, and before the run is released.
+        """
         assert isinstance(self.handover, dict), "the run was released"
         addresses = HandoverAddresses(self.run, slots).of(attempt.txid)
         return {slot: self.handover.get(address, []) for slot, address in enumerate(addresses)}

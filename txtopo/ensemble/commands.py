@@ -325,7 +325,7 @@ class CommandDesk:
         self._answered[number] = self._time.now()
 
     def _pass_over(self, number: int, error: AuthError) -> None:
-        """Skip a stranger's command, and warn once."""
+        """Skip a command that the leader's credentials cannot read or answer; warn of it once."""
         self._passed_over.add(number)
         text = "command %d is passed over: %s; delete it with the credentials that wrote it"
         _logger.warning(text, number, error)

@@ -91,7 +91,7 @@ class FrameCarrier(DataFrameCarrier):
 
 
 class MicroBatchCarrier(DataFrameCarrier):
-    """A ``DataFrameCarrier`` whose spout emits the rows of micro-batches."""
+    """A ``DataFrameCarrier`` for topologies whose spout emits the rows of micro-batches."""
 
     def process_frame(self, run: Run, frame: DataFrame) -> RunOutput:
         """Run one query over a DataFrame with the rows that the stream spout emits."""

@@ -129,7 +129,7 @@ class OperatorSession:
         check_ends(self.graph.spouts, stored, current, found)
 
     def kind(self, name: str) -> str:
-        """Return the kind of a state."""
+        """Return whether a state is ``"opaque"`` or ``"transactional"``."""
         owner = self.owners[name]
         return self.graph.components[owner.component].states[owner.state].kind
 
@@ -316,11 +316,11 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class VerbClaim:
-    """The epoch that a verb has claimed. It may write until a later epoch is claimed.
+    """What a verb writes with: the epoch that it has claimed, until a later one is claimed.
 
     Attributes:
         session: The session of the verb.
-        epoch: The claimed epoch; 0 for a verb that does not claim one itself.
+        epoch: The claimed epoch; 0 if the verb claims none, as its steps protect themselves.
         term: Its term id.
     """
 

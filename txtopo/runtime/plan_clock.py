@@ -75,7 +75,12 @@ class Clocks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
-    """A jump: how far the wall clock is from the steady one since, and since when."""
+    """A jump of the wall clock.
+
+    Attributes:
+        offset_s: How far the wall clock is from the steady clock after the jump.
+        since_s: When the jump was first seen, by the steady clock.
+    """
 
     offset_s: float
     since_s: float

@@ -83,8 +83,9 @@ class TransactionalCoordinator(ABC):
         """Return whether batch *txid* can be planned now.
 
         Called before each new batch, and again within ``Config.poll_interval_s`` when it returned
-        False; never for a replay. It may block for a short time to wait for data. If the source can
-        tell how many records are unread, :meth:`LastBatch.worth_a_batch` keeps latency low.
+        False; never for a replay. It may block for a short time to wait for data. *last* is the
+        batch before this one. If the source can tell how many records are unread, return what
+        :meth:`LastBatch.worth_a_batch` of *last* returns: batches fill while others are in flight.
         """
 
     @abstractmethod

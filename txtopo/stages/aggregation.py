@@ -222,7 +222,7 @@ class Aggregation:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _widened(self, table: pa.Table, name: str) -> pa.Table:
-        """Return the table with a column of a type in which the sum cannot wrap."""
+        """Return the table; column *name* is cast to a wider type if its sum could overflow."""
         column, at = table.column(name), table.schema.get_field_index(name)
         kind = column.type
         if pa.types.is_floating(kind) or not len(column):

@@ -97,7 +97,10 @@ def _arrived(sent: bytes) -> Prototype[Any]:
 
 
 class _Here:
-    """An object, pickled for this process: classes, functions and modules stay what they are."""
+    """An object, pickled to be copied within this process.
+
+    Its copies share the classes, functions and modules of the original.
+    """
 
     def __init__(self, original: object) -> None:
         from pyspark import cloudpickle

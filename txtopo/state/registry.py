@@ -160,7 +160,8 @@ class State:
     def location(self) -> str:
         """The URL of the store in one spelling; states with equal locations are in one store.
 
-        It names no driver. If the URL has no host, it names a file, and its path is resolved.
+        Its scheme has no client such as ``+psycopg``, and ``mariadb`` is ``mysql``. A URL without a
+        host names a file, whose path is resolved.
         """
         scheme, _, rest = self.url.partition(":")
         name = {"mariadb": "mysql"}.get(_scheme_name(scheme), _scheme_name(scheme))

@@ -275,7 +275,10 @@ def expired_keys(
 
 
 def written_keys(table: StateTable, writes: Writes) -> list[Key]:
-    """Return the keys that a commit writes, without those that it only undoes."""
+    """Return the keys that a commit puts, deletes or adds to.
+
+    Keys that only an earlier attempt wrote, which the commit undoes, are not among them.
+    """
     if isinstance(writes, Puts):
         return list(writes.rows)
     columns = checked_partials(table, writes.partials).columns[: len(table.key)]

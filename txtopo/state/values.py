@@ -61,8 +61,8 @@ class Row:
     def undone(self, txid: int) -> Row | None:
         """Return the row as it was before *txid* wrote it, or None if it did not exist.
 
-        The restored row has no previous value of its own. None is needed, because a txid before
-        *txid* is never undone.
+        A row that *txid* did not write is returned unchanged. A restored row keeps no earlier
+        value, since a txid before *txid* is never undone.
         """
         if self.txid != txid:
             return self

@@ -17,10 +17,10 @@ from txtopo.tuples import Field, Fields
 
 
 def declared_fields(operator: str, given: object) -> Fields:
-    """Return the fields that an operator declares, as a text or as ``Fields``.
+    """Return as ``Fields`` what an operator was given: a text or ``Fields``.
 
     Raises:
-        FieldsError: They cannot be parsed, or a stream cannot have one of the types.
+        FieldsError: It is neither, it cannot be parsed, or a stream cannot have one of the types.
     """
     if not isinstance(given, str | Fields):
         raise FieldsError(

@@ -301,10 +301,11 @@ class QueryLookup(LookupSource):
         QueryCoordinator(self._source(fields), None, 0, 1, NOBODY).check()
 
     def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
-        """Return the newest settled time, with the number and the digest of the rows up to it.
+        """Return the newest settled time, with the count and the digest of the rows up to it.
 
-        The rows are read the first time in a process. After that they are read only if the number
-        or the time differs from *held*. They are kept for the ``read`` that follows.
+        A time is settled if it is at least ``settle_s`` before *time_ms*. The rows are read the
+        first time in a process. After that they are read only if the count or the time differs from
+        *held*. They are kept for the ``read`` that follows.
         """
         source = self._source(fields)
         counted = self._counted(source, time_ms)

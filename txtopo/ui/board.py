@@ -329,9 +329,9 @@ class Board(TopologyListener):
     def failures(self, last: int = FAILURES_MAX) -> list[dict[str, Any]]:
         """Return the last failures, the newest last.
 
-        Besides failed attempts these are failed trees and reported errors of an at-least-once
-        topology (those of one kind and task in a second are one row, with their number in
-        ``failures``), lost slots, restarts, and the error that ended the run.
+        A row is a failed attempt, a lost slot, a restart, or the error that ended the run. In an
+        at-least-once topology it may also be failed trees or reported errors: those of one kind and
+        task within a second share a row, whose key ``failures`` counts them.
         """
         with self._caught_up():
             rows = [row for _, row in self._failures]

@@ -62,7 +62,7 @@ class ZooKeeperAccess:
         return list(OPEN_ACL_UNSAFE if self.scheme == "world" else CREATOR_ALL_ACL)
 
     def client_arguments(self) -> dict[str, Any]:
-        """Return the arguments of kazoo's client."""
+        """Return the arguments of kazoo's client that set the ACL, the credentials and TLS."""
         arguments: dict[str, Any] = {"default_acl": self.acl}
         if isinstance(self.auth, str):
             arguments["auth_data"] = [("digest", self.auth)]

@@ -192,7 +192,9 @@ class ReadingContext(SerializationContext):
 
 
 def read_schema_id(data: bytes, reading: Any, schema_id: Any) -> Any:
-    """Read the id of a record's schema, from the headers or before the data, and note it.
+    """Read the id of a record's schema into *reading*, and return the data that follows it.
+
+    The id is in the headers or in the first bytes.
 
     Raises:
         UnknownSchema: The registry has already answered in this reading that it lacks the schema.

@@ -24,7 +24,7 @@ TURN_S = 0.005
 
 
 def spout_tasks(compiled: CompiledTopology) -> list[tuple[PlannedComponent, int]]:
-    """Return all spout tasks; number i lives in slot *i mod slots*."""
+    """Return the tasks of all spouts; the one at index *i* of the list is in slot *i mod slots*."""
     spouts = [each for each in compiled.components.values() if each.kind.spout]
     return [(spout, task) for spout in spouts for task in range(spout.tasks)]
 

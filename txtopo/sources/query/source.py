@@ -272,10 +272,10 @@ class QuerySource:
         return table(name, *columns, schema=schema or None)
 
     def exact_columns(self, connection: Connection, rows: FromClause) -> list[ColumnElement[Any]]:
-        """Return the columns to read: a FLOAT of MariaDB and MySQL as a DOUBLE.
+        """Return the columns to read; of MariaDB and MySQL, a FLOAT is read as a DOUBLE.
 
-        They print a FLOAT with six digits, which differs from the number that they store. Their
-        TIMESTAMP is a moment, but the driver returns it without a zone.
+        These servers print a FLOAT with six digits only, which differs from the stored number. A
+        TIMESTAMP of theirs is a moment, but their client returns it without a zone.
 
         Raises:
             EmitError: A TIMESTAMP is declared as ``timestamp_ntz``.

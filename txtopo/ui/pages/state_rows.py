@@ -1,4 +1,4 @@
-"""Lookup: the first rows of a state, or one key, read only and within limits."""
+"""What a page shows of a state: its first rows, or one key, read only and within limits."""
 
 from __future__ import annotations
 
