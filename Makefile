@@ -29,7 +29,7 @@ test: java services jars-try $(READY)  ## each wing with its sharpest tests and 
 check: $(READY)  ## format, lint, types, layers and layout
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
-	.venv/bin/mypy $(SOURCES)
+	.venv/bin/mypy --num-workers $(CORES) $(SOURCES)
 	.venv/bin/lint-imports
 	$(PYTHON) -m pytest -q tests/unit/test_layout.py tests/unit/test_exports.py
 

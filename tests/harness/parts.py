@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -20,7 +20,16 @@ import pytest
 
 from tests.harness.forked import ONE_THREAD, assert_one_thread
 
-QUICK_PARTS = 3
+PIECES = 4
+"""Into how many parts those tests of a folder are cut that share no server."""
+TOGETHER = frozenset({"conformance"})
+"""The folders whose files share what takes seconds to make."""
+CORES = os.cpu_count() or 1
+"""How many parts that only compute run at the same time, beside twice as many that wait. More would
+push one another out of the caches: thirteen on two cores took a fifth more of a processor.
+"""
+LONGEST = ("stores with servers", "unit with servers", "other JVMs", "spark")
+"""The parts that begin first."""
 FOLDERS = {"unit": "unit", "streams": "streams", "state_backends": "stores"}
 """The name of the part of the tests in a folder; the innermost counts, and others are whole."""
 BROKERS = frozenset({"kafka", "rabbitmq"})
@@ -37,15 +46,16 @@ EXPECTED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 def divide(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
     """Return the tests of each part by its name. Each test is in one part."""
     parts: dict[str, list[pytest.Item]] = {}
-    files: dict[Path, int] = {}
+    places: dict[Path, int] = {}
     for item in items:
-        number = files.setdefault(item.path, len(files))
+        place = item.path.parent if item.path.parent.name in TOGETHER else item.path
+        number = places.setdefault(place, len(places))
         parts.setdefault(part_of(item, number), []).append(item)
     return parts
 
 
-def part_of(item: pytest.Item, file: int) -> str:
-    """Return the name of the part of a test of the *file*-th of all files."""
+def part_of(item: pytest.Item, place: int) -> str:
+    """Return the name of the part of a test of the *place*-th of all files."""
     folder = ["whole", *(FOLDERS[name] for name in item.path.parts if name in FOLDERS)][-1]
     services = {mark.args[0] for mark in item.iter_markers("service")}
     if item.get_closest_marker("spark"):
@@ -57,9 +67,9 @@ def part_of(item: pytest.Item, file: int) -> str:
     if services or item.get_closest_marker("kills"):
         return f"{'unit' if folder == 'streams' else folder} with servers"
     if item.get_closest_marker("integration"):
-        return folder
+        return f"{folder} {place % PIECES}"
     # These share no server, and there are thousands of them; some wait for seconds.
-    return f"quick {file % QUICK_PARTS}"
+    return f"quick {place % PIECES}"
 
 
 def pytest_configure() -> None:
@@ -72,23 +82,25 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Fork a process for each part and report what it says; in a part, run its tests."""
     if session.config.option.collectonly or session.testsfailed:
         return None  # pytest shows the tests, or what could not be collected
-    assert_one_thread()
+    parts = [Part(name, items) for name, items in divide(session.items).items()]
+    parts.sort(key=lambda part: part.name not in LONGEST)
     running: dict[Connection, Part] = {}
-    for name, items in divide(session.items).items():
-        part = Part(name, len(items))
-        if part.pid == 0:
-            for others in running:
-                others.close()
-            part.become(session, items)
-            return None
-        running[part.reports] = part
     try:
-        for part, data in messages(running):
-            if data is None:
-                session.testsfailed += part.ended_early()
-            else:
-                part.left -= data["when"] == "teardown"
-                report_one(session, data)
+        while parts or running:
+            while part := take_next(parts, running):
+                if part.fork() == 0:
+                    for others in running:
+                        others.close()
+                    running.clear()
+                    part.become(session)
+                    return None
+                running[part.reports] = part
+            for part, data in messages(running):
+                if data is None:
+                    session.testsfailed += part.ended_early()
+                else:
+                    part.left -= data["when"] == "teardown"
+                    report_one(session, data)
     finally:
         # Without the one that reads, a part that still runs ends with its next report.
         for connection, part in running.items():
@@ -97,15 +109,24 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return True
 
 
+def take_next(parts: list[Part], running: Mapping[Connection, Part]) -> Part | None:
+    """Take out a part that may begin; None if there is none or enough of them run."""
+    for part in parts:
+        others = sum(other.waits == part.waits for other in running.values())
+        if others < (2 * CORES if part.waits else CORES):
+            parts.remove(part)
+            return part
+    return None
+
+
 def messages(running: dict[Connection, Part]) -> Iterator[tuple[Part, dict[str, Any] | None]]:
-    """Take each report out of the pipes, and None of a part that has ended."""
-    while running:
-        for connection in wait(list(running)):
-            assert isinstance(connection, Connection)
-            try:
-                yield running[connection], connection.recv()
-            except EOFError:
-                yield running.pop(connection), None
+    """Wait for reports and take them out of the pipes; None means that the part has ended."""
+    for connection in wait(list(running)):
+        assert isinstance(connection, Connection)
+        try:
+            yield running[connection], connection.recv()
+        except EOFError:
+            yield running.pop(connection), None
 
 
 def report_one(session: pytest.Session, data: dict[str, Any]) -> None:
@@ -118,25 +139,35 @@ def report_one(session: pytest.Session, data: dict[str, Any]) -> None:
 
 
 class Part:
-    """A process that runs a part of the tests. It is forked when this object is made.
+    """Tests that a process of their own runs.
 
     Attributes:
-        pid: Its number; 0 in that process itself.
-        reports: Where it sends what pytest reports of its tests.
+        waits: Whether some of them wait for other processes.
+        reports: Where that process sends what pytest reports of its tests, once it is forked.
         left: How many tests have not ended yet.
     """
 
-    def __init__(self, name: str, tests: int) -> None:
-        self.name, self.left = name, tests
+    reports: Connection
+
+    def __init__(self, name: str, items: list[pytest.Item]) -> None:
+        self.name, self.left = name, len(items)
+        self._items = items
+        self._marks = {mark.name for item in items for mark in item.iter_markers()}
+        self.waits = bool(self._marks & WAITING)
+
+    def fork(self) -> int:
+        """Fork its process, and return the number of that; 0 in that process itself."""
         self._printed: IO[bytes] = TemporaryFile()  # noqa: SIM115 - the parent reads it later
         sys.stdout.flush()
         sys.stderr.flush()
+        assert_one_thread()
         receiving, sending = Pipe(duplex=False)
-        self.pid = os.fork()
-        self.reports = receiving if self.pid else sending
-        (sending if self.pid else receiving).close()
+        self._pid = os.fork()
+        self.reports = receiving if self._pid else sending
+        (sending if self._pid else receiving).close()
+        return self._pid
 
-    def become(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+    def become(self, session: pytest.Session) -> None:
         """Make this process that of the part: what pytest itself prints goes into a file."""
         capture = session.config.pluginmanager.getplugin("capturemanager")
         assert capture is not None
@@ -148,13 +179,13 @@ class Part:
         capture.suspend_global_capture()
         for name in ONE_THREAD:
             del os.environ[name]
-        session.items = items
-        session.testscollected = len(items)
+        session.items = self._items
+        session.testscollected = len(self._items)
+        session.testsfailed = 0  # of the parts before
         session.config.pluginmanager.register(Reporter(session.config, self.reports))
-        marks = {mark.name for item in items for mark in item.iter_markers()}
-        if not marks & WAITING:
+        if not self.waits:
             os.nice(NICE)
-        if not marks & {"integration", "slow", *WAITING}:
+        if not self._marks & {"integration", "slow", *WAITING}:
             sys.addaudithook(refuse_processes)
 
     def ended_early(self) -> bool:
@@ -169,7 +200,7 @@ class Part:
 
     def finish(self) -> int:
         """Wait until it has ended, and return its exit status."""
-        _, status = os.waitpid(self.pid, 0)
+        _, status = os.waitpid(self._pid, 0)
         return os.waitstatus_to_exitcode(status)
 
 

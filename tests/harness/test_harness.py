@@ -105,5 +105,5 @@ def test_a_part_of_the_tests_that_dies_fails_the_run_and_the_others_are_reported
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
-    assert "The part 'whole' ended with status 0; tests not run: 1\n" in done.stdout
+    assert "The part 'whole 0' ended with status 0; tests not run: 1\n" in done.stdout
     assert "1 failed, 1 passed" in done.stdout

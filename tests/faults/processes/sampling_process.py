@@ -17,8 +17,8 @@ from tests.harness.processes import say
 from txtopo.errors import StateUsageError, StoreUnavailable
 from txtopo.state import open_state
 
-# Without a pause it would use a core that the watched process needs.
-PAUSE_S = 0.05
+# With a shorter pause it would use much of the core that the watched process needs.
+PAUSE_S = 0.2
 
 
 def digest(items: Mapping[Any, Any]) -> str:

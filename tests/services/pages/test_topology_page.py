@@ -145,8 +145,13 @@ def test_text_of_a_run_stays_text(chromium: Browser, tmp_path: Path) -> None:
     with paid(Pace(failures={2: evil}, last=5, country=evil), storage=storage) as run:
         run.process_all_available(LIMIT_S)
         opened(chromium, run, f"{PAGE}#2")
+        chromium.wait("page.timeline.chosen?.txid === 2", "it is chosen")
         press(chromium, Keys.ARROW_LEFT)
-        chromium.wait("document.querySelector('.cause')", "the failed attempt has its cause")
+        chromium.wait(
+            "document.querySelector('#timeline-details .cause')",
+            "the failed attempt has its cause",
+        )
+        chromium.wait("document.querySelector('#failures .cause')", "the failure is listed")
         assert evil in chromium.text("#failures")
         assert evil in chromium.text("#timeline-details")
         chromium.run(

@@ -50,16 +50,22 @@ def test_the_notebook_runs_and_shows_picture_run_and_state(tmp_path: Path) -> No
     assert "words: stopped" in shown(notebook, "run")
 
 
-STOP = """from txtopo import BatchCommitted, TopologyListener
+STOP = """from threading import Event
+
+from txtopo import BatchCommitted, TopologyListener
+
+started = Event()
 
 
 class Stop(TopologyListener):
     def on_change(self, change):
         if isinstance(change, BatchCommitted) and change.progress.txid == 3:
+            started.wait()
             run.stop()
 
 
 run = topology.start(config=Config(carrier="local", zookeeper="memory"), listeners=[Stop()])
+started.set()
 run.watch()"""
 
 

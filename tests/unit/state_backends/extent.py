@@ -45,6 +45,9 @@ same.
 REDO_OF_MERGES = "test_a_redo_whose_writer_dies_leaves_one_of_both_attempts"
 """The same of a store whose redo of final values is tried."""
 
+TIMED_COMMIT = "test_a_commit_is_timed_and_the_suite_says_how_long_it_takes"
+"""It says how much a suite does with a store. Ours are told, so it matters with one of them."""
+
 _REDO = ("_redo_whose_", "_redo_of_puts_whose_")
 _EXPIRY = "_expiry_whose_"
 _MERGE = "_merge_whose_"
@@ -66,6 +69,8 @@ def is_slow(suite: type, test: str) -> bool:
     """Return whether a test of one of our stores runs in ``make test-all`` alone."""
     if not issubclass(suite, OwnExtent):
         return False
+    if test == TIMED_COMMIT and "memory" not in suite.__module__:
+        return True
     for store, slow in SLOW_DEATHS_OF.items():
         if store in suite.__module__ and any(each in test for each in slow):
             return True

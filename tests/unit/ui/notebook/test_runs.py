@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -103,13 +104,16 @@ def test_an_at_least_once_run_shows_its_trees() -> None:
 
 
 def test_watching_prints_lines_and_ends_with_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    started = threading.Event()
+
     class Stop(TopologyListener):
         def on_change(self, change: TopologyEvent) -> None:
             if isinstance(change, BatchCommitted) and change.progress.txid == 2:
+                assert started.wait(WAIT_S)  # it may be told before start() returns
                 run.stop()
 
-    started = topology("a", "b")
-    run = started.start(config=CONFIG, listeners=[Stop()])
+    run = topology("a", "b").start(config=CONFIG, listeners=[Stop()])
+    started.set()
     run.watch()
 
     lines = capsys.readouterr().out.splitlines()
@@ -126,16 +130,19 @@ def test_watching_ends_when_the_time_is_up_and_leaves_the_run_alone() -> None:
 
 def test_a_listener_cannot_wait_for_its_own_run_by_watching_it() -> None:
     refused: list[Exception] = []
+    started = threading.Event()
 
     class Watch(TopologyListener):
         def on_change(self, change: TopologyEvent) -> None:
             if isinstance(change, BatchCommitted):
+                assert started.wait(WAIT_S)
                 try:
                     run.watch()
                 except StateUsageError as error:
                     refused.append(error)
 
     run = topology("a").start(config=CONFIG, listeners=[Watch()])
+    started.set()
     run.process_all_available(WAIT_S)
     run.stop(WAIT_S)
 
