@@ -289,8 +289,9 @@ TopologyEvent = (
 class TopologyListener:
     """Gets one event per change (compare Spark ``StreamingQueryListener``).
 
-    Who calls it: the runtime's loop, in the driver, one call at a time. It must not block; an
-    exception that it raises is logged and changes nothing.
+    Who calls it: the runtime's loop, in the driver, one call at a time, the first time perhaps
+    before ``start`` has returned the run. It must not block; an exception that it raises is logged
+    and changes nothing.
     """
 
     def on_change(self, change: TopologyEvent) -> None:
