@@ -23,7 +23,7 @@ demo: java $(READY)  ## NYC flights of 2013, killed at random moments, against p
 demo-kafka: java kafka $(READY)  ## words of Kafka, with driver and broker killed, against plain Python
 	$(PYTHON) -m examples.kafka_demo $(ARGS)
 
-test: java services jars-try $(READY)  ## each wing with its sharpest tests and the servers that are there, 14 minutes
+test: java services jars-try $(READY)  ## each wing with its sharpest tests and the servers that are there, 13 minutes
 	@.ci/test $(ARGS)
 
 check: $(READY)  ## format, lint, types, layers and layout
