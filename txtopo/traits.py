@@ -130,7 +130,7 @@ class HasTraits:
 
     @property
     def traits(self) -> Traits:
-        """The traits that the framework reads. Your own class sets the attributes, and not this."""
+        """The traits that the framework reads. Your own class sets what they come from."""
         return Traits(
             needs_planned_time=self.needs_planned_time, client_modules=self.client_modules
         )

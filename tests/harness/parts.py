@@ -21,15 +21,17 @@ import pytest
 from tests.harness.forked import ONE_THREAD, assert_one_thread
 
 PIECES = 4
-"""Into how many parts those tests of a folder are cut that share no server."""
+"""How many parts are made of the quick tests, and of the others of a folder that use no server."""
 TOGETHER = frozenset({"conformance"})
 """The folders whose files share what takes seconds to make."""
-CORES = os.cpu_count() or 1
-"""How many parts that only compute run at the same time, beside twice as many that wait. More would
-push one another out of the caches: thirteen on two cores took a fifth more of a processor.
+COMPUTING_MAX = os.cpu_count() or 1
+WAITING_MAX = 2 * COMPUTING_MAX
+"""How many parts run at the same time: those that only compute, and those that wait for other
+processes. More would push one another out of the caches: with thirteen parts on two cores, the
+tests took a fifth more processor time than with eight.
 """
-LONGEST = ("stores with servers", "unit with servers", "other JVMs", "spark")
-"""The parts that begin first."""
+LONGEST = frozenset({"stores with servers", "unit with servers", "other JVMs", "spark"})
+"""The parts that take longest. They begin first."""
 FOLDERS = {"unit": "unit", "streams": "streams", "state_backends": "stores"}
 """The name of the part of the tests in a folder; the innermost counts, and others are whole."""
 BROKERS = frozenset({"kafka", "rabbitmq"})
@@ -37,7 +39,7 @@ BROKERS = frozenset({"kafka", "rabbitmq"})
 WAITING = frozenset({"service", "spark", "kills"})
 """The marks of tests that wait for other processes."""
 NICE = 2
-"""How far those that only compute stand behind those that wait for servers and end last."""
+"""What is added to the nice value of parts that only compute: those that wait go first."""
 STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn")
 """What Python says to an audit hook when a process is started."""
 EXPECTED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
@@ -54,8 +56,8 @@ def divide(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
     return parts
 
 
-def part_of(item: pytest.Item, place: int) -> str:
-    """Return the name of the part of a test of the *place*-th of all files."""
+def part_of(item: pytest.Item, number: int) -> str:
+    """Return the name of the part of a test, by the number of its file or folder."""
     folder = ["whole", *(FOLDERS[name] for name in item.path.parts if name in FOLDERS)][-1]
     services = {mark.args[0] for mark in item.iter_markers("service")}
     if item.get_closest_marker("spark"):
@@ -67,9 +69,9 @@ def part_of(item: pytest.Item, place: int) -> str:
     if services or item.get_closest_marker("kills"):
         return f"{'unit' if folder == 'streams' else folder} with servers"
     if item.get_closest_marker("integration"):
-        return f"{folder} {place % PIECES}"
+        return f"{folder} {number % PIECES}"
     # These share no server, and there are thousands of them; some wait for seconds.
-    return f"quick {place % PIECES}"
+    return f"quick {number % PIECES}"
 
 
 def pytest_configure() -> None:
@@ -110,10 +112,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def take_next(parts: list[Part], running: Mapping[Connection, Part]) -> Part | None:
-    """Take out a part that may begin; None if there is none or enough of them run."""
+    """Remove the first part that may begin, and return it; None if enough parts run."""
     for part in parts:
-        others = sum(other.waits == part.waits for other in running.values())
-        if others < (2 * CORES if part.waits else CORES):
+        like_it = sum(other.waits == part.waits for other in running.values())
+        if like_it < (WAITING_MAX if part.waits else COMPUTING_MAX):
             parts.remove(part)
             return part
     return None
@@ -139,7 +141,7 @@ def report_one(session: pytest.Session, data: dict[str, Any]) -> None:
 
 
 class Part:
-    """Tests that a process of their own runs.
+    """Some of the tests, which run in a process of their own.
 
     Attributes:
         waits: Whether some of them wait for other processes.

@@ -320,7 +320,7 @@ class VerbClaim:
 
     Attributes:
         session: The session of the verb.
-        epoch: The claimed epoch; 0 if the verb claims none, as its steps protect themselves.
+        epoch: The claimed epoch; 0 if the verb claims none, since its steps protect themselves.
         term: Its term id.
     """
 

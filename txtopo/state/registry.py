@@ -160,8 +160,8 @@ class State:
     def location(self) -> str:
         """The URL of the store in one spelling; states with equal locations are in one store.
 
-        Its scheme has no client such as ``+psycopg``, and ``mariadb`` is ``mysql``. A URL without a
-        host names a file, whose path is resolved.
+        Its scheme names no client library such as ``+psycopg``, and has ``mysql`` for ``mariadb``.
+        A URL without a host names a file, whose path is resolved.
         """
         scheme, _, rest = self.url.partition(":")
         name = {"mariadb": "mysql"}.get(_scheme_name(scheme), _scheme_name(scheme))
