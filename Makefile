@@ -33,7 +33,7 @@ check: $(READY)  ## format, lint, types, layers and layout
 	.venv/bin/lint-imports
 	$(PYTHON) -m pytest -q tests/unit/test_layout.py tests/unit/test_exports.py
 
-fast: $(READY)  ## the tests that need no Java, no server and no other process, 90 seconds
+fast: $(READY)  ## the tests that need no Java, no server and no other process, 100 seconds
 	@.ci/test --fast $(ARGS)
 
 bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side
