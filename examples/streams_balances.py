@@ -2,7 +2,8 @@
 
 ``update`` keeps a running value for each account: it gets the balance before a transfer and returns
 the one after it. ``query`` asks a table, which other rows of the same stream keep, for the limit of
-each account. All of it changes in one txid. Run it with ``python examples/streams_balances.py``.
+each account. All of it is in one database and changes in one transaction. Run it with
+``python examples/streams_balances.py``.
 """
 
 from __future__ import annotations

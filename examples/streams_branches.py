@@ -1,7 +1,7 @@
 """One stream into two states: sales that have an amount are added up, the others are set aside.
 
-Each sale is in one of the two tables, and both change in the same txid. Run it with
-``python examples/streams_branches.py``.
+Each sale is in one of the two tables. Both are in one database, so they change in one transaction.
+Run it with ``python examples/streams_branches.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ten most frequent words: a committer, and below it one that keeps a top ten of its output.
 
-What hangs below a committer runs in the same commit phase, so both states move from one txid to the
-next together. Run it with ``python examples/top_words.py``.
+What hangs below a committer runs in the same commit phase. Both states are in one database, so they
+move from one txid to the next in one transaction. Run it with ``python examples/top_words.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Word counts, and how many words have which count: Storm's second example (TransactionalWords).
 
-Two states change in one txid: the count of each word, and for every ten counts (0 to 9, 10 to 19 …)
-the number of words that stand there. A word that moves on leaves its old bucket. Run it with
-``python examples/transactional_words.py``.
+Two states change in one transaction of their database: the count of each word, and for every ten
+counts (0 to 9, 10 to 19 …) the number of words that stand there. A word that moves on leaves its
+old bucket. Run it with ``python examples/transactional_words.py``.
 """
 
 from __future__ import annotations

@@ -3,18 +3,28 @@
 Delivery: exactly once, as long as the process lives. ``open_state("memory:")`` creates a new store,
 and the :class:`~txtopo.state.State` holds it: topologies share the store by sharing that object,
 and it vanishes with the object. ``memory://name`` is one store for all states that name it at the
-same time. Nothing here is shared with other processes.
+same time. The states of a topology in one store share a transaction for each commit. Nothing here
+is shared with other processes.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from weakref import WeakValueDictionary
 
 from txtopo.errors import TopologyError
-from txtopo.plugins.stores import Contents, Key, Ledger, Row, RowBackend, StateTable
+from txtopo.plugins.stores import (
+    Contents,
+    Database,
+    Key,
+    Ledger,
+    Replacement,
+    Row,
+    RowBackend,
+    StateTable,
+)
 
 
 class MemoryStore:
@@ -39,21 +49,38 @@ class MemoryBackend(RowBackend):
         """Return the contents; they are replaced, never changed."""
         return self._store.tables.get(self.table.name, (self.table, Contents()))[1]
 
+    def database(self) -> Database:
+        """Return the store."""
+        return Database(("memory", str(id(self._store))))
+
+    def load_together(self, backends: Sequence[RowBackend]) -> list[Contents]:
+        """Return the contents of several states at one moment."""
+        with self._store.lock:
+            return [backend.load() for backend in backends]
+
     def replace(
         self, expected: Ledger | None, ledger: Ledger, changes: Mapping[Key, Row | None]
     ) -> bool:
         """Put new contents in place of the old ones, if their ledger is still *expected*."""
+        return self.replace_together([Replacement(self, expected, ledger, changes)])
+
+    def replace_together(self, replacements: Sequence[Replacement]) -> bool:
+        """Put new contents in place of the old ones, if all ledgers are still the expected ones."""
         with self._store.lock:
-            held = self.load()
-            if held.ledger != expected:
+            held = [each.backend.load() for each in replacements]
+            if any(
+                one.ledger != each.expected for one, each in zip(held, replacements, strict=True)
+            ):
                 return False
-            rows = dict(held.rows)
-            for key, row in changes.items():
-                if row is None:
-                    rows.pop(key, None)
-                else:
-                    rows[key] = row
-            self._store.tables[self.table.name] = (self.table, Contents(ledger, rows))
+            for one, each in zip(held, replacements, strict=True):
+                rows = dict(one.rows)
+                for key, row in each.changes.items():
+                    if row is None:
+                        rows.pop(key, None)
+                    else:
+                        rows[key] = row
+                table = each.backend.table
+                self._store.tables[table.name] = (table, Contents(each.ledger, rows))
         return True
 
     def stored(self) -> tuple[StateTable, ...]:

@@ -4,7 +4,7 @@ Rules
 -----
 1. A writer watches the head, reads what it needs, computes in Python, and sends one ``MULTI``. All
    writers write the head, so ``EXEC`` is refused if another writer came in between, and the writer
-   starts again.
+   starts again. A writer of several states watches the heads of all.
 2. If a command fails inside ``EXEC``, Redis does not undo the commands before it. Our commands fail
    there only for a key of another type, so every key that is written is read first.
 3. If the connection is lost at ``EXEC``, the outcome is unknown: the backend raises
@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from redis.exceptions import RedisError, WatchError
@@ -49,6 +49,7 @@ from state_backends.redis.failures import FAILURES, lost_while_watching, transla
 from txtopo.errors import SchemaDrift, SchemaVersionError, StoreUnavailable
 from txtopo.plugins.stores import (
     Claim,
+    Database,
     Key,
     Ledger,
     Merges,
@@ -83,6 +84,8 @@ from txtopo.plugins.stores import (
 if TYPE_CHECKING:
     from redis import Redis
     from redis.client import Pipeline
+
+Result = TypeVar("Result")
 
 # Only one coordinator writes, so another writer in between is rare. The runtime tries again too.
 _TRIES_MAX = 5
@@ -120,7 +123,8 @@ class RedisBackend(StateBackend):
         """Write a claim into the ledger, as ``StateBackend.claim`` says."""
         self.claimant = claim
 
-        def body(pipe: Pipeline, head: RedisHead | None) -> Ledger:
+        def body(pipe: Pipeline, heads: Sequence[RedisHead | None]) -> Ledger:
+            (head,) = heads
             held = None if head is None else head.ledger
             ledger, change = claimed(held, claim), self._table_change(head)
             if change is not None and not claim.changes_table:
@@ -140,25 +144,66 @@ class RedisBackend(StateBackend):
 
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
+        return self.commit_together(attempt, [(self, writes)])[0]
 
-        def body(pipe: Pipeline, head: RedisHead | None) -> Ledger:
-            self._checked(head)
-            found = standing(None if head is None else head.ledger, attempt, self.claimant)
-            assert head is not None
-            if found is Standing.HELD:
-                pipe.multi()
-                return head.ledger
-            self.point("begin.after")
-            self.point("rows.before")
-            witness = witness_of(self.table, head.ledger, attempt, writes, found)
-            ledger = head.ledger.written_by(attempt, witness)
-            filled = self._write_rows(pipe, attempt.txid, writes, found, head)
-            pipe.set(self._names.head, RedisHead(self._columns, ledger, filled).text())
-            self.point("rows.after")
-            self.point("write.before")
-            return ledger
+    def commit_together(
+        self, attempt: TransactionAttempt, writes: Sequence[tuple[StateBackend, Writes]]
+    ) -> list[Ledger]:
+        """Apply the writes to several states of this server, in one transaction."""
+        members = [(_own(backend), each) for backend, each in writes]
 
-        return self._write(body)
+        def body(pipe: Pipeline, heads: Sequence[RedisHead | None]) -> list[Ledger]:
+            planned = [
+                backend._planned(pipe, attempt, each, head)
+                for (backend, each), head in zip(members, heads, strict=True)
+            ]
+            pipe.multi()
+            new = [each for each in planned if each.changes is not None]
+            for each in new:
+                each.backend._queue(pipe, each)
+            for each in new:
+                each.backend.point("write.before")
+            return [each.ledger for each in planned]
+
+        return self._write(body, [backend for backend, _ in members])
+
+    def database(self) -> Database | None:
+        """Return the run of the server, the number of the database, and the user.
+
+        None on a cluster, where states have slots of their own.
+        """
+        with self._translating():
+            server: Any = self._client.info("server")
+        options = self._client.connection_pool.connection_kwargs
+        if server.get("redis_mode") == "cluster":
+            return None
+        identity = ("redis", str(server["run_id"]), str(options.get("db") or 0))
+        return Database(identity, (str(options.get("username")),))
+
+    @contextmanager
+    def snapshots(self, backends: Sequence[StateBackend]) -> Iterator[Sequence[Snapshot]]:
+        """Open snapshots of several states of this server, of the same instant."""
+        members = [_own(backend) for backend in backends]
+        with self._translating():
+            found = self._snapshots(members)
+        yield found
+
+    def _snapshots(self, members: Sequence[RedisBackend]) -> list[RedisSnapshot]:
+        """Read all heads, and small states whole, in one transaction."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for each in members:
+                pipe.hlen(each._names.rows)
+            counts: list[int] = pipe.execute()
+        with self._client.pipeline(transaction=True) as pipe:
+            for each, count in zip(members, counts, strict=True):
+                pipe.get(each._names.head)
+                ask = pipe.hgetall if count <= ROWS_AT_ONCE else pipe.hlen
+                ask(each._names.rows)
+            answers: list[Any] = pipe.execute()
+        return [
+            RedisSnapshot(self._client, each._names, each._text, each._label, head, rows)
+            for each, head, rows in zip(members, answers[::2], answers[1::2], strict=True)
+        ]
 
     def expire(self, up_to: Any, before_txid: int) -> int:
         """Delete all rows that one search finds and that no later txid needs. Searches are rare."""
@@ -176,8 +221,8 @@ class RedisBackend(StateBackend):
     def snapshot(self) -> Iterator[Snapshot]:
         """Open a consistent snapshot of the state."""
         with self._translating():
-            snapshot = RedisSnapshot(self._client, self._names, self._text, self._label)
-        yield snapshot
+            (found,) = self._snapshots([self])
+        yield found
 
     def stored(self) -> tuple[StateTable, ...]:
         """Return the states that the server holds."""
@@ -215,38 +260,68 @@ class RedisBackend(StateBackend):
             raise translated(error, label) from error
         return None if head is None else parsed_declaration(name, head.columns)
 
-    def _write(self, body: Callable[[Pipeline, RedisHead | None], Ledger]) -> Ledger:
-        """Watch the head and execute what *body* queues; try again if another writer came first."""
+    def _write(
+        self,
+        body: Callable[[Pipeline, Sequence[RedisHead | None]], Result],
+        backends: Sequence[RedisBackend] = (),
+    ) -> Result:
+        """Watch the heads and execute what *body* queues; try again if another writer came first.
+
+        Args:
+            body: Reads, begins the transaction and queues; it gets the head of each state.
+            backends: The states, if there are several.
+        """
+        members = backends or [self]
+        label = _label_of(members)
         for _ in range(_TRIES_MAX):
             sent = False
             try:
                 with self._client.pipeline() as pipe:
-                    pipe.watch(self._names.head)  # type: ignore[no-untyped-call]
-                    ledger = body(pipe, self._head(pipe))
+                    pipe.watch(*[each._names.head for each in members])  # type: ignore[no-untyped-call]
+                    result = body(pipe, [each._head(pipe) for each in members])
                     sent = True
                     pipe.execute()
-                return ledger
+                return result
             except WatchError as error:
                 if lost_while_watching(error):
                     lost = error.__context__
                     assert isinstance(lost, RedisError)
-                    raise translated(lost, self._label, during_write=sent) from error
+                    raise translated(lost, label, during_write=sent) from error
             except FAILURES as error:
-                raise translated(error, self._label, during_write=sent) from error
+                raise translated(error, label, during_write=sent) from error
         raise StoreUnavailable(
-            f"{self._label} was changed by others {_TRIES_MAX} times in a row; nothing was "
-            "written; try again",
+            f"{label} was changed by others {_TRIES_MAX} times in a row; nothing was written; "
+            "try again",
             state=self.table.name,
             tries=_TRIES_MAX,
         )
 
-    def _write_rows(
+    def _planned(
+        self, pipe: Pipeline, attempt: TransactionAttempt, writes: Writes, head: RedisHead | None
+    ) -> _Planned:
+        """Ask the ledger, and read what the commit needs; nothing is queued yet."""
+        self._checked(head)
+        found = standing(None if head is None else head.ledger, attempt, self.claimant)
+        assert head is not None
+        if found is Standing.HELD:
+            return _Planned(self, head.ledger)
+        self.point("begin.after")
+        self.point("rows.before")
+        witness = witness_of(self.table, head.ledger, attempt, writes, found)
+        ledger = head.ledger.written_by(attempt, witness)
+        changes, count = self._read(pipe, attempt.txid, writes, found, head)
+        if self.table.kind == "transactional" and found is Standing.REDO:
+            return _Planned(self, ledger, _Changes(), filled=count > 0)
+        filled = count > changes.gone or bool(changes.kept)
+        return _Planned(self, ledger, changes, filled=filled)
+
+    def _read(
         self, pipe: Pipeline, txid: int, writes: Writes, found: Standing, head: RedisHead
-    ) -> bool:
-        """Read the rows that the commit needs, and queue the changes; begins the transaction.
+    ) -> tuple[_Changes, int]:
+        """Read the rows that the commit needs.
 
         Returns:
-            Whether there will be rows.
+            What becomes of them, and how many rows the state has.
         """
         names = self._names
         redone = found is Standing.REDO
@@ -267,9 +342,12 @@ class RedisBackend(StateBackend):
         head.check_rows(count, self._label)
         pipe.llen(names.touched)
         check_lengths(self._client, [*changes.kept, *changes.kept.values()], self._label)
-        pipe.multi()
-        if self.table.kind == "transactional" and redone:
-            return count > 0
+        return changes, count
+
+    def _queue(self, pipe: Pipeline, planned: _Planned) -> None:
+        """Queue the changes and the head; the transaction has begun."""
+        names, changes = self._names, planned.changes
+        assert changes is not None
         for part_names in _parts(list(changes.kept)):
             pipe.hset(names.rows, mapping={name: changes.kept[name] for name in part_names})
         for part_names in _parts(changes.removed):
@@ -280,7 +358,8 @@ class RedisBackend(StateBackend):
                 pipe.rpush(names.touched, *part_names)
             for part_names in _parts(changes.tombstones):
                 pipe.sadd(names.deleted, *part_names)
-        return count > changes.gone or bool(changes.kept)
+        pipe.set(names.head, RedisHead(self._columns, planned.ledger, planned.filled).text())
+        self.point("rows.after")
 
     def _change(
         self,
@@ -319,8 +398,9 @@ class RedisBackend(StateBackend):
         """Delete those of some rows that have expired, in one transaction."""
         count = 0
 
-        def body(pipe: Pipeline, head: RedisHead | None) -> Ledger:
+        def body(pipe: Pipeline, heads: Sequence[RedisHead | None]) -> Ledger:
             nonlocal count
+            (head,) = heads
             self._checked(head)
             txid = expiring(None if head is None else head.ledger, self.claimant, before_txid)
             assert head is not None
@@ -415,6 +495,36 @@ class _Changes:
     gone: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What a commit will do to a state.
+
+    Attributes:
+        backend: The state.
+        ledger: Its ledger afterwards.
+        changes: Its rows that change; none if a transactional state keeps them. None if it holds
+            the attempt already.
+        filled: Whether it will have rows.
+    """
+
+    backend: RedisBackend
+    ledger: Ledger
+    changes: _Changes | None = None
+    filled: bool = False
+
+
+def _own(backend: StateBackend) -> RedisBackend:
+    assert isinstance(backend, RedisBackend), "another kind of store is another database"
+    return backend
+
+
+def _label_of(backends: Sequence[RedisBackend]) -> str:
+    if len(backends) == 1:
+        return backends[0]._label
+    names = ", ".join(repr(each.table.name) for each in backends)
+    return f"the transaction of states {names}, with {backends[0]._label}"
+
+
 @contextmanager
 def _collector_paused() -> Iterator[None]:
     """Pause the cyclic garbage collector, since rows form no cycles.
@@ -459,21 +569,33 @@ class RedisSnapshot(Snapshot):
     A small state is fetched whole with one ``HGETALL``. From a large state only the requested keys
     are fetched; if it is written meanwhile, the next call raises, and a new snapshot is needed. A
     call of ``items()`` at the beginning fetches everything at once.
+
+    Args:
+        client: The client.
+        names: The keys of the state.
+        text: Reads its rows.
+        label: The state and its store, for messages.
+        head: The text of its head.
+        rows: All rows, of the same instant as the head; or, of a large state, their number.
     """
 
-    def __init__(self, client: Redis, names: RedisNames, text: RowText, label: str) -> None:
+    def __init__(
+        self,
+        client: Redis,
+        names: RedisNames,
+        text: RowText,
+        label: str,
+        head: str | None,
+        rows: dict[str, str] | int,
+    ) -> None:
         self._client = client
         self._names = names
         self._text = text
         self._label = label
-        self._whole: dict[str, str] | None = None
-        head, count = self._asked(lambda pipe: pipe.hlen(names.rows))
-        if count <= ROWS_AT_ONCE:
-            head, self._whole = self._asked(lambda pipe: pipe.hgetall(names.rows))
-            count = len(self._whole)
+        self._whole = rows if isinstance(rows, dict) else None
         self._head = head_of(head, label)
         if self._head is not None:
-            self._head.check_rows(count, label)
+            self._head.check_rows(rows if isinstance(rows, int) else len(rows), label)
 
     @property
     def ledger(self) -> Ledger | None:

@@ -15,6 +15,10 @@ Rules
    already exists each time, the run ends.
 4. Only :meth:`SqlBackend.create` makes tables, and only :meth:`SqlBackend.claim` changes one, see
    ``evolution.py``.
+5. States that share a transaction are written through the connection of one of them. Their ledgers
+   are locked first, in the order of their tables' names, so two such transactions cannot block each
+   other. Then statements whose answers nobody needs may be sent without waiting for one another.
+   What a backend remembers of its ledger is forgotten unless COMMIT returned.
 """
 
 from __future__ import annotations
@@ -33,9 +37,17 @@ from state_backends.sql.dialect import LedgerRow, SqlDialect, ledger_of, ledger_
 from state_backends.sql.evolution import change_of, change_table
 from state_backends.sql.failures import stuck, translated
 from state_backends.sql.queries import check_statement, query_rows, refused
-from txtopo.errors import SchemaDrift, StateUsageError, StoreContended, StoreUnavailable
+from txtopo.errors import (
+    PromiseError,
+    SchemaDrift,
+    StateUsageError,
+    StoreContended,
+    StoreUnavailable,
+)
+from txtopo.log_records import logger_of
 from txtopo.plugins.stores import (
     Claim,
+    Database,
     Key,
     Ledger,
     Puts,
@@ -60,6 +72,8 @@ from txtopo.plugins.stores import (
     standing,
     witness_of,
 )
+
+_logger = logger_of("txtopo.state")
 
 Result = TypeVar("Result")
 
@@ -133,23 +147,68 @@ class SqlBackend(StateBackend):
 
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
+        return self.commit_together(attempt, [(self, writes)])[0]
 
-        def body(connection: sa.Connection) -> Ledger:
-            begun = self._begun(connection, attempt, writes)
-            if begun.found is Standing.HELD:
-                return begun.ledger
-            self.point("begin.after")
-            self.point("rows.before")
-            self._write_rows(connection, attempt.txid, writes, begun)
-            self.point("rows.after")
-            self.point("write.before")
-            return begun.ledger
+    def commit_together(
+        self, attempt: TransactionAttempt, writes: Sequence[tuple[StateBackend, Writes]]
+    ) -> list[Ledger]:
+        """Apply the writes to several states of this database, in one transaction."""
+        together = [_Member(_own(backend), each) for backend, each in writes]
+        in_order = sorted(together, key=lambda member: member.backend._dialect.state.name)
 
-        ledger = self._write(body)
+        def body(connection: sa.Connection) -> None:
+            self._begin(connection, attempt, in_order)
+            begun = [member for member in together if member.begun.found is not Standing.HELD]
+            asking = [member for member in begun if not member.only_sends]
+            for member in asking:
+                member.write_rows(connection, attempt, member.backend._label)
+            sending = [member for member in begun if member.only_sends]
+            # The error of one may come while the next is sent.
+            label = _label_of([member.backend for member in sending])
+            with self._dialect.sending(connection, len(sending)):
+                for member in sending:
+                    member.write_rows(connection, attempt, label)
+            for member in begun:
+                member.backend.point("write.before")
+
+        backends = [member.backend for member in together]
+        try:
+            self._write(body, backends)
+        except BaseException:
+            _forget(backends)
+            raise
+        for member in together:
+            member.backend._committed(member.begun.ledger, attempt, member.writes)
+        return [member.begun.ledger for member in together]
+
+    def _committed(self, ledger: Ledger, attempt: TransactionAttempt, writes: Writes) -> None:
         deletes = isinstance(writes, Puts) and writes.deletes
         self._left = _Left(ledger, tombstones=deletes)
         self._dialect.after_commit(self._engine, attempt.txid)
-        return ledger
+
+    def database(self) -> Database | None:
+        """Return the database, its user, and the options of the URL.
+
+        None if the server does not tell its identity: this user may not ask, or, as in Aurora,
+        nobody may.
+        """
+        with self._connected() as connection:
+            try:
+                return self._dialect.database(connection)
+            except self._failures as error:
+                found = translated(error, self._label)
+                if isinstance(found, PromiseError):
+                    text = "%s does not tell its identity, so the state shares no transaction: %s"
+                    _logger.info(text, self._label, found)
+                    return None
+                raise found from error
+
+    @contextmanager
+    def snapshots(self, backends: Sequence[StateBackend]) -> Iterator[Sequence[Snapshot]]:
+        """Open snapshots of several states of this database, in one transaction."""
+        with self._reading() as connection:
+            members = [_own(backend) for backend in backends]
+            yield [SqlSnapshot(connection, each._dialect, each._label) for each in members]
 
     def expire(self, up_to: Any, before_txid: int) -> int:
         """Delete some rows that no later txid needs, as ``StateBackend.expire`` says."""
@@ -168,13 +227,18 @@ class SqlBackend(StateBackend):
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """Open a consistent snapshot of the state, in a transaction that takes no lock."""
+        with self._reading() as connection:
+            yield SqlSnapshot(connection, self._dialect, self._label)
+
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
         with self._connected() as connection:
             connection.execution_options(**self._dialect.read_options())
             try:
                 self._dialect.begin_reading(connection)
             except self._failures as error:
                 raise translated(error, self._label) from error
-            yield SqlSnapshot(connection, self._dialect, self._label)
+            yield connection
 
     def stored(self) -> tuple[StateTable, ...]:
         """Return the states that the database holds."""
@@ -214,18 +278,44 @@ class SqlBackend(StateBackend):
         self._dialect.close()
         self._engine.dispose()
 
+    def _begin(
+        self, connection: sa.Connection, attempt: TransactionAttempt, members: Sequence[_Member]
+    ) -> None:
+        """Lock the ledgers in this order, and set those to *attempt* where it may write."""
+        if all(member.predict(attempt) for member in members):
+            expected = [member.replacing() for member in members]
+            replaced = self._ledger.replace(connection, expected)
+            if replaced not in (0, len(members)):
+                # Some are replaced by now, so all is taken back and begun again.
+                backends = [member.backend for member in members]
+                _forget(backends)
+                raise StoreContended(
+                    f"another writer has changed one of the ledgers of {_label_of(backends)}",
+                    store=self._label,
+                )
+        else:
+            replaced = 0
+        for member in members:
+            if not replaced:
+                member.begin(connection, attempt)
+            if member.begun.found is not Standing.HELD:
+                member.backend.point("begin.after")
+
+    def _predicted(self, attempt: TransactionAttempt, writes: Writes) -> _Begun | None:
+        """Return what the commit changes in the ledger, if this backend wrote the last one."""
+        left, state = self._left, self._dialect.state
+        if left is None or not left.is_before(attempt):
+            return None
+        found = standing(left.ledger, attempt, self.claimant)
+        witness = witness_of(state, left.ledger, attempt, writes, found)
+        ledger = left.ledger.written_by(attempt, witness)
+        return _Begun(found, left.ledger, ledger, tombstones=left.tombstones)
+
     def _begun(
         self, connection: sa.Connection, attempt: TransactionAttempt, writes: Writes
     ) -> _Begun:
         """Lock the ledger, and set it to *attempt*, if the attempt may write."""
-        left, state = self._left, self._dialect.state
-        if left is not None and left.is_before(attempt):
-            found = standing(left.ledger, attempt, self.claimant)
-            witness = witness_of(state, left.ledger, attempt, writes, found)
-            ledger = left.ledger.written_by(attempt, witness)
-            if self._ledger.replaced(connection, left.ledger, ledger):
-                return _Begun(found, left.ledger, ledger, tombstones=left.tombstones)
-        held = self._locked_ledger(connection)
+        held, state = self._locked_ledger(connection), self._dialect.state
         found = standing(held, attempt, self.claimant)
         assert held is not None
         if found is Standing.HELD:
@@ -290,30 +380,41 @@ class SqlBackend(StateBackend):
             )
         return ledger_of(row), row._mapping["declaration"]
 
-    def _write(self, body: Callable[[sa.Connection], Result]) -> Result:
+    def _write(
+        self, body: Callable[[sa.Connection], Result], backends: Sequence[SqlBackend] = ()
+    ) -> Result:
+        """Run the body in a transaction of this state, or of several; try again if it is blocked.
+
+        Args:
+            body: What is done in it.
+            backends: The states, if there are several.
+        """
         last: StoreContended | None = None
         for _ in range(_TRIES_MAX):
             try:
-                return self._write_once(body)
+                return self._write_once(body, backends or (self,))
             except StoreContended as error:
                 last = error
         assert last is not None
         raise stuck(last, _TRIES_MAX) from last
 
-    def _write_once(self, body: Callable[[sa.Connection], Result]) -> Result:
+    def _write_once(
+        self, body: Callable[[sa.Connection], Result], backends: Sequence[SqlBackend]
+    ) -> Result:
         with self._connected() as connection:
             connection.execution_options(**self._dialect.write_options())
             sent = False
             try:
-                self._dialect.prepare(connection)
+                for each in backends:
+                    each._dialect.prepare(connection)
                 with connection.begin() as transaction:
                     result = body(connection)
-                    self._dialect.check_place(connection)
+                    _check_places(connection, backends)
                     sent = True
                     transaction.commit()
-                self._dialect.check_place(connection)
+                _check_places(connection, backends)
             except self._failures as error:
-                raise translated(error, self._label, during_commit=sent) from error
+                raise translated(error, _label_of(backends), during_commit=sent) from error
         return result
 
     @contextmanager
@@ -334,6 +435,86 @@ class SqlBackend(StateBackend):
         except self._failures:
             if not connection.closed:
                 connection.invalidate()
+
+
+def _own(backend: StateBackend) -> SqlBackend:
+    assert isinstance(backend, SqlBackend), "states of another kind of store have another database"
+    return backend
+
+
+def _forget(backends: Sequence[SqlBackend]) -> None:
+    """Forget what each has written last."""
+    for backend in backends:
+        backend._left = None
+
+
+def _check_places(connection: sa.Connection, backends: Sequence[SqlBackend]) -> None:
+    """Check that the URL of each still leads to what the connection of one of them writes."""
+    for backend in backends:
+        backend._dialect.check_place(connection)
+
+
+def _label_of(backends: Sequence[SqlBackend]) -> str:
+    """Return the states and their database, for messages about a whole transaction."""
+    if len(backends) < 2:
+        return "".join(each._label for each in backends)
+    names = ", ".join(repr(each._dialect.state.name) for each in backends)
+    return f"the transaction of states {names} in {backends[0]._url}"
+
+
+class _Member:
+    """A state in a transaction, which it may share with others.
+
+    Attributes:
+        backend: The state.
+        writes: What is written to it.
+        begun: Its ledger, once it is written.
+    """
+
+    begun: _Begun
+
+    def __init__(self, backend: SqlBackend, writes: Writes) -> None:
+        self.backend = backend
+        self.writes = writes
+
+    def predict(self, attempt: TransactionAttempt) -> bool:
+        """Expect the ledger that this backend wrote last; return False if it wrote none."""
+        predicted = self.backend._predicted(attempt, self.writes)
+        if predicted is not None:
+            self.begun = predicted
+        return predicted is not None
+
+    def replacing(self) -> dict[str, Any]:
+        """Return the parameters that replace the predicted ledger."""
+        return self.backend._ledger.replacing(self.begun.held, self.begun.ledger)
+
+    def begin(self, connection: sa.Connection, attempt: TransactionAttempt) -> None:
+        """Lock the ledger, read it, and set it to *attempt*, if the attempt may write."""
+        with self._named(self.backend._label):
+            self.begun = self.backend._begun(connection, attempt, self.writes)
+
+    @property
+    def only_sends(self) -> bool:
+        """Whether nothing has to be read to write the rows."""
+        new = self.begun.found is Standing.APPLY and not self.begun.tombstones
+        return new and self.backend._dialect.only_sends(self.writes)
+
+    def write_rows(
+        self, connection: sa.Connection, attempt: TransactionAttempt, label: str
+    ) -> None:
+        """Undo an earlier attempt, and write the rows; errors of the database name *label*."""
+        self.backend.point("rows.before")
+        with self._named(label):
+            self.backend._write_rows(connection, attempt.txid, self.writes, self.begun)
+        self.backend.point("rows.after")
+
+    @contextmanager
+    def _named(self, label: str) -> Iterator[None]:
+        """Name this state, and not the first of the transaction, in errors of the database."""
+        try:
+            yield
+        except self.backend._failures as error:
+            raise translated(error, label) from error
 
 
 @dataclass(frozen=True, slots=True)

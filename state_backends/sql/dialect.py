@@ -11,7 +11,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from state_backends.sql.names import LEDGER, SqlNames, TakenName
 from txtopo.errors import SchemaVersionError
 from txtopo.plugins.stores import (
     LEDGER_SCHEMA,
+    Database,
     Field,
     Key,
     Ledger,
@@ -182,6 +183,10 @@ class SqlDialect(ABC):
         """
 
     @abstractmethod
+    def database(self, connection: sa.Connection) -> Database:
+        """Return which database a connection leads to, as which user, and with which options."""
+
+    @abstractmethod
     def size(self, connection: sa.Connection) -> StateSize:
         """Return the size of the state's table, as far as the database knows it."""
 
@@ -192,6 +197,17 @@ class SqlDialect(ABC):
     @abstractmethod
     def apply(self, connection: sa.Connection, txid: int, writes: Writes) -> None:
         """Write the rows of *txid*. Beforehand no row has this txid, and no tombstone is left."""
+
+    def only_sends(self, writes: Writes) -> bool:
+        """Return whether :meth:`apply` needs no answer of the database to write these rows."""
+        return False
+
+    def sending(self, connection: sa.Connection, count: int) -> AbstractContextManager[None]:
+        """Return a context in which *count* states are written without waiting for answers.
+
+        An error may be raised at its end, for any of them. The default waits for each.
+        """
+        return nullcontext()
 
     def purge(self, connection: sa.Connection) -> None:
         """Delete the tombstones of earlier txids."""
@@ -259,6 +275,12 @@ class SqlDialect(ABC):
     def decoded(self, kind: str, column: Sequence[Any]) -> Sequence[Any]:
         """Convert a column read from the database to Python values of this field type."""
         return column
+
+
+def url_options(url: sa.URL) -> tuple[str, ...]:
+    """Return the options of a URL without passwords, sorted, as they are compared."""
+    options = sorted(url.query.items())
+    return tuple(f"{name}={value}" for name, value in options if "password" not in name)
 
 
 def encoded_column(
@@ -438,10 +460,11 @@ class LedgerRow:
 
     def __init__(self, dialect: SqlDialect) -> None:
         table = dialect.ledger
-        own = table.c.state == dialect.state.name
+        self._state = dialect.state.name
         self._locked = ledger_row(table, dialect.state.name).with_for_update()
         values = [column for column in table.c if column.name not in ("state", "declaration")]
         new: dict[Any, Any] = {column: sa.bindparam(f"new_{column.name}") for column in values}
+        own = table.c.state == sa.bindparam("own_state")
         self._write = sa.update(table).where(own).values(new)
         was = [column == sa.bindparam(f"was_{column.name}") for column in values]
         self._replace = self._write.where(*was)
@@ -454,13 +477,25 @@ class LedgerRow:
         """Write a ledger. The row is locked."""
         connection.execute(self._write, self._named("new", ledger))
 
-    def replaced(self, connection: sa.Connection, held: Ledger, ledger: Ledger) -> bool:
-        """Lock the row; if its ledger is still *held*, replace it. Return whether it was."""
-        values = self._named("new", ledger) | self._named("was", held)
-        return connection.execute(self._replace, values).rowcount == 1
+    def replacing(self, held: Ledger, ledger: Ledger) -> dict[str, Any]:
+        """Return the parameters that replace the ledger *held* by another."""
+        return self._named("new", ledger) | self._named("was", held)
+
+    def replace(self, connection: sa.Connection, ledgers: Sequence[dict[str, Any]]) -> int:
+        """Lock the rows of one or more states, and replace their ledgers.
+
+        Args:
+            connection: A connection in the transaction of the commit.
+            ledgers: What ``replacing`` has returned for each state, in the order of the locks.
+
+        Returns:
+            How many were replaced; the others are not the ones that were expected.
+        """
+        return connection.execute(self._replace, ledgers).rowcount
 
     def _named(self, part: str, ledger: Ledger) -> dict[str, Any]:
-        return {f"{part}_{name}": value for name, value in ledger_values(ledger).items()}
+        values = {f"{part}_{name}": value for name, value in ledger_values(ledger).items()}
+        return {"own_state": self._state, **values}
 
 
 def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:

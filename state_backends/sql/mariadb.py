@@ -37,7 +37,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
-from state_backends.sql.dialect import SqlDialect, ledger_table, state_columns
+from state_backends.sql.dialect import SqlDialect, ledger_table, state_columns, url_options
 from state_backends.sql.mariadb_rows import (
     ExactText,
     RowStatements,
@@ -56,6 +56,7 @@ from state_backends.sql.names import TakenName, check_mariadb_names, mariadb_nam
 from txtopo.errors import StateUsageError, StoreUnavailable, TopologyError
 from txtopo.extras import require
 from txtopo.plugins.stores import (
+    Database,
     Field,
     Fields,
     Key,
@@ -110,6 +111,9 @@ _COLLATIONS = (
 
 _WRITES_A_FILE = re.compile(r"\b(outfile|dumpfile)\b", re.IGNORECASE)
 """A read-only transaction does not prevent ``SELECT … INTO OUTFILE``."""
+_DATABASE = (
+    "SELECT CONCAT_WS(' ', @@hostname, @@port, @@server_id, @@datadir), DATABASE(), CURRENT_USER()"
+)
 _SIZE = (
     "SELECT table_rows, data_length + index_length FROM information_schema.tables "
     "WHERE table_schema = DATABASE() AND table_name = :name"
@@ -194,15 +198,21 @@ class MariadbDialect(SqlDialect):
                 driver._sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def prepare(self, connection: sa.Connection) -> None:
-        """Check the server, and compile the statements of the session."""
+        """Check the server."""
         if "bytes_max" not in connection.info:
             connection.info["bytes_max"] = check_server(connection)
-        if connection.info.get("statements_of") is not self:
-            connection.info["statements_of"] = self
-            connection.info["statements"] = self.statements(connection.dialect)
+
+    def statements_for(self, connection: sa.Connection) -> Any:
+        """Return the statements of the state for the server of a connection; they are kept there.
+
+        A connection may serve several states, see ``SqlBackend.commit_together``.
+        """
+        if self not in connection.info:
+            connection.info[self] = self.statements(connection.dialect)
+        return connection.info[self]
 
     def statements(self, dialect: sa.Dialect) -> StatementParts:
-        """Return the statements of the state."""
+        """Compile the statements of the state."""
         return RowStatements(self.state, self.columns, dialect)
 
     @contextmanager
@@ -293,6 +303,14 @@ class MariadbDialect(SqlDialect):
         self.begin_reading(connection)
         yield
 
+    def database(self, connection: sa.Connection) -> Database:
+        """Return where the server keeps its files, the database, the user, and the URL's options.
+
+        MariaDB has no identifier of a server before 10.11.
+        """
+        server, database, user = connection.exec_driver_sql(_DATABASE).one()
+        return Database(("mariadb", server, database), (user, *url_options(self._url)))
+
     def size(self, connection: sa.Connection) -> StateSize:
         """Return the catalogue's figures."""
         found = connection.execute(sa.text(_SIZE), {"name": self.state.name}).first()
@@ -306,18 +324,18 @@ class MariadbDialect(SqlDialect):
         table = self._touched
         wanted = sa.select(table.c.given).where(table.c.txid == txid)
         for text in connection.execute(wanted).scalars().all():
-            self._run(connection, connection.info["statements"].undo, text, txid)
+            self._run(connection, self.statements_for(connection).undo, text, txid)
 
     def purge(self, connection: sa.Connection) -> None:
         """Delete the tombstones that the previous commit left, by the list of their keys."""
         assert self._touched is not None
         wanted = sa.select(self._touched.c.given).where(self._touched.c.gone)
         for text in connection.execute(wanted).scalars().all():
-            self._run(connection, (connection.info["statements"].purge,), text, 0)
+            self._run(connection, (self.statements_for(connection).purge,), text, 0)
 
     def apply(self, connection: sa.Connection, txid: int, writes: Writes) -> None:
         """Write the rows of *txid*, sorted by key, and the list of their keys."""
-        statements = connection.info["statements"]
+        statements = self.statements_for(connection)
         if self._touched is not None:
             connection.execute(sa.delete(self._touched))
         if isinstance(writes, Puts):

@@ -75,10 +75,10 @@ class MariadbLogDialect(LogDialect, MariadbDialect):
         self._limits = limits(tagged)[1:]
         self._touched = None
         self.sums = MariadbSums(state, self.columns, _FLOAT_MAX)
-        self.folder = MariadbLogFolder(state, self.columns, self.prepare)
+        self.folder = MariadbLogFolder(state, self.columns, self.prepare, self.statements_for)
 
     def statements(self, dialect: sa.Dialect) -> LogStatements:
-        """Return the statements of the state."""
+        """Compile the statements of the state."""
         return LogStatements(self.state, self.columns, dialect)
 
     def create(self, connection: sa.Connection) -> None:
@@ -86,7 +86,7 @@ class MariadbLogDialect(LogDialect, MariadbDialect):
 
     def append(self, connection: sa.Connection, txid: int, rows: pa.Table) -> None:
         """Insert rows, in the order of the primary key."""
-        statement: str = connection.info["statements"].append
+        statement: str = self.statements_for(connection).append
         columns = [column.to_pylist() for column in rows.drop_columns(["txid"]).columns]
         self._write(connection, (statement,), list(zip(*columns, strict=True)), txid)
 
@@ -125,7 +125,8 @@ class MariadbLogFolder(LogFolder):
     Args:
         state: The state.
         columns: Its table.
-        prepare: Sets a connection up for writes, with its statements.
+        prepare: Sets a connection up for writes.
+        statements_for: Returns the statements of the state for a connection.
     """
 
     def __init__(
@@ -133,9 +134,11 @@ class MariadbLogFolder(LogFolder):
         state: StateTable,
         columns: StateColumns,
         prepare: Callable[[sa.Connection], None],
+        statements_for: Callable[[sa.Connection], LogStatements],
     ) -> None:
         super().__init__(state, columns)
         self._prepare = prepare
+        self._statements_for = statements_for
 
     def prepare(self, connection: sa.Connection) -> None:
         """Make the session READ COMMITTED."""
@@ -155,7 +158,7 @@ class MariadbLogFolder(LogFolder):
 
     def replace(self, connection: sa.Connection, first: int, last: int) -> int:
         """Replace the rows of the txids *first* to *last*; return how many are left."""
-        statements: LogStatements = connection.info["statements"]
+        statements = self._statements_for(connection)
         span = {"first": first, "last": last}
         connection.exec_driver_sql(statements.lock)
         connection.exec_driver_sql(statements.add, span)
@@ -164,7 +167,7 @@ class MariadbLogFolder(LogFolder):
 
     def _moved(self, connection: sa.Connection, first: int, last: int) -> int:
         """Add some rows of a span to those of its last txid; return how many."""
-        statements: LogStatements = connection.info["statements"]
+        statements = self._statements_for(connection)
         piece = {"first": first, "last": last, "rows": PIECE_ROWS}
         connection.exec_driver_sql(statements.lock)
         connection.exec_driver_sql(statements.add_some, piece)

@@ -16,6 +16,7 @@ Rules
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase
 
@@ -27,7 +28,8 @@ LEDGER = "txtopo_ledger"
 # PostgreSQL silently truncates names at 63 bytes; "_touched" and other suffixes are added to them.
 TABLE_BYTES_MAX = 50
 STAGE = "txtopo_stage".ljust(TABLE_BYTES_MAX + 1, "_")
-"""The temporary table of a connection to PostgreSQL; no state's table has such a long name."""
+"""How the temporary tables of a connection to PostgreSQL begin; no state's table has such a long
+name."""
 VIEW = "the view"
 """The objects that a state can do without."""
 RANGE_INDEX = "txtopo_range"
@@ -98,6 +100,14 @@ class TakenName:
     def __str__(self) -> str:
         article = "an" if self.kind.startswith(tuple("aeiou")) else "a"
         return f"{article} {self.kind}" + (f" of table {self.table!r}" if self.table else "")
+
+
+def stage_name(state: StateTable) -> str:
+    """Return the name of the temporary table of a state in PostgreSQL, of 63 bytes.
+
+    A connection has one for each of the states that it writes.
+    """
+    return STAGE + hashlib.sha256(state.name.encode()).hexdigest()[: 63 - len(STAGE)]
 
 
 def sqlite_names(state: StateTable) -> SqlNames:

@@ -31,7 +31,7 @@ import sqlalchemy as sa
 from state_backends.sql.dialect import StateColumns
 from state_backends.sql.log import LogDialect, LogFolder, LogSums, combined
 from state_backends.sql.postgresql import PostgresqlDialect, column_type, copy_rows
-from txtopo.plugins.stores import StateTable
+from txtopo.plugins.stores import StateTable, Writes
 
 # PostgreSQL refuses a sum beyond the range of a float, where others return infinity: adding up the
 # rows has already raised.
@@ -55,6 +55,10 @@ class PostgresqlLogDialect(LogDialect, PostgresqlDialect):
         """Create the index on txid."""
         index = sa.Index(self.names.by_txid, self.columns.txid)
         index.create(connection, checkfirst=True)
+
+    def only_sends(self, writes: Writes) -> bool:
+        """Return False: rows are copied, and the sums are checked."""
+        return False
 
     def append(self, connection: sa.Connection, txid: int, rows: pa.Table) -> None:
         """Copy rows into the table."""

@@ -43,6 +43,7 @@ from state_backends.sql.dialect import (
     ledger_table,
     state_columns,
     undo_statements,
+    url_options,
 )
 from state_backends.sql.failures import damaged
 from state_backends.sql.names import (
@@ -69,6 +70,7 @@ from txtopo.clock import now
 from txtopo.errors import SchemaDrift, TopologyError, ValueRefusedError
 from txtopo.plugins.stores import (
     Aggregate,
+    Database,
     Field,
     Key,
     Puts,
@@ -325,6 +327,11 @@ class SqliteDialect(SqlDialect):
             yield
         finally:
             driver.set_authorizer(None)
+
+    def database(self, connection: sa.Connection) -> Database:
+        """Return the device and the inode of the file, and the options of the URL."""
+        device, inode = self._file.main_of(connection)
+        return Database(("sqlite", str(device), str(inode)), url_options(self._url))
 
     def size(self, connection: sa.Connection) -> StateSize:
         """Count the rows, unless there are so many that it would take long."""

@@ -65,17 +65,25 @@ class SqliteFile:
 
     def write(self, connection: sa.Connection) -> None:
         """Begin to write to this file; from now on no other file is written."""
+        self._written = self.main_of(connection)
+
+    def main_of(self, connection: sa.Connection) -> FileId:
+        """Return the database that a connection has open."""
         opened: OpenFiles = connection.info[_OPENED]
-        self._written = opened.main
+        return opened.main
 
     def check(self, connection: sa.Connection) -> None:
         """Check that the files that a connection has open are in their place.
+
+        The connection may be that of another state, whose path is another one.
 
         Raises:
             StoreDamagedError: A file is gone, or has been replaced by another.
         """
         opened: OpenFiles = connection.info[_OPENED]
         displaced = opened.displaced()
+        if self._path is not None and file_id(self._path) != opened.main:
+            displaced = self._path
         if displaced is not None:
             raise self._error(displaced)
 

@@ -64,6 +64,16 @@ def counted() -> dict[str, object]:
     return {}
 
 
+def counted_twice() -> dict[str, object]:
+    builder = counting()
+    for table in ("a", "b"):
+        counts = PersistentAggregate(open_state("sqlite:///both.db", table=table), "word", Count())
+        builder.set_bolt(table, counts).fields_grouping("words", "word")
+    with builder.build_topology().start(config=LOCAL) as run:
+        run.process_all_available()
+    return {}
+
+
 def fed() -> dict[str, object]:
     feeder = FeederSpout(WORD)
     return {"feeder": feeder, "topology": reliable(feeder)}
@@ -75,6 +85,7 @@ TAKEN_FOR_GRANTED: Mapping[str, Any] = {
     "ReliableRun": lambda: {"topology": reliable(MemorySpout([["a"], ["b"]], WORD))},
     "SimulatedCluster": fed,
     "StateReader": counted,
+    "read_together": counted_twice,
     "simulate": lambda: {"topology": counting().build_topology(), "counts": counts},
     "TopologyRun": lambda: {"topology": counting().build_topology()},
 }

@@ -64,7 +64,7 @@ FACES = {
     "txtopo.state": """
         Aggregate Count CountDistinct First FrameStateHandle FrameTransaction Last Ledger Max
         Mean Min OwnAggregate State StateHandle StateKind StateMode StateReader StateTransaction
-        Sum TopN open_state register_backend
+        Sum TopN open_state read_together register_backend
     """,
     "txtopo.streams": """
         DataStream DeltaLookup FilesLookup Grouped Lookup QueryLookup StreamBuilder Table Windowed
@@ -87,10 +87,12 @@ FACES = {
     """,
     "txtopo.plugins.stores": """
         Aggregate AnchoredFactory BackendFactory BackingMap CheckingFactory Claim
-        ComparesAndPuts Contents Field Fields FrameBackend FrameFactory FrameSnapshot FrameWrites
-        GroupAttempt Key LEDGER_SCHEMA Ledger MapFactory Merges NamingFactory OpaqueMap Owner
-        Puts Row QueryBackend QueryRows RowBackend RowText Snapshot Standing StateBackend
-        StateKind StateMode StateSize StateTable TransactionAttempt TransactionalMap Values Writes
+        ComparesAndPuts Contents Database Field Fields FrameBackend FrameFactory FrameSnapshot
+        FrameWrites GroupAttempt Key LEDGER_SCHEMA Ledger MapFactory Merges NamingFactory
+        OpaqueMap Owner
+        Puts Replacement Row QueryBackend QueryRows RowBackend RowText Snapshot Standing
+        StateBackend StateKind StateMode StateSize StateTable TransactionAttempt
+        TransactionalMap Values Writes
         backing_map_factory changed_rows checked_partials claimed combines_in_store declaration
         expired_keys expiring final_values listed_states log_rows mean_names parsed_declaration
         redacted_url retired_of TableChange check_none_taken not_allowed refused_change table_change

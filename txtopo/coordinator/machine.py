@@ -75,7 +75,8 @@ bounds, or not at all. With others, a state would not have what it needs to undo
 2. A failure of a pinned group abandons it whole, and it is done again whole: nothing of it is
    committed alone, not even before the topology ends with an error.
 3. A group that is not pinned may be shortened while it is committed: what is before a batch that
-   fails is committed, and so is the first batch alone if a state refuses the sum of all.
+   fails is committed, and so is the first batch alone if a state of the first transaction refuses
+   the sum of all.
 
 Order of durability
 -------------------

@@ -91,7 +91,8 @@ def commit(
     if not graph.committing or isinstance(config, AtLeastOnceConfig):
         return None
     together = _together(graph, config, compiled)
-    apart = f" the driver writes each state in one transaction of its store{together}"
+    shared = ", which states of one database share" if _states(graph) > 1 else ""
+    apart = f" the driver writes each state in one transaction of its store{shared}{together}"
     if not compiled.commit:
         return f"in the driver, since no committer has tasks;{apart}"
     if compiled.commit_in_driver:
@@ -107,6 +108,10 @@ def commit(
         "resident": "in the resident slots",
     }.get(choice.carrier, "in a Spark job for each txid")
     return f"{where}, since {' and '.join(several[:3])};{apart}"
+
+
+def _states(graph: Graph) -> int:
+    return sum(len(each.states) for each in graph.components.values())
 
 
 def _together(graph: Graph, config: Config, compiled: CompiledTopology) -> str:

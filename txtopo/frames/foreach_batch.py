@@ -4,8 +4,9 @@ Theory of operation
 -------------------
 Spark writes the offsets of batch *b* to its checkpoint, calls ``foreachBatch``, and then records
 that *b* is done. If it dies in between, it calls again with the same *b*. So the txid is *b* + 1,
-and the ledgers of the states show whether they hold it. There is no coordinator, window or
-ZooKeeper, because the query passes one batch at a time.
+and the ledgers of the states show whether they hold it. States of one database share a transaction,
+as in any topology. There is no coordinator, window or ZooKeeper, because the query passes one batch
+at a time.
 
 Before it writes anything, each start of the query claims, in all states, an epoch above the epochs
 in the ledgers. So late writes of an earlier start are refused. The id of the query, which is in its
@@ -56,7 +57,7 @@ from txtopo.runtime.progress import (
     Stopped,
 )
 from txtopo.runtime.reporting import ProgressMeter
-from txtopo.runtime.run_context import close_backends, open_states
+from txtopo.runtime.run_context import close_backends, open_states, tell_shared
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.start import check_states
 from txtopo.stages.compiled_topology import CompiledTopology, Run, compile_topology
@@ -65,6 +66,7 @@ from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
 from txtopo.state.ledger import Claim, Ledger, Owner, same_owner
 from txtopo.state.registry import redacted_url
+from txtopo.state.together import SharedTransactions, shared_transactions
 from txtopo.topology.graph import Graph
 
 if TYPE_CHECKING:
@@ -239,6 +241,7 @@ class StreamRun:
         carrier.start(compiled)
         self._context = StreamContext(graph, compiled, carrier, NoPlanner(), scheduler)
         self._backends: Mapping[StateName, StateBackend] = {}
+        self._shared = SharedTransactions(())
         self._epoch, self._term = 0, ""
         self._calls: dict[int, int] = {}
         self._failed: FailedBatch | None = None
@@ -274,13 +277,16 @@ class StreamRun:
         self._epoch = 1 + max((each.epoch for each in ledgers.values() if each), default=0)
         self._term = f"{self._context.scheduler.seed():016x}"
         token = self._token(after_txid)
+        claimed: dict[StateName, Ledger] = {}
         for name, backend in self._backends.items():
             # The claim replaces only the ledger that was read. If two queries continue the same one
             # at the same time, the second is refused.
             claim = Claim(owners[name], self._epoch, token, replaces=ledgers[name], term=self._term)
             component, state = name
             table = self._context.graph.components[component].states[state].layout()
-            claim_state(backend, claim, ".".join(name), table)
+            claimed[name] = claim_state(backend, claim, ".".join(name), table)
+        self._shared = shared_transactions(self._backends, claimed)
+        tell_shared(self._graph.id, self._shared)
         adopted = txid if self._held_by_all(txid) else None
         self._tell(Leading(self._graph.id, self._epoch, txid + (adopted is not None), adopted))
 
@@ -302,7 +308,7 @@ class StreamRun:
         processed_s = context.scheduler.now()
         self._tell(BatchesProcessed((attempt,)))
         result = BatchResult(attempt, outcome.processed[0], output, processed_s - started_s)
-        phase = CommitPhase(context, self._backends)
+        phase = CommitPhase(context, self._backends, self._shared)
         report = phase.run([result], lambda size: True, pinned=False)
         context.carrier.release(output)
         self._check_failure(report.failure)

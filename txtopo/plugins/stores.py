@@ -18,6 +18,7 @@ from txtopo.frames.states import FrameBackend, FrameFactory, FrameWrites
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
     BackendFactory,
+    Database,
     Key,
     Merges,
     Puts,
@@ -61,6 +62,7 @@ from txtopo.state.registry import (
 )
 from txtopo.state.row_backend import (
     Contents,
+    Replacement,
     RowBackend,
     changed_rows,
     checked_partials,
@@ -84,6 +86,7 @@ __all__ = [
     "Claim",
     "ComparesAndPuts",
     "Contents",
+    "Database",
     "Field",
     "Fields",
     "FrameBackend",
@@ -102,6 +105,7 @@ __all__ = [
     "Puts",
     "QueryBackend",
     "QueryRows",
+    "Replacement",
     "Row",
     "RowBackend",
     "RowText",

@@ -10,17 +10,18 @@ Order
    (:mod:`txtopo.runtime.commit_permit`).
 2. Each state gets all writes of the group in one store transaction: ledger, undo of an earlier
    attempt, data. A state without writes gets the txids too, so that an empty batch also undoes the
-   writes of an earlier attempt.
+   writes of an earlier attempt. The states of one database share a transaction
+   (:mod:`txtopo.state.together`).
 
-A crash in step 2 leaves some states one group ahead of others. The next leader finds that in their
-ledgers.
+A crash in step 2 leaves the states of some transactions one group ahead of others. The next leader
+finds that in their ledgers.
 
 A group that is not pinned (see :mod:`txtopo.coordinator.machine`) may be shortened before step 2:
 it ends before a batch whose user code fails, before it would exceed :data:`GROUP_BYTES_MAX`, and
 when its committers have taken a part of the time that the group has. So slow committers make small
 groups, and not groups that are late.
-If the first state refuses the values of several batches, nothing is written yet, and the first
-batch is committed alone. So the batch that is to blame is found and named.
+If the first transaction refuses the values of several batches, nothing is written yet, and the
+first batch is committed alone. So the batch that is to blame is found and named.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from txtopo.stages.permits import NotPermitted
 from txtopo.stages.task_states import opener_of
 from txtopo.state.backend import Key, Merges, Puts, StateBackend, Values, Writes
 from txtopo.state.column_rows import merged_rows
-from txtopo.state.commit import EngineWrites, commit_resolved
+from txtopo.state.commit import EngineWrites, commit_all_resolved
 from txtopo.topology.elsewhere import may_write_elsewhere
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from txtopo.runtime.run_context import CommitContext
     from txtopo.stages.permits import Permit
     from txtopo.stages.task_states import StateOpener
+    from txtopo.state.together import SharedTransactions
 
 _logger = logger_of(LOGGER)
 
@@ -71,8 +73,8 @@ class CommitReport:
         tuples: Number of tuples that each component emitted.
         lag: Number of records behind the batch, by partition, where the spout knows it.
         lost: What the source lost before the batch could read it, by partition.
-        state_s: How long the write of its group to each state took, by ``component.name``; only
-            for the last batch of the group.
+        state_s: How long the write of its group to each state took, by ``component.name``; states
+            that share a transaction have its time. Only for the last batch of the group.
     """
 
     tuples: Mapping[str, int] = field(default_factory=dict)
@@ -121,6 +123,7 @@ class CommitPhase:
     Args:
         context: The graph, carrier etc. of the topology.
         backends: The states, which the term has claimed.
+        shared: Which of them share transactions.
         spouts_elsewhere: Ids of the spouts whose emitters have a ``commit`` that may write
             elsewhere than to the states.
     """
@@ -129,10 +132,12 @@ class CommitPhase:
         self,
         context: CommitContext,
         backends: Mapping[StateName, StateBackend],
+        shared: SharedTransactions,
         spouts_elsewhere: Collection[str] = (),
     ) -> None:
         self._context = context
         self._backends = backends
+        self._shared = shared
         self._states = {id: each.states for id, each in context.graph.components.items()}
         # Attempts that the emitters were told of, and that are not committed.
         self._told: set[TransactionAttempt] = set()
@@ -286,19 +291,22 @@ class CommitPhase:
         wanted: Callable[[int], bool],
         state_s: dict[str, float],
     ) -> None:
-        """Write a group to each state, and note how long that took."""
+        """Write a group to the states of each transaction, and note how long that took."""
         attempt = group_of([each.result.attempt for each in prepared])
         now = self._context.scheduler.now
         # All are made before the first is written: merging may fail, too.
         writes = {name: self._writes_of(name, prepared) for name in self._backends}
-        for name, backend in self._backends.items():
+        for names in self._shared.groups:
             started_s = now()
-            # Before each state, since the one before may have taken longer than the commit had.
+            # Before each write, since the one before may have taken longer than the commit had.
             if not wanted(len(prepared)):
                 raise _abandoned(attempt)
-            with _labelled(writes[name]):
-                commit_resolved(backend, attempt, writes[name])
-            state_s[".".join(name)] = now() - started_s
+            with _labelled([writes[name] for name in names]):
+                commit_all_resolved(
+                    attempt, [(self._backends[name], writes[name]) for name in names]
+                )
+            took_s = now() - started_s
+            state_s.update({".".join(name): took_s for name in names})
 
     def _reports(
         self, prepared: Sequence[_Prepared], state_s: Mapping[str, float]
@@ -398,8 +406,10 @@ class CommitPhase:
         return Puts(merged_rows([puts.rows for puts in found]))
 
 
-def _labelled(writes: Writes | EngineWrites) -> AbstractContextManager[None]:
-    return nullcontext() if isinstance(writes, Puts | Merges) else writes.labelled()
+def _labelled(writes: Sequence[Writes | EngineWrites]) -> AbstractContextManager[None]:
+    # An engine writes to one state at a time.
+    first = writes[0]
+    return nullcontext() if isinstance(first, Puts | Merges) else first.labelled()
 
 
 def _expires(prepared: Sequence[_Prepared]) -> dict[StateName, Any]:

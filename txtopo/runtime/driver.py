@@ -31,7 +31,13 @@ from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.operator_control import OperatorControl
 from txtopo.runtime.progress import Leading, Stopped, TopologyListener
 from txtopo.runtime.reporting import ProgressMeter
-from txtopo.runtime.run_context import RunContext, close_context, close_prepared, close_spout
+from txtopo.runtime.run_context import (
+    RunContext,
+    close_backends,
+    close_context,
+    close_prepared,
+    close_spout,
+)
 from txtopo.runtime.succession import as_exception
 from txtopo.runtime.takeover import Takeover, take_over
 from txtopo.runtime.term import LeaderTerm, TermHooks
@@ -171,8 +177,8 @@ class TopologyDriver:
         return take_over(self._context, journal, self._candidate)
 
     def _drop(self, taken: Takeover) -> None:
-        phase = CommitPhase(self._context, taken.backends)
-        self._scheduler.submit(phase.close, lambda _: None)
+        close = partial(close_backends, self._context.graph.id, taken.backends)
+        self._scheduler.submit(close, lambda _: None)
 
     def _close_prepared(self) -> None:
         """Close the states: a standby keeps no connection to a store, and later reopens them."""
@@ -182,7 +188,7 @@ class TopologyDriver:
     def _begin_term(self, taken: Takeover) -> None:
         self._control.take(taken.desired)
         coordinator = taken.coordinator
-        phase = CommitPhase(self._context, taken.backends, taken.spouts_elsewhere)
+        phase = CommitPhase(self._context, taken.backends, taken.shared, taken.spouts_elsewhere)
         hooks = TermHooks(self._tell, self._waiters, self._end_term, self._control.obey)
         beat = LeaderBeat(
             self._context.graph.id,

@@ -42,7 +42,7 @@ class Progress:
             ``{"rows_max": limit or None, "limited_by": name of the setting or None}``. With
             ``limited_by`` None it takes all rows that there are.
         state_s: How long the write to each state took, by ``component.name``; the time is part of
-            the commit phase.
+            the commit phase. States that share a transaction have its time.
         zookeeper_s: How long each write to ZooKeeper took since the previous commit.
         driver_bytes: How many bytes of the batch waited in the driver for the commit.
         group: First and last txid of the batches that were committed together. The progress of the

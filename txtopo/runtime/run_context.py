@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from txtopo.runtime.scheduler import Scheduler
     from txtopo.runtime.spout_planner import SpoutPlanner
     from txtopo.stages.compiled_topology import CompiledTopology
+    from txtopo.state.together import SharedTransactions
     from txtopo.topology.graph import Graph
 
 _logger = logger_of(LOGGER)
@@ -133,6 +134,19 @@ def open_states(graph: Graph, scheduler: Scheduler) -> dict[StateName, StateBack
 
 def _mark(scheduler: Scheduler, state: str, step: str) -> None:
     scheduler.point(f"{step}:{state}")
+
+
+def tell_shared(topology: str, shared: SharedTransactions) -> None:
+    """Log which states share a transaction, and why others of the same database do not."""
+    for names in shared.groups:
+        if len(names) > 1:
+            states = ", ".join(map(".".join, names))
+            text = "topology %r: these states share one transaction: %s"
+            _logger.info(text, topology, states, extra={"topology": topology})
+    for name, why in shared.apart.items():
+        attributes = {"topology": topology, "component": name[0]}
+        text = "topology %r: state %s has transactions of its own: %s"
+        _logger.info(text, topology, ".".join(name), why, extra=attributes)
 
 
 def close_context(

@@ -65,7 +65,7 @@ from txtopo.fingerprint import (
     differences,
     in_words,
 )
-from txtopo.runtime.run_context import close_backends, open_states
+from txtopo.runtime.run_context import close_backends, open_states, tell_shared
 from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
@@ -73,6 +73,7 @@ from txtopo.state.evolution import REBUILD
 from txtopo.state.ledger import SET_BACK, Claim, Ledger, Owner
 from txtopo.state.reconciliation import Compared, check_claimed_since, check_known, compared
 from txtopo.state.registry import redacted_url
+from txtopo.state.together import SharedTransactions, shared_transactions
 from txtopo.topology.changes import added_states, refused_change
 from txtopo.topology.component import Component, cutting, lacks_end, repeating
 from txtopo.topology.graph import fingerprint
@@ -93,6 +94,7 @@ class Takeover:
         coordinator: The coordinator of the term.
         journal: Writes to ZooKeeper under the epoch that was claimed.
         backends: The claimed states, in the order in which they are committed.
+        shared: Which of them share transactions.
         adopted: First and last txid of the group that was adopted, if any.
         desired: The status that operators want: running or deactivated.
         spouts_elsewhere: Ids of the spouts whose emitters have a ``commit`` that may write
@@ -102,6 +104,7 @@ class Takeover:
     coordinator: Coordinator
     journal: Journal
     backends: Mapping[StateName, StateBackend]
+    shared: SharedTransactions
     adopted: tuple[int, int] | None
     desired: Desired
     spouts_elsewhere: tuple[str, ...] = ()
@@ -134,6 +137,9 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
             context.plan_clock.compare(written_s, begun_s)
         try:
             ledgers = _claim(context, epoch, journal, backends, created=created)
+            claimed = {name: ledgers[".".join(name)] for name in backends}
+            shared = shared_transactions(backends, claimed)
+            tell_shared(context.graph.id, shared)
             elsewhere = spouts_elsewhere(context)
             coordinator, adopted = _coordinator(context, journal, ledgers, backends, elsewhere)
         except PromiseError:
@@ -143,7 +149,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
     except BaseException:
         close_backends(context.graph.id, backends)
         raise
-    return Takeover(coordinator, journal, backends, adopted, desired, elsewhere)
+    return Takeover(coordinator, journal, backends, shared, adopted, desired, elsewhere)
 
 
 def spouts_elsewhere(context: RunContext) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """The states of a committer's task: how it opens them, and what it writes.
 
 A committer's task only reads its states. It collects its writes in a write set and sends it to the
-driver. The driver applies the write sets of all tasks of a txid in one store transaction.
+driver. The driver applies the write sets of all tasks of a txid in one store transaction, which
+states of one database share.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from txtopo.state.aggregates import Aggregate, Count, Max, Mean, Min, OwnAggrega
 from txtopo.state.backend import StateKind, StateMode
 from txtopo.state.ledger import Ledger
 from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
-from txtopo.state.reader import StateReader
+from txtopo.state.reader import StateReader, read_together
 from txtopo.state.registry import State, open_state, register_backend
 from txtopo.state.transaction import StateHandle, StateTransaction
 
@@ -43,6 +43,7 @@ __all__ = [
     "Sum",
     "TopN",
     "open_state",
+    "read_together",
     "register_backend",
 ]
 

@@ -20,6 +20,9 @@ Rules
    needs to do nothing else, and sets :attr:`StateBackend.groups`.
 8. The ledger names a row of the last change, its *witness*, and a start checks that the row is
    there. So a table that was restored without its ledger is noticed.
+9. States of one database may share a transaction. :meth:`StateBackend.commit_together` locks the
+   ledger of each, in the same order in every process, and asks ``standing`` for each: one may hold
+   the attempt that another does not. Then it writes the rows and ledgers of all, or of none.
 """
 
 from __future__ import annotations
@@ -194,6 +197,25 @@ class StateSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Database:
+    """The database that a backend writes to, and the kind of its session there.
+
+    It is a hint: a copy of a database has the same identity. So states share a transaction only if
+    one connection also reads what the claim of each has just written
+    (:mod:`txtopo.state.together`).
+
+    Attributes:
+        identity: What tells the database from others, such as the system identifier of a server and
+            the name of a database in it; not its URL, of which it may have several.
+        session: What else must be equal for one connection to write for both states, such as the
+            user and the options of the URL; without secrets.
+    """
+
+    identity: tuple[str, ...]
+    session: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Puts:
     """Final values by key. ``None`` deletes the key. May be empty.
 
@@ -344,8 +366,9 @@ class StateBackend(ABC):
     call :meth:`stored`, :meth:`snapshot` and :meth:`close`.
 
     How often: :meth:`create` and :meth:`claim` once for each coordinator that becomes leader,
-    :meth:`commit` once for each attempt of a txid, :meth:`snapshot` once for each committer and
-    attempt that reads, and once after each claim.
+    :meth:`commit` once for each attempt of a txid, or :meth:`commit_together` of the first of the
+    states that share a transaction, :meth:`snapshot` once for each committer and attempt that
+    reads, and once after each claim.
 
     In which thread: any. Calls may overlap. A commit that took too long is abandoned and tried
     again while the first call is still running, and snapshots stay open meanwhile. Either commit
@@ -354,7 +377,8 @@ class StateBackend(ABC):
 
     What must be picklable: the factory, which travels to Spark tasks. A backend need not be.
 
-    What must be durable: whatever :meth:`claim` and :meth:`commit` wrote, when they return.
+    What must be durable: whatever :meth:`claim`, :meth:`commit` and :meth:`commit_together` wrote,
+    when they return.
 
     Not guaranteed: that :meth:`close` is called, since the process may be killed; that a call is
     made after one that failed; that only one process has opened the state.
@@ -384,9 +408,10 @@ class StateBackend(ABC):
     """Marks a step of a commit, for tests that crash processes there. Does nothing by default.
 
     The runtime sets it after opening, and marks ``begin.before`` and ``write.after`` around
-    :meth:`commit`. :meth:`commit` calls it with ``begin.after`` and ``rows.before`` once the ledger
-    has admitted the attempt, with ``rows.after`` when the rows are written, and with
-    ``write.before`` when only making the write durable is left. A plug-in need not call it.
+    :meth:`commit`, or around :meth:`commit_together` for each of its states. Both call it with
+    ``begin.after`` and ``rows.before`` once the ledger has admitted the attempt, with
+    ``rows.after`` when the rows are written, and with ``write.before`` when only making the write
+    durable is left. A plug-in need not call it.
     """
 
     claimant: Claim | None = None
@@ -453,6 +478,48 @@ class StateBackend(ABC):
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Open a consistent snapshot of the state. It must not delay commits."""
+
+    def database(self) -> Database | None:
+        """Return the database of the state, if its states can share a transaction.
+
+        A store that returns one has :meth:`commit_together` and :meth:`snapshots` as well. The
+        default returns None: each state is a transaction of its own.
+
+        Who calls it: the runtime, once after each claim.
+
+        Raises:
+            StoreUnavailable: Try again later.
+        """
+        return None
+
+    def commit_together(
+        self, attempt: TransactionAttempt, writes: Sequence[tuple[StateBackend, Writes]]
+    ) -> list[Ledger]:
+        """Apply the writes of an attempt to several states, all in one store transaction.
+
+        Args:
+            attempt: As for :meth:`commit`.
+            writes: The states and their writes. This one is the first; all have an equal
+                :meth:`database`. This one's connection is used for all of them.
+
+        Returns:
+            The ledger of each after the commit.
+
+        Raises:
+            TxtopoError: As :meth:`commit`; nothing was written to any of them, unless the outcome
+                is unknown.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has a database and no commit_together")
+
+    def snapshots(
+        self, backends: Sequence[StateBackend]
+    ) -> AbstractContextManager[Sequence[Snapshot]]:
+        """Open snapshots of several states, all of the same instant, through this connection.
+
+        Args:
+            backends: The states. This one is the first; all have an equal :meth:`database`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has a database and no snapshots")
 
     def expire(self, up_to: Any, before_txid: int) -> int:
         """Delete rows that no later txid needs, in a store transaction that checks the ledger.

@@ -7,12 +7,14 @@ If the answer to a commit is lost, the ledger in the store shows whether the com
 the ledger cannot be read either, the batch fails like any other whose store is unreachable: it is
 replayed after a pause, under a new attempt, and the commit of that attempt reads the ledger in its
 own store transaction. It finds txid - 1 and applies its writes, or it finds its txid from the lost
-attempt and undoes that first. So that commit decides the outcome, no effect of the txid counts
+attempt and undoes that first. States that share a transaction are read back one by one, and each
+must hold the attempt. So that commit decides the outcome, no effect of the txid counts
 twice, and no later txid is committed earlier.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
 from typing import Protocol
@@ -124,10 +126,20 @@ def checked_ledger(
 def commit_resolved(
     backend: StateBackend, attempt: TransactionAttempt, writes: Writes | EngineWrites
 ) -> Ledger:
-    """Commit. If the connection is lost during the write, the ledger decides.
+    """Commit to one state, as :func:`commit_all_resolved` does; return its ledger."""
+    return commit_all_resolved(attempt, [(backend, writes)])[0]
+
+
+def commit_all_resolved(
+    attempt: TransactionAttempt, writes: Sequence[tuple[StateBackend, Writes | EngineWrites]]
+) -> list[Ledger]:
+    """Commit to one state, or to several that share a transaction.
+
+    If the connection is lost during the write, the ledgers decide: all of them must hold the
+    attempt.
 
     Returns:
-        The ledger that holds *attempt*.
+        The ledgers, which hold *attempt*.
 
     Raises:
         StoreUnavailable: The write did not take effect; try again.
@@ -136,18 +148,49 @@ def commit_resolved(
         UnknownOutcomeError: The ledger could not be read either; try again with a new attempt,
             whose commit reads the ledger.
     """
-    backend.point("begin.before")
+    backends = [backend for backend, _ in writes]
+    for backend in backends:
+        backend.point("begin.before")
     try:
-        if isinstance(writes, Puts | Merges):
-            answer = backend.commit(attempt, writes)
-        else:
-            answer = writes.apply(backend, attempt)
+        answers = _answers(attempt, writes)
     except UnknownOutcomeError as lost:
-        held = _read_back(backend, attempt, lost)
+        held = [_read_back(backend, attempt, lost) for backend in backends]
     else:
-        held = checked_ledger(backend, answer, epoch=attempt.epoch, written=attempt)
-    backend.point("write.after")
+        held = [
+            checked_ledger(backend, answer, epoch=attempt.epoch, written=attempt)
+            for backend, answer in zip(backends, answers, strict=True)
+        ]
+    for backend in backends:
+        backend.point("write.after")
     return held
+
+
+def _answers(
+    attempt: TransactionAttempt, writes: Sequence[tuple[StateBackend, Writes | EngineWrites]]
+) -> Sequence[object]:
+    own = [(backend, each) for backend, each in writes if isinstance(each, Puts | Merges)]
+    first, own_writes = writes[0]
+    if len(own) < len(writes) > 1:
+        raise PlugInError(
+            f"{type(first).__name__} returns a database, so its states share transactions, but an "
+            "engine writes one of them; expected database() to return None if rows may come from "
+            "an engine; repair the plug-in",
+            store=type(first).__name__,
+        )
+    if not isinstance(own_writes, Puts | Merges):
+        return [own_writes.apply(first, attempt)]
+    if len(own) == 1:
+        return [first.commit(attempt, own[0][1])]
+    answers: object = first.commit_together(attempt, own)
+    if not isinstance(answers, Sequence) or len(answers) != len(own):
+        raise PlugInError(
+            f"commit_together of {type(first).__name__} returned {answers!r:.200}; expected a list "
+            f"of {len(own)} ledgers, one for each state; repair the plug-in, and look at what the "
+            "store holds",
+            got=f"{answers!r:.200}",
+            expected=len(own),
+        )
+    return answers
 
 
 def _read_back(

@@ -7,13 +7,19 @@ read key by key, or everything as an Arrow table, a pandas frame or a Spark Data
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from txtopo.errors import ConfigError, StateUsageError, ValueRefusedError, similar
+from txtopo.errors import (
+    ConfigError,
+    StateUsageError,
+    StoreUnavailable,
+    ValueRefusedError,
+    similar,
+)
 from txtopo.notebook import html_of
 from txtopo.state.aggregates import MeanCount, MeanSum
 from txtopo.state.backend import Snapshot, StateBackend, StateSize, StateTable, Values
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from txtopo.state.registry import State
 
 TXID = "txid"
 """The key of the last txid whose effect is included, in the schema metadata of an Arrow table and
@@ -234,17 +242,22 @@ class StateReader:
 
     def __enter__(self) -> StateReader:
         with ExitStack() as stack:
-            backend = self._open(self._table)
-            stack.callback(backend.close)
-            found = self._pick(backend)
-            if found != self._table:
-                self._table = found
-                backend = self._open(found)
-                stack.callback(backend.close)
+            backend = self._connected(stack)
             asked = backend.snapshot() if self._txid is None else backend.snapshot_of(self._txid)
             self._snapshot, self._backend = stack.enter_context(asked), backend
             self._stack = stack.pop_all()
         return self
+
+    def _connected(self, stack: ExitStack) -> StateBackend:
+        """Open the backend of the state that the store holds; *stack* closes it."""
+        backend = self._open(self._table)
+        stack.callback(backend.close)
+        found = self._pick(backend)
+        if found != self._table:
+            self._table = found
+            backend = self._open(found)
+            stack.callback(backend.close)
+        return backend
 
     def __exit__(
         self,
@@ -283,6 +296,116 @@ class StateReader:
         if self._snapshot is None:
             raise StateUsageError("the reader is not open; use it in a with statement")
         return self._snapshot
+
+
+@contextmanager
+def read_together(*readers: StateReader | State) -> Iterator[tuple[StateReader, ...]]:
+    """Open several states of one topology and one database at the same instant.
+
+    All are the result of the same batches: their ledgers have the same txid. It takes no lock and
+    never delays a topology.
+
+    Args:
+        readers: The states, two or more, or readers of them that are not open.
+
+    Yields:
+        A reader of each, in their order.
+
+    Raises:
+        StateUsageError: They are in different databases, or of different topologies, or their store
+            has no snapshot of several states. The message names the two.
+        StoreUnavailable: The store cannot be reached; or the states hold different txids, since
+            they share no transaction, see :mod:`txtopo.state.together`. Read them again.
+
+    Example:
+        >>> counts, totals = (open_state("sqlite:///both.db", table=name) for name in ("a", "b"))
+        >>> with read_together(counts, totals) as (counted, total):
+        ...     print(counted.ledger.txid == total.ledger.txid)
+        True
+    """
+    opened = tuple(each if isinstance(each, StateReader) else each.reader() for each in readers)
+    if len(opened) < 2:
+        raise StateUsageError(
+            f"read_together reads two or more states; got {len(opened)}; use reader() for one",
+            got=len(opened),
+        )
+    with ExitStack() as stack:
+        backends = [each._connected(stack) for each in opened]
+        names = [each._table.name for each in opened]
+        _check_databases(names, backends)
+        before = [_ledger_of(backend) for backend in backends]
+        snapshots = stack.enter_context(backends[0].snapshots(backends))
+        after = [_ledger_of(backend) for backend in backends]
+        held = [each.ledger for each in snapshots]
+        for name, earlier, ledger, later in zip(names, before, held, after, strict=True):
+            if not _place(earlier) <= _place(ledger) <= _place(later):
+                raise StateUsageError(
+                    f"states {names[0]!r} and {name!r} cannot be read together: the connection of "
+                    f"the first reads {ledger} in the second, whose own reads {later}; one of them "
+                    "is in a copy of the other's database; read them apart",
+                    state=name,
+                    got=str(ledger),
+                    expected=str(later),
+                )
+        _check_ledgers(names, held)
+        for each, backend, snapshot in zip(opened, backends, snapshots, strict=True):
+            each._snapshot, each._backend = snapshot, backend
+        try:
+            yield opened
+        finally:
+            for each in opened:
+                each._snapshot = each._backend = None
+
+
+def _check_databases(names: Sequence[str], backends: Sequence[StateBackend]) -> None:
+    databases = [backend.database() for backend in backends]
+    first = databases[0]
+    for name, backend, database in zip(names, backends, databases, strict=True):
+        if first is not None and database == first:
+            continue
+        if database is None or first is None:
+            kind = type(backend if database is None else backends[0]).__name__
+            why = f"{kind} has no snapshot of several states"
+        elif database.identity == first.identity:
+            why = "their URLs have different users or options"
+        else:
+            why = "they are in different databases"
+        raise StateUsageError(
+            f"states {names[0]!r} and {name!r} cannot be read together: {why}; expected states of "
+            "one SQL database or memory store; read them apart, and compare the txids of their "
+            "ledgers",
+            state=name,
+        )
+
+
+def _check_ledgers(names: Sequence[str], held: Sequence[Ledger | None]) -> None:
+    first = held[0]
+    for name, ledger in zip(names, held, strict=True):
+        same = (None, None) if first is None else (first.topology, first.ensemble)
+        owner = (None, None) if ledger is None else (ledger.topology, ledger.ensemble)
+        if owner != same:
+            raise StateUsageError(
+                f"states {names[0]!r} and {name!r} cannot be read together: the first holds "
+                f"{first}, the second {ledger}; expected states of one topology, since each counts "
+                "its own txids",
+                state=name,
+            )
+        if ledger is not None and first is not None and ledger.txid != first.txid:
+            raise StoreUnavailable(
+                f"states {names[0]!r} and {name!r} hold txids {first.txid} and {ledger.txid}; "
+                "expected one txid; they share no transaction, as the log of the run says, or one "
+                "was taken out of its topology; read them again, or apart",
+                state=name,
+            )
+
+
+def _ledger_of(backend: StateBackend) -> Ledger | None:
+    with backend.snapshot() as snapshot:
+        return snapshot.ledger
+
+
+def _place(ledger: Ledger | None) -> tuple[int, int]:
+    return (0, 0) if ledger is None else (ledger.epoch, ledger.txid)
 
 
 _DIVISION = decimal.Context(prec=38)

@@ -60,6 +60,23 @@ class Contents:
     rows: Mapping[Key, Row] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What takes the place of the contents of a state.
+
+    Attributes:
+        backend: The state.
+        expected: The ledger that :meth:`RowBackend.load` returned.
+        ledger: The ledger to write.
+        changes: The rows to set; None removes the row. May be empty.
+    """
+
+    backend: RowBackend
+    expected: Ledger | None
+    ledger: Ledger
+    changes: Mapping[Key, Row | None]
+
+
 class RowBackend(StateBackend):
     """A state in a store that can be read whole and replaced by compare-and-set.
 
@@ -107,6 +124,20 @@ class RowBackend(StateBackend):
             True if everything was written durably; False if the store now holds another ledger.
         """
 
+    def replace_together(self, replacements: Sequence[Replacement]) -> bool:
+        """Write the ledgers and rows of several states, all or none, as :meth:`replace` does.
+
+        Only a store that returns a :meth:`database` has it, and :meth:`load_together`.
+
+        Returns:
+            False if one of the states holds another ledger than expected; nothing was written.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has a database and no replace_together")
+
+    def load_together(self, backends: Sequence[RowBackend]) -> Sequence[Contents]:
+        """Read several states at one moment."""
+        raise NotImplementedError(f"{type(self).__name__} has a database and no load_together")
+
     def create(self) -> None:
         """Create the objects that the store needs. The default only checks the columns, if it can.
 
@@ -128,28 +159,40 @@ class RowBackend(StateBackend):
                 raise not_allowed(change, f"state {self.table.name!r}")
             changed = {} if change is None else {k: change.row(r) for k, r in held.rows.items()}
             same = ledger == held.ledger and change is None
-            if same or self._replaced(held.ledger, ledger, changed):
+            if same or self._replaced([Replacement(self, held.ledger, ledger, changed)]):
                 return ledger
         raise self._contended()
 
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
+        return self.commit_together(attempt, [(self, writes)])[0]
+
+    def commit_together(
+        self, attempt: TransactionAttempt, writes: Sequence[tuple[StateBackend, Writes]]
+    ) -> list[Ledger]:
+        """Apply the writes of an attempt to several states of this store."""
         for _ in range(_TRIES_MAX):
-            held = self.load()
-            found = standing(held.ledger, attempt, self.claimant)
-            assert held.ledger is not None
-            if found is Standing.HELD:
-                return held.ledger
-            self.point("begin.after")
-            self.point("rows.before")
-            witness = witness_of(self.table, held.ledger, attempt, writes, found)
-            ledger = held.ledger.written_by(attempt, witness)
-            changes = changed_rows(self.table, held.rows, attempt.txid, writes, found)
-            self.point("rows.after")
-            self.point("write.before")
-            if self._replaced(held.ledger, ledger, changes):
-                return ledger
+            together = [_own(backend)._replacement(attempt, each) for backend, each in writes]
+            new = [each for each in together if each.ledger != each.expected]
+            for each in new:
+                each.backend.point("write.before")
+            if not new or self._replaced(new):
+                return [each.ledger for each in together]
         raise self._contended()
+
+    def _replacement(self, attempt: TransactionAttempt, writes: Writes) -> Replacement:
+        held = self.load()
+        found = standing(held.ledger, attempt, self.claimant)
+        assert held.ledger is not None
+        if found is Standing.HELD:
+            return Replacement(self, held.ledger, held.ledger, {})
+        self.point("begin.after")
+        self.point("rows.before")
+        witness = witness_of(self.table, held.ledger, attempt, writes, found)
+        ledger = held.ledger.written_by(attempt, witness)
+        changes = changed_rows(self.table, held.rows, attempt.txid, writes, found)
+        self.point("rows.after")
+        return Replacement(self, held.ledger, ledger, changes)
 
     def expire(self, up_to: Any, before_txid: int) -> int:
         """Delete rows that no later txid needs, all at once, as ``StateBackend.expire`` says."""
@@ -160,13 +203,20 @@ class RowBackend(StateBackend):
             if not gone:
                 return 0
             assert held.ledger is not None
-            if self._replaced(held.ledger, held.ledger, dict.fromkeys(gone)):
+            if self._replaced([Replacement(self, held.ledger, held.ledger, dict.fromkeys(gone))]):
                 return len(gone)
         raise self._contended()
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Open a consistent snapshot of the state; it holds all rows in memory."""
         return nullcontext(_LoadedSnapshot(self.load()))
+
+    def snapshots(
+        self, backends: Sequence[StateBackend]
+    ) -> AbstractContextManager[Sequence[Snapshot]]:
+        """Open snapshots of several states of this store, of the same instant."""
+        contents = self.load_together([_own(backend) for backend in backends])
+        return nullcontext([_LoadedSnapshot(each) for each in contents])
 
     def _change(self) -> TableChange | None:
         """Return the change that the table needs, if the store knows its columns."""
@@ -180,10 +230,13 @@ class RowBackend(StateBackend):
             check_none_taken(change, label)
         return change
 
-    def _replaced(
-        self, expected: Ledger | None, ledger: Ledger, changes: Mapping[Key, Row | None]
-    ) -> bool:
-        written: object = self.replace(expected, ledger, changes)
+    def _replaced(self, replacements: Sequence[Replacement]) -> bool:
+        first = replacements[0]
+        written: object = (
+            self.replace_together(replacements)
+            if len(replacements) > 1
+            else first.backend.replace(first.expected, first.ledger, first.changes)
+        )
         if not isinstance(written, bool):
             raise PlugInError(
                 f"replace of {type(self).__name__} returned {written!r:.100}; expected True or "
@@ -200,6 +253,11 @@ class RowBackend(StateBackend):
             state=self.table.name,
             tries=_TRIES_MAX,
         )
+
+
+def _own(backend: StateBackend) -> RowBackend:
+    assert isinstance(backend, RowBackend), "states of another kind of store have another database"
+    return backend
 
 
 class _LoadedSnapshot(Snapshot):

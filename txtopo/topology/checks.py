@@ -399,8 +399,9 @@ def _check_alone(
 ) -> None:
     """Refuse a transactional state from which a user's committer may feed another state.
 
-    A crash may leave the two states a txid apart. A transactional state does not keep its previous
-    value, so the replay would read its value *after* the txid and derive the other state from that.
+    A crash may leave the two states a txid apart, unless they share a transaction, which only a
+    takeover can tell. A transactional state does not keep its previous value, so the replay would
+    read its value *after* the txid and derive the other state from that.
     """
     if state.kind != "transactional" or component.kind == PERSISTENT_AGGREGATE:
         return

@@ -106,7 +106,7 @@ process_seconds | histogram | | how long the job of a committed batch took
 wait_seconds | histogram | | how long a processed batch waited for its turn to commit
 commit_seconds | histogram | | how long the commit phase of a batch took
 store_commit_seconds | histogram | state | how long the write of a batch, or of a group of
-    them, to a state took; part of the commit phase
+    them, to a state took; part of the commit phase; states that share a transaction have its time
 zookeeper_write_seconds | histogram | | how long a write to ZooKeeper took
 driver_bytes_total | counter | | bytes of committed batches that waited in the driver for their
     commit

@@ -7,7 +7,7 @@ counted n of them must hold the fold of the numbers 0 to n - 1.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from txtopo.plugins.spouts import (
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
 )
-from txtopo.state import StateKind
+from txtopo.state import StateKind, StateMode
 
 NUMBERS = Fields("key long, value long")
 KEYS = 7
@@ -64,14 +64,28 @@ class Arrivals:
             file.write(bytes(count))
 
 
-def topology(name: str, url: str, kind: StateKind, arrivals: Arrivals, tasks: int) -> Topology:
-    """Return the topology that counts into the tables ``<name>_by_key`` and ``<name>_total``."""
+def topology(
+    name: str,
+    url: str,
+    kind: StateKind,
+    arrivals: Arrivals,
+    tasks: int,
+    more: Sequence[str] = (),
+    mode: StateMode = "table",
+) -> Topology:
+    """Return the topology that counts into the tables ``<name>_by_key`` and ``<name>_total``.
+
+    For each of *more*, which are URLs of stores, it counts into ``<name>_total_2`` and so on. The
+    state by key has the *mode*.
+    """
     spout = Opaque(arrivals) if kind == "opaque" else Repeatable(arrivals)
     sums = {"numbers": Count(), "total": Sum("value")}
     builder = TransactionalTopologyBuilder(name, "numbers", spout)
     builder.set_bolt("pass", Pass(), tasks).shuffle_grouping("numbers")
-    for table, key in (("by_key", "key"), ("total", ())):
-        state = open_state(url, kind, table=f"{name}_{table}")
+    totals = [(f"total_{at}", (), each) for at, each in enumerate(more, start=2)]
+    for table, key, store in (("by_key", "key", url), ("total", (), url), *totals):
+        its_mode = mode if key else "table"
+        state = open_state(store, kind, table=f"{name}_{table}", mode=its_mode)
         builder.set_bolt(table, PersistentAggregate(state, key, sums)).shuffle_grouping("pass")
     return builder.build_topology()
 

@@ -3,7 +3,8 @@
 With ``--die-at STEP:N`` it kills itself when that durable step is reached for the N-th time. After
 each commit it reads one byte from its standard input, so that the parent decides how far it gets.
 It does not wait if the input is closed. With
-``--stop-at STEP:N`` it stops there, says so, and continues when it is resumed.
+``--stop-at STEP:N`` it stops there, says so, and continues when it is resumed. With ``--apart``
+each state has transactions of its own, as if they were in two databases.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 
 from examples.flights import JsonProgress, flights
+from state_backends.sql.backend import SqlBackend
 from tests.harness.dying import DyingScheduler, StoppingScheduler
 from tests.harness.processes import say
 from tests.harness.servers.zookeeper import LONG_SESSION_S
@@ -53,6 +55,8 @@ class Telling(JsonProgress):
 def main() -> None:
     args = parse()
     telling = Telling(args.pause_s)
+    if args.apart:
+        SqlBackend.database = lambda backend: None  # type: ignore[assignment,method-assign]
     topology = flights(
         args.input,
         args.state,
@@ -108,6 +112,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--pause-s", type=float, default=0.0)
     parser.add_argument("--die-at", default="")
     parser.add_argument("--stop-at", action="append", default=[])
+    parser.add_argument("--apart", action="store_true")
     return parser.parse_args()
 
 

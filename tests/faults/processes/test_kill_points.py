@@ -42,7 +42,8 @@ def test_two_states_stay_exact_when_the_process_dies_between_their_writes(
 ) -> None:
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
     state = f"sqlite:///{tmp_path / 'flights.db'}"
-    dying = CountedFlights(flights_input, state, ["--kind", kind, "--zookeeper", hosts])
+    arguments = ["--kind", kind, "--zookeeper", hosts, "--apart"]
+    dying = CountedFlights(flights_input, state, arguments)
     dying.batch_bytes = 110_000
 
     with dying.watched():

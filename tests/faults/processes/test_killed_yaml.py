@@ -125,7 +125,7 @@ def test_a_yaml_topology_that_is_killed_again_and_again_counts_each_line_once(
     for kill in range(KILLS):
         topology.add_lines()
         wanted = topology.written("counts") + chance.randrange(1, COMMITS_MAX)
-        # Every other time at once: then the second state may not have the txid yet.
+        # Every other time at once: then ZooKeeper may not know yet that the txid is committed.
         pause_s = chance.uniform(0.0, 0.08) * (kill % 2)
         with topology.start() as child:
 

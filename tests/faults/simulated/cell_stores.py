@@ -138,7 +138,7 @@ class WatchedBackend(StateBackend):
         after = contents_of(self._inside)
         if after != before:
             now_s = world.timeline.now_s
-            world.history.stored(now_s, self._process, self._table, before, after)
+            world.history.stored(now_s, self._process, {self._table: (before, after)})
 
 
 def contents_of(backend: StateBackend) -> Contents:

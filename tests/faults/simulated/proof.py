@@ -35,6 +35,8 @@ SPOUTS = {
     "target_commit_s": "None",
 }
 
+SHARED = {"sharing": "shared", "shape.committers": "balances,logs,totals"}
+
 
 @dataclass(frozen=True)
 class Part:
@@ -65,7 +67,7 @@ class Part:
 
 
 PARTS = {
-    "plain": Part("", "", 0, 60_000),
+    "plain": Part("", "", 0, 50_000),
     "groups": Part(
         "Groups of txids",
         "Batches of one record, many at a time, and states that take groups, so that most txids "
@@ -82,6 +84,24 @@ PARTS = {
         200_000,
         10_000,
         SPOUTS,
+    ),
+    "shared": Part(
+        "Shared transactions",
+        "Three states of one database, which share its transactions (C14). One in five times, the "
+        "database does not tell a state its identity; then this state has transactions of its own, "
+        "until the next leader asks:",
+        500_000,
+        5_000,
+        SHARED,
+    ),
+    "clones": Part(
+        "Clones of a database",
+        "Three states, one of which is in another database with the same identity. That has a copy "
+        "of the tables of the others, always one write behind. Whoever writes to a copy breaks a "
+        "promise:",
+        600_000,
+        5_000,
+        SHARED | {"sharing": "clones"},
     ),
     "slots": Part(
         "Resident slots",
@@ -181,11 +201,11 @@ HEAD = """\
 # Simulation
 
 The real coordinator, runtime, journal, ledgers and stages in virtual time, with faults drawn from a
-seed. A seed decides on everything: the topology, with one to three spouts, how it runs, the faults,
-and who continues when. Txids that wait are committed together where the topology allows it.
-Checkers C1 to C8 and C11 to C13 judged each history; every fiftieth seed ran twice, and both traces
-are the same (C10). `txtopo/testing/checkers/` says what each of them promises. The same seeds give
-the same verdict anywhere:
+seed. A seed decides on everything: the topology, with one to three spouts, how it runs, whether its
+states share transactions, the faults, and who continues when. Txids that wait are committed
+together where the topology allows it. Checkers C1 to C8 and C11 to C14 judged each history; every
+fiftieth seed ran twice, and both traces are the same (C10). `txtopo/testing/checkers/` says what
+each of them promises. The same seeds give the same verdict anywhere:
 
 """
 

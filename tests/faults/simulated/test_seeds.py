@@ -67,6 +67,7 @@ def test_no_seed_with_groups_breaks_a_promise() -> None:
     assert report.groups["written"] > 5 * len(SEEDS_OF_GROUPS)
     assert report.groups["redone"] > 3
     assert report.groups["adopted"]
+    assert report.groups["shared"]
 
 
 @pytest.mark.slow

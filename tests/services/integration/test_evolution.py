@@ -128,7 +128,7 @@ OF_REDIS = deaths(CLAIM, ["redis"], ["claim.claimed:old.old"])
     indirect=["url"],
 )
 def test_a_column_is_added_wherever_the_driver_dies(url: str, died: str, step: str) -> None:
-    world = Evolving(url)
+    world = Evolving(url, elsewhere=("other",))
     world.die(world.topology("old", "other"), died, 5)
     world.die(world.topology("old", "other", old=BOTH), step, allow_change=True)
 

@@ -218,6 +218,13 @@ def test_how_many_txids_one_write_takes_is_said_or_why_one(
     assert ("one txid at a time, since" in told) == ("with up to" not in told)
 
 
+def test_states_of_one_database_are_said_to_share_a_transaction_if_there_are_several() -> None:
+    shared = "in one transaction of its store, which states of one database share"
+
+    assert shared in str(topologies.words().explain().commit)
+    assert "share" not in str(topologies.chain(["first"]).explain().commit)
+
+
 def test_a_streaming_query_says_nothing_of_groups() -> None:
     """It brings one micro-batch at a time."""
     told = topologies.query().explain().commit

@@ -69,6 +69,7 @@ class Evolving:
         kind: Kind of its states.
         opaque: Whether its spout is opaque.
         batches: How many batches the source has.
+        elsewhere: Components with a store of their own, so they share no transaction.
         ensemble: What outlives its runs.
     """
 
@@ -76,12 +77,19 @@ class Evolving:
     kind: StateKind = "opaque"
     opaque: bool = False
     batches: int = 6
+    elsewhere: tuple[str, ...] = ()
     ensemble: MemoryEnsemble = field(default_factory=MemoryEnsemble)
-    _anchor: State | None = None
+    _anchors: list[State] = field(default_factory=list)
+    _urls: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._anchor = open_state(self.url)
-        self.url = self._anchor.url
+        self.url = self._anchored(self.url)
+        self._urls = {name: self._anchored("memory:") for name in self.elsewhere}
+
+    def _anchored(self, url: str) -> str:
+        """Return the URL of a store that lives as long as this object."""
+        self._anchors.append(open_state(url))
+        return self._anchors[-1].url
 
     def topology(
         self,
@@ -111,7 +119,8 @@ class Evolving:
             builder.set_bolt("relay", Relay()).shuffle_grouping("spout")
             source = "relay"
         for name in components:
-            state = open_state((urls or {}).get(name, self.url), self.kind, table or name)
+            url = {**self._urls, **(urls or {})}.get(name, self.url)
+            state = open_state(url, self.kind, table or name)
             kept = PersistentAggregate(state, key, aggregates.get(name, COUNT))
             builder.set_bolt(name, kept).fields_grouping(source, "key")
         return builder.build_topology()
@@ -135,14 +144,14 @@ class Evolving:
 
     def held(self, table: str) -> Counted:
         """Return what a table holds."""
-        with open_state(self.url, table=table).reader() as reader:
+        with open_state(self._urls.get(table, self.url), table=table).reader() as reader:
             return {
                 key: tuple(value.values()) if isinstance(value, dict) else (value,)
                 for key, value in reader.items()
             }
 
     def ledger(self, table: str) -> Ledger:
-        with open_state(self.url, table=table).reader() as reader:
+        with open_state(self._urls.get(table, self.url), table=table).reader() as reader:
             assert reader.ledger is not None
             return reader.ledger
 

@@ -26,6 +26,7 @@ from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.stages.compiled_topology import Run, compile_topology
 from txtopo.stages.outcome import judge
 from txtopo.state import State
+from txtopo.state.together import SharedTransactions
 from txtopo.testing.conformance.driver import claim_of
 
 EPOCH = 1
@@ -82,6 +83,10 @@ def processed_group(context: RunContext) -> list[BatchResult]:
     return [processed(context, txid) for txid in (1, 2, 3)]
 
 
+def apart(backends: dict[StateName, StateBackend]) -> SharedTransactions:
+    return SharedTransactions(tuple((name,) for name in backends))
+
+
 def claimed(context: RunContext) -> dict[StateName, StateBackend]:
     backends = open_states(context.graph, context.scheduler)
     for backend in backends.values():
@@ -93,7 +98,7 @@ def test_an_attempt_that_is_abandoned_between_two_stores_leaves_the_second_alone
     """The ledger would refuse it only once a later attempt has written there."""
     context = context_with_two_states(memory_state())
     backends, wanted = claimed(context), iter([True, False])
-    phase = CommitPhase(context, backends)
+    phase = CommitPhase(context, backends, apart(backends))
 
     with pytest.raises(RunLostError, match="abandoned"):
         phase.run([processed(context)], lambda size: next(wanted), pinned=False)
@@ -114,7 +119,7 @@ def test_an_abandoned_attempt_calls_no_further_committer_of_its_group() -> None:
         return index == 0
 
     with pytest.raises(RunLostError, match="attempt 2:0@1 was abandoned"):
-        CommitPhase(context, backends).run(
+        CommitPhase(context, backends, apart(backends)).run(
             processed_group(context), lambda size: True, reached, pinned=False
         )
 
@@ -128,7 +133,7 @@ def test_slow_committers_make_a_small_group_unless_it_is_pinned(pinned: bool, tx
     context = replace(context, scheduler=SlowScheduler(context.graph.id))
     backends = claimed(context)
 
-    report = CommitPhase(context, backends).run(
+    report = CommitPhase(context, backends, apart(backends)).run(
         processed_group(context), lambda size: True, pinned=pinned, committers_s=1.5
     )
 

@@ -252,7 +252,7 @@ def test_a_state_that_comes_back_before_anything_was_committed_goes_on(url: str)
 
 def test_a_state_that_holds_another_attempt_of_the_last_txid_does_not_come_back(url: str) -> None:
     """It took batch 5, and was taken out before the others had it; they got it from a replay."""
-    world = Evolving(url, opaque=True, batches=5)
+    world = Evolving(url, opaque=True, batches=5, elsewhere=("old",))
     world.die(world.topology("new", "old"), "write.after:new.new", 5)
     world.run(world.topology("old"), allow_change=True)
     assert world.ledger("new").txid == world.ledger("old").txid == 5
@@ -321,13 +321,13 @@ def test_each_aggregate_can_be_added_and_is_read_before_its_first_row(url: str) 
 @pytest.mark.parametrize("died", ["begin.before:old.old", "write.after:old.old"])
 def test_a_column_is_added_wherever_the_driver_dies(sqlite: str, died: str, step: str) -> None:
     """Also with a batch that the state holds from the old program: it is undone to the default."""
-    adds_a_column(Evolving(sqlite), died, step)
+    adds_a_column(Evolving(sqlite, elsewhere=("other",)), died, step)
 
 
 @pytest.mark.parametrize("step", ["claim.after-epoch", "claim.claimed:old.old", "advance.before"])
 @pytest.mark.parametrize("died", ["begin.before:old.old", "write.after:old.old"])
 def test_a_column_is_added_in_memory_wherever_the_driver_dies(died: str, step: str) -> None:
-    adds_a_column(Evolving("memory:"), died, step)
+    adds_a_column(Evolving("memory:", elsewhere=("other",)), died, step)
 
 
 def test_a_batch_that_every_state_holds_is_adopted_and_the_column_begins_after_it(url: str) -> None:

@@ -28,13 +28,18 @@ class Second(Total):
     """Another total of the same rows."""
 
 
-def topology_of(url: str, spout: Any = MemoryTransactionalSpout) -> Topology:
+def url_of(folder: Path, name: str) -> str:
+    """The store of a state; each has its own, so that a crash may come between their commits."""
+    return f"sqlite:///{folder}/{name}.db"
+
+
+def topology_of(folder: Path, spout: Any = MemoryTransactionalSpout) -> Topology:
     rows = [[amount] for amount in range(BATCHES * ROWS)]
     reading = spout({0: rows}, Fields("amount long"), ROWS)
     builder = TransactionalTopologyBuilder("totals", "spout", reading)
     for name, bolt in (("total", Total()), ("second", Second())):
         declarer = builder.set_bolt(name, bolt).global_grouping("spout")
-        declarer.with_state("totals", open_state(url, table=f"of_{name}"))
+        declarer.with_state("totals", open_state(url_of(folder, name), table=f"of_{name}"))
     return builder.build_topology()
 
 
@@ -77,7 +82,7 @@ def lose_the_end(ensemble: MemoryEnsemble) -> None:
 def test_a_batch_that_a_state_holds_is_not_ended_elsewhere(
     tmp_path: Path, step: str, spout: Any
 ) -> None:
-    topology, ensemble = topology_of(f"sqlite:///{tmp_path}/totals.db", spout), MemoryEnsemble()
+    topology, ensemble = topology_of(tmp_path, spout), MemoryEnsemble()
     die(topology, ensemble, step)
     lose_the_end(ensemble)
 
@@ -88,12 +93,15 @@ def test_a_batch_that_a_state_holds_is_not_ended_elsewhere(
 
 
 def test_an_opaque_batch_that_is_done_again_may_end_elsewhere(tmp_path: Path) -> None:
-    url, ensemble = f"sqlite:///{tmp_path}/totals.db", MemoryEnsemble()
-    topology = topology_of(url, OpaqueMemoryTransactionalSpout)
+    ensemble = MemoryEnsemble()
+    topology = topology_of(tmp_path, OpaqueMemoryTransactionalSpout)
     die(topology, ensemble, "write.after:total.totals")
     lose_the_end(ensemble)
 
     run(topology, ensemble)
 
     for name in ("total", "second"):
-        assert stored(open_state(url, table=f"of_{name}")) == (BATCHES, expected())
+        assert stored(open_state(url_of(tmp_path, name), table=f"of_{name}")) == (
+            BATCHES,
+            expected(),
+        )

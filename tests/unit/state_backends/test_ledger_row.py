@@ -5,16 +5,20 @@ Who has committed knows the ledger, and that the state has no tombstones, until 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from tests.unit.state_backends.watching import statements_said
 from txtopo.errors import FencedError, ForeignStateError
 from txtopo.state import State, open_state
-from txtopo.testing.conformance.driver import StateDriver, claim_of
+from txtopo.state.commit import commit_all_resolved
+from txtopo.testing.conformance.driver import StateDriver, claim_of, packed, whole_ledger
 
 
 @pytest.fixture
@@ -105,3 +109,52 @@ def test_tombstones_that_another_one_left_are_removed(state: State, writer: Stat
 
     assert rows(writer) == {("b",): False}
     beside.backend.close()
+
+
+@pytest.mark.rule("state_backends.sql.backend", "Rules", 5)
+def test_the_ledgers_of_a_transaction_are_locked_in_the_order_of_their_names(
+    tmp_path: Path,
+) -> None:
+    """Whatever order they are given in; else two transactions could block each other."""
+    url = f"sqlite:///{tmp_path}/states.db"
+    given = [StateDriver(open_state(url, table=name), component=name) for name in "cab"]
+    locked: list[object] = []
+
+    def executed(connection: object, cursor: object, statement: str, given: Any, *_: Any) -> None:
+        if statement.startswith("UPDATE txtopo_ledger"):
+            rows = given if isinstance(given, list) else [given]
+            locked.extend(name for row in rows for name in row if name in ("a", "b", "c"))
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", executed)
+    try:
+        # At first each ledger is read; then all are replaced as they were left.
+        for txid in (1, 2):
+            locked.clear()
+            writes = [(each.backend, packed({"k": txid})) for each in given]
+            commit_all_resolved(given[0].attempt(txid), writes)
+            assert [name for name, _ in itertools.groupby(locked)] == ["a", "b", "c"]
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", executed)
+        for each in given:
+            each.close()
+
+
+def test_a_ledger_that_is_not_as_it_was_left_takes_back_those_that_are(tmp_path: Path) -> None:
+    """Another writer was here between two shared transactions: all begins again, with locks."""
+    url = f"sqlite:///{tmp_path}/states.db"
+    given = [StateDriver(open_state(url, table=name), component=name) for name in "ab"]
+    other = StateDriver(open_state(url, table="b"), component="b")
+    writes = [(each.backend, packed({"k": 1})) for each in given]
+    commit_all_resolved(given[0].attempt(1), writes)
+    other.puts(2, {"k": 2})
+
+    commit_all_resolved(
+        given[0].attempt(2, 1), [(each.backend, packed({"k": 3})) for each in given]
+    )
+
+    assert [each.contents() for each in given] == [{"k": 3}, {"k": 3}]
+    assert [each.held() for each in given] == [
+        replace(whole_ledger("topology", 1, 2, 1, 1), component=name) for name in "ab"
+    ]
+    for each in (*given, other):
+        each.close()

@@ -24,6 +24,7 @@ from state_backends.sql.names import (
     mariadb_names,
     postgresql_names,
     sqlite_names,
+    stage_name,
 )
 from tests.harness.servers.mariadb import MariaServer
 from txtopo import Fields
@@ -71,7 +72,7 @@ class Store:
 
     def kept(self) -> set[str]:
         """Return the names of what stays when its connections are closed."""
-        return self.found() - {STAGE}
+        return {name for name in self.found() if not name.startswith(STAGE)}
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -207,7 +208,9 @@ class TestCatalogue:
         names: SqlNames = store.names_of(state.layout())
         wanted = {LEDGER, *names.reserved()}
         if "postgresql" in store.url:
-            wanted |= {f"{LEDGER}_pkey"} | ({STAGE, "counts_pkey"} if mode == "table" else set())
+            wanted |= {f"{LEDGER}_pkey"} | (
+                {stage_name(state.layout()), "counts_pkey"} if mode == "table" else set()
+            )
         assert found == wanted
 
 

@@ -21,6 +21,8 @@
   have the same limit, and in no time span more rows were planned than the rate allows.
 * C13 :class:`PlannedStamps`: the stamp that a txid got when it was planned is the same in
   every attempt, both as stored and as passed to tasks; and planned time never goes back.
+* C14 :class:`Together`: the states of one database, if it tells its identity, change at the same
+  instant.
 """
 
 from __future__ import annotations
@@ -469,6 +471,27 @@ class Liveness:
                     self.name,
                     f"the run of {ended.process} ended at {ended.at_s:.3f} s with {ended.error!r}",
                 )
+
+
+class Together:
+    """C14: compares states that must share a transaction, after each commit.
+
+    Those are the states of a term to which one store told its identity. Claims and operators write
+    states one by one; they ask no store for it.
+    """
+
+    name = "C14"
+
+    def check(self, evidence: Evidence) -> Iterator[Violation]:
+        """Yield each commit after which one of them holds another attempt."""
+        for write in evidence.store_writes():
+            earlier, ledger = write.before.ledger, write.after.ledger
+            if ledger is None or (earlier is not None and earlier.writer == ledger.writer):
+                continue
+            held = {table: write.stores[table].ledger for table in write.together}
+            if any(other is None or other.writer != ledger.writer for other in held.values()):
+                what = f"at {write.at_s:.3f} s, after a write of {write.table} by {write.writer}"
+                yield Violation(self.name, f"{what}, states of one transaction hold {held}")
 
 
 class TraceReplay:

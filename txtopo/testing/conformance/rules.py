@@ -58,6 +58,9 @@ class Rule(Enum):
     GROUP = (
         "rule 7: a group of txids is written like its last txid, with the same bounds or not at all"
     )
+    TOGETHER = (
+        "rule 9: states of one database are written in one transaction, each by its own ledger"
+    )
     WITNESS = "rule 8: the ledger notes a row of the last change, and a start checks it"
     EVOLVES = "StateBackend.evolves: a claim that may do so adds new columns, with their defaults"
     RANGE = (

@@ -21,6 +21,7 @@ from txtopo.testing.conformance.ledger_suites import (
     UndoSuite,
 )
 from txtopo.testing.conformance.range_suites import ExpirySuite, RangeSuite
+from txtopo.testing.conformance.together_suites import TogetherSuite
 from txtopo.testing.conformance.value_suites import (
     JsonSuite,
     KeysSuite,
@@ -49,6 +50,7 @@ class AggregateStateSuite(
     HistorySuite,
     SizeSuite,
     WitnessSuite,
+    TogetherSuite,
     DyingSuite,
 ):
     """Proves a store that keeps only aggregates, as in mode ``"log"``.

@@ -35,6 +35,7 @@ from txtopo.testing.checkers import (
     PlannedStamps,
     Prefix,
     Skew,
+    Together,
     TxidDiscipline,
     Undo,
     Violation,
@@ -62,6 +63,7 @@ CHECKERS = (
     Liveness(),
     Commanded(),
     PlannedStamps(),
+    Together(),
 )
 
 
@@ -78,7 +80,8 @@ class Verdict:
         virtual_s: Its length in virtual time.
         fenced: How many runs were deposed and noticed it.
         groups: How often a state took several txids in one write, how often such a write was a
-            redo, and how often a takeover adopted one.
+            redo, and how often a takeover adopted one; and how many transactions several states
+            shared.
     """
 
     seed: int
@@ -119,7 +122,7 @@ class Simulator:
         world.source, world.further_sources = sources[0], sources[1:]
         state = open_state("memory:", kind=scenario.shape.kind)
         topology, oracles = build(scenario.shape, world.number, state)
-        world.take(topology)
+        world.take(topology, scenario.sharing)
         with quiet():
             history = world.run(scenario.chaos_s)
         return world, Evidence(
@@ -165,12 +168,15 @@ def verdict(seed: int, world: World, evidence: Evidence) -> Verdict:
 
 
 def _groups(evidence: Evidence) -> Counter[str]:
-    """Count the writes of several txids, those among them that are redos, and adoptions."""
+    """Count writes of several txids, those that are redos, adoptions, and shared transactions."""
     counts: Counter[str] = Counter()
     lasts: set[int] = set()
     for write in evidence.store_writes():
         before, after = write.before.ledger, write.after.ledger
-        if after is None or len(after.attempts) < 2 or (before and before.writer == after.writer):
+        if after is None or (before and before.writer == after.writer):
+            continue
+        counts["shared"] += len(write.together) > 1 and write.together[0] == write.table
+        if len(after.attempts) < 2:
             continue
         again = before is not None and before.txid == after.txid
         counts["redone" if again else "written"] += 1
@@ -235,7 +241,8 @@ class CampaignReport:
         virtual_s: Virtual time of all simulations together.
         processor_s: Processor time of all processes together.
         fenced: How many runs were deposed and noticed it.
-        groups: How often several txids were written, redone and adopted together.
+        groups: How often several txids were written, redone and adopted together, and how many
+            transactions several states shared.
         failures: The violations of each seed that has some.
     """
 
@@ -278,6 +285,7 @@ class CampaignReport:
             f"* {self.txids:,} txids committed, {self.fenced:,} runs deposed",
             f"* {self.groups['written']:,} writes of several txids, {self.groups['redone']:,} of "
             f"them done again, {self.groups['adopted']:,} adopted by a new leader",
+            f"* {self.groups['shared']:,} transactions that several states shared",
             f"* {self.virtual_s / 3600:,.0f} hours of virtual time in {self.processor_s / 60:,.1f} "
             f"minutes of processor time, {speed:,.0f} txids a second of it",
             "",
@@ -398,6 +406,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, shape=replace(shape, dead_letters=False))
     if shape.relay:
         yield replace(scenario, shape=replace(shape, relay=False))
+    if scenario.sharing != "apart":
+        yield replace(scenario, sharing="apart")
     if shape.parallelism > 1:
         yield replace(scenario, shape=replace(shape, parallelism=1))
     ones = ("coordinators", "slots", "partitions", "max_spout_pending", "group_txids_max")

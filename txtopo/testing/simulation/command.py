@@ -118,9 +118,10 @@ def _page(command: str, text: str, done: CampaignReport) -> str:
     return (
         "# Simulation\n\n"
         "The real coordinator, runtime, journal, ledgers and stages in virtual time, with faults\n"
-        "drawn from a seed; checkers C1 to C8 and C10 to C13 judged each history. Txids that wait\n"
-        "are committed together where the topology that was drawn allows it. The same seeds give\n"
-        f"the same verdict anywhere:\n\n    {command}\n\n{verdict}\n\n{text}\n"
+        "drawn from a seed; checkers C1 to C8 and C10 to C14 judged each history. Txids that wait\n"
+        "are committed together where the topology that was drawn allows it, and states share\n"
+        "transactions. The same seeds give the same verdict anywhere:\n\n"
+        f"    {command}\n\n{verdict}\n\n{text}\n"
     )
 
 

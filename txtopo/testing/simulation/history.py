@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,8 @@ class StoreWrite:
         before: Contents before the write.
         after: Contents after it.
         nodes: The nodes in ZooKeeper at that moment.
+        together: The tables that must share the transactions of this one, with this one.
+        stores: Contents of all tables after this instant; one object for all writes of it.
     """
 
     at_s: float
@@ -40,6 +42,8 @@ class StoreWrite:
     before: Contents
     after: Contents
     nodes: Nodes
+    together: tuple[str, ...]
+    stores: dict[str, Contents]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +114,22 @@ class History:
         self,
         at_s: float,
         writer: SimulatedProcess,
-        table: str,
-        before: Contents,
-        after: Contents,
+        versions: Mapping[str, tuple[Contents, Contents]],
+        together: tuple[str, ...] = (),
     ) -> None:
-        """Record a new version of a table."""
-        self.writes.append(StoreWrite(at_s, writer.name, table, before, after, self.nodes))
-        self.stores = {**self.stores, table: after}
-        self.note(at_s, writer.name, f"stored {table}", after.ledger)
+        """Record new versions of tables, all of one instant.
+
+        Args:
+            at_s: Virtual time.
+            writer: Who wrote them.
+            versions: Contents of each before and after.
+            together: The tables that must be written together.
+        """
+        self.stores = {**self.stores, **{table: after for table, (_, after) in versions.items()}}
+        for table, (before, after) in versions.items():
+            then = self.nodes, together, self.stores
+            self.writes.append(StoreWrite(at_s, writer.name, table, before, after, *then))
+            self.note(at_s, writer.name, f"stored {table}", after.ledger)
 
     def nodes_written(
         self, at_s: float, writer: SimulatedProcess, before: Nodes, after: Nodes

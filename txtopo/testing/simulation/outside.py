@@ -30,9 +30,9 @@ from txtopo.errors import (
 from txtopo.stages.compiled_topology import Run
 from txtopo.stages.permits import Permits, no_permits
 from txtopo.stages.stage_context import Record, StageContext
-from txtopo.state.backend import Key, StateTable
+from txtopo.state.backend import Database, Key, StateTable
 from txtopo.state.ledger import Ledger
-from txtopo.state.row_backend import Contents, RowBackend
+from txtopo.state.row_backend import Contents, Replacement, RowBackend
 from txtopo.state.values import Row
 from txtopo.testing.simulation.faults import AWAY_S, SLOW_S
 
@@ -119,12 +119,28 @@ def _lost(outcome: str) -> CoordinatorUnavailable:
 
 
 class SimulatedStore:
-    """The tables of one store of a simulation."""
+    """The tables of one store of a simulation.
+
+    Attributes:
+        name: Its name in messages.
+        world: Its world.
+        contents: Its tables.
+        database: Its identity, if its states can share transactions.
+        clones: Stores with the same identity. Each has a copy of each table of this one, which is
+            one write behind it.
+        copies: The copies of the tables of its clones. Nobody may write to them.
+        told: The backends that have told the identity.
+        opened: How many backends each process has open.
+    """
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
         self.world = world
         self.contents: dict[str, Contents] = {}
+        self.database: Database | None = None
+        self.clones: list[SimulatedStore] = []
+        self.copies: dict[str, Contents] = {}
+        self.told: list[SimulatedBackend] = []
         self.opened: dict[SimulatedProcess, int] = {}
         self._away_until_s = 0.0
 
@@ -151,22 +167,34 @@ class SimulatedStore:
             f"the simulated connection was lost; the write was {fate}", got=fate
         )
 
+    def held(self, table: str) -> Contents:
+        """Return the contents of a table, or of a copy of one."""
+        found = self.copies if table in self.copies else self.contents
+        return found.get(table, Contents())
+
     def swap(
         self,
         writer: SimulatedProcess,
-        table: str,
-        expected: Ledger | None,
-        ledger: Ledger,
-        changes: Mapping[Key, Row | None],
+        replacements: Sequence[Replacement],
+        together: tuple[str, ...],
     ) -> bool:
-        """Compare the ledger of a table, and set it and some rows."""
-        before = self.contents.get(table, Contents())
-        if before.ledger != expected:
-            return False
-        rows = {**before.rows, **changes}
-        contents = Contents(ledger, {key: row for key, row in rows.items() if row is not None})
-        self.contents[table] = contents
-        self.world.history.stored(self.world.timeline.now_s, writer, table, before, contents)
+        """Compare the ledgers of some tables, and set them and some rows."""
+        versions: dict[str, tuple[Contents, Contents]] = {}
+        for each in replacements:
+            before = self.held(each.backend.table.name)
+            if before.ledger != each.expected:
+                return False
+            rows = {**before.rows, **each.changes}
+            kept = {key: row for key, row in rows.items() if row is not None}
+            versions[each.backend.table.name] = before, Contents(each.ledger, kept)
+        for table, (before, after) in versions.items():
+            if table in self.copies:
+                what = f"{writer.name} wrote to the copy of table {table} in {self.name!r}"
+                self.world.leftovers.found.append(what)
+            self.contents[table] = after
+            for clone in self.clones:
+                clone.copies[table] = before
+        self.world.history.stored(self.world.timeline.now_s, writer, versions, together)
         return True
 
 
@@ -181,32 +209,62 @@ class SimulatedBackend(RowBackend):
         self._process = store.world.current
         store.opened[self._process] = store.opened.get(self._process, 0) + 1
         self._open = True
+        self._told = store.database if store.database and store.world.tells_database() else None
 
     def load(self) -> Contents:
         """Read the contents."""
         self._process.checkpoint("store")
         self._store.check_reachable()
-        return self._store.contents.get(self.table.name, Contents())
+        return self._store.held(self.table.name)
+
+    def database(self) -> Database | None:
+        """Return the identity of the store; not always, so that terms share differently."""
+        if self._told is not None:
+            self._process.checkpoint("store")
+            self._store.check_reachable()
+            self._store.told.append(self)
+        return self._told
+
+    @property
+    def term(self) -> tuple[int, str] | None:
+        """The epoch and the term that have claimed the state; None before."""
+        claim = self.claimant
+        return None if claim is None else (claim.epoch, claim.term)
+
+    def _together(self) -> tuple[str, ...]:
+        """Return the tables that share transactions with this one in its term."""
+        told = self._store.told if self in self._store.told else [self]
+        return tuple(each.table.name for each in told if each.term == self.term)
+
+    def load_together(self, backends: Sequence[RowBackend]) -> list[Contents]:
+        """Read the contents of several tables of this store, or of its copies of them."""
+        self._process.checkpoint("store")
+        self._store.check_reachable()
+        return [self._store.held(backend.table.name) for backend in backends]
 
     def replace(
         self, expected: Ledger | None, ledger: Ledger, changes: Mapping[Key, Row | None]
     ) -> bool:
         """Compare and set. The outcome may stay unknown to the caller."""
+        return self.replace_together([Replacement(self, expected, ledger, changes)])
+
+    def replace_together(self, replacements: Sequence[Replacement]) -> bool:
+        """Compare and set several tables, all or none, even if it happens late."""
         self._process.checkpoint("store write")
         store, chaos, process = self._store, self._store.world.chaos, self._process
         store.check_reachable()
-        new = expected, ledger, changes
+        new = replacements, self._together()
         if chaos.happens("store_lost"):
             raise store.lost("lost")
         if chaos.happens("store_late"):
             delay_s = chaos.between(0.0, SLOW_S[0])
 
             def arrive() -> None:
-                store.swap(process, self.table.name, *new)
+                store.swap(process, *new)
 
             store.world.timeline.after(delay_s, arrive)
             raise store.lost("still on its way")
-        written = store.swap(process, self.table.name, *new)
+        written = store.swap(process, *new)
         process.checkpoint("store written")
         if chaos.happens("store_after"):
             raise store.lost("done" if written else "refused")

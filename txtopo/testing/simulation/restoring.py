@@ -158,6 +158,8 @@ class Restorations:
         count = len(history.writes)
         back = min(count, RECENT_WRITES if chaos.below(2) else count)
         since = count - chaos.below(back)
+        while 0 < since < count and _of_one_instant(*history.writes[since - 1 : since + 1]):
+            since -= 1
         tables = tuple(sorted(history.stores))
         if kind == "store":
             tables = (tables[chaos.below(len(tables))],)
@@ -383,6 +385,11 @@ def _taken_back(write: StoreWrite | NodesWrite, restored: _Restored) -> bool:
     if isinstance(write, StoreWrite):
         return write.table in restored.tables
     return restored.kind == "zookeeper"
+
+
+def _of_one_instant(write: StoreWrite | NodesWrite, other: StoreWrite | NodesWrite) -> bool:
+    both = isinstance(write, StoreWrite) and isinstance(other, StoreWrite)
+    return both and write.stores is other.stores
 
 
 def _nodes_after(writes: list[StoreWrite | NodesWrite]) -> Nodes:

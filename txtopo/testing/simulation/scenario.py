@@ -13,6 +13,7 @@ from txtopo.pacing import Pace
 from txtopo.state.backend import StateKind
 from txtopo.testing.simulation.faults import Faults
 from txtopo.testing.simulation.topologies import COMMITTERS, SPOUTS, Shape
+from txtopo.testing.simulation.world import SHARING_SALT
 
 FAULTS_SALT = 0xFA17
 DEAD_LETTERS_SALT = 0xDEAD
@@ -24,6 +25,7 @@ SPOUTS_SALT = 0x5905
 SPOUTS_SHARE = 0.25
 PLANNED_TIME_SALT = 0xFAC7
 PLANNED_TIME_SHARE = 0.3
+SHARINGS_DRAWN = ("apart", "apart", "shared", "shared", "clones")
 CHAOS_S = 60.0
 """Virtual time after which faults stop. Most seeds have processed everything by then."""
 
@@ -48,6 +50,7 @@ class Scenario:
         max_rows_per_second: As in ``Pace``.
         target_commit_s: As in ``Pace``.
         group_txids_max: As in ``Config``.
+        sharing: Whether states share transactions: one of ``world.SHARINGS``.
     """
 
     seed: int
@@ -65,6 +68,7 @@ class Scenario:
     max_rows_per_second: float | None = None
     target_commit_s: float | None = None
     group_txids_max: int = 10
+    sharing: str = "apart"
 
     @classmethod
     def drawn(cls, seed: int) -> Scenario:
@@ -115,6 +119,7 @@ class Scenario:
             max_rows_per_second=pace.choice((None, 5.0, 7.5, 50.0)) if paced else None,
             target_commit_s=pace.choice((None, None, 0.5)) if paced else None,
             group_txids_max=random.Random(seed ^ GROUPS_SALT).choice((1, 2, 3, 10, 10)),
+            sharing=random.Random(seed ^ SHARING_SALT).choice(SHARINGS_DRAWN),
         )
 
     def config(self) -> Config:
@@ -185,6 +190,7 @@ CHANGEABLE = (
     "max_rows_per_second",
     "target_commit_s",
     "group_txids_max",
+    "sharing",
     "shape.spout",
     "shape.kind",
     "shape.committers",

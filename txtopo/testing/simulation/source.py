@@ -177,8 +177,12 @@ class SimulatedSource:
             self._committing[attempt.txid] = attempt
 
     def keep_all(self) -> None:
-        """Restore all records, like a source that keeps them as long as there are backups."""
+        """Restore all records, like a source that keeps them as long as there are backups.
+
+        What was to be trimmed after batches that are undone is kept too.
+        """
         self._trimmed.clear()
+        self._committing.clear()
 
     def trim(self, txid: int) -> None:
         """Delete the records of all batches before *txid*, which must not be needed again."""

@@ -31,7 +31,7 @@ from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.progress import Leading, TopologyEvent, TopologyListener
 from txtopo.runtime.start import open_driver
 from txtopo.stages.compiled_topology import CompiledTopology, compile_topology
-from txtopo.state.backend import StateBackend, StateTable
+from txtopo.state.backend import Database, StateBackend, StateTable
 from txtopo.testing.simulation.clock import (
     BlockingWork,
     Crashed,
@@ -73,6 +73,16 @@ REBUILDS_SALT = 0x4EB01D
 
 CLOCKS_WRONG_SHARE = 0.5
 
+SHARING_SALT = 0x5A2ED
+
+SHARINGS = ("apart", "shared", "clones")
+"""Whether the states of one location share transactions. With ``clones``, every second state is in
+another store with the same identity, so it must not share them with the others."""
+
+TOLD_SHARE = 0.8
+"""How often the store tells a backend its identity. So a term that shares transactions may follow
+one that does not, and a state may have transactions of its own."""
+
 _numbers = itertools.count()
 
 
@@ -109,6 +119,7 @@ class World:
         self.tokens = random.Random(seed ^ TOKENS_SALT)
         # A jump of a running clock is not trusted; one from before the process began is.
         self.clocks = random.Random(seed ^ CLOCKS_SALT) if faults.clock else None
+        self._sharing = random.Random(seed ^ SHARING_SALT)
         self.ensemble = SimulatedEnsemble(self)
         self.leftovers = Leftovers()
         self.topology: Topology | None = None
@@ -125,19 +136,27 @@ class World:
         self._config = config
         worlds[self.number] = self
 
-    def take(self, topology: Topology) -> None:
+    def take(self, topology: Topology, sharing: str = "apart") -> None:
         """Use this topology, with its states replaced by simulated ones and its spouts recorded.
 
         States that share a location share a simulated store.
+
+        Args:
+            topology: The topology.
+            sharing: One of :data:`SHARINGS`.
         """
+        assert sharing in SHARINGS, sharing
         graph = topology.graph
         components = {}
+        numbers = itertools.count()
         for component in graph.components.values():
             states = {}
             for name, state in component.states.items():
-                store = self.stores.setdefault(state.location, SimulatedStore(self, name))
+                in_clone = sharing == "clones" and next(numbers) % 2
+                location = f"{state.location} clone" if in_clone else state.location
+                store = self.stores.setdefault(location, SimulatedStore(self, name))
                 states[name] = replace(
-                    state, url="simulated:", _factory=_Factory(self.number, state.location)
+                    state, url="simulated:", _factory=_Factory(self.number, location)
                 )
                 assert store.world is self
             component = replace(component, states=states)
@@ -146,6 +165,10 @@ class World:
                 recording = RecordingSpout(self, component.prototype, number)
                 component = replace(component, prototype=recording)
             components[component.id] = component
+        if sharing != "apart":
+            for store in self.stores.values():
+                store.database = Database(("simulated",))
+                store.clones = [other for other in self.stores.values() if other is not store]
         spout = components[graph.spout.id]
         self.topology = Topology(replace(graph, spout=spout, components=components))
 
@@ -188,6 +211,10 @@ class World:
     def open_backend(self, location: str, table: StateTable) -> StateBackend:
         """Open a state for the process that runs now; tests override it."""
         return SimulatedBackend(self.stores[location], table)
+
+    def tells_database(self) -> bool:
+        """Draw whether a store tells its identity to a backend."""
+        return self._sharing.random() < TOLD_SHARE
 
     @property
     def sources(self) -> list[SimulatedSource]:

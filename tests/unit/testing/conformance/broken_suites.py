@@ -12,6 +12,7 @@ from tests.unit.testing.conformance import (
     broken_ledgers,
     broken_ranges,
     broken_rows,
+    broken_together,
 )
 from tests.unit.testing.conformance.broken_store import (
     BrokenStore,
@@ -29,7 +30,7 @@ from txtopo.testing.conformance.value_suites import PutRefusalSuite
 
 BROKEN = {
     name: kind
-    for module in (broken_groups, broken_ledgers, broken_ranges, broken_rows)
+    for module in (broken_groups, broken_ledgers, broken_ranges, broken_rows, broken_together)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, BrokenStore) and kind.fails
 }
