@@ -212,7 +212,7 @@ def assigned(owner: type, name: str) -> bool:
         if name in vars(each).get("__annotations__", {}):
             return True
         file = str(getattr(module, "__file__", ""))
-        ours = file.startswith(str(ROOT))
+        ours = file.startswith(str(ROOT)) and file.endswith(".py")
         if ours and f"self.{name}" in text_of(Path(file)):
             return True
     return False
