@@ -159,10 +159,10 @@ class SqlBackend(StateBackend):
         def body(connection: sa.Connection) -> None:
             self._begin(connection, attempt, in_order)
             begun = [member for member in together if member.begun.found is not Standing.HELD]
-            asking = [member for member in begun if not member.only_sends]
-            for member in asking:
-                member.write_rows(connection, attempt, member.backend._label)
-            sending = [member for member in begun if member.only_sends]
+            sending = [member for member in begun if len(begun) > 1 and member.only_sends]
+            for member in begun:
+                if member not in sending:
+                    member.write_rows(connection, attempt, member.backend._label)
             # The error of one may come while the next is sent.
             label = _label_of([member.backend for member in sending])
             with self._dialect.sending(connection, len(sending)):
