@@ -163,11 +163,12 @@ class SqlBackend(StateBackend):
             for member in begun:
                 if member not in sending:
                     member.write_rows(connection, attempt, member.backend._label)
-            # The error of one may come while the next is sent.
-            label = _label_of([member.backend for member in sending])
-            with self._dialect.sending(connection, len(sending)):
-                for member in sending:
-                    member.write_rows(connection, attempt, label)
+            if sending:
+                # The error of one may come while the next is sent.
+                label = _label_of([member.backend for member in sending])
+                with self._dialect.sending(connection, len(sending)):
+                    for member in sending:
+                        member.write_rows(connection, attempt, label)
             for member in begun:
                 member.backend.point("write.before")
 
@@ -510,7 +511,7 @@ class _Member:
 
     @contextmanager
     def _named(self, label: str) -> Iterator[None]:
-        """Name this state, and not the first of the transaction, in errors of the database."""
+        """Name *label* in errors of the database, and not the whole transaction."""
         try:
             yield
         except self.backend._failures as error:

@@ -62,7 +62,7 @@ from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.start import check_states
 from txtopo.stages.compiled_topology import CompiledTopology, Run, compile_topology
 from txtopo.stages.outcome import FailedBatch, judge
-from txtopo.state.backend import StateBackend
+from txtopo.state.backend import StateBackend, held_ledger
 from txtopo.state.commit import claim_state
 from txtopo.state.ledger import Claim, Ledger, Owner, same_owner
 from txtopo.state.registry import redacted_url
@@ -267,8 +267,7 @@ class StreamRun:
         ledgers: dict[StateName, Ledger | None] = {}
         for name, backend in self._backends.items():
             backend.create()
-            with backend.snapshot() as snapshot:
-                ledgers[name] = snapshot.ledger
+            ledgers[name] = held_ledger(backend)
         owners = {name: Owner(self._topology(self._query_id), *name) for name in ledgers}
         for name, ledger in ledgers.items():
             shown = ".".join(name)
@@ -423,8 +422,7 @@ class StreamRun:
         for (component, name), backend in self._backends.items():
             if components[component].states[name].kind != "transactional":
                 return False
-            with backend.snapshot() as snapshot:
-                ledger = snapshot.ledger
+            ledger = held_ledger(backend)
             if ledger is None or ledger.txid < txid:
                 return False
             # If another query has taken the state over, the commit raises the error.

@@ -46,7 +46,7 @@ from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.fingerprint import Fingerprint, StateName
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.runtime.takeover import check_ends
-from txtopo.state.backend import StateBackend, StateTable, Writes
+from txtopo.state.backend import StateBackend, StateTable, Writes, held_ledger
 from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, same_owner
 from txtopo.state.reconciliation import Compared, check_known
@@ -157,11 +157,7 @@ class OperatorSession:
         Raises:
             StoreUnavailable: A store cannot be reached; try again later.
         """
-        found = {}
-        for name, backend in self.backends.items():
-            with backend.snapshot() as snapshot:
-                found[name] = snapshot.ledger
-        return found
+        return {name: held_ledger(backend) for name, backend in self.backends.items()}
 
     def table(self, name: str) -> StateTable:
         """Return the schema of a state."""
@@ -457,7 +453,9 @@ def read(session: OperatorSession) -> Reading:
         for name in session.state.children(parent):
             path = f"{parent}/{name}"
             nodes[path] = _or_error(partial(_batch, session, path))
-    ledgers = {name: _or_error(partial(_ledger, session, name)) for name in session.backends}
+    ledgers = {
+        name: _or_error(partial(held_ledger, backend)) for name, backend in session.backends.items()
+    }
     return Reading(nodes, ledgers)
 
 
@@ -502,11 +500,6 @@ def _batch(session: OperatorSession, path: str) -> Node | None:
     elif node is None or not isinstance(node.value, dict):
         raise corrupt(path, node and node.value)
     return node
-
-
-def _ledger(session: OperatorSession, name: str) -> Ledger | None:
-    with session.backends[name].snapshot() as snapshot:
-        return snapshot.ledger
 
 
 def _or_error(read: Callable[[], T]) -> T | TxtopoError:

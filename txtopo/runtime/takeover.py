@@ -67,7 +67,7 @@ from txtopo.fingerprint import (
 )
 from txtopo.runtime.run_context import close_backends, open_states, tell_shared
 from txtopo.stages.groups import why_one_by_one
-from txtopo.state.backend import StateBackend
+from txtopo.state.backend import StateBackend, held_ledger
 from txtopo.state.commit import claim_state
 from txtopo.state.evolution import REBUILD
 from txtopo.state.ledger import SET_BACK, Claim, Ledger, Owner
@@ -232,7 +232,7 @@ def _ledgers(
     """
 
     def read() -> dict[str, Ledger | None]:
-        return {".".join(name): _ledger_of(backend) for name, backend in backends.items()}
+        return {".".join(name): held_ledger(backend) for name, backend in backends.items()}
 
     held = read()
     last = max((each.txid for each in held.values() if each is not None), default=0)
@@ -242,11 +242,6 @@ def _ledgers(
         held = read()
         check_claimed_since(held, current, planned)
     return held
-
-
-def _ledger_of(backend: StateBackend) -> Ledger | None:
-    with backend.snapshot() as snapshot:
-        return snapshot.ledger
 
 
 def _added(
@@ -321,7 +316,7 @@ def _renamed(
     backend: StateBackend, claim: Claim, backends: Mapping[StateName, StateBackend]
 ) -> Ledger | None:
     """Return the ledger of a state if its component or its name is no longer in this topology."""
-    held = _ledger_of(backend)
+    held = held_ledger(backend)
     if held is None or held.topology != claim.owner.topology:
         return None
     if held.txid and held.ensemble != claim.ensemble:

@@ -581,5 +581,15 @@ class StateBackend(ABC):
         """Release connections. A second call does nothing."""
 
 
+def held_ledger(backend: StateBackend) -> Ledger | None:
+    """Read the ledger of a state; None if nobody has claimed it.
+
+    Raises:
+        StoreUnavailable: Try again later.
+    """
+    with backend.snapshot() as snapshot:
+        return snapshot.ledger
+
+
 BackendFactory = Callable[[str, StateTable], StateBackend]
 """A function (URL, table) -> backend. Entry points of ``txtopo.state_backends`` name one."""

@@ -28,7 +28,7 @@ from txtopo.errors import (
     StoreUnavailable,
     UnknownOutcomeError,
 )
-from txtopo.state.backend import Merges, Puts, StateBackend, StateTable, Writes
+from txtopo.state.backend import Merges, Puts, StateBackend, StateTable, Writes, held_ledger
 from txtopo.state.ledger import Claim, Ledger, Standing, check_ensemble, claimed, standing
 from txtopo.state.witness import check_witness
 
@@ -198,8 +198,7 @@ def _read_back(
 ) -> Ledger:
     backend.point("read-back.before")
     try:
-        with backend.snapshot() as snapshot:
-            ledger = snapshot.ledger
+        ledger = held_ledger(backend)
     except InfrastructureError as error:
         raise UnknownOutcomeError(
             f"the outcome of attempt {attempt} is unknown: {lost}; "

@@ -22,7 +22,14 @@ from txtopo.errors import (
 )
 from txtopo.notebook import html_of
 from txtopo.state.aggregates import MeanCount, MeanSum
-from txtopo.state.backend import Snapshot, StateBackend, StateSize, StateTable, Values
+from txtopo.state.backend import (
+    Snapshot,
+    StateBackend,
+    StateSize,
+    StateTable,
+    Values,
+    held_ledger,
+)
 from txtopo.state.columns import Columns
 from txtopo.state.ledger import Ledger
 from txtopo.tuples import Field, Fields
@@ -333,9 +340,9 @@ def read_together(*readers: StateReader | State) -> Iterator[tuple[StateReader, 
         backends = [each._connected(stack) for each in opened]
         names = [each._table.name for each in opened]
         _check_databases(names, backends)
-        before = [_ledger_of(backend) for backend in backends]
+        before = [held_ledger(backend) for backend in backends]
         snapshots = stack.enter_context(backends[0].snapshots(backends))
-        after = [_ledger_of(backend) for backend in backends]
+        after = [held_ledger(backend) for backend in backends]
         held = [each.ledger for each in snapshots]
         for name, earlier, ledger, later in zip(names, before, held, after, strict=True):
             if not _place(earlier) <= _place(ledger) <= _place(later):
@@ -372,8 +379,7 @@ def _check_databases(names: Sequence[str], backends: Sequence[StateBackend]) -> 
             why = "they are in different databases"
         raise StateUsageError(
             f"states {names[0]!r} and {name!r} cannot be read together: {why}; expected states of "
-            "one SQL database or memory store; read them apart, and compare the txids of their "
-            "ledgers",
+            "one database; read them apart, and compare the txids of their ledgers",
             state=name,
         )
 
@@ -397,11 +403,6 @@ def _check_ledgers(names: Sequence[str], held: Sequence[Ledger | None]) -> None:
                 "was taken out of its topology; read them again, or apart",
                 state=name,
             )
-
-
-def _ledger_of(backend: StateBackend) -> Ledger | None:
-    with backend.snapshot() as snapshot:
-        return snapshot.ledger
 
 
 def _place(ledger: Ledger | None) -> tuple[int, int]:

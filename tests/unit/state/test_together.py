@@ -30,7 +30,7 @@ KEY, VALUE = Fields("key string"), Fields("value long")
 class Claimed:
     """Backends of states that one term has claimed, by the names of their tables."""
 
-    def __init__(self, stack: ExitStack, **urls: str | StateBackend) -> None:
+    def __init__(self, stack: ExitStack, epoch: int = 1, **urls: str | StateBackend) -> None:
         self.anchors: list[State] = []
         self.backends: dict[StateName, StateBackend] = {}
         self.ledgers: dict[StateName, Ledger] = {}
@@ -38,7 +38,7 @@ class Claimed:
             backend = given if isinstance(given, StateBackend) else self.opened(given, name)
             stack.callback(backend.close)
             backend.create()
-            claim = replace(claim_of(component=name), term="term of this takeover")
+            claim = replace(claim_of(epoch=epoch, component=name), term=f"term of epoch {epoch}")
             self.backends["bolt", name] = backend
             self.ledgers["bolt", name] = claim_state(backend, claim, name)
 
@@ -92,19 +92,12 @@ def test_a_copy_of_a_database_has_transactions_of_its_own(
     groups: list[str],
 ) -> None:
     """Both have the same identity, and the ledgers of all states from before the copy."""
-    for name in "xy":
-        Claimed(stack, **dict.fromkeys("abc", f"sqlite:///{tmp_path}/{name}.db"))
+    for url in (f"sqlite:///{tmp_path}/{name}.db" for name in "xy"):
+        Claimed(stack, a=url, b=url, c=url)
     monkeypatch.setattr(SqlBackend, "database", lambda backend: Database(("server", "base")))
     files = [f"sqlite:///{tmp_path}/{name}.db" for name in urls]
 
-    claimed = Claimed.__new__(Claimed)
-    claimed.anchors, claimed.backends, claimed.ledgers = [], {}, {}
-    for name, url in zip("abc", files, strict=True):
-        backend = claimed.opened(url, name)
-        stack.callback(backend.close)
-        claim = replace(claim_of(epoch=2, component=name), term="the next term")
-        claimed.backends["bolt", name] = backend
-        claimed.ledgers["bolt", name] = claim_state(backend, claim, name)
+    claimed = Claimed(stack, 2, a=files[0], b=files[1], c=files[2])
 
     assert claimed.together() == groups
     assert all("in a copy" in why for why in claimed.shared().apart.values())
@@ -164,7 +157,7 @@ def test_an_odd_answer_of_a_plug_in_is_refused(stack: ExitStack, kind: type[Memo
     def shared_commit() -> None:
         claimed.shared()
         writes = [(backend, packed({"a": 1})) for backend in claimed.backends.values()]
-        commit_all_resolved(TransactionAttempt(1, 0, 1, term="term of this takeover"), writes)
+        commit_all_resolved(TransactionAttempt(1, 0, 1, term="term of epoch 1"), writes)
 
     with pytest.raises(PlugInError, match="repair the plug-in"):
         shared_commit()

@@ -35,7 +35,7 @@ _NAMES = ("second", "first", "third")
 
 
 class Trio:
-    """Three states of counts in one database, each of which holds txid 1.
+    """Three states of counts in one database.
 
     Attributes:
         states: The states.
@@ -43,7 +43,6 @@ class Trio:
 
     def __init__(self, states: Sequence[StateDriver]) -> None:
         self.states = list(states)
-        self.commit(1, 1)
 
     def commit(
         self, txid: int, amount: int, attempt: int = 0, *, first: int | None = None
@@ -101,7 +100,9 @@ class TogetherSuite(StoreFixtures):
         if databases[0] is None:
             pytest.skip("the store shares no transaction: StateBackend.database returns None")
         assert databases == databases[:1] * 3, "states of one URL are in one database"
-        return Trio(states)
+        trio = Trio(states)
+        trio.commit(1, 1)
+        return trio
 
     @proves(Rule.TOGETHER)
     def test_every_state_gets_its_rows_and_its_ledger(self, trio: Trio) -> None:
@@ -212,8 +213,7 @@ class TogetherSuite(StoreFixtures):
         self, trio: Trio
     ) -> None:
         """One of them was abandoned. They lock the ledgers in the same order."""
-        reversed_ = Trio.__new__(Trio)
-        reversed_.states = trio.states[::-1]
+        reversed_ = Trio(trio.states[::-1])
 
         def committed(states: Trio, txid: int, attempt: int, start: threading.Barrier) -> bool:
             start.wait()
