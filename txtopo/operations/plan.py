@@ -204,6 +204,12 @@ def check_histories(contents: JournalContents, ledgers: Mapping[str, Ledger | No
             check_timeline(name, ledger, committed.attempt)
 
 
+def in_states(names: Iterable[str]) -> str:
+    """Return states as text for a step: ``state 'a'``, or ``states 'a', 'b'``."""
+    named = [repr(name) for name in names]
+    return f"state{'s' * (len(named) > 1)} {', '.join(named)}"
+
+
 def note_begun(verb: Verb, current: int, **more: Json) -> Put:
     """Return the write that names a verb in ``/current`` as begun."""
     operation: dict[str, Json] = {"verb": verb.name, "arguments": verb.arguments, **more}

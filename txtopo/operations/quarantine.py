@@ -10,12 +10,13 @@ A group of txids that some state holds is written together or not at all, so non
 taken out. It is committed first, or taken back with ``rewind``.
 
 Order of the writes: the verb into ``/current`` together with ``/quarantine/<txid>``; the states,
-one after the other; in one write the new ``current``, the end of the batch, and the removal of the
-verb.
+those of one database in one transaction; in one write the new ``current``, the end of the batch,
+and the removal of the verb.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ from txtopo.operations.plan import (
     check_histories,
     check_unfinished,
     checked_metadata,
+    in_states,
     make_plan,
     metadata_form,
     note_begun,
@@ -109,6 +111,10 @@ class _Quarantine:
         for name, ledger in ledgers.items():
             self._check(session, contents, name, ledger)
         end = self._end(session, contents)
+        commit = VerbStep(
+            f"commit txid {self.txid} to {in_states(ledgers)} as an empty batch",
+            partial(self._commit, ledgers),
+        )
         return VerbSteps(
             [
                 VerbStep(
@@ -116,13 +122,7 @@ class _Quarantine:
                     f"known of it in {batch_path(self.txid, QUARANTINE)}",
                     partial(self._begin, contents),
                 ),
-                *(
-                    VerbStep(
-                        f"commit txid {self.txid} to state {name!r} as an empty batch",
-                        partial(self._commit, name),
-                    )
-                    for name in ledgers
-                ),
+                *([commit] if ledgers else []),
                 VerbStep(
                     f"let txid {self.txid} end at {metadata_to_json(end)!r:.300}, continue at txid "
                     f"{self.txid + 1}",
@@ -235,8 +235,8 @@ class _Quarantine:
             steps.append(Put(batch_path(self.txid, QUARANTINE), kept))
         claim.write(*steps)
 
-    def _commit(self, name: str, claim: VerbClaim) -> None:
-        claim.commit(name, claim.attempt(self.txid), Puts({}))
+    def _commit(self, states: Collection[str], claim: VerbClaim) -> None:
+        claim.commit(claim.attempt(self.txid), states, lambda _: Puts({}))
 
     def _end_it(self, end: BatchMetadata, claim: VerbClaim) -> None:
         claim.write(

@@ -14,9 +14,9 @@ The last group need not be committed. If only some states hold it and the others
 is taken back in the same way, and becomes committed without effect.
 
 ZooKeeper has the position of the source for ``Config.history_txids`` txids before the last one; for
-others it must be supplied. Order of the writes: the verb into ``/current``; the states, one after
-the other; in one write the new end of *t*, the deletion of batches after *t* and within its group,
-and the removal of the verb.
+others it must be supplied. Order of the writes: the verb into ``/current``; the states, those of
+one database in one transaction; in one write the new end of *t*, the deletion of batches after *t*
+and within its group, and the removal of the verb.
 
 ``rebuild`` adjusts ZooKeeper to the stores, whether it is behind or ahead of them. The ledgers show
 which txids are committed, but have no metadata, so they do not show where the source was. The
@@ -64,6 +64,7 @@ from txtopo.operations.plan import (
     check_unfinished,
     checked_metadata,
     delete_batches,
+    in_states,
     make_plan,
     metadata_form,
     note_begun,
@@ -177,16 +178,14 @@ class _Rewind:
             if undo
             else f"write what txid {self.txid} left into"
         )
+        restore = VerbStep(f"{how} {in_states(groups)}", partial(self._restore, groups))
         return VerbSteps(
             [
                 VerbStep(
                     f"note in {CURRENT} that the states are being taken back",
                     lambda claim: claim.write(note_begun(self, contents.current)),
                 ),
-                *(
-                    VerbStep(f"{how} state {name!r}", partial(self._restore, name, group))
-                    for name, group in groups.items()
-                ),
+                *([restore] if groups else []),
                 VerbStep(
                     f"let txid {last} end where txid {self.txid} ended, at "
                     f"{metadata_to_json(end)!r:.300}, "
@@ -252,11 +251,16 @@ class _Rewind:
             )
         return checked_metadata(session, self.txid, batch.metadata)
 
-    def _restore(self, name: str, group: tuple[int, int], claim: VerbClaim) -> None:
+    def _restore(self, groups: Mapping[str, tuple[int, int]], claim: VerbClaim) -> None:
+        for first, last in sorted(set(groups.values())):
+            states = [name for name, group in groups.items() if group == (first, last)]
+            writes = partial(self._writes, claim.session, (first, last))
+            claim.commit(claim.attempt(last, first), states, writes)
+
+    def _writes(self, session: OperatorSession, group: tuple[int, int], name: str) -> Puts:
         first, last = group
-        undo, backend = self.txid == first - 1, claim.session.backends[name]
-        rows = {} if undo else self._differences(backend, last)
-        claim.commit(name, claim.attempt(last, first), Puts(rows))
+        undo = self.txid == first - 1
+        return Puts({} if undo else self._differences(session.backends[name], last))
 
     def _differences(self, backend: StateBackend, last: int) -> dict[Key, Values | None]:
         """Return the writes that turn the state before *last* into the wanted one."""

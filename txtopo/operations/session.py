@@ -12,7 +12,7 @@ not be read is replaced by its error.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,9 +47,10 @@ from txtopo.fingerprint import Fingerprint, StateName
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.runtime.takeover import check_ends
 from txtopo.state.backend import StateBackend, StateTable, Writes, held_ledger
-from txtopo.state.commit import claim_state, commit_resolved
+from txtopo.state.commit import claim_state, commit_all_resolved
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, same_owner
 from txtopo.state.reconciliation import Compared, check_known
+from txtopo.state.together import shared_transactions
 from txtopo.state.witness import check_none_later, check_witness
 from txtopo.topology.component import cutting, repeating
 
@@ -244,14 +245,18 @@ class OperatorSession:
         )
         token = self.journal.ensemble
         self.point("operator.after-epoch")
+        backends: dict[StateName, StateBackend] = {}
+        claimed: dict[StateName, Ledger] = {}
         for name, ledger in ledgers.items():
-            backend = self.backends[name]
+            backend, owner = self.backends[name], self.owners[name]
             backend.create()
             replaces = ledger if takes_over else None
-            term = self.journal.term
-            claim_state(backend, Claim(self.owners[name], epoch, token, replaces, term=term), name)
+            claim = Claim(owner, epoch, token, replaces, term=self.journal.term)
+            backends[owner.component, owner.state] = backend
+            claimed[owner.component, owner.state] = claim_state(backend, claim, name)
             self.point(f"operator.claimed:{name}")
-        return VerbClaim(self, epoch, self.journal.term)
+        shared = shared_transactions(backends, claimed)
+        return VerbClaim(self, epoch, self.journal.term, shared.groups)
 
 
 @contextmanager
@@ -288,8 +293,13 @@ def open_operator_session(
             for name, declared in component.states.items():
                 backend = declared.open()
                 stack.callback(backend.close)
+                backend.point = partial(_mark, access, f"{component.id}.{name}")
                 backends[f"{component.id}.{name}"] = backend
         yield OperatorSession(graph, config, access, state, backends)
+
+
+def _mark(access: Access, state: str, step: str) -> None:
+    access.point(f"operator.{step}:{state}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,11 +328,13 @@ class VerbClaim:
         session: The session of the verb.
         epoch: The claimed epoch; 0 if the verb claims none, since its steps protect themselves.
         term: Its term id.
+        transactions: The claimed states of each transaction, see :mod:`txtopo.state.together`.
     """
 
     session: OperatorSession
     epoch: int
     term: str = ""
+    transactions: Sequence[Collection[StateName]] = ()
 
     def attempt(self, txid: int, first_txid: int | None = None) -> TransactionAttempt:
         """Return the attempt under which the verb writes a txid, or the group that ends with it."""
@@ -334,9 +346,26 @@ class VerbClaim:
         """Write to ZooKeeper, all or nothing."""
         self.session.journal.write(steps)
 
-    def commit(self, name: str, attempt: TransactionAttempt, writes: Writes) -> None:
-        """Commit an attempt to a state; the store undoes an earlier one of its txids first."""
-        commit_resolved(self.session.backends[name], attempt, writes)
+    def commit(
+        self,
+        attempt: TransactionAttempt,
+        states: Collection[str],
+        writes: Callable[[str], Writes],
+    ) -> None:
+        """Commit an attempt to states, and to those of one database in one transaction.
+
+        Each store undoes an earlier attempt of its txids first.
+
+        Args:
+            attempt: The attempt.
+            states: The states, all of which are claimed.
+            writes: Returns the writes to a state, right before its transaction.
+        """
+        for transaction in self.transactions:
+            names = [name for each in transaction if (name := ".".join(each)) in states]
+            together = [(self.session.backends[name], writes(name)) for name in names]
+            if together:
+                commit_all_resolved(attempt, together)
 
 
 @dataclass(frozen=True, slots=True)

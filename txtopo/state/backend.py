@@ -485,7 +485,7 @@ class StateBackend(ABC):
         A store that returns one has :meth:`commit_together` and :meth:`snapshots` as well. The
         default returns None: each state is a transaction of its own.
 
-        Who calls it: the runtime, once after each claim.
+        Who calls it: the runtime and the verbs of operators, once after each claim.
 
         Raises:
             StoreUnavailable: Try again later.

@@ -320,7 +320,8 @@ def read_together(*readers: StateReader | State) -> Iterator[tuple[StateReader, 
 
     Raises:
         StateUsageError: They are in different databases, or of different topologies, or their store
-            has no snapshot of several states. The message names the two.
+            has no snapshot of several states; or a reader is of an earlier txid. The message names
+            what it refuses.
         StoreUnavailable: The store cannot be reached; or the states hold different txids, since
             they share no transaction, see :mod:`txtopo.state.together`. Read them again.
 
@@ -336,6 +337,13 @@ def read_together(*readers: StateReader | State) -> Iterator[tuple[StateReader, 
             f"read_together reads two or more states; got {len(opened)}; use reader() for one",
             got=len(opened),
         )
+    for each in opened:
+        if each._txid is not None:
+            raise StateUsageError(
+                f"read_together reads states as they are now; got a reader with txid={each._txid}; "
+                "expected readers without txid; use the reader alone",
+                txid=each._txid,
+            )
     with ExitStack() as stack:
         backends = [each._connected(stack) for each in opened]
         names = [each._table.name for each in opened]

@@ -277,7 +277,7 @@ def test_a_group_that_one_state_lacks_is_taken_back(memory: Make, opaque: bool) 
     deployment = apart(memory(opaque, group=GROUP))
 
     plan = rewind(deployment.topology(), 3, deployment.config, access=deployment.access())
-    assert "undo txids 4 to 5 in state 'a.totals'" in str(plan)
+    assert "undo txids 4 to 5 in states 'a.totals', 'b.totals'" in str(plan)
     deaths = apply_with_deaths(
         lambda access: rewind(deployment.topology(), 3, deployment.config, access=access),
         deployment,

@@ -23,7 +23,7 @@ def test_another_process_finishes_what_a_killed_one_began(
     with pytest.raises(PoisonBatchError):
         deployment.run(POISON)
 
-    with Child("tests.unit.operations.dying_process", *arguments, "after:1") as child:
+    with Child("tests.unit.operations.dying_process", *arguments, "write.after:a.totals") as child:
         child.die()
 
     with pytest.raises(OperationUnfinished, match="quarantine"):

@@ -61,7 +61,7 @@ def test_a_rewind_is_told_before_anything_is_written(memory: Make) -> None:
 
     plan = rewind(deployment.topology(), BATCHES - 1, deployment.config, access=deployment.access())
 
-    assert "undo txid 5 in state 'b.totals'" in str(plan)
+    assert "undo txid 5 in states 'a.totals', 'b.totals'" in str(plan)
     assert deployment.ensemble.nodes == before
     assert deployment.held() == both(BATCHES, ALL)
 
@@ -101,7 +101,7 @@ def test_delta_goes_back_as_far_as_its_history(tmp_path: Path) -> None:
     with pytest.raises(StateUsageError, match="not known where the source stood after txid 2"):
         rewind(deployment.topology(), 2, deployment.config, access=deployment.access())
 
-    for step in ("after:1", "before:3", None):
+    for step in ("write.after:a.totals", "before:2", None):
         access = deployment.access() if step is None else deployment.access(die_on(step))
         plan = rewind(deployment.topology(), 2, deployment.config, metadata=end, access=access)
         with pytest.raises(Died) if step is not None else nullcontext():

@@ -160,3 +160,10 @@ def test_one_state_is_no_pair(pair: Pair) -> None:
     with pytest.raises(StateUsageError, match="two or more states; got 1"):  # noqa: SIM117
         with read_together(pair.states[0]):
             pass
+
+
+def test_a_reader_of_an_earlier_txid_is_refused(pair: Pair) -> None:
+    counts, totals = pair.states
+    with pytest.raises(StateUsageError, match="got a reader with txid=1"):  # noqa: SIM117
+        with read_together(counts, totals.reader(txid=1)):
+            pass
