@@ -5,9 +5,9 @@ Rules
 1. States are candidates if their backends return an equal
    :class:`~txtopo.state.backend.Database`. That is a hint, since a clone or a promoted standby has
    the same identity as its original.
-2. After the claims of a takeover, the first candidate reads the ledgers of all through its own
-   connection, in one snapshot. Those states share transactions whose ledger it reads as the claim
-   has just written it: with the epoch and the term id of this takeover, which no copy has.
+2. After the claims of a takeover or of an operator's verb, the first candidate reads the ledgers
+   of all through its own connection, in one snapshot. Those states share transactions whose ledger
+   it reads as the claim has just written it: with this epoch and term id, which no copy has.
 3. Every other state keeps transactions of its own, and it is said why.
 4. Commits find the ledgers again and lock them, so a connection that later leads to another
    database writes nothing.
