@@ -106,7 +106,7 @@ def _timed(store: StateDriver, body: Callable[[StateTransaction], Any]) -> tuple
     held = store.held()
     assert held is not None
     started_s = time.perf_counter()
-    handle = StateHandle("state", store.state.layout(), store.backend.snapshot)
+    handle = StateHandle("state", store.state.layout(), store.backend)
     with handle.transaction(store.attempt(held.txid + 1)) as state:
         found = body(state)
     return 1000 * (time.perf_counter() - started_s), found

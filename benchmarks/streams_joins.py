@@ -86,7 +86,7 @@ def measure(
     took_s: dict[str, list[tuple[float, float]]] = {"committer": [], "write": []}
     for txid, given in enumerate(batches, 1):
         attempt, bolt = TransactionAttempt(txid, 0, 1), make()
-        handle = StateHandle("it", state.layout(), backend.snapshot)
+        handle = StateHandle("it", state.layout(), backend)
         begun = now(), time.process_time()
         bolt.prepare(Config(), _Context(handle), _Nowhere(), attempt)
         feed(bolt, given, attempt)

@@ -522,6 +522,19 @@ class ValueRefusedError(PromiseError, ValueError):
     field: str | None = None
 
 
+class StatementFailed(TxtopoError):
+    """The database refuses a statement of a committer; nothing of its batch was written.
+
+    Its *txid* is None if the database refused COMMIT, for example because of a constraint that is
+    checked there. Repair the statement or its values, and start again.
+
+    Attributes:
+        statement: The statement.
+    """
+
+    statement: str | None = None
+
+
 class PlugInError(PromiseError):
     """A state plug-in broke the rules of its interface, so what it wrote is unknown; repair it."""
 

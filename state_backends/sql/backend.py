@@ -19,13 +19,16 @@ Rules
    are locked first, in the order of their tables' names, so two such transactions cannot block each
    other. Then statements whose answers nobody needs may be sent without waiting for one another.
    What a backend remembers of its ledger is forgotten unless COMMIT returned.
+6. What takes statements back is executed before the rows are undone, and statements after the rows
+   are written. An error of the database in one is the user's, unless it is an outage or a lock that
+   another try may meet no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -36,10 +39,18 @@ from state_backends.sql.creation import create_tables, stored_states
 from state_backends.sql.dialect import LedgerRow, SqlDialect, ledger_of, ledger_row
 from state_backends.sql.evolution import change_of, change_table
 from state_backends.sql.failures import stuck, translated
-from state_backends.sql.queries import check_statement, query_rows, refused
+from state_backends.sql.queries import check_query, query_rows, refused
+from state_backends.sql.statements import (
+    check_statement,
+    execute_statements,
+    execute_undos,
+    is_of_user,
+    names_of,
+)
 from txtopo.errors import (
     PromiseError,
     SchemaDrift,
+    StatementFailed,
     StateUsageError,
     StoreContended,
     StoreUnavailable,
@@ -57,8 +68,10 @@ from txtopo.plugins.stores import (
     Snapshot,
     Standing,
     StateBackend,
+    Statement,
     StateSize,
     StateTable,
+    StoredUndo,
     TransactionAttempt,
     Witness,
     Writes,
@@ -67,9 +80,15 @@ from txtopo.plugins.stores import (
     combines_in_store,
     expiring,
     final_values,
+    missing_undo,
     not_allowed,
     redacted_url,
+    redo_repeats,
     standing,
+    statements_of,
+    undos_from_text,
+    undos_of,
+    undos_to_text,
     witness_of,
 )
 
@@ -131,13 +150,13 @@ class SqlBackend(StateBackend):
         self._left = None
 
         def body(connection: sa.Connection) -> Ledger:
-            held, text = self._locked_row(connection)
+            held, row = self._locked_row(connection)
             ledger = claimed(held, claim)
-            change = change_of(connection, self._dialect, text, self._label)
+            change = change_of(connection, self._dialect, row["declaration"], self._label)
             if change is not None and not claim.changes_table:
                 raise not_allowed(change, self._label)
             if ledger != held:
-                self._ledger.write(connection, ledger)
+                self._ledger.write(connection, ledger, row["undos"])
             if change is not None:
                 check = partial(self._check_claimed, connection, ledger, claim)
                 change_table(connection, self._dialect, change, check, self._label, self.point)
@@ -159,22 +178,27 @@ class SqlBackend(StateBackend):
         def body(connection: sa.Connection) -> None:
             self._begin(connection, attempt, in_order)
             begun = [member for member in together if member.begun.found is not Standing.HELD]
+            label = _label_of([member.backend for member in begun])
+            undos = [each for member in begun for each in member.undos()]
+            execute_undos(connection, undos, self._dialect.parameter, label)
             sending = [member for member in begun if len(begun) > 1 and member.only_sends]
             for member in begun:
                 if member not in sending:
                     member.write_rows(connection, attempt, member.backend._label)
             if sending:
                 # The error of one may come while the next is sent.
-                label = _label_of([member.backend for member in sending])
+                of_all = _label_of([member.backend for member in sending])
                 with self._dialect.sending(connection, len(sending)):
                     for member in sending:
-                        member.write_rows(connection, attempt, label)
+                        member.write_rows(connection, attempt, of_all)
+            statements = [each for member in begun for each in member.statements()]
+            execute_statements(connection, statements, self._dialect.parameter, label)
             for member in begun:
                 member.backend.point("write.before")
 
         backends = [member.backend for member in together]
         try:
-            self._write(body, backends)
+            self._write(body, backends, statements=any(statements_of(each) for _, each in writes))
         except BaseException:
             _forget(backends)
             raise
@@ -186,6 +210,10 @@ class SqlBackend(StateBackend):
         deletes = isinstance(writes, Puts) and writes.deletes
         self._left = _Left(ledger, tombstones=deletes)
         self._dialect.after_commit(self._engine, attempt.txid)
+
+    def check_statement(self, statement: Statement) -> None:
+        """Check a statement of a user, as ``StateBackend.check_statement`` says."""
+        check_statement(statement, self._label)
 
     def database(self) -> Database | None:
         """Return the database, its user, and the options of the URL.
@@ -261,7 +289,7 @@ class SqlBackend(StateBackend):
 
     def query(self, statement: str, *, rows_max: int, timeout_s: float) -> QueryRows:
         """Return the rows that a query selects, as ``QueryBackend.query`` says."""
-        check_statement(statement)
+        check_query(statement)
         if self._dialect.missing():
             raise StateUsageError(
                 f"there is no database at {self._url}; look at the URL", path=self._url
@@ -310,20 +338,26 @@ class SqlBackend(StateBackend):
         found = standing(left.ledger, attempt, self.claimant)
         witness = witness_of(state, left.ledger, attempt, writes, found)
         ledger = left.ledger.written_by(attempt, witness)
-        return _Begun(found, left.ledger, ledger, tombstones=left.tombstones)
+        undos = undos_to_text(undos_of(statements_of(writes), names_of))
+        return _Begun(found, left.ledger, ledger, undos, tombstones=left.tombstones)
 
     def _begun(
         self, connection: sa.Connection, attempt: TransactionAttempt, writes: Writes
     ) -> _Begun:
         """Lock the ledger, and set it to *attempt*, if the attempt may write."""
-        held, state = self._locked_ledger(connection), self._dialect.state
+        (held, row), state = self._locked_row(connection), self._dialect.state
         found = standing(held, attempt, self.claimant)
         assert held is not None
+        undos: str | None = row["undos"]
         if found is Standing.HELD:
-            return _Begun(found, held, held, tombstones=True)
+            return _Begun(found, held, held, undos, tombstones=True)
         ledger = held.written_by(attempt, witness_of(state, held, attempt, writes, found))
-        self._ledger.write(connection, ledger)
-        return _Begun(found, held, ledger, tombstones=True)
+        stay = found is Standing.REDO and (not self._dialect.redone or redo_repeats(writes))
+        back = undos if found is Standing.REDO and not stay else None
+        if not stay:
+            undos = undos_to_text(undos_of(statements_of(writes), names_of))
+        self._ledger.write(connection, ledger, undos)
+        return _Begun(found, held, ledger, undos, back, statements_stay=stay, tombstones=True)
 
     def _write_rows(
         self, connection: sa.Connection, txid: int, writes: Writes, begun: _Begun
@@ -371,7 +405,8 @@ class SqlBackend(StateBackend):
     def _locked_ledger(self, connection: sa.Connection) -> Ledger | None:
         return self._locked_row(connection)[0]
 
-    def _locked_row(self, connection: sa.Connection) -> tuple[Ledger | None, str]:
+    def _locked_row(self, connection: sa.Connection) -> tuple[Ledger | None, Mapping[str, Any]]:
+        """Lock the row of the ledger; return the ledger, and the row with its other columns."""
         row = self._ledger.locked(connection)
         if row is None:
             raise SchemaDrift(
@@ -379,28 +414,37 @@ class SqlBackend(StateBackend):
                 "was it removed by hand, or create() not called?",
                 state=self._dialect.state.name,
             )
-        return ledger_of(row), row._mapping["declaration"]
+        return ledger_of(row), dict(row._mapping)
 
     def _write(
-        self, body: Callable[[sa.Connection], Result], backends: Sequence[SqlBackend] = ()
+        self,
+        body: Callable[[sa.Connection], Result],
+        backends: Sequence[SqlBackend] = (),
+        *,
+        statements: bool = False,
     ) -> Result:
         """Run the body in a transaction of this state, or of several; try again if it is blocked.
 
         Args:
             body: What is done in it.
             backends: The states, if there are several.
+            statements: Whether it may execute statements of users.
         """
         last: StoreContended | None = None
         for _ in range(_TRIES_MAX):
             try:
-                return self._write_once(body, backends or (self,))
+                return self._write_once(body, backends or (self,), statements=statements)
             except StoreContended as error:
                 last = error
         assert last is not None
         raise stuck(last, _TRIES_MAX) from last
 
     def _write_once(
-        self, body: Callable[[sa.Connection], Result], backends: Sequence[SqlBackend]
+        self,
+        body: Callable[[sa.Connection], Result],
+        backends: Sequence[SqlBackend],
+        *,
+        statements: bool,
     ) -> Result:
         with self._connected() as connection:
             connection.execution_options(**self._dialect.write_options())
@@ -415,7 +459,14 @@ class SqlBackend(StateBackend):
                     transaction.commit()
                 _check_places(connection, backends)
             except self._failures as error:
-                raise translated(error, _label_of(backends), during_commit=sent) from error
+                found = translated(error, _label_of(backends), during_commit=sent)
+                if sent and statements and is_of_user(found):
+                    found = StatementFailed(
+                        f"{found}; the database refused COMMIT after statements of users; does one "
+                        "break a constraint that is checked there? repair the statement",
+                        **found.facts,
+                    )
+                raise found from error
         return result
 
     @contextmanager
@@ -487,7 +538,8 @@ class _Member:
 
     def replacing(self) -> dict[str, Any]:
         """Return the parameters that replace the predicted ledger."""
-        return self.backend._ledger.replacing(self.begun.held, self.begun.ledger)
+        begun = self.begun
+        return self.backend._ledger.replacing(begun.held, begun.ledger, begun.undos)
 
     def begin(self, connection: sa.Connection, attempt: TransactionAttempt) -> None:
         """Lock the ledger, read it, and set it to *attempt*, if the attempt may write."""
@@ -499,6 +551,26 @@ class _Member:
         """Whether nothing has to be read to write the rows."""
         new = self.begun.found is Standing.APPLY and not self.begun.tombstones
         return new and self.backend._dialect.only_sends(self.writes)
+
+    def undos(self) -> list[StoredUndo]:
+        """Return what takes back the statements of an earlier attempt.
+
+        Raises:
+            PromiseError: One of them has no undo.
+        """
+        found = undos_from_text(self.begun.back, self.backend._label)
+        if (why := missing_undo(found)) is not None:
+            raise PromiseError(
+                f"{self.backend._label}: {why}; nothing was written; expected a batch that is "
+                "repeated as it was; start the program that has executed them, until the txid is "
+                "committed",
+                store=self.backend._label,
+            )
+        return found
+
+    def statements(self) -> Sequence[Statement]:
+        """Return the statements that are executed now."""
+        return () if self.begun.statements_stay else statements_of(self.writes)
 
     def write_rows(
         self, connection: sa.Connection, attempt: TransactionAttempt, label: str
@@ -526,12 +598,19 @@ class _Begun:
         found: What the attempt may do.
         held: The ledger before.
         ledger: The ledger now.
+        undos: What takes back the statements of its txid.
+        back: What takes back those of an earlier attempt, which is executed now; None for nothing.
+        statements_stay: Whether the statements of an earlier attempt stay as they are.
         tombstones: Whether there may be tombstones of earlier txids.
     """
 
     found: Standing
     held: Ledger
     ledger: Ledger
+    undos: str | None
+    back: str | None = None
+    _: KW_ONLY
+    statements_stay: bool = False
     tombstones: bool
 
 
@@ -567,8 +646,9 @@ class SqlSnapshot(Snapshot):
         self._label = label
         fields = (dialect.state.key, dialect.state.value)
         self._types = tuple([field.type for field in part] for part in fields)
-        rows = self._run(ledger_row(dialect.ledger, dialect.state.name))
-        self._ledger = ledger_of(rows.first())
+        row = self._run(ledger_row(dialect.ledger, dialect.state.name)).first()
+        self._ledger = ledger_of(row)
+        self._undos: str | None = None if row is None else row._mapping["undos"]
 
     @property
     def ledger(self) -> Ledger | None:
@@ -578,6 +658,10 @@ class SqlSnapshot(Snapshot):
     def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
         """Return the rows of those *keys* that exist, including tombstones."""
         return dict(self.starting(keys))
+
+    def missing_undo(self) -> str | None:
+        """Return why the last txid cannot be taken back: statements without an undo, or None."""
+        return missing_undo(undos_from_text(self._undos, self._label))
 
     def last_txid(self) -> int:
         """Return the largest txid of a row, from the index of txids if there is one."""

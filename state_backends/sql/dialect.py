@@ -272,6 +272,10 @@ class SqlDialect(ABC):
         """Return a value as a parameter for its column."""
         return value
 
+    def parameter(self, value: Any) -> Any:
+        """Return a plain value as a parameter of a user's statement."""
+        return value
+
     def decoded(self, kind: str, column: Sequence[Any]) -> Sequence[Any]:
         """Convert a column read from the database to Python values of this field type."""
         return column
@@ -442,6 +446,8 @@ def ledger_table(
         sa.Column("term", text),
         sa.Column("writer_term", text),
         sa.Column("witness", text),
+        # What takes back the statements of the last txid or group; NULL for none.
+        sa.Column("undos", text),
         **options,
     )
 
@@ -466,20 +472,23 @@ class LedgerRow:
         new: dict[Any, Any] = {column: sa.bindparam(f"new_{column.name}") for column in values}
         own = table.c.state == sa.bindparam("own_state")
         self._write = sa.update(table).where(own).values(new)
-        was = [column == sa.bindparam(f"was_{column.name}") for column in values]
+        # Equal ledgers have equal undos.
+        compared = [column for column in values if column.name != "undos"]
+        was = [column == sa.bindparam(f"was_{column.name}") for column in compared]
         self._replace = self._write.where(*was)
 
     def locked(self, connection: sa.Connection) -> sa.Row[Any] | None:
         """Lock the row and return it; None if there is none."""
         return connection.execute(self._locked).first()
 
-    def write(self, connection: sa.Connection, ledger: Ledger) -> None:
-        """Write a ledger. The row is locked."""
-        connection.execute(self._write, self._named("new", ledger))
+    def write(self, connection: sa.Connection, ledger: Ledger, undos: str | None) -> None:
+        """Write a ledger, and what takes back the statements of its txid. The row is locked."""
+        connection.execute(self._write, self._named("new", ledger) | {"new_undos": undos})
 
-    def replacing(self, held: Ledger, ledger: Ledger) -> dict[str, Any]:
+    def replacing(self, held: Ledger, ledger: Ledger, undos: str | None) -> dict[str, Any]:
         """Return the parameters that replace the ledger *held* by another."""
-        return self._named("new", ledger) | self._named("was", held)
+        new = self._named("new", ledger) | {"new_undos": undos}
+        return new | self._named("was", held)
 
     def replace(self, connection: sa.Connection, ledgers: Sequence[dict[str, Any]]) -> int:
         """Lock the rows of one or more states, and replace their ledgers.

@@ -33,26 +33,31 @@ _NO_WORD = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*(?!!|M!).*?\*/|\()*", re.DOTA
 _QUERIES = ("SELECT", "WITH", "VALUES")
 
 
-def check_statement(statement: str) -> None:
+def check_query(statement: str) -> None:
     """Check that a statement begins like a query.
 
     Raises:
         StateUsageError: It does not.
     """
-    start = _NO_WORD.match(statement)
-    word = re.match(r"\w*", statement[start.end() if start else 0 :])
     if "\0" in statement:
         raise StateUsageError(
             f"a query contains a NUL character, which databases take for its end; got "
             f"{statement!r:.100}; remove it",
             got=statement[:100],
         )
-    if word is None or word[0].upper() not in _QUERIES:
+    if first_word(statement).upper() not in _QUERIES:
         raise StateUsageError(
             f"a query can only read; got {statement.strip()!r:.100}; expected one statement that "
             "begins with SELECT, WITH or VALUES",
             got=statement.strip()[:100],
         )
+
+
+def first_word(statement: str) -> str:
+    """Return the first word of a statement, after comments and brackets; empty for none."""
+    start = _NO_WORD.match(statement)
+    word = re.match(r"\w*", statement[start.end() if start else 0 :])
+    return word[0] if word else ""
 
 
 def query_rows(

@@ -21,6 +21,7 @@ Decimals are whole numbers of their last digit, see ``sqlite_decimals.py``.
 from __future__ import annotations
 
 import datetime
+import decimal
 import math
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ from sqlalchemy.types import TypeEngine
 from state_backends.sql.dialect import (
     SqlDialect,
     StateColumns,
+    decimal_text,
     encoded_column,
     ledger_table,
     state_columns,
@@ -372,6 +374,18 @@ class SqliteDialect(SqlDialect):
     def stored_value(self, field: Field, value: Any) -> Any:
         """Return a value as SQLite stores it."""
         return encode(field, [value])[0]
+
+    def parameter(self, value: Any) -> Any:
+        """Return a plain value as SQLite has it: times as ISO 8601, decimals as text."""
+        match value:
+            case datetime.datetime():
+                return value.isoformat(" ")
+            case datetime.date() | datetime.time():
+                return value.isoformat()
+            case decimal.Decimal():
+                return decimal_text(value)
+            case _:
+                return value
 
     def starting(self, prefixes: Sequence[Key]) -> sa.Select[Any]:
         """Return the query for rows whose key begins with a prefix: a join, which looks up each.

@@ -50,7 +50,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 shell, which lets what it starts ignore the signal."""
 
 _QUICK = "not integration and not spark and not service and not kills and not slow"
-_CORE = "acking coordinator topology builders bolts state test_tuples.py test_config.py"
+_CORE = "reliable coordinator topology builders bolts state test_tuples.py test_config.py"
 _COLUMNS = (
     "sources/test_bad_values.py sources/test_data_source.py sources/test_delta.py"
     " sources/test_delta_changes.py sources/test_delta_frames.py sources/test_files.py"

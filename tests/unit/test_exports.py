@@ -86,12 +86,14 @@ FACES = {
         OffsetRegression PromiseError SchemaVersionError SourceDataLost
     """,
     "txtopo.plugins.stores": """
-        Aggregate AnchoredFactory BackendFactory BackingMap CheckingFactory Claim
+        Aggregate AnchoredFactory BOUND BackendFactory BackingMap CheckingFactory Claim
         ComparesAndPuts Contents Database Field Fields FrameBackend FrameFactory FrameSnapshot
         FrameWrites GroupAttempt Key LEDGER_SCHEMA Ledger MapFactory Merges NamingFactory
         OpaqueMap Owner
         Puts Replacement Row QueryBackend QueryRows RowBackend RowText Snapshot Standing
-        StateBackend StateKind StateMode StateSize StateTable TransactionAttempt
+        StateBackend StateKind StateMode StateSize StateTable Statement StoredUndo
+        TransactionAttempt missing_undo redo_repeats statements_of undos_from_text undos_of
+        undos_to_text
         TransactionalMap Values Writes
         backing_map_factory changed_rows checked_partials claimed combines_in_store declaration
         expired_keys expiring final_values listed_states log_rows mean_names parsed_declaration

@@ -179,6 +179,13 @@ class _Quarantine:
                 "states and start the topology",
                 state=name,
             )
+        why = session.missing_undo(name) if held == self.txid and not ours else None
+        if why is not None:
+            raise StateUsageError(
+                f"state {name!r} holds txid {self.txid} already and cannot take it back: {why}; "
+                "repair what stops the other states and start the topology",
+                state=name,
+            )
 
     def _end(self, session: OperatorSession, contents: JournalContents) -> BatchMetadata:
         """Return the metadata with the end of the batch.

@@ -226,6 +226,8 @@ class _Rewind:
             )
         if session.kind(name) == "transactional":
             return f"state {name!r} is transactional and keeps no earlier values"
+        if held == last and (why := session.missing_undo(name)) is not None:
+            return f"state {name!r} cannot take back what it holds: {why}"
         if self.txid == first - 1:
             return None
         try:

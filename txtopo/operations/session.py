@@ -134,6 +134,11 @@ class OperatorSession:
         owner = self.owners[name]
         return self.graph.components[owner.component].states[owner.state].kind
 
+    def missing_undo(self, name: str) -> str | None:
+        """Return why a state cannot take back the last txid that it holds; None if it can."""
+        with self.backends[name].snapshot() as snapshot:
+            return snapshot.missing_undo()
+
     @property
     def known(self) -> bool:
         """Whether ZooKeeper has nodes of the topology; false when its data was wiped."""

@@ -73,6 +73,17 @@ from txtopo.state.row_backend import (
     written_keys,
 )
 from txtopo.state.row_text import RowText
+from txtopo.state.statements import (
+    BOUND,
+    Statement,
+    StoredUndo,
+    missing_undo,
+    redo_repeats,
+    statements_of,
+    undos_from_text,
+    undos_of,
+    undos_to_text,
+)
 from txtopo.state.values import Row
 from txtopo.state.witness import Witness, check_undone, witness_of
 from txtopo.tuples import Field, Fields
@@ -80,6 +91,7 @@ from txtopo.tuples import Field, Fields
 __all__ = [
     "Aggregate",
     "AnchoredFactory",
+    "BOUND",
     "BackendFactory",
     "BackingMap",
     "CheckingFactory",
@@ -116,6 +128,8 @@ __all__ = [
     "StateMode",
     "StateSize",
     "StateTable",
+    "Statement",
+    "StoredUndo",
     "TableChange",
     "TransactionAttempt",
     "TransactionalMap",
@@ -136,14 +150,20 @@ __all__ = [
     "listed_states",
     "log_rows",
     "mean_names",
+    "missing_undo",
     "not_allowed",
     "parsed_declaration",
     "redacted_url",
+    "redo_repeats",
     "refused_change",
     "register_backend",
     "retired_of",
     "standing",
+    "statements_of",
     "table_change",
+    "undos_from_text",
+    "undos_of",
+    "undos_to_text",
     "witness_of",
     "written_keys",
 ]

@@ -11,7 +11,8 @@ Order
 2. Each state gets all writes of the group in one store transaction: ledger, undo of an earlier
    attempt, data. A state without writes gets the txids too, so that an empty batch also undoes the
    writes of an earlier attempt. The states of one database share a transaction
-   (:mod:`txtopo.state.together`).
+   (:mod:`txtopo.state.together`). Transactions with statements of users are made first, since a
+   statement may fail.
 
 A crash in step 2 leaves the states of some transactions one group ahead of others. The next leader
 finds that in their ledgers.
@@ -21,7 +22,9 @@ it ends before a batch whose user code fails, before it would exceed :data:`GROU
 when its committers have taken a part of the time that the group has. So slow committers make small
 groups, and not groups that are late.
 If the first transaction refuses the values of several batches, nothing is written yet, and the
-first batch is committed alone. So the batch that is to blame is found and named.
+first batch is committed alone. So the batch that is to blame is found and named. If the first
+transaction refuses a statement, the batches before that of the statement are committed; if it
+refuses COMMIT after statements, the first batch is committed alone.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from typing import TYPE_CHECKING, Any, cast
 from txtopo.attempt import TransactionAttempt, group_of, txids_text
 from txtopo.carriers.carrier import EngineOutcome
 from txtopo.dead_letters import STREAM
-from txtopo.errors import RunLostError, ValueRefusedError
+from txtopo.errors import RunLostError, StatementFailed, TxtopoError, ValueRefusedError
 from txtopo.log_records import logger_of, printable
 from txtopo.metadata import BatchMetadata
 from txtopo.retries import LOGGER
@@ -49,6 +52,7 @@ from txtopo.stages.task_states import opener_of
 from txtopo.state.backend import Key, Merges, Puts, StateBackend, Values, Writes
 from txtopo.state.column_rows import merged_rows
 from txtopo.state.commit import EngineWrites, commit_all_resolved
+from txtopo.state.statements import statements_of
 from txtopo.topology.elsewhere import may_write_elsewhere
 
 if TYPE_CHECKING:
@@ -144,6 +148,7 @@ class CommitPhase:
         components = context.graph.components.values()
         self._letters_from = {each.id for each in components if each.dead_letters is not None}
         self._elsewhere = may_write_elsewhere(context.graph)
+        self._repeating = context.graph.repeating
         self._spouts_elsewhere = spouts_elsewhere
 
     @property
@@ -190,19 +195,23 @@ class CommitPhase:
         if not prepared or (pinned and failure is not None):
             return GroupReport((), failure)
         state_s: dict[str, float] = {}
-        try:
-            self._write(prepared, wanted, state_s)
-        except ValueRefusedError as error:
-            if len(prepared) == 1:
-                raise
-            # A state that was written before this one, now (state_s) or in an earlier attempt, has
-            # the group with these bounds. So the batch to blame can no longer be written apart.
-            if pinned or state_s:
-                attempts = [each.result.attempt for each in prepared]
-                raise _refused_together(error, group_of(attempts)) from error
-            # The batches behind it wait again, also one that failed: it fails again then.
-            prepared, failure = prepared[:1], None
-            self._write(prepared, wanted, state_s)
+        while prepared:
+            try:
+                self._write(prepared, wanted, state_s)
+                break
+            except (ValueRefusedError, StatementFailed) as error:
+                # A state that was written before this one, now (state_s) or in an earlier attempt,
+                # has the group with these bounds. So the batch to blame can no longer be written
+                # apart.
+                if len(prepared) > 1 and (pinned or state_s):
+                    attempts = [each.result.attempt for each in prepared]
+                    raise _refused_together(error, group_of(attempts)) from error
+                if state_s or (isinstance(error, ValueRefusedError) and len(prepared) == 1):
+                    raise
+                # The batches behind it wait again, also one that failed: it fails again then.
+                prepared, failure = _before(error, prepared)
+        if not prepared:
+            return GroupReport((), failure)
         # Attempts behind it stay, because they wait again, and an emitter is told of each once. The
         # tuple is a copy, since a call that was given up may still add to the set.
         last = prepared[-1].result.attempt
@@ -253,7 +262,7 @@ class CommitPhase:
             metadata = result.outcome.metadata
             if (told := self._tell_spouts(attempt, metadata, permit)) is not None:
                 return prepared, told
-            opener = opener_of(self._states, self._backends, group, written)
+            opener = opener_of(self._states, self._backends, group, written, self._repeating)
             outcome = self._run_committers(result, opener, permit)
             if outcome.failure is not None:
                 return prepared, outcome.failure
@@ -296,7 +305,8 @@ class CommitPhase:
         now = self._context.scheduler.now
         # All are made before the first is written: merging may fail, too.
         writes = {name: self._writes_of(name, prepared) for name in self._backends}
-        for names in self._shared.groups:
+        with_statements = {name for name, each in writes.items() if statements_of(each)}
+        for names in sorted(self._shared.groups, key=with_statements.isdisjoint):
             started_s = now()
             # Before each write, since the one before may have taken longer than the commit had.
             if not wanted(len(prepared)):
@@ -403,7 +413,9 @@ class CommitPhase:
             )
             return Merges(merge_partials(self._context.compiled, component, records))
         found = [each.outcome.writes.get(name, Puts({})) for each in group]
-        return Puts(merged_rows([puts.rows for puts in found]))
+        statements = tuple(one for puts in found for one in puts.statements)
+        rows = merged_rows([puts.rows for puts in found])
+        return Puts(rows, statements=statements, repeats=component in self._repeating)
 
 
 def _labelled(writes: Sequence[Writes | EngineWrites]) -> AbstractContextManager[None]:
@@ -428,9 +440,23 @@ def _abandoned(attempt: TransactionAttempt) -> RunLostError:
     )
 
 
-def _refused_together(error: ValueRefusedError, group: TransactionAttempt) -> ValueRefusedError:
+def _before(
+    error: ValueRefusedError | StatementFailed, prepared: list[_Prepared]
+) -> tuple[list[_Prepared], FailedBatch | None]:
+    """Return the batches to write now, and the failure of the one behind them, if it is known."""
+    attempts = [each.result.attempt for each in prepared]
+    known = [at for at, attempt in enumerate(attempts) if attempt.txid == error.txid]
+    if len(attempts) > 1 and (isinstance(error, ValueRefusedError) or not known):
+        return prepared[:1], None  # a value or COMMIT was refused, and any of them may be to blame
+    at = known[0] if known else 0
+    return prepared[:at], FailedBatch(attempts[at], error, error.component or "")
+
+
+def _refused_together(
+    error: ValueRefusedError | StatementFailed, group: TransactionAttempt
+) -> TxtopoError:
     first, last = group.first_txid, group.txid
-    return ValueRefusedError(
+    return type(error)(
         f"{error}; it is of one of {txids_text(first, last)}, which are written together, and "
         "which another state may hold already; repair the cause and start again; or take them back "
         f"with txtopo.operations.rewind to txid {first - 1} and start with "

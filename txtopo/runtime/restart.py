@@ -15,6 +15,7 @@ from txtopo.errors import (
     PoisonBatchError,
     PromiseError,
     SlotUnavailable,
+    StatementFailed,
     StateUsageError,
     TooFewCores,
     TooManyDeadLetters,
@@ -35,7 +36,7 @@ _logger = logger_of(LOGGER)
 
 LASTS = (
     *(PromiseError, TopologyError, ConfigError, StateUsageError, EmitError),
-    TooManyDeadLetters,
+    *(StatementFailed, TooManyDeadLetters),
 )
 """Errors that a person has to repair: the next start would end with the same error."""
 
@@ -57,7 +58,8 @@ class Restart:
     which too few cores were free (``TooFewCores``). Never after: a broken promise (any other
     ``PromiseError``, such as ``FencedError`` or ``SourceDataLost``), an error of the definition
     (``TopologyError``, any other ``ConfigError``, ``StateUsageError``, ``EmitError``),
-    ``TooManyDeadLetters``, a stop. A run cannot be started again without its Spark session.
+    ``StatementFailed``, ``TooManyDeadLetters``, a stop. A run cannot be started again without its
+    Spark session.
 
     Attributes:
         times: Maximum number of restarts within any *within_s*. The next error ends the run.

@@ -79,6 +79,11 @@ class TopologyGraph(Protocol):
         ...
 
     @property
+    def repeating(self) -> frozenset[str]:
+        """Ids of the components above which all spouts repeat their batches."""
+        ...
+
+    @property
     def parallelism(self) -> Mapping[str, int]:
         """The number of tasks of each component; 0 for those that have none."""
         ...
@@ -131,6 +136,7 @@ class PlannedComponent:
         inputs: Numbers of the edges that lead to it, in canonical order.
         outputs: Numbers of the edges that leave each of its streams.
         states: Its states, if its tasks open them themselves; otherwise empty.
+        repeats: Whether all spouts above it repeat their batches.
         compared: Whether replays are compared with the first attempt.
         dead_letters: When it makes a dead letter of a record; None for never.
     """
@@ -144,6 +150,7 @@ class PlannedComponent:
     inputs: tuple[int, ...]
     outputs: Mapping[str, tuple[int, ...]]
     states: Mapping[str, State]
+    repeats: bool = False
     compared: bool = False
     dead_letters: DeadLetterRule | None = None
 
@@ -254,6 +261,7 @@ def compile_topology(graph: TopologyGraph, config: AnyConfig, slots: int) -> Com
     components = {
         id: replace(
             _component(component, edges, slots, engine, with_states=not in_driver),
+            repeats=id in graph.repeating,
             compared=isinstance(config, Config) and config.check_replays and _compared(component),
         )
         for id, component in working.items()

@@ -19,7 +19,7 @@ from typing import Any
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.stages.compiled_topology import Chain, CompiledTopology, Run
+from txtopo.stages.compiled_topology import Chain, CompiledTopology, Levels, Run
 from txtopo.stages.envelopes import (
     Control,
     Envelope,
@@ -38,6 +38,7 @@ from txtopo.stages.task_states import StateOpener
 from txtopo.stages.user_errors import error_of
 from txtopo.state.backend import Key, Puts, Values
 from txtopo.state.column_rows import merged_rows
+from txtopo.state.statements import Statement
 
 Tuples = Mapping[str, Mapping[str, int]]
 """Number of emitted tuples by component and stream."""
@@ -194,7 +195,7 @@ def judge_commit(
     one_run_each([*batch.producers, *producers])
     return CommitOutcome(
         failure=_first_failure(run, control.failures),
-        writes=_writes([*control.writes, *writes]),
+        writes=_writes(compiled.commit, [*control.writes, *writes]),
         partials=_partials(compiled, read.envelopes),
         tuples=_tuples(control, batch.attempt.txid),
     )
@@ -315,17 +316,26 @@ def _tuples(control: Control, of_txid: int) -> dict[str, dict[str, int]]:
     return tuples
 
 
-def _writes(sets: Iterable[WriteSet]) -> dict[tuple[str, str], Puts]:
+def _writes(levels: Levels, sets: Iterable[WriteSet]) -> dict[tuple[str, str], Puts]:
     """Return the write sets of all tasks, merged by state.
+
+    Statements are in the order of components, as the levels of the commit phase have them, of tasks
+    and of calls.
 
     Raises:
         ConflictingWritesError: Two tasks wrote the same key; repair the topology.
     """
     merged: dict[tuple[str, str], Mapping[Key, Values | None]] = {}
     expires: dict[tuple[str, str], Any] = {}
+    order = {id: at for at, id in enumerate(id for level in levels for id in level)}
+    statements: dict[tuple[str, str], list[Statement]] = {}
     for each in sorted(sets, key=lambda w: (w.component, w.state, w.task)):
         name = (each.component, each.state)
         rows = merged.get(name)
+        called = [
+            one.of(each.component, order[each.component], each.task) for one in each.puts.statements
+        ]
+        statements.setdefault(name, []).extend(called)
         if (end := each.puts.expires) is not None:
             expires[name] = max(end, expires.get(name, end))
         if rows is None:
@@ -342,7 +352,10 @@ def _writes(sets: Iterable[WriteSet]) -> dict[tuple[str, str], Puts]:
                 key=key,
             )
         merged[name] = merged_rows([rows, each.puts.rows])
-    return {name: Puts(rows, expires.get(name)) for name, rows in merged.items()}
+    return {
+        name: Puts(rows, expires.get(name), tuple(statements[name]))
+        for name, rows in merged.items()
+    }
 
 
 def commit_in_driver(

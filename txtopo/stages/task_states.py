@@ -7,7 +7,7 @@ states of one database share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 
 from txtopo.attempt import TransactionAttempt
@@ -56,7 +56,8 @@ def open_in_task(compiled: CompiledTopology, closing: ExitStack) -> StateOpener:
             backend = state.open()
             closing.callback(backend.close)
             backends[component, name] = backend
-        return StateHandle(name, state.layout(), backends[component, name].snapshot)
+        repeats = compiled.components[component].repeats
+        return StateHandle(name, state.layout(), backends[component, name], repeats=repeats)
 
     return opener
 
@@ -66,6 +67,7 @@ def opener_of(
     backends: Mapping[tuple[str, str], StateBackend],
     group: TransactionAttempt | None = None,
     written: Mapping[tuple[str, str], Sequence[Mapping[Key, Values | None]]] | None = None,
+    repeating: Collection[str] = (),
 ) -> StateOpener:
     """Return a function that opens states in the driver, where their backends are already open.
 
@@ -74,13 +76,14 @@ def opener_of(
         backends: The backend of each state, by component and name.
         group: The group that is committed; by default the attempt of each transaction.
         written: The writes of the earlier txids of the group, per txid, to each state.
+        repeating: Ids of the components above which all spouts repeat their batches.
     """
 
     def opener(component: str, name: str) -> StateHandle:
         state = _declared(component, name, states[component])
         earlier = tuple((written or {}).get((component, name), ()))
-        snapshot = backends[component, name].snapshot
-        return StateHandle(name, state.layout(), snapshot, group, earlier)
+        backend, repeats = backends[component, name], component in repeating
+        return StateHandle(name, state.layout(), backend, group, earlier, repeats=repeats)
 
     return opener
 

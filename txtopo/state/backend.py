@@ -23,6 +23,8 @@ Rules
 9. States of one database may share a transaction. :meth:`StateBackend.commit_together` locks the
    ledger of each, in the same order in every process, and asks ``standing`` for each: one may hold
    the attempt that another does not. Then it writes the rows and ledgers of all, or of none.
+10. A store with transactions may execute statements of users in the transaction that writes the
+   rows, as :mod:`txtopo.state.statements` says. One that does not refuses them before a commit.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from txtopo.errors import StateUsageError, TopologyError
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.column_rows import ColumnRows
 from txtopo.state.ledger import Claim, Ledger
+from txtopo.state.statements import Statement
 from txtopo.state.values import Row
 from txtopo.tuples import Fields
 
@@ -223,10 +226,16 @@ class Puts:
         rows: The values.
         expires: The bound that was given to :meth:`txtopo.state.StateTransaction.expire`; None for
             none. It is for the runtime: a commit does not delete anything because of it.
+        statements: The statements of users, in the order in which they are executed; none in a
+            store that refuses them (:meth:`StateBackend.check_statement`).
+        repeats: Whether a redo has the same batch, so that the statements of an earlier attempt
+            stay as they are. If not, they are taken back.
     """
 
     rows: Mapping[Key, Values | None]
     expires: Any = None
+    statements: tuple[Statement, ...] = ()
+    repeats: bool = False
 
     @property
     def columns(self) -> pa.Table | None:
@@ -293,6 +302,14 @@ class Snapshot(ABC):
 
         A claim calls it. The default returns None, since a witness in the ledger is checked
         instead. A store overrides it if its tables have a history that shows who changed them.
+        """
+        return None
+
+    def missing_undo(self) -> str | None:
+        """Return why the last txid, or the last group, cannot be taken back; None if it can.
+
+        The verbs of operators ask, before they write. The default returns None: rows of an opaque
+        state can be taken back. A store that executes statements looks for one without an undo.
         """
         return None
 
@@ -457,6 +474,22 @@ class StateBackend(ABC):
             StoreUnavailable: Try again later.
         """
 
+    def check_statement(self, statement: Statement) -> None:
+        """Check a statement of a user, as far as that is possible without executing it.
+
+        Who calls it: the transaction of a committer, in the driver or in a Spark task, at each
+        ``execute``. The default refuses every statement.
+
+        Raises:
+            StateUsageError: It is refused; repair the committer.
+        """
+        raise StateUsageError(
+            f"{type(self).__name__} cannot execute statements; got "
+            f"{str(statement.statement)!r:.200}; expected a state in a SQL database",
+            name=type(self).__name__,
+            got=f"{str(statement.statement)!r:.200}",
+        )
+
     @abstractmethod
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         """Apply the writes of an attempt and set the ledger, in one store transaction.
@@ -471,6 +504,7 @@ class StateBackend(ABC):
         Raises:
             PromiseError: Raised by :func:`txtopo.state.ledger.standing`; nothing was written.
             ValueRefusedError: A value cannot be stored exactly; nothing was written.
+            StatementFailed: The store refuses a statement of a user; nothing was written.
             StoreUnavailable: Nothing was written; try again.
             UnknownOutcomeError: The connection was lost during the write; read the ledger.
         """

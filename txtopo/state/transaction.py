@@ -10,17 +10,18 @@ the state before the first txid, and the overlay adds what the earlier txids of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError
-from txtopo.state.backend import Key, Puts, Snapshot, StateTable, Values, in_range
+from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Values, in_range
 from txtopo.state.column_rows import ColumnRows, merged_rows
 from txtopo.state.columns import Columns
 from txtopo.state.ledger import Standing, standing
+from txtopo.state.statements import Parameters, Statement, check_undo, given_parameters
 from txtopo.state.values import Row
 from txtopo.tuples import Fields
 
@@ -34,22 +35,26 @@ class StateHandle:
     Args:
         name: The name that ``with_state`` gave it, for messages.
         table: The schema of the state.
-        open_snapshot: Opens a snapshot; called once, when the transaction begins.
+        backend: The state in its store. A snapshot is opened when the transaction begins.
         group: The group that is written to the state; by default the transaction's attempt.
         earlier: What each earlier txid of the group has written, in order.
+        repeats: Whether all spouts above the committer repeat their batches.
     """
 
     def __init__(
         self,
         name: str,
         table: StateTable,
-        open_snapshot: Callable[[], AbstractContextManager[Snapshot]],
+        backend: StateBackend,
         group: TransactionAttempt | None = None,
         earlier: Sequence[Mapping[Key, Values | None]] = (),
+        *,
+        repeats: bool = False,
     ) -> None:
         self.name = name
         self.table = table
-        self._open_snapshot = open_snapshot
+        self._backend = backend
+        self._repeats = repeats
         self._group, self._earlier = group, earlier
         self._rule = OneTransaction(name, "do all of it in one with block")
         self._writes: Puts | None = None
@@ -77,7 +82,8 @@ class StateHandle:
             )
         self._rule.begin(attempt)
         self._writes = None
-        return StateTransaction(self, self._group or attempt, self._open_snapshot, self._earlier)
+        written_as = self._group or attempt
+        return StateTransaction(self, written_as, attempt, self._earlier)
 
     def _finish(self, writes: Puts) -> None:
         self._writes = writes
@@ -126,12 +132,11 @@ class StateTransaction:
         self,
         handle: StateHandle,
         attempt: TransactionAttempt,
-        open_snapshot: Callable[[], AbstractContextManager[Snapshot]],
+        batch: TransactionAttempt,
         earlier: Sequence[Mapping[Key, Values | None]],
     ) -> None:
         self._handle = handle
-        self._attempt = attempt
-        self._open_snapshot = open_snapshot
+        self._attempt, self._batch = attempt, batch
         self._keys = Columns(handle.name, "key", handle.table.key)
         self._values = Columns(handle.name, "value", handle.table.value)
         self._stack = ExitStack()
@@ -141,6 +146,7 @@ class StateTransaction:
         self._writes_before = earlier
         self._overlay: dict[Key, Values | None] | ColumnRows = {}
         self._expires: Any = None
+        self._statements: list[Statement] = []
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of *key*, including the transaction's own writes, or *default*."""
@@ -278,9 +284,52 @@ class StateTransaction:
         if self._expires is None or end > self._expires:
             self._expires = end
 
+    def execute(
+        self,
+        statement: Any,
+        parameters: Parameters | None = None,
+        *,
+        many: Sequence[Parameters] | None = None,
+        undo: str | None = None,
+    ) -> None:
+        """Execute a statement on tables of your own in the store transaction of this txid.
+
+        It is executed when the txid is committed, in the driver, after the rows of all states in
+        that transaction. So it takes effect exactly once, together with everything else of its
+        txid, or not at all. The statements of a txid are executed in the order of their calls;
+        those of several tasks in the order of the tasks. In a group they see the rows of states as
+        of its last txid. It returns nothing: what a batch needs from the database is read through
+        states.
+
+        Below an opaque spout a statement needs an *undo*. It is stored in the same transaction, and
+        executed if the txid is written again, by a replay or a verb such as ``rewind``. Whether it
+        really takes back what the statement did, nobody can check.
+
+        Args:
+            statement: A text with parameters such as ``:amount``, or a statement of SQLAlchemy,
+                that begins with INSERT, UPDATE, DELETE, MERGE, REPLACE, SELECT, WITH or NOTIFY.
+            parameters: Plain values of its parameters. ``:txid``, ``:attempt`` and ``:epoch`` are
+                those of the batch, and are not given.
+            many: Instead of *parameters*: several sets of them. It is executed once for each.
+            undo: A text with parameters of the same names. It is executed once for each set of
+                parameters if it names one of them, else once.
+
+        Raises:
+            StateUsageError: The state is not in a SQL database, or the statement, a parameter or
+                the undo is refused; the message says why.
+        """
+        self._opened()
+        name = self._handle.name
+        sets = given_parameters(name, parameters, many)
+        check_undo(name, undo, repeats=self._handle._repeats)
+        called = Statement.called(statement, sets, undo, self._batch)
+        self._handle._backend.check_statement(called)
+        if sets:
+            self._statements.append(called)
+
     def __enter__(self) -> StateTransaction:
         with ExitStack() as stack:
-            snapshot = stack.enter_context(self._open_snapshot())
+            snapshot = stack.enter_context(self._handle._backend.snapshot())
             found = standing(snapshot.ledger, self._attempt)
             transactional = self._handle.table.kind == "transactional"
             self._held = transactional and found is not Standing.APPLY
@@ -297,7 +346,8 @@ class StateTransaction:
         self._snapshot = None
         self._stack.close()
         if kind is None:
-            self._handle._finish(Puts(self._overlay, self._expires))
+            done = tuple(self._statements)
+            self._handle._finish(Puts(self._overlay, self._expires, done))
 
     def _read(self, key: Key) -> Values | None:
         self._opened()

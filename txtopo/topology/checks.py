@@ -133,7 +133,7 @@ def check_states(components: Mapping[str, Component]) -> None:
             transactional state is below an opaque spout or may feed another state, a store cannot
             keep its state, or a bolt has another parallelism or spout than it needs.
     """
-    opaque = _opaque_above(components)
+    opaque = opaque_above(components)
     owners: dict[tuple[str, str], str] = {}
     labels: dict[str, str] = {}
     for component in components.values():
@@ -321,7 +321,7 @@ def _check_committer(component: Component, name: str) -> None:
     )
 
 
-def _opaque_above(components: Mapping[str, Component]) -> dict[str, str | None]:
+def opaque_above(components: Mapping[str, Component]) -> dict[str, str | None]:
     """Return the first opaque spout upstream of each component; None where all are transactional.
 
     Args:

@@ -27,6 +27,7 @@ from txtopo.topology.checks import (
     check_inputs,
     check_stamp,
     check_states,
+    opaque_above,
     with_own_state,
 )
 from txtopo.topology.component import Component, check_id
@@ -88,6 +89,12 @@ class Graph:
         """Return how many of at most *most* consecutive txids one job may process."""
         limits = (each.spout_kind.run_txids_max for each in self.spouts)
         return min([most, *(each for each in limits if each is not None)])
+
+    @property
+    def repeating(self) -> frozenset[str]:
+        """Ids of the components above which all spouts repeat their batches."""
+        found = opaque_above(self.components)
+        return frozenset(id for id, spout in found.items() if spout is None)
 
     @property
     def needs_planned_time(self) -> bool:

@@ -3,6 +3,9 @@
 They are written as the page writes them: the rule that skips a txid stands in the committer, and no
 state of txtopo is used. The database is a file of SQLite, so that it outlives processes, and tasks
 on executors can write to it. It also keeps in which order commit work began.
+
+The last one, ``executed_count``, leaves the rule to txtopo: its committer executes its SQL in the
+transaction of the txid.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
 
 from txtopo import (
     BasicBolt,
@@ -26,8 +32,10 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
     Tuple,
+    open_state,
 )
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from txtopo.state import StateReader
 
 RECORDS = 40
 ROWS = [[f"word {at}"] for at in range(RECORDS)]
@@ -279,3 +287,113 @@ def expected_top_words(batches: int = RECORDS) -> dict[str, int]:
         counts[WORDS[(3 * at) % 8]] += 1
     buckets = Counter(f"bucket {count // BUCKET}" for count in counts.values())
     return {**counts, **buckets}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Two tables of the user's: how many words there were, and a line for each batch.
+
+    Attributes:
+        url: URL of their database, which has a state, too.
+        other: URL of another database with a state. It is written later, so a process can die while
+            one has a batch, and the other does not. Then the batch is written again.
+    """
+
+    url: str
+    other: str
+
+    @classmethod
+    def new(cls, url: str, other: str) -> Tables:
+        """Make them."""
+        made = cls(url, other)
+        made.ask("CREATE TABLE total (words BIGINT)")
+        made.ask("INSERT INTO total VALUES (0)")
+        made.ask("CREATE TABLE lines (line BIGINT, txid BIGINT, epoch BIGINT, words BIGINT)")
+        return made
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        """Execute a statement without txtopo."""
+        engine = sa.create_engine(self.url)
+        try:
+            with engine.begin() as connection:
+                found = connection.execute(sa.text(statement))
+                return [tuple(row) for row in found] if found.returns_rows else []
+        finally:
+            engine.dispose()
+
+    def total(self) -> int:
+        """Return the count."""
+        ((words,),) = self.ask("SELECT words FROM total")
+        return int(words)
+
+    def lines(self) -> list[tuple[int, int, int, int]]:
+        """Return (line, txid, epoch, words) of each line, in their order."""
+        found = self.ask("SELECT line, txid, epoch, words FROM lines ORDER BY line, txid, epoch")
+        return [
+            (int(line), int(txid), int(epoch), int(words)) for line, txid, epoch, words in found
+        ]
+
+    def readers(self) -> list[StateReader]:
+        """Return a reader of each state."""
+        states = ((self.url, "here"), (self.other, "there"))
+        return [open_state(url, table=table).reader() for url, table in states]
+
+    def held(self) -> list[tuple[int, int]]:
+        """Return the first and the last txid of the group that each state holds."""
+        found = []
+        for each in self.readers():
+            with each as reader:
+                assert reader.ledger is not None
+                found.append((reader.ledger.first_txid, reader.ledger.txid))
+        return found
+
+    def counts(self) -> list[int]:
+        """Return the count, the sum of the lines, and the counts of the states."""
+        found = [self.total(), sum(words for *_, words in self.lines())]
+        for each in self.readers():
+            with each as reader:
+                found.append(reader.get("global", 0))
+        return found
+
+    def astray(self) -> list[tuple[int, int, int, int]]:
+        """Return the lines that are not in the place of their txid; each txid has one place."""
+        lines = self.lines()
+        return [line for at, line in enumerate(lines, 1) if line[:2] != (at, at)]
+
+
+class ExecutedCount(Batched, Committer):
+    """Adds the batch to the count by SQL in the transaction of its txid, and so counts it once."""
+
+    writes_nowhere_else = True
+
+    def __init__(self, *, opaque: bool) -> None:
+        self.opaque, self.sum = opaque, 0
+
+    def execute(self, tuple: Tuple) -> None:
+        self.sum += tuple["count"]
+
+    def finish_batch(self) -> None:
+        add = "UPDATE total SET words = words + :more"
+        subtract = "UPDATE total SET words = words - :more" if self.opaque else None
+        line = "INSERT INTO lines SELECT COUNT(*) + 1, :txid, :epoch, :more FROM lines"
+        erase = "DELETE FROM lines WHERE txid = :txid" if self.opaque else None
+        more = {"more": self.sum}
+        for name in ("here", "there"):
+            with self.context.state(name).transaction(self.attempt) as state:
+                state.update("global", lambda count: (count or 0) + self.sum)
+                if name == "here":
+                    state.execute(add, more, undo=subtract)
+                    state.execute(line, more, undo=erase)
+
+
+def executed_count(tables: Tables, *, opaque: bool = False, take: int = 1) -> Topology:
+    """The first program of the page with SQL in the transaction of a txid."""
+    kind = OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout
+    spout = kind({0: ROWS}, Fields("word string"), take)
+    builder = TransactionalTopologyBuilder("executed-count", "spout", spout, 3)
+    builder.set_bolt("partial-count", BatchCount(), 5).shuffle_grouping("spout")
+    committer = builder.set_bolt("sum", ExecutedCount(opaque=opaque))
+    committer.global_grouping("partial-count")
+    committer.with_state("here", open_state(tables.url))
+    committer.with_state("there", open_state(tables.other))
+    return builder.build_topology()

@@ -3,6 +3,8 @@
 The page is Transactional-topologies.html of Storm 1.2.4. Its programs run here as they are written
 there, under the default settings, with a database of their own; they die at durable steps, and are
 started again. ``test_page_killed.py`` has the carriers of Spark, and processes that are killed.
+
+The last test has the first program with SQL in the transactions of txids, which needs no rule.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from tests.faults.storm.programs import (
     BatchCount,
     Database,
     Dies,
+    Tables,
     UpdateGlobalCount,
+    executed_count,
     expected_top_words,
     global_count,
     goes_back,
@@ -66,17 +70,25 @@ def dies_after(txid: int) -> Dies:
     return die
 
 
-def run(topology: Topology, ensemble: MemoryEnsemble, changes: Changes | None = None) -> Changes:
+def run(
+    topology: Topology,
+    ensemble: MemoryEnsemble,
+    changes: Changes | None = None,
+    config: Config = LOCAL,
+) -> Changes:
     changes = changes or Changes()
-    with started(topology, LOCAL, ensemble, [changes]) as running:
+    with started(topology, config, ensemble, [changes]) as running:
         running.process_all_available(LIMIT_S)
     return changes
 
 
 def run_until_it_dies(
-    topology: Topology, ensemble: MemoryEnsemble, scheduler: Scheduler | None = None
+    topology: Topology,
+    ensemble: MemoryEnsemble,
+    scheduler: Scheduler | None = None,
+    config: Config = LOCAL,
 ) -> None:
-    running = start_topology(topology.graph, None, LOCAL, scheduler=scheduler, ensemble=ensemble)
+    running = start_topology(topology.graph, None, config, scheduler=scheduler, ensemble=ensemble)
     with pytest.raises((TxtopoError, RuntimeError), match="Died"):
         running.await_termination(LIMIT_S)
 
@@ -299,3 +311,42 @@ def test_an_emitter_gets_the_planned_metadata_again_and_its_commit_in_strong_ord
         before == (None if txid == 1 else {"record": txid - 1}) for txid, before in Told.planned
     )
     check(database, {"global": RECORDS})
+
+
+GROUPS = replace(LOCAL, group_txids_max=3, max_spout_pending=9, poll_interval_s=20)
+"""The first three commits are groups of three txids, since nine are processed together."""
+DEATHS = {
+    "begin.before:sum.here": (3, 3),
+    "write.before:sum.here": (3, 3),
+    "write.after:sum.here": (6, 3),
+    "write.before:sum.there": (6, 3),
+    "write.after:sum.there": (6, 6),
+    "advance.before": (6, 6),
+}
+"""Steps of the second group, and the last txid that each state has when a process dies there."""
+
+
+@pytest.mark.parametrize("step", DEATHS)
+@pytest.mark.parametrize("opaque", [False, True], ids=["repeats", "opaque"])
+def test_sql_in_the_transaction_of_a_txid_counts_once_wherever_a_process_dies(
+    tmp_path: Path, step: str, opaque: bool
+) -> None:
+    """Without the rule of the page, in groups of txids, and if a replay has other records."""
+    tables = Tables.new(f"sqlite:///{tmp_path}/own.db", f"sqlite:///{tmp_path}/other.db")
+    ensemble, (here, there) = MemoryEnsemble(), DEATHS[step]
+    before, after = (3, 2) if opaque else (2, 2)
+
+    dying = executed_count(tables, opaque=opaque, take=before)
+    run_until_it_dies(dying, ensemble, RaisingScheduler(step, 2), GROUPS)
+    assert tables.held() == [(here - 2, here), (there - 2, there)]
+    assert tables.total() == here * before
+    run(executed_count(tables, opaque=opaque, take=after), ensemble, config=GROUPS)
+
+    assert tables.counts() == [RECORDS] * 4
+    assert tables.astray() == []
+    # A group that only one of the states had is written again. Below a spout that repeats its
+    # batches, what was executed stays.
+    again = here != there and opaque
+    assert [epoch for _, txid, epoch, _ in tables.lines() if txid <= 6] == [
+        1 if txid <= (3 if again else here) else 2 for txid in range(1, 7)
+    ]

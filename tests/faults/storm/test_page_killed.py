@@ -14,6 +14,7 @@ from tests.faults.storm.process import KilledAfter
 from tests.faults.storm.programs import (
     RECORDS,
     Database,
+    Tables,
     expected_top_words,
     global_count,
     goes_back,
@@ -82,6 +83,56 @@ def test_a_driver_that_is_killed_after_a_write_counts_nothing_twice(
         again.wait_for("done")
 
     check(database, EXPECTED[program])
+
+
+EXECUTING = "tests.faults.storm.executing"
+EXECUTED, COMMITTED = "write.before:sum.here", "write.after:sum.here"
+SLOW = pytest.mark.slow
+POSTGRESQL = (SLOW, pytest.mark.service("postgresql"))
+
+
+@pytest.mark.kills
+@pytest.mark.parametrize(
+    ("carrier", "spout", "step", "server"),
+    [
+        ("local", "opaque", COMMITTED, ""),
+        pytest.param("local", "opaque", EXECUTED, "", marks=SLOW),
+        pytest.param("local", "repeats", COMMITTED, "", marks=SLOW),
+        pytest.param("local", "opaque", EXECUTED, "postgresql", marks=POSTGRESQL),
+        pytest.param("local", "opaque", COMMITTED, "postgresql", marks=POSTGRESQL),
+        pytest.param("local", "repeats", COMMITTED, "postgresql", marks=POSTGRESQL),
+        pytest.param("rdd", "repeats", COMMITTED, "", marks=[pytest.mark.spark, SLOW]),
+        pytest.param("resident", "opaque", COMMITTED, "", marks=[pytest.mark.spark, SLOW]),
+    ],
+)
+def test_a_driver_that_is_killed_has_executed_sql_with_its_txids_or_not_at_all(
+    zookeeper: ZooKeeperProcess,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    carrier: str,
+    spout: str,
+    step: str,
+    server: str,
+) -> None:
+    """In groups of txids, right before and right after COMMIT; a replay has other records, if it
+    may. The other state has nothing of the group yet, so it is written again."""
+    url = f"sqlite:///{tmp_path}/own.db"
+    if server:
+        url = str(request.getfixturevalue(server).create_schema(f"executing{uuid4().hex[:8]}"))
+    tables = Tables.new(url, f"sqlite:///{tmp_path}/other.db")
+    hosts = f"{zookeeper.hosts}/{uuid4().hex}"
+    before, after = (3, 2) if spout == "opaque" else (2, 2)
+
+    with Child(EXECUTING, carrier, url, tables.other, spout, str(before), hosts, step) as killed:
+        killed.wait()
+    held, words = tables.held(), tables.total()
+    with Child(EXECUTING, carrier, url, tables.other, spout, str(after), hosts) as again:
+        again.wait_for("done")
+
+    assert held == ([(4, 6), (1, 3)] if step == COMMITTED else [(1, 3), (1, 3)])
+    assert words == (6 if step == COMMITTED else 3) * before
+    assert tables.counts() == [RECORDS] * 4
+    assert tables.astray() == []
 
 
 class Pauses(Changes):

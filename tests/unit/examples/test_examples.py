@@ -19,6 +19,7 @@ from examples import (
     guarantees,
     killed_upsert,
     own_database,
+    own_sql,
     reliable_word_count,
     top_words,
     transactional_words,
@@ -47,6 +48,7 @@ LETTERS += '{"text": "nobody"}: not enough values to unpack (expected 2, got 1)\
 EXAMPLES: list[tuple[str, Main, str]] = [
     ("global_count", global_count.main, TOTALS),
     ("own_database", own_database.main, TOTALS.replace("in the store", "in the database")),
+    ("own_sql", own_sql.main, TOTALS.replace("in the store", "in the database")),
     ("word_count", word_count.main, COUNTS),
     ("top_words", top_words.main, "cat: 8\ndog: 7\napple: 2\nbanana: 1\nchicken: 1\n"),
     ("dead_letters", dead_letters.main, LETTERS),

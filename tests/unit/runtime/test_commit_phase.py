@@ -13,9 +13,9 @@ from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.carriers.carrier import LocalCarrier
 from txtopo.ensemble.memory import MemoryTransactionalState
-from txtopo.errors import RunLostError
+from txtopo.errors import RunLostError, StatementFailed, ValueRefusedError
 from txtopo.fingerprint import StateName
-from txtopo.plugins.stores import StateBackend
+from txtopo.plugins.stores import Ledger, StateBackend, Writes
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
@@ -139,6 +139,77 @@ def test_slow_committers_make_a_small_group_unless_it_is_pinned(pinned: bool, tx
 
     assert len(report.committed) == txids
     assert [holds(backend) for backend in backends.values()] == [txids, txids]
+
+
+@pytest.mark.parametrize(
+    ("refuses", "txid", "committed", "fails"),
+    [
+        ({2, 3}, 2, 1, 2),  # what is before the statement's batch is committed
+        ({1, 2, 3}, 1, 0, 1),
+        ({2, 3}, None, 1, None),  # COMMIT was refused: the first batch alone, the others wait
+        ({1, 2, 3}, None, 0, 1),
+    ],
+)
+def test_a_group_ends_before_a_statement_that_is_refused(
+    refuses: set[int], txid: int | None, committed: int, fails: int | None
+) -> None:
+    context = context_with_two_states(memory_state())
+    backends = claimed(context)
+    refuse(next(iter(backends.values())), refuses, txid)
+
+    report = CommitPhase(context, backends, apart(backends)).run(
+        processed_group(context), lambda size: True, pinned=False
+    )
+
+    assert len(report.committed) == committed
+    assert (report.failure and report.failure.attempt.txid) == fails
+    assert [holds(backend) for backend in backends.values()] == [committed] * 2
+
+
+def test_a_value_that_is_refused_lets_the_first_batch_be_committed_alone() -> None:
+    context = context_with_two_states(memory_state())
+    backends = claimed(context)
+    refuse(next(iter(backends.values())), {2, 3}, None, ValueRefusedError)
+
+    report = CommitPhase(context, backends, apart(backends)).run(
+        processed_group(context), lambda size: True, pinned=False
+    )
+
+    assert (len(report.committed), report.failure) == (1, None)
+    assert [holds(backend) for backend in backends.values()] == [1, 1]
+
+
+@pytest.mark.parametrize(("at", "pinned", "held"), [(0, True, [0, 0]), (1, False, [3, 0])])
+def test_a_group_that_a_state_may_hold_ends_the_run_with_its_statement(
+    at: int, pinned: bool, held: list[int]
+) -> None:
+    context = context_with_two_states(memory_state())
+    backends = claimed(context)
+    refuse(list(backends.values())[at], {3}, 3)
+
+    with pytest.raises(StatementFailed, match="is of one of txids 1 to 3, which are written"):
+        CommitPhase(context, backends, apart(backends)).run(
+            processed_group(context), lambda size: True, pinned=pinned
+        )
+
+    assert [holds(backend) for backend in backends.values()] == held
+
+
+def refuse(
+    backend: StateBackend,
+    txids: set[int],
+    told: int | None,
+    kind: type[StatementFailed | ValueRefusedError] = StatementFailed,
+) -> None:
+    """Let a state refuse a statement or value of these txids, and say which one it was."""
+    commit = backend.commit
+
+    def refusing(attempt: TransactionAttempt, writes: Writes) -> Ledger:
+        if txids & set(range(attempt.first_txid, attempt.txid + 1)):
+            raise kind("refused", txid=told)
+        return commit(attempt, writes)
+
+    backend.commit = refusing  # type: ignore[method-assign]
 
 
 def holds(backend: StateBackend) -> int:

@@ -51,6 +51,7 @@ from txtopo.errors import (
     PoisonBatchError,
     SlotUnavailable,
     SourceDataLost,
+    StatementFailed,
     StateUsageError,
     StoreUnavailable,
     TooFewCores,
@@ -280,6 +281,7 @@ def test_a_start_that_fails_is_an_error_of_start_and_not_tried_again() -> None:
         (StateUsageError("wrong"), False),
         (EmitError("wrong"), False),
         (TooManyDeadLetters("101"), False),
+        (StatementFailed("no such table"), False),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )

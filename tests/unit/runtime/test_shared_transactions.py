@@ -71,6 +71,21 @@ def test_states_of_one_file_are_of_the_same_txid_wherever_the_driver_dies(
     assert world.held("old") == world.held("new") == of_batches(1, 9)
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("step", "txid"), [("rows.after:c.c", 3), ("write.before:e.e", 3), ("write.after:c.c", 6)]
+)
+def test_so_are_five_states(step: str, txid: int, tmp_path: Path) -> None:
+    file = tmp_path / "states.db"
+    world = Evolving(f"sqlite:///{file}", batches=9)
+    topology = world.topology(*"abcde")
+    world.die(topology, step, times=2, **GROUPS)
+
+    assert outside(file) == dict.fromkeys("abcde", (txid, txid * KEYS))
+    world.run(topology, **GROUPS)
+    assert outside(file) == dict.fromkeys("abcde", (9, 9 * KEYS))
+
+
 def test_there_is_no_other_step_in_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ def committed(state: State, tasks: int, grouping: Grouping) -> tuple[Ran, list[A
 
     def opener(component: str, name: str) -> StateHandle:
         assert (component, name) == ("count", "counts")
-        return StateHandle(name, state.layout(), backend.snapshot)
+        return StateHandle(name, state.layout(), backend)
 
     def write(ran: Ran, at: int) -> None:
         puts = ran.commits[at].writes.get(("count", "counts"), Puts({}))

@@ -31,7 +31,7 @@ def counts(**more: Any) -> StateDriver:
 
 
 def handle_of(store: StateDriver) -> StateHandle:
-    return StateHandle("counts", store.state.layout(), store.backend.snapshot)
+    return StateHandle("counts", store.state.layout(), store.backend)
 
 
 def keyed(key: str) -> StateDriver:
@@ -98,7 +98,7 @@ def test_what_is_put_as_columns_alone_leaves_as_columns() -> None:
 def test_a_later_txid_of_a_group_reads_what_was_put_as_columns() -> None:
     store, group = counts(), GroupAttempt(2, 0, 1, (0,))
     earlier = [{("a",): (1,)}, ColumnRows(rows_of(("a", 2), ("b", 3)), 1)]
-    handle = StateHandle("counts", store.state.layout(), store.backend.snapshot, group, earlier)
+    handle = StateHandle("counts", store.state.layout(), store.backend, group, earlier)
     with handle.transaction(TransactionAttempt(2, 0, 1)) as state:
         assert state.get_all(["a", "b", "c"]) == [2, 3, None]
         assert dict(state.items()) == {"a": 2, "b": 3}

@@ -45,7 +45,7 @@ class World:
 
     def commit(self, txid: int, attempt: int, steps: list[Step]) -> None:
         """Run a committer's body, and commit what it wrote."""
-        handle = StateHandle("counts", self.table, self.backend.snapshot)
+        handle = StateHandle("counts", self.table, self.backend)
         named = TransactionAttempt(txid, attempt, self.epoch)
         with handle.transaction(named) as state:
             stepped(state, steps)

@@ -133,7 +133,7 @@ def test_what_expires_is_told_with_the_writes_and_is_the_largest(store: StateDri
         for end in (5, 7, 3):
             state.expire(end)
 
-    handle = StateHandle("windows", store.state.layout(), store.backend.snapshot)
+    handle = StateHandle("windows", store.state.layout(), store.backend)
     with handle.transaction(store.attempt(2)) as state:
         body(state)
     assert handle.writes is not None

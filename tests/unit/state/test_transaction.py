@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from contextlib import AbstractContextManager
 
 import pytest
 
@@ -17,7 +16,7 @@ from txtopo.errors import (
     StateUsageError,
     ValueRefusedError,
 )
-from txtopo.plugins.stores import Key, Puts, Snapshot, StateTable, Values
+from txtopo.plugins.stores import Key, Puts, StateTable, Values
 from txtopo.state import Count, State, StateHandle, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
@@ -32,7 +31,7 @@ def store() -> StateDriver:
 
 
 def handle_of(store: StateDriver) -> StateHandle:
-    return StateHandle("counts", store.state.layout(), store.backend.snapshot)
+    return StateHandle("counts", store.state.layout(), store.backend)
 
 
 def test_reads_see_own_writes(store: StateDriver) -> None:
@@ -135,7 +134,7 @@ def test_several_fields_are_tuples_and_dicts() -> None:
         value=Fields("flights long, delay long"),
     )
     store = StateDriver(state)
-    handle = StateHandle("flights", state.layout(), store.backend.snapshot)
+    handle = StateHandle("flights", state.layout(), store.backend)
 
     with handle.transaction(store.attempt(1)) as flights:
         flights.put(("UA", 5), {"delay": 10, "flights": 1})
@@ -165,15 +164,11 @@ def test_in_a_replay_a_transactional_state_repeats_updates_and_an_opaque_one_all
             assert state.update("a", lambda old: old + 2) == total
 
 
-def test_a_log_has_no_transaction() -> None:
+def test_a_log_has_no_transaction(store: StateDriver) -> None:
     table = StateTable(
         "counts", "opaque", Fields("key string"), Fields("n long"), (Count(),), "log"
     )
-
-    def never_opened() -> AbstractContextManager[Snapshot]:
-        raise AssertionError
-
-    handle = StateHandle("counts", table, never_opened)
+    handle = StateHandle("counts", table, store.backend)
 
     with pytest.raises(StateUsageError, match="mode 'log'"):
         handle.transaction(TransactionAttempt(1, 0, 1))
@@ -187,7 +182,7 @@ EARLIER: dict[Key, Values | None] = {("a",): (10,), ("b",): None, ("new",): (30,
 
 def in_group(store: StateDriver, group: TransactionAttempt = GROUP) -> StateHandle:
     """Return the handle of txid 4, the last of the group of 2 to 4."""
-    return StateHandle("counts", store.state.layout(), store.backend.snapshot, group, [EARLIER])
+    return StateHandle("counts", store.state.layout(), store.backend, group, [EARLIER])
 
 
 def test_a_txid_of_a_group_reads_what_those_before_it_wrote(store: StateDriver) -> None:
@@ -223,7 +218,7 @@ def test_in_the_redo_of_a_group_each_txid_starts_from_before_the_group(
     """Not from before itself, nor from what the first attempt wrote."""
     store.puts(4, {"a": 99, "b": None, "stray": 99}, first=2)
     redo = GroupAttempt(4, 1, 1, (1, 1))
-    handle = StateHandle("counts", store.state.layout(), store.backend.snapshot, redo)
+    handle = StateHandle("counts", store.state.layout(), store.backend, redo)
 
     with handle.transaction(TransactionAttempt(txid, 1, 1)) as state:
         assert state.get_all(["a", "b", "stray"]) == [1, 2, None]

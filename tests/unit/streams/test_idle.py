@@ -73,7 +73,7 @@ class Committed:
         }
         bolt = Watermarks("marks", times, {stream: TimeColumn("ts", frozenset(self._sources))})
         table = self._driver.state.layout()
-        handle = StateHandle("marks", table, self._driver.backend.snapshot)
+        handle = StateHandle("marks", table, self._driver.backend)
         ms = int((at(planned) - EPOCH).total_seconds() * 1000)
         context = TaskContext(
             "t", "marks", 0, 1, states=lambda name: handle, stamp=lambda: {"time": ms}

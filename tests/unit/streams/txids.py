@@ -72,7 +72,7 @@ class Txids:
         self._txid += 1
         attempt = TransactionAttempt(self._txid, 0, 1)
         states = {
-            name: StateHandle(name, state.layout(), self._backends[name].snapshot)
+            name: StateHandle(name, state.layout(), self._backends[name])
             for name, state in self._states.items()
         }
         bolt, collected = self._make(), _Collected()

@@ -41,6 +41,7 @@ from txtopo.state import (
 from txtopo.state.columns import Columns
 from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED
+from txtopo.state.statements import Statement
 from txtopo.testing.conformance.pace import (
     SWITCH,
     Extent,
@@ -67,7 +68,10 @@ class StateDriver:
         epoch: The epoch of the attempts that it commits.
         backend: Its backend.
         ledger: The ledger that the claim returned.
+        repeats: Whether a replay has the same batch, as below spouts that repeat theirs.
     """
+
+    repeats = False
 
     def __init__(
         self,
@@ -134,14 +138,18 @@ class StateDriver:
         group = self.attempt(txid, attempt, first=first)
         written: dict[Key, Values | None] = {}
         results: list[Any] = []
+        statements: list[Statement] = []
         for at, body in enumerate(bodies, first):
-            opened = self.backend.snapshot
-            handle = StateHandle("counts", self.state.layout(), opened, group, [dict(written)])
+            backend, earlier = self.backend, [dict(written)]
+            layout, repeats = self.state.layout(), self.repeats
+            handle = StateHandle("counts", layout, backend, group, earlier, repeats=repeats)
             with handle.transaction(self.attempt(at, attempt)) as transaction:
                 results.append(body(transaction))
             assert handle.writes is not None
             written.update(handle.writes.rows)
-        self.commit(txid, Puts(written), attempt, first=first)
+            statements += handle.writes.statements
+        writes = Puts(written, statements=tuple(statements), repeats=self.repeats)
+        self.commit(txid, writes, attempt, first=first)
         return results
 
     def contents(self) -> dict[Any, Any]:

@@ -1,0 +1,217 @@
+"""The statements of users that are executed in the transaction of a txid: what is refused, and why.
+
+Nothing may end the transaction, or part of what a txid wrote would be there without the rest. So a
+statement is one that changes rows, by its first word, and nothing follows it. Definitions of tables
+are refused as well: in MariaDB they commit. What gets through in spite of that is noticed before
+COMMIT, by a savepoint that was set before the first statement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.sql import visitors
+
+from state_backends.sql.failures import Duplicate, translated
+from state_backends.sql.queries import first_word
+from txtopo.errors import (
+    InfrastructureError,
+    PromiseError,
+    StatementFailed,
+    StateUsageError,
+    TxtopoError,
+)
+from txtopo.plugins.stores import BOUND, Statement, StoredUndo
+
+_WORDS = ("INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "SELECT", "WITH", "NOTIFY")
+
+_QUOTED = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/""", re.DOTALL
+)
+
+_FAILURES = (sa.exc.SQLAlchemyError, UnicodeError, OverflowError)
+
+_SAVEPOINT = "txtopo_statements"
+
+
+def check_statement(statement: Statement, label: str) -> None:
+    """Check a statement, its parameters and its undo.
+
+    Args:
+        statement: The statement.
+        label: The state, for messages.
+
+    Raises:
+        StateUsageError: It is refused; repair the committer.
+    """
+    text = statement.statement
+    names = _checked_text(text, label) if isinstance(text, str) else _names_of_built(text, label)
+    of_undo = frozenset[str]()
+    if statement.undo is not None:
+        of_undo = _checked_text(statement.undo, label)
+    for parameters in statement.parameters:
+        known = {*parameters, *BOUND}
+        if missing := sorted((names | of_undo) - known):
+            raise StateUsageError(
+                f"a statement of {label} names parameters that it was not given; got "
+                f"{', '.join(sorted(parameters)) or 'none'}; expected {', '.join(missing)} as well",
+                store=label,
+                missing=missing,
+            )
+        if isinstance(text, str) and (unused := sorted(parameters.keys() - names - of_undo)):
+            raise StateUsageError(
+                f"a statement of {label} was given parameters that neither it nor its undo names; "
+                f"got {', '.join(unused)}; expected some of {', '.join(sorted(names)) or 'none'}",
+                store=label,
+                got=unused,
+            )
+
+
+@lru_cache(maxsize=256)
+def _checked_text(text: str, label: str) -> frozenset[str]:
+    """Return the names of the parameters of a text that may be executed."""
+    rest = _QUOTED.sub(" ", text).strip().removesuffix(";")
+    word = first_word(text).upper()
+    if word not in _WORDS or ";" in rest or "\0" in text:
+        raise _refused(label, text.strip())
+    return names_of(text)
+
+
+def _refused(label: str, got: str) -> StateUsageError:
+    return StateUsageError(
+        f"{label} does not execute {got!r:.200}; expected one statement that begins with "
+        f"{', '.join(_WORDS)}; nothing may end the transaction of a txid or define tables",
+        store=label,
+        got=f"{got!r:.200}",
+        expected=_WORDS,
+    )
+
+
+def _names_of_built(statement: object, label: str) -> frozenset[str]:
+    """Return the names of the parameters that a statement of SQLAlchemy needs."""
+    if isinstance(statement, sa.TextClause):
+        return _checked_text(statement.text, label)
+    if not isinstance(statement, sa.sql.dml.UpdateBase | sa.sql.selectable.SelectBase):
+        raise _refused(label, f"{type(statement).__name__}: {statement}")
+    return _needed(statement)
+
+
+def _needed(statement: sa.ClauseElement) -> frozenset[str]:
+    found = (each for each in visitors.iterate(statement) if isinstance(each, sa.BindParameter))
+    return frozenset(str(each.key) for each in found if each.required)
+
+
+@lru_cache(maxsize=256)
+def names_of(text: str) -> frozenset[str]:
+    """Return the names of the parameters of a text."""
+    return _needed(_built(text))
+
+
+@lru_cache(maxsize=256)
+def _built(text: str) -> sa.TextClause:
+    return sa.text(text)
+
+
+def execute_statements(
+    connection: sa.Connection,
+    statements: Sequence[Statement],
+    parameter: Callable[[Any], Any],
+    label: str,
+) -> None:
+    """Execute statements, in their order.
+
+    Args:
+        connection: In the transaction of the txid.
+        statements: The statements.
+        parameter: Returns a value as the driver takes it in a text.
+        label: The states of the transaction, for messages.
+
+    Raises:
+        StatementFailed: The database refuses one.
+        PromiseError: One has ended the transaction.
+    """
+    with _in_one_transaction(connection, label, bool(statements)):
+        for each in sorted(statements, key=lambda one: one.order):
+            text = each.statement
+            built = _built(text) if isinstance(text, str) else text
+            bound = each.bound(_needed(built))
+            sets = [{**given, **bound} for given in each.parameters]
+            if isinstance(text, str):
+                sets = [_as_taken(given, parameter) for given in sets]
+            try:
+                connection.execute(built, sets if len(sets) > 1 else sets[0])
+            except _FAILURES as error:
+                txid, by = each.attempt.txid, each.component
+                raise _failure_of(error, label, str(text), txid, by) from error
+
+
+def execute_undos(
+    connection: sa.Connection,
+    undos: Sequence[StoredUndo],
+    parameter: Callable[[Any], Any],
+    label: str,
+) -> None:
+    """Execute stored undos, the last one first; arguments and errors are the same."""
+    with _in_one_transaction(connection, label, bool(undos)):
+        for each in sorted(undos, key=lambda one: one.order, reverse=True):
+            assert each.text is not None
+            for given in reversed(each.parameters):
+                try:
+                    connection.execute(_built(each.text), _as_taken(given, parameter))
+                except _FAILURES as error:
+                    raise _failure_of(error, label, each.text, each.order[0]) from error
+
+
+def is_of_user(found: TxtopoError) -> bool:
+    """Return whether a statement would meet an error each time, so that the user is to blame."""
+    return isinstance(found, Duplicate) or not isinstance(found, InfrastructureError)
+
+
+def _failure_of(
+    error: Exception, label: str, statement: str, txid: int, component: str = ""
+) -> TxtopoError:
+    found = translated(error, label)
+    # An error of SQLAlchemy alone has not come from the database.
+    if isinstance(error, sa.exc.DBAPIError) and not is_of_user(found):
+        return found
+    got = found.got or str(error)
+    return StatementFailed(
+        f"{label} refuses a statement of txid {txid}: {got}; nothing of the batch was written; got "
+        f"{statement!r:.300}; repair the statement or its values, and start again",
+        store=label,
+        txid=txid,
+        component=component,
+        statement=statement,
+        got=got,
+    )
+
+
+def _as_taken(given: Mapping[str, object], parameter: Callable[[Any], Any]) -> dict[str, object]:
+    return {name: parameter(value) for name, value in given.items()}
+
+
+@contextmanager
+def _in_one_transaction(connection: sa.Connection, label: str, any_at_all: bool) -> Iterator[None]:
+    """Check at the end that the statements in between have not ended the transaction."""
+    if not any_at_all:
+        yield
+        return
+    connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
+    yield
+    try:
+        connection.exec_driver_sql(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+    except sa.exc.DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        raise PromiseError(
+            f"a statement has ended the transaction of {label}: {error.orig}; expected none that "
+            "commits or rolls back; what was written is there, perhaps without the rest of its "
+            "txid; look at the tables and the ledger",
+            store=label,
+            got=str(error.orig),
+        ) from error
