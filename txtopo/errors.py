@@ -330,6 +330,8 @@ class AuthError(PromiseError, PermissionError):
 class FencedError(PromiseError):
     """Another coordinator with a later epoch has taken over; this one must stop.
 
+    Or another publisher of an outbox has taken over the name of this one.
+
     Nothing is lost. If nobody was meant to take over, look at *leader* for a second process.
 
     Attributes:

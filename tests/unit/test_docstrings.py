@@ -6,11 +6,13 @@ import doctest
 import importlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.harness.runs import started
 from tests.unit.test_site import FACES
 from txtopo import (
     BasicBolt,
@@ -24,6 +26,9 @@ from txtopo import (
     TransactionalTopologyBuilder,
     open_state,
 )
+from txtopo.bolts import Append
+from txtopo.ensemble import MemoryEnsemble
+from txtopo.outbox import Publisher
 from txtopo.spouts import MemorySpout, MemoryTransactionalSpout
 from txtopo.testing import FeederSpout
 
@@ -74,6 +79,18 @@ def counted_twice() -> dict[str, object]:
     return {}
 
 
+def appended() -> dict[str, object]:
+    ensemble, mails = MemoryEnsemble(), Fields("to string")
+    spout = MemoryTransactionalSpout({0: [["ann"], ["bob"]]}, mails, 1)
+    builder = TransactionalTopologyBuilder("shop", "mails", spout)
+    builder.set_bolt("outbox", Append(open_state("sqlite:///mails.db"), mails)).shuffle_grouping(
+        "mails"
+    )
+    with started(builder.build_topology(), LOCAL, ensemble) as run:
+        run.process_all_available()
+    return {"Publisher": partial(Publisher, ensemble=ensemble), "config": LOCAL}
+
+
 def fed() -> dict[str, object]:
     feeder = FeederSpout(WORD)
     return {"feeder": feeder, "topology": reliable(feeder)}
@@ -82,6 +99,7 @@ def fed() -> dict[str, object]:
 TAKEN_FOR_GRANTED: Mapping[str, Any] = {
     "ClockTransactionalSpout": lambda: {"builder": counting()},
     "ProgressBar": lambda: {"topology": counting().build_topology(), "config": LOCAL},
+    "Publisher": appended,
     "ReliableRun": lambda: {"topology": reliable(MemorySpout([["a"], ["b"]], WORD))},
     "SimulatedCluster": fed,
     "StateReader": counted,

@@ -19,6 +19,7 @@ PACKAGES = [
     "txtopo.bolts",
     "txtopo.builders",
     "txtopo.operations",
+    "txtopo.outbox",
     "txtopo.plugins.ensembles",
     "txtopo.plugins.stores",
     "txtopo.plugins.spouts",
@@ -51,7 +52,7 @@ FACES = {
         PromiseError AuthError SourceDataLost
     """,
     "txtopo.bolts": """
-        ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters KafkaSink
+        Append ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters KafkaSink
         PersistentAggregate
     """,
     "txtopo.spouts": """
@@ -69,6 +70,9 @@ FACES = {
     "txtopo.streams": """
         DataStream DeltaLookup FilesLookup Grouped Lookup QueryLookup StreamBuilder Table Windowed
         session sliding tumbling
+    """,
+    "txtopo.outbox": """
+        OutboxRow Publisher
     """,
     "txtopo.plugins.ensembles": """
         TransactionalState Leadership Node Step Put CompareAndSet Delete Check VersionConflict
@@ -109,7 +113,7 @@ FACES = {
 
 # The conformance suites are for authors of plug-ins.
 FACES_OF_EXAMPLES = re.compile(
-    r"txtopo(\.(state|spouts|streams|bolts|operations|plugins\.\w+|testing(\.conformance)?))?"
+    r"txtopo(\.(state|spouts|streams|bolts|operations|outbox|plugins\.\w+|testing(\.conformance)?))?"
 )
 
 

@@ -131,5 +131,5 @@ def test_the_page_of_znodes_names_each_node() -> None:
     page = (ROOT / "docs" / "reference" / "znodes-and-tables.md").read_text()
     paths = (nodes.EPOCH, nodes.CURRENT, nodes.BATCHES, nodes.QUARANTINE, nodes.DESIRED)
 
-    for path in (*paths, nodes.COMMANDS, "/leader", nodes.ROOT):
+    for path in (*paths, nodes.COMMANDS, nodes.PUBLISHED, "/leader", nodes.ROOT):
         assert f"`{path}" in page, path

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from txtopo.bolts.append import Append
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Committer, DataFrameBolt
 from txtopo.bolts.dead_letters import DeadLetters
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
@@ -17,6 +18,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "Append",
     "ArrowBolt",
     "BasicBolt",
     "BatchBolt",

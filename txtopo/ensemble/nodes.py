@@ -37,6 +37,10 @@
     was answered, ``"answer": …``. The rules are in
     :mod:`~txtopo.ensemble.commands`. Clients write these nodes without an epoch; all
     else below them is written by whoever has claimed one.
+``/published/<state>&<publisher>``
+    ``{"state": "component.state", "publisher": name, "published_up_to": txid,
+    "begun_up_to": txid}``: how far a publisher has published the rows of a state
+    (:mod:`txtopo.outbox`). It writes the node without an epoch.
 
 A node is JSON: the value, its schema (1), and the id of the write. After a lost connection the id
 shows whether a write was done: if so, its nodes carry the id. The place of a candidate in the
@@ -76,6 +80,8 @@ QUARANTINE = "/quarantine"
 DESIRED = "/desired"
 
 COMMANDS = "/commands"
+
+PUBLISHED = "/published"
 
 EPOCH_ROOM = 100
 """Distance between an epoch that replaces a lost one and the highest known epoch. A coordinator

@@ -29,6 +29,7 @@ from txtopo.ensemble.nodes import (
     CURRENT,
     DESIRED,
     EPOCH,
+    PUBLISHED,
     QUARANTINE,
     check_topology_id,
     current_of,
@@ -143,7 +144,7 @@ class Ensemble:
         state = self._directory.open(topology_id)
         try:
             paths = [EPOCH, CURRENT, DESIRED]
-            for parent in (BATCHES, COMMANDS, QUARANTINE):
+            for parent in (BATCHES, COMMANDS, PUBLISHED, QUARANTINE):
                 paths += [f"{parent}/{name}" for name in sorted(state.children(parent))]
             found = {path: _stored(state, path) for path in paths}
         finally:

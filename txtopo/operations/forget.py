@@ -27,6 +27,7 @@ from txtopo.ensemble.nodes import (
     CURRENT,
     DESIRED,
     EPOCH,
+    PUBLISHED,
     QUARANTINE,
 )
 from txtopo.ensemble.store import Delete
@@ -145,7 +146,7 @@ class _Forget:
             return VerbSteps()
         children = [
             f"{parent}/{name}"
-            for parent in (BATCHES, QUARANTINE, COMMANDS)
+            for parent in (BATCHES, QUARANTINE, COMMANDS, PUBLISHED)
             for name in session.state.children(parent)
         ]
         groups = [children[at : at + DELETES_MAX] for at in range(0, len(children), DELETES_MAX)]
@@ -196,5 +197,5 @@ def _delete(paths: list[str], claim: VerbClaim) -> None:
 
 
 def _end(claim: VerbClaim) -> None:
-    paths = (BATCHES, QUARANTINE, COMMANDS, DESIRED, CURRENT, EPOCH)
+    paths = (BATCHES, QUARANTINE, COMMANDS, PUBLISHED, DESIRED, CURRENT, EPOCH)
     claim.write(*(Delete(path) for path in paths))

@@ -47,6 +47,7 @@ from txtopo.ensemble.nodes import (
     metadata_to_json,
     terms_of,
 )
+from txtopo.ensemble.published import not_called_back, published_after
 from txtopo.ensemble.store import Node, Put
 from txtopo.errors import (
     CorruptNodeError,
@@ -189,7 +190,8 @@ class _Rewind:
                 VerbStep(
                     f"let txid {last} end where txid {self.txid} ended, at "
                     f"{metadata_to_json(end)!r:.300}, "
-                    f"and plan again from txid {last + 1} on",
+                    f"and plan again from txid {last + 1} on"
+                    f"{not_called_back(session.state, self.txid)}",
                     partial(self._finish, contents, (first, last), end),
                 ),
             ],
@@ -349,8 +351,9 @@ class _Rebuild:
             for name, each in ledgers.items()
             if each is not None and not session.may_claim(name, each)
         )
+        published = not_called_back(session.state, held.low)
         write = partial(_write, contents, writer, batches)
-        step = VerbStep(f"{work}; drop all other batches{taken}", write)
+        step = VerbStep(f"{work}; drop all other batches{taken}{published}", write)
         return VerbSteps([step], ledgers, takes_over=True, lifts=True)
 
     def _batches(
@@ -532,4 +535,6 @@ def _write(
         Put(CURRENT, {"current": writer.txid + 1}),
         *(put_metadata(attempts[txid], each) for txid, each in batches.items()),
         *delete_batches(txid for txid in contents.batches if txid not in batches),
+        # Their txids are used again, for other rows.
+        *(each.set_back(writer.txid) for each in published_after(claim.session.state, writer.txid)),
     )

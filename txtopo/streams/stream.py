@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from txtopo.bolts.append import Append
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.builders.transactional import Bolt
 from txtopo.durations import MICROSECOND, Duration, duration
@@ -357,6 +358,25 @@ class DataStream:
             TopologyError: An argument is wrong, or the state is used elsewhere.
         """
         self._table("store", state, key, None, order_by, id)
+
+    def append(self, state: State, *, parallelism: int = 1, id: str | None = None) -> None:
+        """Append each row to a state, such as an outbox.
+
+        The key of a row is ``batch``, its txid, and ``number``, see :class:`~txtopo.bolts.Append`.
+
+        Args:
+            state: The state; this operator sets its columns.
+            parallelism: How many tasks it has. With several, txids are committed one by one.
+            id: Id of the committer; by default the name of the table.
+
+        Raises:
+            TopologyError: An argument is wrong, or the state is used elsewhere.
+        """
+        with self.draft.all_or_nothing():
+            taken = self.draft.id_of_table(id, "append", state)
+            tasks = parallelism_of(taken, parallelism, 1)
+            bolt = Append(state.named(taken), self.fields)
+            self.draft.add(BoltNode(taken, self.ports, tasks, bolt))
 
     def as_table(
         self,

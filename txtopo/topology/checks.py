@@ -93,7 +93,8 @@ def with_own_state(component: Component, components: Mapping[str, Component]) ->
     """
     bolt, own = component.prototype, component.traits.state
     if own is not None:
-        return replace(component, states={**component.states, component.id: own})
+        states = {**component.states, component.id: own.named(component.id)}
+        return replace(component, states=states)
     if not isinstance(bolt, PersistentAggregate):
         return component
     columns: dict[tuple[Fields, Fields], str] = {}

@@ -13,11 +13,13 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 NOT_SIMULATED = (
     "state_backends/",
+    "txtopo/bolts/append.py",
     "txtopo/kafka/sink.py",
     "txtopo/database_errors.py",
     "txtopo/kafka/formats/",
     "txtopo/frames/",
     "txtopo/kafka/connection.py",
+    "txtopo/outbox.py",
     "txtopo/reliable/standby.py",
     "txtopo/runtime/restart.py",
     "txtopo/sources/delta/",

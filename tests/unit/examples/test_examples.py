@@ -18,6 +18,7 @@ from examples import (
     global_count,
     guarantees,
     killed_upsert,
+    outbox,
     own_database,
     own_sql,
     reliable_word_count,
@@ -25,7 +26,11 @@ from examples import (
     transactional_words,
     word_count,
 )
+from tests.harness.servers.kafka import KafkaBroker
+from tests.harness.servers.rabbitmq import RabbitServer
 from tests.harness.spark_session import SHORT_LIVED
+from tests.unit.kafka.logs import Log
+from tests.unit.sources.queues import TestQueue
 from txtopo import AtLeastOnceConfig, Config, TransactionAttempt, ZooKeeper
 
 if TYPE_CHECKING:
@@ -235,6 +240,24 @@ def test_an_example_runs_as_a_script_and_goes_on_where_it_was(tmp_path: Path) ->
 
     assert first == TOTALS
     assert second == TOTALS.splitlines(keepends=True)[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.service("kafka")
+@pytest.mark.service("rabbitmq")
+def test_the_example_of_an_outbox_publishes_its_events(
+    kafka: KafkaBroker, rabbitmq: RabbitServer, tmp_path: Path
+) -> None:
+    topic, queue = Log(kafka, 1).name, TestQueue(rabbitmq).name
+    script = [sys.executable, str(ROOT / "examples" / "outbox.py"), "--dir", str(tmp_path)]
+    script += ["--kafka", kafka.servers, "--topic", topic]
+    script += ["--rabbitmq", rabbitmq.url(), "--queue", queue]
+
+    printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+
+    events = sum(cents >= 300 for _, _, cents in outbox.ORDERS)
+    assert printed == f"{events} events to kafka\n{events} events to rabbitmq\n"
 
 
 @pytest.mark.slow
