@@ -54,12 +54,13 @@ def to_kafka(servers: str, topic: str) -> Send:
             if error is not None:
                 errors.append(error)
 
-        for row in rows:
+        for at, row in enumerate(rows, 1):
             customer = row.values["customer"]
             producer.produce(
                 topic, body(row), customer, headers={"key": row.key}, on_delivery=delivered
             )
-            producer.poll(0)
+            if at % 10_000 == 0:  # its queue has room for more than that
+                producer.flush(30.0)
         if producer.flush(30.0) or errors:
             raise ConnectionError(f"Kafka did not take all rows: {errors or 'no answer'}")
 

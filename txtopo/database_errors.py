@@ -78,6 +78,7 @@ SQLSTATES = {
     "42P01": ErrorMeaning.DRIFT,  # no such table
     "42P10": ErrorMeaning.DRIFT,  # no such index
     "44": _V,  # WITH CHECK OPTION
+    "45": _L,  # an exception of a user's, as of a trigger
     "53": _P,  # disk full, out of memory, too many connections
     "54": _V,  # what no page or index has room for
     "55": _P,  # object not in the state that is needed
@@ -300,6 +301,20 @@ MYSQL_STATES = {
     1286: "0A000",  # unknown engine
     1289: "0A000",
     1305: "42000",
+    1139: "42000",  # a regular expression that is not understood
+    1222: "42000",  # a UNION of different numbers of columns
+    1241: "21000",
+    1242: "21000",  # a subquery with several rows
+    1253: "42000",
+    1288: "42000",  # a view that cannot be changed
+    1365: "22012",  # a division by zero
+    1442: "42000",  # a trigger that changes its own table
+    1526: "23000",  # no partition for the row
+    1582: "42000",
+    1643: "02000",  # SIGNAL, as of a trigger
+    1644: "45000",
+    1906: "22000",  # a value for a generated column
+    4091: "42P01",  # no such sequence
     1356: "42000",  # a view of what is gone, or without the right to it
     # Disks and files; a full one is told apart below.
     1004: "58030",

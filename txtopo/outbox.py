@@ -16,14 +16,24 @@ Rules
 4. While a verb of an operator is unfinished, nothing is begun. So a row that the verb takes out of
    the state is published only if that was begun before, as the plan of the verb says.
 5. Only one process publishes under a name. A second one begins where the first has stored that it
-   is, and the next write of the first is refused.
+   is, and the next write of the first is refused. A process knows its own writes by a token that it
+   draws, so a write whose answer was lost is not taken for that of another.
 6. If the state holds less than was committed, because it was restored from a backup, nothing is
    published: what is missing would be passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -36,8 +46,14 @@ from txtopo.ensemble.nodes import CURRENT, EPOCH, current_of, ensemble_of, opera
 from txtopo.ensemble.opening import open_transactional_state
 from txtopo.ensemble.published import Published, published_of
 from txtopo.ensemble.store import Check, CompareAndSet, Step, TransactionalState, VersionConflict
-from txtopo.errors import ConfigError, FencedError, StateUsageError, StoreBehindCoordinator
-from txtopo.state.backend import StateBackend
+from txtopo.errors import (
+    ConfigError,
+    FencedError,
+    StateUsageError,
+    StoreBehindCoordinator,
+    escaped,
+)
+from txtopo.state.backend import StateBackend, held_ledger
 from txtopo.state.columns import Columns
 from txtopo.state.ledger import RELEASED, Ledger, check_ensemble
 from txtopo.state.registry import State
@@ -105,10 +121,18 @@ class Publisher:
         *,
         ensemble: MemoryEnsemble | None = None,
     ) -> None:
-        if not isinstance(name, str) or not name:
+        for setting, given, kind in (("state", state, State), ("config", config, Config)):
+            if not isinstance(given, kind):
+                raise ConfigError(
+                    f"the {setting} of a Publisher is a {type(given).__name__}; expected a "
+                    f"{kind.__name__}",
+                    setting=setting,
+                    got=type(given).__name__,
+                )
+        if not isinstance(name, str) or not name or escaped(name) != name:
             raise ConfigError(
-                f"the name of a Publisher is wrong; got {name!r:.100}; expected a text, under "
-                "which it keeps how far it has published",
+                f"the name of a Publisher is wrong; got {name!r:.100}; expected a printable text, "
+                "under which it keeps how far it has published",
                 setting="name",
                 got=f"{name!r:.100}",
             )
@@ -129,9 +153,12 @@ class Publisher:
         Args:
             publish: Called with rows, at least one, in this thread. When it returns, they must be
                 durable where they were sent. If it raises, the call ends with that error, and the
-                next call begins with the same rows.
+                next call begins with the same rows. It is no coroutine and no generator, which
+                have sent nothing when they return.
 
         Raises:
+            StateUsageError: The function has returned a coroutine or a generator. The rows count as
+                not published.
             InfrastructureError: ZooKeeper or the store cannot be reached; call it again later.
             FencedError: Another process publishes under the same name; end this one.
             StoreBehindCoordinator: The state was restored from a backup; restore the newer one, or
@@ -139,10 +166,12 @@ class Publisher:
         """
         opened, count = self._open(), 0
         while (up_to := opened.begin()) is not None:
-            if rows := opened.rows(up_to):
-                publish(rows)
+            rows = opened.rows(up_to)
+            number = len(rows)
+            if rows:
+                _check_done(publish(rows))
             opened.end(up_to)
-            count += len(rows)
+            count += number
         return count
 
     @property
@@ -212,6 +241,19 @@ class Publisher:
         return self._opened
 
 
+def _check_done(returned: object) -> None:
+    """Refuse what a function returns before it has done anything."""
+    if isinstance(returned, Awaitable | Generator | AsyncGenerator):
+        if isinstance(returned, Coroutine):
+            returned.close()  # or Python warns that nobody has awaited it
+        raise StateUsageError(
+            f"the function of a Publisher returned a {type(returned).__name__}, which has sent "
+            "nothing yet; expected a function that has sent the rows when it returns; call e.g. "
+            "asyncio.run in it",
+            got=type(returned).__name__,
+        )
+
+
 class _Opened:
     """An outbox that is open: its rows, what is committed, and how far it is published."""
 
@@ -240,42 +282,36 @@ class _Opened:
                 state=self._label,
             )
         check_ensemble(ledger, ensemble_of(epoch))
-        node = ensemble.get(self.position.path)
-        self._version = None if node is None else node.version
-        if node is not None:
+        self._token = secrets.token_hex(8)
+        if (node := ensemble.get(self.position.path)) is not None:
             self.position = published_of(self.position.path, node)
 
     def begin(self) -> int | None:
         """Store that the next txids are begun, and return the last one; None if none is ready."""
         while True:
+            version = self._look()
             node = self._ensemble.get(CURRENT)
-            if operation_of(node) is not None:
-                return None
+            if node is None:
+                raise StateUsageError(
+                    f"topology {self._owner.topology!r} has no nodes in ZooKeeper any more; was it "
+                    "forgotten? open the publisher again once it has run",
+                    topology=self._owner.topology,
+                    state=self._label,
+                )
             up_to = min(current_of(node) - 1, self.position.up_to + TXIDS_MAX)
-            if up_to <= self.position.up_to:
+            if operation_of(node) is not None or up_to <= self.position.up_to:
                 return None
-            assert node is not None
+            self._check_held(held_ledger(self._backend), up_to)
             begun = replace(self.position, begun_up_to=max(up_to, self.position.begun_up_to))
             # No verb can begin in between.
-            if self._store(begun, Check(CURRENT, node.version)):
+            if self._stored(begun, version, Check(CURRENT, node.version)):
                 return up_to
 
     def rows(self, up_to: int) -> list[OutboxRow]:
         """Return the rows of the txids that are begun, in order."""
         above, table = self.position.up_to, self._table
         with self._backend.snapshot() as snapshot:
-            ledger = snapshot.ledger
-            if ledger is None or ledger.owner != self._owner or ledger.txid < up_to:
-                held = 0 if ledger is None else ledger.txid
-                raise StoreBehindCoordinator(
-                    f"state {self._label!r} holds txid {held}, but ZooKeeper says that txid "
-                    f"{up_to} is committed; expected the same or more; was the store restored from "
-                    "a backup, or its table dropped? restore the newer one, or call "
-                    "txtopo.operations.rebuild",
-                    state=self._label,
-                    ledger_txid=held,
-                    committed_txid=up_to,
-                )
+            ledger = self._check_held(snapshot.ledger, up_to)
             # It may return other rows as well, and all that the txid of the last argument wrote.
             found = {
                 key: values
@@ -293,31 +329,55 @@ class _Opened:
             for txid, number in sorted(found)
         ]
 
+    def _check_held(self, ledger: Ledger | None, up_to: int) -> Ledger:
+        """Return the ledger, which must hold all that is committed."""
+        if ledger is not None and ledger.owner == self._owner and ledger.txid >= up_to:
+            return ledger
+        held = 0 if ledger is None else ledger.txid
+        raise StoreBehindCoordinator(
+            f"state {self._label!r} holds txid {held}, but ZooKeeper says that txid {up_to} is "
+            "committed; expected the same or more; was the store restored from a backup, or its "
+            "table dropped? restore the newer one, or call txtopo.operations.rebuild",
+            state=self._label,
+            ledger_txid=held,
+            committed_txid=up_to,
+        )
+
     def end(self, up_to: int) -> None:
         """Store that the rows of the txids are published."""
-        while not self._store(replace(self.position, up_to=up_to)):
+        # After a conflict it looks again, which raises if another process was the cause.
+        while not self._stored(replace(self.position, up_to=up_to), self._look()):
             pass
 
-    def _store(self, position: Published, *checks: Step) -> bool:
-        """Write the position; return False if a check was not met, and nothing was written.
+    def _look(self) -> int | None:
+        """Read the node, and return its version; None if there is none.
 
         Raises:
             FencedError: Somebody else has written it.
         """
-        write = CompareAndSet(position.path, position.to_json(), self._version)
+        node = self._ensemble.get(self.position.path)
+        found = Published(self._label, self.position.publisher)
+        if node is not None:
+            found = published_of(self.position.path, node)
+        if found != self.position and found.token != self._token:
+            raise FencedError(
+                f"publisher {self.position.publisher!r} of state {self._label!r} was replaced: "
+                f"another process or a verb has written {self.position.path}; expected one process "
+                "to a name; end this one, or give it another name",
+                path=self.position.path,
+                state=self._label,
+            )
+        # Perhaps a write whose answer was lost, or a verb has set it back.
+        self.position = found
+        return None if node is None else node.version
+
+    def _stored(self, position: Published, version: int | None, *checks: Step) -> bool:
+        """Write the position; return False if it or what is checked has changed meanwhile."""
+        position = replace(position, token=self._token)
+        write = CompareAndSet(position.path, position.to_json(), version)
         try:
             self._ensemble.apply([*checks, write])
-        except VersionConflict as conflict:
-            node = self._ensemble.get(position.path)
-            if (None if node is None else node.version) == self._version:
-                return False
-            raise FencedError(
-                f"publisher {position.publisher!r} of state {position.state!r} was replaced: "
-                f"another process or a verb has written {position.path}; expected one process to a "
-                "name; end this one, or give it another name",
-                path=position.path,
-                state=position.state,
-            ) from conflict
+        except VersionConflict:
+            return False
         self.position = position
-        self._version = 0 if self._version is None else self._version + 1
         return True

@@ -54,6 +54,7 @@ from txtopo.errors import (
     StateUsageError,
     StoreContended,
     StoreUnavailable,
+    ValueRefusedError,
 )
 from txtopo.log_records import logger_of
 from txtopo.plugins.stores import (
@@ -99,6 +100,9 @@ Result = TypeVar("Result")
 # Contention is rare, since one coordinator writes; for a longer lock the runtime waits.
 _TRIES_MAX = 3
 
+# Each snapshot reads them with the ledger, and MariaDB takes 16 MiB in one statement by default.
+_UNDOS_MAX = 4 * 2**20
+
 # A commit waits for this many, a few milliseconds.
 _EXPIRED_AT_ONCE = 1_000
 
@@ -116,6 +120,7 @@ class SqlBackend(StateBackend):
         self._engine = dialect.engine()
         self._ledger = LedgerRow(dialect)
         self._left: _Left | None = None
+        self._tried_undos: set[str] = set()
         self._failures: tuple[type[Exception], ...] = (
             *(sa.exc.SQLAlchemyError, UnicodeError, OverflowError),
             *dialect.driver_errors,
@@ -192,7 +197,8 @@ class SqlBackend(StateBackend):
                     for member in sending:
                         member.write_rows(connection, attempt, of_all)
             statements = [each for member in begun for each in member.statements()]
-            execute_statements(connection, statements, self._dialect.parameter, label)
+            parameter, tried = self._dialect.parameter, self._tried_undos
+            execute_statements(connection, statements, parameter, label, tried)
             for member in begun:
                 member.backend.point("write.before")
 
@@ -338,7 +344,7 @@ class SqlBackend(StateBackend):
         found = standing(left.ledger, attempt, self.claimant)
         witness = witness_of(state, left.ledger, attempt, writes, found)
         ledger = left.ledger.written_by(attempt, witness)
-        undos = undos_to_text(undos_of(statements_of(writes), names_of))
+        undos = self._undos_of(writes)
         return _Begun(found, left.ledger, ledger, undos, tombstones=left.tombstones)
 
     def _begun(
@@ -355,9 +361,23 @@ class SqlBackend(StateBackend):
         stay = found is Standing.REDO and (not self._dialect.redone or redo_repeats(writes))
         back = undos if found is Standing.REDO and not stay else None
         if not stay:
-            undos = undos_to_text(undos_of(statements_of(writes), names_of))
+            undos = self._undos_of(writes)
         self._ledger.write(connection, ledger, undos)
         return _Begun(found, held, ledger, undos, back, statements_stay=stay, tombstones=True)
+
+    def _undos_of(self, writes: Writes) -> str | None:
+        """Return what the ledger keeps to take the statements back."""
+        text = undos_to_text(undos_of(statements_of(writes), names_of))
+        if text is not None and len(text) > _UNDOS_MAX:
+            raise ValueRefusedError(
+                f"{self._label} cannot keep the undos of the statements of one batch; got "
+                f"{len(text):,} bytes; expected at most {_UNDOS_MAX:,}; use an undo that names "
+                "only :txid, which is kept once for each call",
+                store=self._label,
+                bytes=len(text),
+                limit=_UNDOS_MAX,
+            )
+        return text
 
     def _write_rows(
         self, connection: sa.Connection, txid: int, writes: Writes, begun: _Begun
@@ -460,6 +480,9 @@ class SqlBackend(StateBackend):
                 _check_places(connection, backends)
             except self._failures as error:
                 found = translated(error, _label_of(backends), during_commit=sent)
+                if sent:
+                    # SQLite keeps a transaction open whose COMMIT it refuses, with its lock.
+                    connection.invalidate()
                 if sent and statements and is_of_user(found):
                     found = StatementFailed(
                         f"{found}; the database refused COMMIT after statements of users; does one "

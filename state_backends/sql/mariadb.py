@@ -185,6 +185,7 @@ class MariadbDialect(SqlDialect):
         self.driver_errors = (engine.dialect.loaded_dbapi.Error,)
         sa.event.listen(engine, "do_connect", _connect)
         sa.event.listen(engine, "connect", self._on_connect)
+        sa.event.listen(engine, "do_executemany", _one_by_one)
         return engine
 
     def _on_connect(self, driver: Any, _: object) -> None:
@@ -534,3 +535,15 @@ def _connection_class() -> type:
             return _OneContext.shared
 
     return _OneContext
+
+
+_NAMED_LATER = re.compile(r"ON DUPLICATE\b.*%(?:s|\()", re.IGNORECASE | re.DOTALL)
+
+
+def _one_by_one(cursor: Any, statement: str, parameters: Any, _: object) -> bool:
+    """Execute an upsert set by set if it has parameters behind VALUES, which PyMySQL leaves out."""
+    if _NAMED_LATER.search(statement) is None:
+        return False
+    for each in parameters:
+        cursor.execute(statement, each)
+    return True

@@ -384,6 +384,12 @@ class SqliteDialect(SqlDialect):
                 return value.isoformat()
             case decimal.Decimal():
                 return decimal_text(value)
+            case float() if math.isnan(value):
+                raise ValueRefusedError(
+                    "SQLite would store NaN as NULL; got NaN as a parameter of a statement; "
+                    "expected another number, or None",
+                    got="nan",
+                )
             case _:
                 return value
 

@@ -19,6 +19,7 @@ from sqlalchemy.sql import visitors
 
 from state_backends.sql.failures import Duplicate, translated
 from state_backends.sql.queries import first_word
+from txtopo.database_errors import SQLSTATES, state_of
 from txtopo.errors import (
     InfrastructureError,
     PromiseError,
@@ -26,7 +27,7 @@ from txtopo.errors import (
     StateUsageError,
     TxtopoError,
 )
-from txtopo.plugins.stores import BOUND, Statement, StoredUndo
+from txtopo.plugins.stores import BOUND, Statement, StoredUndo, undos_of
 
 _WORDS = ("INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "SELECT", "WITH", "NOTIFY")
 
@@ -34,9 +35,17 @@ _QUOTED = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/""", re.DOTALL
 )
 
+# SQLAlchemy takes no word before a colon for a parameter.
+_CAST = re.compile(r"(?<![:\w\\]):(\w+)::")
+
 _FAILURES = (sa.exc.SQLAlchemyError, UnicodeError, OverflowError)
 
-_SAVEPOINT = "txtopo_statements"
+_SAVEPOINT, _TRIAL = "txtopo_statements", "txtopo_trial"
+
+# A program that writes values into its texts has ever new ones.
+_TRIED_MAX = 1_000
+
+_REPAIR = "repair the statement or its values, and start again"
 
 
 def check_statement(statement: Statement, label: str) -> None:
@@ -54,7 +63,17 @@ def check_statement(statement: Statement, label: str) -> None:
     of_undo = frozenset[str]()
     if statement.undo is not None:
         of_undo = _checked_text(statement.undo, label)
+    first = statement.parameters[0].keys() if statement.parameters else None
     for parameters in statement.parameters:
+        if parameters.keys() != first:
+            # SQLAlchemy takes the columns of an INSERT from the first set.
+            raise StateUsageError(
+                f"the sets in many of a statement of {label} have different names; got "
+                f"{', '.join(sorted(parameters)) or 'none'} after "
+                f"{', '.join(sorted(first or ())) or 'none'}; expected the same names in each, "
+                "perhaps with None",
+                store=label,
+            )
         known = {*parameters, *BOUND}
         if missing := sorted((names | of_undo) - known):
             raise StateUsageError(
@@ -79,6 +98,14 @@ def _checked_text(text: str, label: str) -> frozenset[str]:
     word = first_word(text).upper()
     if word not in _WORDS or ";" in rest or "\0" in text:
         raise _refused(label, text.strip())
+    if (cast := _CAST.search(rest)) is not None:
+        name = cast[1]
+        raise StateUsageError(
+            f"a statement of {label} has ':{name}::', which is no parameter; got {text!r:.200}; "
+            f"expected CAST(:{name} AS …), or (:{name})::…",
+            store=label,
+            got=cast[0],
+        )
     return names_of(text)
 
 
@@ -94,10 +121,13 @@ def _refused(label: str, got: str) -> StateUsageError:
 
 def _names_of_built(statement: object, label: str) -> frozenset[str]:
     """Return the names of the parameters that a statement of SQLAlchemy needs."""
+    if isinstance(statement, sa.TextualSelect):
+        return _names_of_built(statement.element, label)
     if isinstance(statement, sa.TextClause):
-        return _checked_text(statement.text, label)
+        _checked_text(statement.text, label)
+        return _needed(statement)
     if not isinstance(statement, sa.sql.dml.UpdateBase | sa.sql.selectable.SelectBase):
-        raise _refused(label, f"{type(statement).__name__}: {statement}")
+        raise _refused(label, f"{type(statement).__name__}: {_text_of(statement)}")
     return _needed(statement)
 
 
@@ -122,17 +152,22 @@ def execute_statements(
     statements: Sequence[Statement],
     parameter: Callable[[Any], Any],
     label: str,
+    tried: set[str],
 ) -> None:
     """Execute statements, in their order.
+
+    If a text is an undo for the first time, all undos are executed as in a redo, and rolled back.
+    So one that the database refuses is found before it is stored.
 
     Args:
         connection: In the transaction of the txid.
         statements: The statements.
         parameter: Returns a value as the driver takes it in a text.
         label: The states of the transaction, for messages.
+        tried: The texts of undos that the database has executed; more are added.
 
     Raises:
-        StatementFailed: The database refuses one.
+        StatementFailed: The database refuses one, or its undo.
         PromiseError: One has ended the transaction.
     """
     with _in_one_transaction(connection, label, bool(statements)):
@@ -147,7 +182,16 @@ def execute_statements(
                 connection.execute(built, sets if len(sets) > 1 else sets[0])
             except _FAILURES as error:
                 txid, by = each.attempt.txid, each.component
-                raise _failure_of(error, label, str(text), txid, by) from error
+                raise _failure_of(error, label, _text_of(text), txid, by) from error
+        texts = {each.undo for each in statements if each.undo is not None}
+        if not texts <= tried:
+            undos = [each for each in undos_of(statements, names_of) if each.text is not None]
+            connection.exec_driver_sql(f"SAVEPOINT {_TRIAL}")
+            _execute_undos(connection, undos, parameter, label, "the undo of a statement", _REPAIR)
+            connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_TRIAL}")
+            if len(tried) > _TRIED_MAX:
+                tried.clear()
+            tried |= texts
 
 
 def execute_undos(
@@ -157,14 +201,30 @@ def execute_undos(
     label: str,
 ) -> None:
     """Execute stored undos, the last one first; arguments and errors are the same."""
+    remedy = (
+        "it was stored with the txid, so a repaired program does not change it; make the tables "
+        "such that it can be executed, and do the same again"
+    )
     with _in_one_transaction(connection, label, bool(undos)):
-        for each in sorted(undos, key=lambda one: one.order, reverse=True):
-            assert each.text is not None
-            for given in reversed(each.parameters):
-                try:
-                    connection.execute(_built(each.text), _as_taken(given, parameter))
-                except _FAILURES as error:
-                    raise _failure_of(error, label, each.text, each.order[0]) from error
+        _execute_undos(connection, undos, parameter, label, "the stored undo", remedy)
+
+
+def _execute_undos(
+    connection: sa.Connection,
+    undos: Sequence[StoredUndo],
+    parameter: Callable[[Any], Any],
+    label: str,
+    what: str,
+    remedy: str,
+) -> None:
+    for each in sorted(undos, key=lambda one: one.order, reverse=True):
+        assert each.text is not None
+        for given in reversed(each.parameters):
+            try:
+                connection.execute(_built(each.text), _as_taken(given, parameter))
+            except _FAILURES as error:
+                txid, text = each.order[0], each.text
+                raise _failure_of(error, label, text, txid, what=what, remedy=remedy) from error
 
 
 def is_of_user(found: TxtopoError) -> bool:
@@ -173,22 +233,43 @@ def is_of_user(found: TxtopoError) -> bool:
 
 
 def _failure_of(
-    error: Exception, label: str, statement: str, txid: int, component: str = ""
+    error: Exception,
+    label: str,
+    statement: str,
+    txid: int,
+    component: str = "",
+    *,
+    what: str = "a statement",
+    remedy: str = _REPAIR,
 ) -> TxtopoError:
     found = translated(error, label)
     # An error of SQLAlchemy alone has not come from the database.
-    if isinstance(error, sa.exc.DBAPIError) and not is_of_user(found):
+    if isinstance(error, sa.exc.DBAPIError) and not (is_of_user(found) or _is_own(error)):
         return found
     got = found.got or str(error)
     return StatementFailed(
-        f"{label} refuses a statement of txid {txid}: {got}; nothing of the batch was written; got "
-        f"{statement!r:.300}; repair the statement or its values, and start again",
+        f"{label} refuses {what} of txid {txid}: {got}; nothing of the batch was written; got "
+        f"{statement!r:.300}; {remedy}",
         store=label,
         txid=txid,
         component=component,
         statement=statement,
         got=got,
     )
+
+
+def _is_own(error: sa.exc.DBAPIError) -> bool:
+    """Return whether a function of the user may have chosen the SQLSTATE, which means nothing."""
+    state = state_of(error.orig)
+    return state == "55000" or (bool(state) and not {state, state[:2]} & SQLSTATES.keys())
+
+
+def _text_of(statement: object) -> str:
+    """Return a statement as text. One of SQLAlchemy that is wrong may have none."""
+    try:
+        return str(statement)
+    except _FAILURES:
+        return f"a {type(statement).__name__} of SQLAlchemy"
 
 
 def _as_taken(given: Mapping[str, object], parameter: Callable[[Any], Any]) -> dict[str, object]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -30,6 +32,7 @@ from txtopo.ensemble.published import published_after
 from txtopo.ensemble.store import Json, Node, Put
 from txtopo.errors import (
     ConfigError,
+    CoordinatorUnavailable,
     FencedError,
     ForeignEnsembleError,
     StateUsageError,
@@ -237,6 +240,36 @@ def test_a_function_that_raises_gets_the_same_rows_again(shop: Shop) -> None:
     assert calls[0] == calls[1]
 
 
+async def send_later(rows: Sequence[OutboxRow]) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+def send_lazily(rows: Sequence[OutboxRow]) -> Iterator[OutboxRow]:
+    yield from rows
+
+
+@pytest.mark.parametrize("function", [send_later, send_lazily])
+def test_a_function_that_returns_before_it_has_sent_anything_publishes_nothing(
+    shop: Shop, function: Callable[[Sequence[OutboxRow]], object]
+) -> None:
+    shop.run()
+
+    with (
+        shop.publisher() as publisher,
+        pytest.raises(StateUsageError, match="which has sent nothing yet"),
+    ):
+        publisher.publish_ready(function)
+
+    assert len(shop.publish()) == 9
+
+
+def test_a_function_may_empty_the_list_of_its_rows(shop: Shop) -> None:
+    shop.run()
+
+    with shop.publisher() as publisher:
+        assert publisher.publish_ready(lambda rows: [*rows] and rows.clear()) == 9  # type: ignore[attr-defined]
+
+
 @pytest.mark.rule("txtopo.outbox", "Rules", 4)
 def test_nothing_is_begun_while_a_verb_is_unfinished(shop: Shop) -> None:
     shop.run()
@@ -289,6 +322,60 @@ def test_a_second_process_with_the_name_replaces_the_first(shop: Shop) -> None:
     assert contents(sent) == shop.held()
 
 
+def test_so_does_one_whose_node_has_the_same_version_by_chance(shop: Shop) -> None:
+    """A publisher that hangs while the topology is forgotten, and begins again."""
+    shop.run()
+    with shop.publisher() as first:
+
+        def send(rows: Sequence[OutboxRow]) -> None:
+            nodes = shop.ensemble.nodes
+            (path,) = (each for each in nodes if "/published/" in each)
+            del nodes[path]  # what follows has the versions of before
+            with shop.publisher() as second, pytest.raises(Died):
+                second.publish_ready(lambda _: raise_died("it has begun"))
+
+        with pytest.raises(FencedError):
+            first.publish_ready(send)
+    assert len(shop.publish()) == 9
+
+
+@pytest.mark.rule("txtopo.outbox", "Rules", 5)
+def test_a_write_whose_answer_is_lost_is_not_that_of_another(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.run()
+    sent: Call = []
+    with shop.publisher() as publisher:
+        apply = MemoryTransactionalState.apply
+
+        def lost(state: MemoryTransactionalState, steps: Sequence[Any]) -> None:
+            apply(state, steps)
+            if any(getattr(each, "value", {}).get("published_up_to") for each in steps):
+                monkeypatch.undo()
+                raise CoordinatorUnavailable("the answer was lost")
+
+        monkeypatch.setattr(MemoryTransactionalState, "apply", lost)
+        with pytest.raises(CoordinatorUnavailable):
+            publisher.publish_ready(sent.extend)
+        assert publisher.publish_ready(sent.extend) == 0
+        assert publisher.published_up_to == 3
+    assert len(sent) == 9
+
+
+def test_an_open_publisher_follows_a_rebuild(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    shop = Shop(open_state(url), open_state(url))
+    shop.run(6)
+    shutil.copy(tmp_path / "shop.db", tmp_path / "kept.db")
+    shop.run()
+    with shop.publisher() as publisher:
+        assert publisher.publish_ready(lambda rows: None) == 9
+        shutil.copy(tmp_path / "kept.db", tmp_path / "shop.db")
+        rebuild(shop.topology(), shop.config, access=shop.access).apply()
+        shop.run()
+        assert publisher.publish_ready(lambda rows: None) == 3
+
+
 def test_each_name_publishes_all_rows(shop: Shop) -> None:
     shop.run()
 
@@ -338,6 +425,21 @@ def test_a_rewind_to_what_is_not_published_says_nothing(shop: Shop) -> None:
     plan = rewind(shop.topology(), 2, shop.config, access=shop.access)
 
     assert "called back" not in str(plan)
+
+
+@pytest.mark.parametrize("last", [2, 3])
+def test_published_rows_may_be_deleted_up_to_the_last_one(tmp_path: Path, last: int) -> None:
+    shop = Shop(open_state(f"sqlite:///{tmp_path}/shop.db"))
+    shop.run()
+    shop.publish()
+    with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as database:
+        database.execute(f"DELETE FROM outbox WHERE batch <= {last}")
+
+    rewind(shop.topology(), 2, shop.config, access=shop.access).apply()
+    shop.run(12)
+
+    assert {txid for txid, _ in shop.held()} == {4, 5}
+    assert [row.values["n"] for row in shop.publish()] == [6, 7, 8, 9, 10, 11]
 
 
 def test_a_rebuild_publishes_txids_again_that_it_uses_again(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@
     else below them is written by whoever has claimed one.
 ``/published/<state>&<publisher>``
     ``{"state": "component.state", "publisher": name, "published_up_to": txid,
-    "begun_up_to": txid}``: how far a publisher has published the rows of a state
+    "begun_up_to": txid, "token": text}``: how far a publisher has published the rows of a state
     (:mod:`txtopo.outbox`). It writes the node without an epoch.
 
 A node is JSON: the value, its schema (1), and the id of the write. After a lost connection the id

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from txtopo.attempt import txids_text
-from txtopo.ensemble.nodes import PUBLISHED, corrupt
+from txtopo.ensemble.nodes import PUBLISHED
 from txtopo.ensemble.store import Json, Node, Put, TransactionalState
+from txtopo.errors import CorruptNodeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +23,16 @@ class Published:
         publisher: Name of the publisher.
         up_to: The last txid whose rows are published; 0 for none.
         begun_up_to: The last txid whose rows may be published, since that was begun.
+        token: What the process that has written it has drawn; empty for none.
     """
 
     state: str
     publisher: str
     up_to: int = 0
     begun_up_to: int = 0
+    token: str = ""
 
-    def set_back(self, txid: int) -> Put:
+    def put_back(self, txid: int) -> Put:
         """Return the write by which the rows of later txids than *txid* count as not published."""
         back = replace(self, up_to=min(self.up_to, txid), begun_up_to=min(self.begun_up_to, txid))
         return Put(self.path, back.to_json())
@@ -46,6 +49,7 @@ class Published:
             "publisher": self.publisher,
             "published_up_to": self.up_to,
             "begun_up_to": self.begun_up_to,
+            "token": self.token,
         }
 
 
@@ -61,12 +65,20 @@ def published_of(path: str, node: Node | None) -> Published:
             "publisher": str(publisher),
             "published_up_to": int(up_to),
             "begun_up_to": int(begun),
+            "token": str(token),
         } if 0 <= up_to <= begun:
-            return Published(state, publisher, up_to, begun)
-    raise corrupt(path, node and node.value)
+            return Published(state, publisher, up_to, begun, token)
+    got = f"{node and node.value!r:.200}"
+    raise CorruptNodeError(
+        f"node {path} of a publisher cannot be read; got {got}; expected how far it has published; "
+        "write what it held with a client of ZooKeeper, or delete it: then the publisher begins "
+        "with the first row",
+        path=path,
+        got=got,
+    )
 
 
-def not_called_back(state: TransactionalState, txid: int) -> str:
+def what_is_published(state: TransactionalState, txid: int) -> str:
     """Return what publishers have published of later txids than *txid*, for the plan of a verb.
 
     It is the end of a sentence; empty if that is nothing.

@@ -47,7 +47,7 @@ from txtopo.ensemble.nodes import (
     metadata_to_json,
     terms_of,
 )
-from txtopo.ensemble.published import not_called_back, published_after
+from txtopo.ensemble.published import published_after, what_is_published
 from txtopo.ensemble.store import Node, Put
 from txtopo.errors import (
     CorruptNodeError,
@@ -191,7 +191,7 @@ class _Rewind:
                     f"let txid {last} end where txid {self.txid} ended, at "
                     f"{metadata_to_json(end)!r:.300}, "
                     f"and plan again from txid {last + 1} on"
-                    f"{not_called_back(session.state, self.txid)}",
+                    f"{what_is_published(session.state, self.txid)}",
                     partial(self._finish, contents, (first, last), end),
                 ),
             ],
@@ -351,7 +351,7 @@ class _Rebuild:
             for name, each in ledgers.items()
             if each is not None and not session.may_claim(name, each)
         )
-        published = not_called_back(session.state, held.low)
+        published = what_is_published(session.state, held.low)
         write = partial(_write, contents, writer, batches)
         step = VerbStep(f"{work}; drop all other batches{taken}{published}", write)
         return VerbSteps([step], ledgers, takes_over=True, lifts=True)
@@ -536,5 +536,5 @@ def _write(
         *(put_metadata(attempts[txid], each) for txid, each in batches.items()),
         *delete_batches(txid for txid in contents.batches if txid not in batches),
         # Their txids are used again, for other rows.
-        *(each.set_back(writer.txid) for each in published_after(claim.session.state, writer.txid)),
+        *(each.put_back(writer.txid) for each in published_after(claim.session.state, writer.txid)),
     )

@@ -298,7 +298,7 @@ class State:
     def __reduce__(self) -> tuple[Any, ...]:
         # Not __getstate__: up to Python 3.11.2 a frozen dataclass with slots has one of its own.
         shown = ("url", "kind", "table", "key", "value", "aggregates", "mode", "origin", "range_by")
-        parts = (*shown, "defaults", "_factory", "_written")
+        parts = (*shown, "defaults", "prunable", "_factory", "_written")
         return _unpickled, ({name: getattr(self, name) for name in parts},)
 
 

@@ -264,7 +264,8 @@ def undos_from_text(text: str | None, label: str) -> list[StoredUndo]:
 
 
 _TEXTS: Mapping[type, tuple[str, Callable[[Any], str], Callable[[str], object]]] = {
-    float: ("float", repr, float),
+    # One of numpy is a float whose repr is no number.
+    float: ("float", float.__repr__, float),
     bytes: ("bytes", lambda value: base64.b64encode(value).decode("ascii"), base64.b64decode),
     decimal.Decimal: ("decimal", str, decimal.Decimal),
     datetime.datetime: (

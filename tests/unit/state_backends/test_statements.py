@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from txtopo.errors import PromiseError, StatementFailed, StateUsageError, StoreDamagedError
+from state_backends.sql.backend import SqlBackend
+from txtopo.errors import (
+    PromiseError,
+    StatementFailed,
+    StateUsageError,
+    StoreDamagedError,
+    ValueRefusedError,
+)
 from txtopo.state import StateTransaction, open_state
 from txtopo.state.commit import commit_all_resolved
 from txtopo.state.statements import StoredUndo, undos_from_text, undos_to_text
@@ -231,6 +238,7 @@ def test_a_constraint_that_a_statement_breaks_is_not_a_lock(state: StateDriver, 
         ("DELETE FROM notes; COMMIT", "one statement"),
         ("SELECT ';' ; SELECT 1", "one statement"),
         (sa.text("END"), "begins with INSERT"),
+        (sa.text("COMMIT").columns(sa.column("a")), "begins with INSERT"),
         (sa.schema.CreateTable(sa.Table("t", sa.MetaData(), sa.Column("a", sa.Integer))), "define"),
         (17, "begins with INSERT"),
     ],
@@ -258,6 +266,8 @@ def test_what_could_end_the_transaction_is_refused_at_the_call(
         ({"undo": None}, "has no undo, and its committer is below an opaque spout"),
         ({"undo": sa.text("DELETE FROM notes")}, "is a TextClause; expected a text"),
         ({"undo": "DROP TABLE notes"}, "begins with INSERT"),
+        ({"undo": "DELETE FROM notes WHERE txid = :txid::bigint"}, r"expected CAST\(:txid AS"),
+        ({"many": [{"place": 1, "note": "x"}, {"place": 1}]}, "have different names; got place"),
     ],
 )
 def test_bad_arguments_are_refused_at_the_call(
@@ -272,11 +282,115 @@ def test_bad_arguments_are_refused_at_the_call(
     state.close()
 
 
+def test_sets_of_a_statement_of_sqlalchemy_have_the_same_names(tmp_path: Path) -> None:
+    """SQLAlchemy would leave a column out that the first set does not have."""
+    state = StateDriver(open_state(f"sqlite:///{tmp_path}/a.db", table="counts"))
+    insert = sa.insert(sa.table("notes", sa.column("place"), sa.column("note")))
+    many: list[dict[str, Any]] = [{"place": 1}, {"place": 2, "note": "lost"}]
+    with pytest.raises(StateUsageError, match="have different names; got note, place after place"):
+        state.run(1, lambda each: each.execute(insert, many=many, undo="DELETE FROM notes"))
+    state.close()
+
+
+def test_a_statement_that_sqlalchemy_cannot_show_is_an_error_of_the_user(tmp_path: Path) -> None:
+    """And not tried again for ever."""
+    state = StateDriver(open_state(f"sqlite:///{tmp_path}/a.db", table="counts"))
+    table = sa.table("notes", sa.column("place"))
+    wrong = sa.update(table).where(table.c.place == sa.bindparam("place"))
+    with pytest.raises(StatementFailed, match=r"name 'place' is reserved.*got 'a Update of SQL"):
+        state.run(1, lambda each: each.execute(wrong, {"place": 7}, undo="DELETE FROM notes"))
+    state.close()
+
+
+def test_an_undo_that_fails_is_named_as_what_was_stored(state: StateDriver, url: str) -> None:
+    run(url, "CREATE TABLE nowhere (txid BIGINT)")
+    state.run(1, adding("a", undo="DELETE FROM nowhere WHERE txid = :txid"))
+    run(url, "DROP TABLE nowhere")
+    with pytest.raises(StatementFailed, match=r"refuses the stored undo of txid 1.*nowhere"):
+        state.run(1, adding("a"), attempt=1)
+    assert notes(url) == [(1, 0, "a")]
+
+
+@pytest.mark.service("postgresql")
+@pytest.mark.parametrize("code", ["55000", "MY001", "P0001"])
+def test_what_a_function_of_the_user_raises_is_an_error_of_the_user(
+    postgresql: Any, code: str
+) -> None:
+    url = str(postgresql.create_schema(f"statements{next(numbers)}"))
+    body = f"BEGIN RAISE EXCEPTION 'mine' USING ERRCODE = '{code}'; END"
+    run(url, f"CREATE FUNCTION wrong() RETURNS INT LANGUAGE plpgsql AS $$ {body} $$")
+    state = StateDriver(open_state(url, table="counts"))
+    with pytest.raises(StatementFailed, match="refuses a statement of txid 1: mine"):
+        state.run(1, lambda each: each.execute("SELECT wrong()", undo="SELECT 1"))
+    state.close()
+
+
+@pytest.mark.service("mariadb")
+def test_an_upsert_of_many_has_parameters_behind_its_values(mariadb: Any) -> None:
+    """PyMySQL would make one statement of them, without these parameters."""
+    url = str(mariadb.create_schema(f"statements{next(numbers)}"))
+    run(url, "CREATE TABLE totals (place BIGINT PRIMARY KEY, total BIGINT)")
+    state = StateDriver(open_state(url, table="counts"))
+    upsert = (
+        "INSERT INTO totals VALUES (:place, :more) ON DUPLICATE KEY UPDATE total = total + :more"
+    )
+    many = [{"place": 1, "more": 5}, {"place": 2, "more": 6}, {"place": 1, "more": 7}]
+    state.run(1, lambda each: each.execute(upsert, many=many, undo="DELETE FROM totals"))
+    assert run(url, "SELECT * FROM totals ORDER BY place") == [(1, 12), (2, 6)]
+    state.close()
+
+
+@pytest.mark.service("mariadb")
+def test_what_a_trigger_signals_is_an_error_of_the_user(mariadb: Any) -> None:
+    url = str(mariadb.create_schema(f"statements{next(numbers)}"))
+    signals = "CREATE TRIGGER t BEFORE INSERT ON notes FOR EACH ROW SIGNAL SQLSTATE '45000'"
+    run(url, "CREATE TABLE notes (place BIGINT)", signals)
+    state = StateDriver(open_state(url, table="counts"))
+    with pytest.raises(StatementFailed, match="refuses a statement of txid 1"):
+        state.run(1, lambda each: each.execute("INSERT INTO notes VALUES (1)", undo="SELECT 1"))
+    twice = "SELECT (SELECT 1 UNION SELECT 2)"
+    with pytest.raises(StatementFailed, match="Subquery returns more than 1 row"):
+        state.run(1, lambda each: each.execute(twice, undo="SELECT 1"))
+    state.close()
+
+
 @pytest.mark.rule("txtopo.state.backend", "Rules", 10)
 def test_a_store_without_statements_refuses_them(tmp_path: Path) -> None:
     state = StateDriver(open_state("memory:", table="counts"))
     with pytest.raises(StateUsageError, match="cannot execute statements; got 'DELETE FROM a'"):
         state.run(1, lambda each: each.execute("DELETE FROM a", undo="DELETE FROM a"))
+
+
+def test_an_undo_that_the_database_refuses_is_found_before_it_is_stored(
+    state: StateDriver, url: str
+) -> None:
+    state.run(1, adding("a"))
+    with pytest.raises(StatementFailed, match=r"refuses the undo of a statement of txid 2.*nots"):
+        state.run(2, adding("b", undo="DELETE FROM nots WHERE txid = :txid"))
+    assert notes(url) == [(1, 0, "a")]
+    state.run(2, adding("c"))
+    assert notes(url) == [(1, 0, "a"), (2, 0, "c")]
+
+
+def test_undos_that_no_ledger_has_room_for_are_refused(tmp_path: Path) -> None:
+    state = StateDriver(open_state(f"sqlite:///{tmp_path}/a.db", table="counts"))
+    sets = [{"a": "x" * 1_000}] * 5_000
+    with pytest.raises(ValueRefusedError, match=r"got 5,\d+,\d+ bytes; expected at most 4,194,304"):
+        state.run(1, lambda each: each.execute("SELECT :a", many=sets, undo="SELECT :a"))
+    state.close()
+
+
+def test_a_statement_of_sqlalchemy_may_have_values_of_its_own(state: StateDriver, url: str) -> None:
+    text = sa.text("INSERT INTO notes VALUES (:txid, :place, 'x')").bindparams(place=3)
+    state.run(1, lambda each: each.execute(text, undo="DELETE FROM notes"))
+    assert notes(url) == [(1, 3, "x")]
+
+
+def test_sqlite_makes_no_null_of_nan(tmp_path: Path) -> None:
+    state = StateDriver(open_state(f"sqlite:///{tmp_path}/a.db", table="counts"))
+    with pytest.raises(ValueRefusedError, match="NaN"):
+        state.run(1, lambda each: each.execute("SELECT :a", {"a": float("nan")}, undo="SELECT 1"))
+    state.close()
 
 
 @pytest.mark.service("postgresql")
@@ -305,6 +419,41 @@ def test_a_constraint_that_is_checked_at_commit_is_an_error_of_the_user(postgres
     assert caught.value.txid is None
     assert state.contents() == {}
     state.close()
+
+
+def test_a_commit_that_sqlite_refuses_leaves_no_transaction_open(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/states.db"
+    run(
+        url,
+        "CREATE TABLE one (a INT PRIMARY KEY)",
+        "CREATE TABLE two (a INT REFERENCES one DEFERRABLE INITIALLY DEFERRED)",
+        "INSERT INTO one VALUES (1)",
+    )
+    state = StateDriver(open_state(url, table="counts"))
+
+    def checking(driver: Any, _: object) -> None:
+        driver.execute("PRAGMA foreign_keys = ON")
+
+    assert isinstance(state.backend, SqlBackend)
+    engine = state.backend._engine
+    engine.dispose()
+    sa.event.listen(engine, "connect", checking)
+    for _ in range(2):
+        with pytest.raises(StatementFailed, match="refused COMMIT after statements"):
+            state.run(1, lambda each: each.execute("INSERT INTO two VALUES (9)", undo="SELECT 1"))
+        run(url, "DELETE FROM two")
+    state.run(1, lambda each: each.execute("INSERT INTO two VALUES (1)", undo="SELECT 1"))
+    assert run(url, "SELECT * FROM two") == [(1,)]
+    state.close()
+
+
+def test_a_float_of_numpy_is_stored_as_a_float() -> None:
+    class Numpys(float):
+        def __repr__(self) -> str:
+            return f"np.float64({float(self)!r})"
+
+    text = undos_to_text([StoredUndo((7, 0, 0, 1), "SELECT 1", ({"a": Numpys(0.5)},))])
+    assert undos_from_text(text, "a state")[0].parameters == ({"a": 0.5},)
 
 
 def test_parameters_of_an_undo_are_stored_exactly() -> None:
