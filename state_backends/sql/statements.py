@@ -63,31 +63,32 @@ def check_statement(statement: Statement, label: str) -> None:
     of_undo = frozenset[str]()
     if statement.undo is not None:
         of_undo = _checked_text(statement.undo, label)
-    first = statement.parameters[0].keys() if statement.parameters else None
+    if not statement.parameters:
+        return
+    given = statement.parameters[0].keys()
+    shown = ", ".join(sorted(given)) or "none"
+    if missing := sorted((names | of_undo) - given - {*BOUND}):
+        raise StateUsageError(
+            f"a statement of {label} names parameters that it was not given; got {shown}; expected "
+            f"{', '.join(missing)} as well",
+            store=label,
+            missing=missing,
+        )
+    if isinstance(text, str) and (unused := sorted(given - names - of_undo)):
+        raise StateUsageError(
+            f"a statement of {label} was given parameters that neither it nor its undo names; got "
+            f"{', '.join(unused)}; expected some of {', '.join(sorted(names)) or 'none'}",
+            store=label,
+            got=unused,
+        )
     for parameters in statement.parameters:
-        if parameters.keys() != first:
+        if parameters.keys() != given:
             # SQLAlchemy takes the columns of an INSERT from the first set.
             raise StateUsageError(
                 f"the sets in many of a statement of {label} have different names; got "
-                f"{', '.join(sorted(parameters)) or 'none'} after "
-                f"{', '.join(sorted(first or ())) or 'none'}; expected the same names in each, "
-                "perhaps with None",
+                f"{', '.join(sorted(parameters)) or 'none'} after {shown}; expected the same names "
+                "in each, perhaps with None",
                 store=label,
-            )
-        known = {*parameters, *BOUND}
-        if missing := sorted((names | of_undo) - known):
-            raise StateUsageError(
-                f"a statement of {label} names parameters that it was not given; got "
-                f"{', '.join(sorted(parameters)) or 'none'}; expected {', '.join(missing)} as well",
-                store=label,
-                missing=missing,
-            )
-        if isinstance(text, str) and (unused := sorted(parameters.keys() - names - of_undo)):
-            raise StateUsageError(
-                f"a statement of {label} was given parameters that neither it nor its undo names; "
-                f"got {', '.join(unused)}; expected some of {', '.join(sorted(names)) or 'none'}",
-                store=label,
-                got=unused,
             )
 
 
@@ -170,14 +171,19 @@ def execute_statements(
         StatementFailed: The database refuses one, or its undo.
         PromiseError: One has ended the transaction.
     """
-    with _in_one_transaction(connection, label, bool(statements)):
+    if not statements:
+        return
+    with _in_one_transaction(connection, label):
         for each in sorted(statements, key=lambda one: one.order):
-            text = each.statement
-            built = _built(text) if isinstance(text, str) else text
-            bound = each.bound(_needed(built))
-            sets = [{**given, **bound} for given in each.parameters]
+            text = built = each.statement
+            sets: Sequence[Mapping[str, object]] = each.parameters
             if isinstance(text, str):
+                built, names = _built(text), names_of(text)
                 sets = [_as_taken(given, parameter) for given in sets]
+            else:
+                names = _needed(text)
+            bound = each.bound(names)
+            sets = [{**given, **bound} for given in sets]
             try:
                 connection.execute(built, sets if len(sets) > 1 else sets[0])
             except _FAILURES as error:
@@ -201,11 +207,13 @@ def execute_undos(
     label: str,
 ) -> None:
     """Execute stored undos, the last one first; arguments and errors are the same."""
+    if not undos:
+        return
     remedy = (
         "it was stored with the txid, so a repaired program does not change it; make the tables "
         "such that it can be executed, and do the same again"
     )
-    with _in_one_transaction(connection, label, bool(undos)):
+    with _in_one_transaction(connection, label):
         _execute_undos(connection, undos, parameter, label, "the stored undo", remedy)
 
 
@@ -277,11 +285,8 @@ def _as_taken(given: Mapping[str, object], parameter: Callable[[Any], Any]) -> d
 
 
 @contextmanager
-def _in_one_transaction(connection: sa.Connection, label: str, any_at_all: bool) -> Iterator[None]:
+def _in_one_transaction(connection: sa.Connection, label: str) -> Iterator[None]:
     """Check at the end that the statements in between have not ended the transaction."""
-    if not any_at_all:
-        yield
-        return
     connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
     yield
     try:

@@ -12,7 +12,7 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import FieldsError, TopologyError
-from txtopo.state.registry import State, redacted_url
+from txtopo.state.registry import State, checked_state
 from txtopo.traits import Traits
 from txtopo.tuples import Fields, Tuple
 
@@ -43,13 +43,7 @@ class Append(BatchBolt, Committer):
     writes_nowhere_else = True
 
     def __init__(self, state: State, fields: Fields) -> None:
-        if not isinstance(state, State):
-            raise TopologyError(
-                f"the state of Append is of the wrong type; got {redacted_url(repr(state)):.200}; "
-                "expected what open_state(url) returns",
-                setting="state",
-                got=f"{redacted_url(repr(state)):.200}",
-            )
+        checked_state("Append", state)
         if state.mode != "table":
             raise TopologyError(
                 f"the state of Append is in mode {state.mode!r}, which is for aggregates; expected "

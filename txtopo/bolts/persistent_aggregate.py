@@ -8,7 +8,7 @@ from dataclasses import replace
 from txtopo.bolts.bolt import Committer
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.state.aggregates import Aggregate
-from txtopo.state.registry import State, redacted_url
+from txtopo.state.registry import State, checked_state
 from txtopo.traits import HasTraits, Meaning, Traits
 from txtopo.tuples import Field, Fields
 
@@ -60,14 +60,7 @@ class PersistentAggregate(HasTraits, Committer):
         *,
         retracted: str | None = None,
     ) -> None:
-        if not isinstance(state, State):
-            raise TopologyError(
-                f"the state of a PersistentAggregate is of the wrong type; got "
-                f"{redacted_url(repr(state)):.200}; expected what open_state(url) returns",
-                setting="state",
-                got=f"{redacted_url(repr(state)):.200}",
-            )
-        self.state = state
+        self.state = checked_state("a PersistentAggregate", state)
         self.key: tuple[str, ...] = (key,) if isinstance(key, str) else tuple(key)
         if isinstance(aggregates, Aggregate | type | str):
             aggregates = (aggregates,)

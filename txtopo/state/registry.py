@@ -306,6 +306,27 @@ def _unpickled(parts: Mapping[str, Any]) -> State:
     return State(**parts)
 
 
+def checked_state(owner: str, state: object) -> State:
+    """Return the state that a bolt was given.
+
+    Args:
+        owner: The class of the bolt, for the message.
+        state: What was given.
+
+    Raises:
+        TopologyError: It is not a state.
+    """
+    if isinstance(state, State):
+        return state
+    got = f"{redacted_url(repr(state)):.200}"
+    raise TopologyError(
+        f"the state of {owner} is of the wrong type; got {got}; expected what open_state(url) "
+        "returns",
+        setting="state",
+        got=got,
+    )
+
+
 def open_state(
     url: str,
     kind: StateKind = "opaque",

@@ -20,7 +20,7 @@ from txtopo.errors import (
     StoreDamagedError,
     ValueRefusedError,
 )
-from txtopo.state import StateTransaction, open_state
+from txtopo.state import StateHandle, StateTransaction, open_state
 from txtopo.state.commit import commit_all_resolved
 from txtopo.state.statements import StoredUndo, undos_from_text, undos_to_text
 from txtopo.testing.conformance.driver import StateDriver
@@ -173,8 +173,6 @@ def test_statements_of_two_states_are_executed_in_the_order_of_their_calls(
         return body
 
     def writes(driver: StateDriver, body: Body) -> Any:
-        from txtopo.state import StateHandle
-
         handle = StateHandle("counts", driver.state.layout(), driver.backend)
         with handle.transaction(driver.attempt(1)) as transaction:
             body(transaction)
