@@ -275,7 +275,8 @@ def marks(table: str, *kinds: str) -> Callable[[Events], Table]:
         for kind in kinds:
             times = getattr(events, kind)["date_time"]
             if len(times):
-                found["mark", kind, '["date_time"]', ""] = (plain(times.max()), None)
+                for what in ("mark", "source"):
+                    found[what, kind, '["date_time"]', ""] = (plain(times.max()), None)
         watermark = events.watermark(*kinds)
         if watermark is not None:
             found["watermark", table, "", ""] = (plain(watermark), None)

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import replace
 
 from txtopo.bolts.bolt import Committer
 from txtopo.bolts.dead_letters import DeadLetters
@@ -153,7 +152,7 @@ class StreamBuilder:
         if time is None:
             return DataStream(self._draft, id, (Port(node),), fields)
         port = self._draft.measure_times(node, time, fields, given.unusable)
-        column = TimeColumn(time.column, frozenset((id,)))
+        column = TimeColumn(time.column, {id: datetime.timedelta(0)})
         return DataStream(self._draft, id, (port,), fields, column)
 
     def lookup(
@@ -287,6 +286,4 @@ def merged_time(streams: Sequence[DataStream]) -> TimeColumn | None:
         for time in times
     ):
         return None
-    known = [time for time in times if time is not None]
-    sources = frozenset[str]().union(*(time.sources for time in known))
-    return replace(times[0], sources=sources, behind=max(time.behind for time in known))
+    return times[0].together(*(time for time in times[1:] if time is not None))

@@ -3,28 +3,40 @@
 Rules
 -----
 1. The *mark* of a part of a source is the largest event time of its rows in all batches so far. The
-   *watermark* W(T) of some sources is the smallest mark of all their parts after txid T, each mark
-   reduced by the delay of its source. Rows before the watermark are no longer expected.
+   mark of a source is the smallest mark of its parts. The *watermark* W(T) of a stream is the
+   smallest mark of its sources after txid T, each mark reduced by the delay of its source and by
+   the time of rule 10. Rows before the watermark are no longer expected.
 2. Marks and watermarks depend on data, so they are rows of a state, written with their txid: an
    undo removes them, a redo writes them again, and ``rewind`` and ``rebuild`` find them.
 3. W(T - 1) decides which rows are *late*, and W(T) decides what closes. The committer emits a row
    with both in each txid. So everything that depends on event time runs below it, in the commit
    phase.
 4. Until a source has had a row, the watermark is unknown: nothing is late, nothing closes.
-5. With ``idle_after`` a part that had no row for that long, in planned time, does not count. If no
-   part counts, the watermark stays. With ``clock`` time continues for a part that had no row for
-   that long: its mark is the planned time. A clock also makes sure that there are txids.
+5. With ``idle_after`` a part that had no row for that long, in planned time, does not count. A
+   source without a part that counts does not count either: its mark stays, and the other sources
+   decide. If no source counts, the watermark stays. With ``clock`` time continues for a part that
+   had no row for that long: its mark is the planned time. A clock also makes sure that there are
+   txids.
 6. Nothing here reads a clock. The planned time of a txid is part of its metadata, so a replay gets
    the same time.
-7. A row without an event time, or further ahead of the planned time than ``max_ahead``, is not
-   used: it would close all windows, or none. It goes to a table of such rows, becomes a dead
-   letter, or ends the run. While the clock of the driver is ahead and not believed, the limit is
-   measured from that clock: the clock may be right, as after a pause of a virtual machine.
-8. Each table that uses a watermark has its own, stored under the table's name. The next watermark
-   is never earlier, however sources, delays and joins above the table have changed. So a watermark
-   never goes back. It is unknown at first only for a new table, which is empty.
+7. A row without an event time, with one that is not from 1000-01-01 to 9000-01-01 00:00 UTC, or
+   further ahead of the planned time than ``max_ahead``, is not used: it would close all windows, or
+   none. It goes to a table of such rows, becomes a dead letter, or ends the run. While the clock of
+   the driver is ahead and not believed, the limit is measured from that clock: the clock may be
+   right, as after a pause of a virtual machine.
+8. Neither the mark of a source nor a watermark goes back, so both are stored. A part that begins
+   behind the mark of its source does not move that mark: it stays until the part has passed it. A
+   mark is stored without the delay, so another delay counts at once.
+   Each table that uses a watermark has its own, stored under the table's name. The next watermark
+   is never earlier, however sources, delays and joins above the table have changed. It is unknown
+   at first only for a new table, which is empty.
 9. A mark counts only for what it measures: the column of the event time, and the columns that
-   identify the parts. Marks of other columns stay in the state, but no longer count.
+   identify the parts. Marks of other columns stay in the state, but no longer count. That is true
+   of the marks of parts and of sources.
+10. The rows of a stream may be *behind* a source by some time without being late. This time is
+    zero in the stream of the source itself. Below an operator that emits rows after their time, it
+    is longer by as much as they may wait there. Merged and joined streams have all sources of
+    their inputs, each with its own time. A source of several inputs has the longest of its times.
 """
 
 from __future__ import annotations
@@ -62,16 +74,19 @@ KEY = Fields("what string, name string, measure string, part string")
 VALUE = Fields("time timestamp, seen timestamp")
 """The columns of the state of ``Watermarks``.
 
-There are three kinds of rows, by ``what``. ``mark``: the mark of a part of source ``name``, and the
-planned time of its newest row. ``begun``: the planned time since which source ``name`` is waited
-for. ``watermark``: the last watermark that was emitted for table ``name``, in lower case.
-``measure`` is :attr:`SourceTime.measure`, and ``part`` is the values of a part as a JSON list; both
-are empty where they do not apply.
+There are four kinds of rows, by ``what``. ``mark``: the mark of a part of source ``name``, and the
+planned time of its newest row. ``source``: the mark of source ``name`` as a whole. ``begun``: the
+planned time since which source ``name`` is waited for. ``watermark``: the last watermark that was
+emitted for table ``name``, in lower case. ``measure`` is :attr:`SourceTime.measure`, and ``part``
+is the values of a part as a JSON list; both are empty where they do not apply.
 """
 
 EARLIEST = datetime.datetime(1000, 1, 1, tzinfo=datetime.UTC)
 LATEST = datetime.datetime(9000, 1, 1, tzinfo=datetime.UTC)
 """No row may be earlier or later: the bounds of its windows might not be valid times."""
+
+USABLE = f"a time from {EARLIEST:%Y-%m-%d} to {LATEST:%Y-%m-%d %H:%M} UTC"
+"""What messages expect; both ends are usable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +129,27 @@ class TimeColumn:
 
     Attributes:
         column: The column with the time.
-        sources: Ids of the sources whose watermark applies to the stream.
+        behind: How far its rows may be behind each of its sources without being late, by the id of
+            the source; see rule 10.
         offset: What is added to the column: the time of a closed window is just before its end.
-        behind: How far its rows may be behind the watermark of the sources without being late. A
-            row that a join emits has the time of its left row, which may have waited this long.
     """
 
     column: str
-    sources: frozenset[str]
+    behind: Mapping[str, datetime.timedelta]
     offset: datetime.timedelta = datetime.timedelta(0)
-    behind: datetime.timedelta = datetime.timedelta(0)
+
+    def later(self, wait: datetime.timedelta) -> TimeColumn:
+        """Return the event time of rows that are emitted up to this long after their time."""
+        behind = {source: time + wait for source, time in self.behind.items()}
+        return replace(self, behind=behind)
+
+    def together(self, *others: TimeColumn) -> TimeColumn:
+        """Return the event time of this stream merged with others, or joined with one."""
+        behind = dict(self.behind)
+        for other in others:
+            for source, time in other.behind.items():
+                behind[source] = max(time, behind.get(source, time))
+        return replace(self, behind=behind)
 
 
 class MeasureTimes(ArrowBolt):
@@ -248,7 +274,7 @@ class RefuseRows(BasicBolt):
                 field=time.column,
             )
         if time.max_ahead is None or not EARLIEST <= at <= LATEST:
-            expected = f"a time from the year {EARLIEST.year} to {LATEST.year}"
+            expected = USABLE
         else:
             expected = (
                 f"at most {time.max_ahead} after the time at which its batch was planned "
@@ -292,7 +318,7 @@ class Watermarks(BatchBolt, Committer):
     @property
     def traits(self) -> Traits:
         """The traits of the bolt, with its watermarks; no table below may continue without them."""
-        of = {", ".join(sorted(time.sources)): None for time in self._wanted.values()}
+        of = {", ".join(sorted(time.behind)): None for time in self._wanted.values()}
         return replace(
             super().traits,
             operators=tuple(f"watermark of {sources}" for sources in of),
@@ -329,11 +355,11 @@ class Watermarks(BatchBolt, Committer):
         """Advance marks and watermarks, and emit the watermarks before and after."""
         with self._state.transaction(self._attempt) as values:
             known = {key: (row["time"], row["seen"]) for key, row in values.items()}
-            marks = self._moved(values, known)
+            sources = self._reached(values, known, self._moved(values, known))
             for table, time in self._wanted.items():
                 key = ("watermark", table, "", "")
                 before, _ = known.get(key, (None, None))
-                after = self._watermark(time, marks, known)
+                after = _watermark(time, sources)
                 if after is None or (before is not None and after < before):
                     after = before
                 if after != before:
@@ -364,30 +390,39 @@ class Watermarks(BatchBolt, Committer):
                     values.put(key, (None, self._now))
         return found
 
-    def _watermark(
+    def _reached(
         self,
-        wanted: TimeColumn,
-        marks: Mapping[str, list[tuple[datetime.datetime, datetime.datetime | None]]],
+        values: StateTransaction,
         known: Mapping[Any, Any],
-    ) -> datetime.datetime | None:
-        """Return the smallest mark less its delay; None if no part counts or a source had no row.
+        marks: Mapping[str, list[tuple[datetime.datetime, datetime.datetime | None]]],
+    ) -> dict[str, datetime.datetime | None]:
+        """Advance the marks of sources; return the mark less the delay for each that counts.
 
-        A source that had no row is ignored once it is idle.
+        It is None for a source that had no row. Such a source is ignored once it is idle.
         """
-        counting = []
-        for source in wanted.sources:
-            time = self._sources[source]
+        found: dict[str, datetime.datetime | None] = {}
+        for source, time in self._sources.items():
             if source not in marks:
                 key = ("begun", source, time.measure, "")
                 _, begun = known.get(key, (None, self._now))
                 if not self._idle(time, begun):
-                    return None
-            counting += [
-                self._mark(time, mark, seen) - time.delay - wanted.behind
-                for mark, seen in marks.get(source, ())
+                    found[source] = None
+                continue
+            counting = [
+                self._mark(time, mark, seen)
+                for mark, seen in marks[source]
                 if not self._idle(time, seen)
             ]
-        return min(counting, default=None)
+            if counting:
+                key = ("source", source, time.measure, "")
+                before, _ = known.get(key, (None, None))
+                after = min(counting)
+                if before is not None and after < before:
+                    after = before
+                if after != before:
+                    values.put(key, (after, None))
+                found[source] = after - time.delay
+        return found
 
     def _mark(
         self, time: SourceTime, mark: datetime.datetime, seen: datetime.datetime | None
@@ -400,6 +435,20 @@ class Watermarks(BatchBolt, Committer):
         if time.idle_after is None or self._now is None or seen is None:
             return False
         return self._now - seen >= time.idle_after
+
+
+def _watermark(
+    wanted: TimeColumn, sources: Mapping[str, datetime.datetime | None]
+) -> datetime.datetime | None:
+    """Return the smallest time of the sources that count; None if none does, or one had no row."""
+    counting = []
+    for source, behind in wanted.behind.items():
+        if source in sources:
+            reached = sources[source]
+            if reached is None:
+                return None
+            counting.append(reached - behind)
+    return min(counting, default=None)
 
 
 def usable_times(column: pa.Array, latest: datetime.datetime) -> pa.Array:
@@ -423,9 +472,8 @@ def event_times(id: str, batch: pa.RecordBatch, time: TimeColumn) -> np.ndarray[
     for at in column.filter(pc.invert(usable_times(column, LATEST))).to_pylist():
         raise EmitError(
             f"a row above {id!r} has no usable event time in column {time.column!r}; got "
-            f"{'NULL' if at is None else at.isoformat()}; expected a time from the year "
-            f"{EARLIEST.year} to {LATEST.year}; let the functions above keep the column, or "
-            "filter such rows",
+            f"{'NULL' if at is None else at.isoformat()}; expected {USABLE}; let the functions "
+            "above keep the column, or filter such rows",
             component=id,
         )
     found = column.cast(pa.int64()).to_numpy(zero_copy_only=False)

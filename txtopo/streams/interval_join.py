@@ -5,8 +5,9 @@ Rules
 1. A left row and a right row match if their keys are equal and
    ``left time + lower <= right time <= left time + upper``. Each match is emitted once, in the txid
    in which the later of the two is committed. A NULL or NaN in a key equals nothing.
-2. W is the watermark of the sources of both sides. A row is late in T if its time is before
-   W(T - 1). It matches nothing, and goes to the table of late rows, or is dropped.
+2. W is the watermark of both sides together (:mod:`txtopo.streams.event_time`). A row is late in T
+   if its time is before W(T - 1). It matches nothing, and goes to the table of late rows, or is
+   dropped.
 3. A row is needed until W has passed the latest time at which it can match: ``time + upper`` for a
    left row, ``time - lower`` for a right row. This time is its ``expires``. In T the row is closed
    if ``expires < W(T)``: no row that is on time after T matches it.
@@ -18,8 +19,9 @@ Rules
    never by time of day. A row that is closed but not yet deleted does not match any row on time, so
    it makes no difference when it is deleted.
 6. The event time of an emitted row is the event time of its left row. It may be as far behind
-   W(T - 1) as a left row waits for a match. So the watermark of the stream below is that far behind
-   W (``TimeColumn.behind``), and no emitted row is late there.
+   W(T - 1) as a left row waits for a match. So the rows of the stream below may be behind each
+   source by that much more (``TimeColumn.behind``). Then the watermark of that stream is W less the
+   wait, and no emitted row is late there.
 7. Rows with the same key, side and time have the same matches, so they are one row of the state:
    ``rows`` has a line for each, a JSON list of its other values. A txid reads the rows of all its
    keys in one request. It emits the matches sorted by key, left time and right time. Rows with

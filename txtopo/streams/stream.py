@@ -575,12 +575,10 @@ class DataStream:
             kept_late = self._late_table("join", kept, late, joined.fields, [*LATE_SIDE])
             left = self._buffered(joined, joined.key.names, times[0], LEFT, taken, parallelism)
             right = other._buffered(joined, joined.right_key, times[1], RIGHT, taken, parallelism)
-            sources = times[0].sources | times[1].sources
-            both = replace(times[0], sources=sources, behind=max(time.behind for time in times))
+            both = times[0].together(times[1])
             bolt = IntervalJoin(taken, joined, late=kept_late is not None)
             node = self._timed(taken, left + right, bolt, both, kept.ranged("expires"), kept_late)
-            behind = both.behind + max(upper, datetime.timedelta(0))
-            time = replace(both, behind=behind)
+            time = both.later(max(upper, datetime.timedelta(0)))
             return DataStream(self.draft, taken, (Port(node),), joined.fields, time)
 
     def _buffered(
@@ -1184,7 +1182,7 @@ class Table:
         port, time = Port(self.node, FINAL), just_before(END, windows.time)
         if isinstance(windows.window, Session):
             # A session that ends at W(T - 1) closes in T, so its row is a microsecond behind it.
-            time = replace(time, behind=time.behind + MICROSECOND)
+            time = time.later(MICROSECOND)
         return DataStream(self.draft, port.name, (port,), fields, time)
 
     def __repr__(self) -> str:

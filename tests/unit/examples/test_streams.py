@@ -182,6 +182,7 @@ def marks(records: Records, source: str, table: str, delay: int) -> Mapping[Any,
         return {}
     return {
         ("mark", source, '["ts"]', ""): (newest, None),
+        ("source", source, '["ts"]', ""): (newest, None),
         ("watermark", table, "", ""): (newest - delay * MINUTE, None),
     }
 

@@ -4,9 +4,9 @@ It has the methods of the builder and its streams, so a program runs on either. 
 other, each stream is a list of dicts and each table a dict. It knows no tasks, attempts, stores or
 record batches; an aggregate is computed from all rows of its key.
 
-Event time: a watermark is computed from all marks after each batch. Each table of windows keeps the
-rows of each window, and those that were late; sessions are found by merging intervals, two at a
-time, until no two of them meet.
+Event time: each source keeps how far it has come, and a watermark is computed from that after each
+batch. Each table of windows keeps the rows of each window, and those that were late; sessions are
+found by merging intervals, two at a time, until no two of them meet.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from txtopo.streams.windows import Session, Window
 Row = dict[str, Any]
 Rows = list[Row]
 Time = datetime.datetime
+Behind = tuple[tuple[str, datetime.timedelta], ...]
+"""How far rows of a stream may be behind each of its sources, by source."""
 MICROSECOND = datetime.timedelta(microseconds=1)
+NONE = datetime.timedelta(0)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -40,7 +43,7 @@ class PlainBuilder:
         self._rows: dict[str, Rows] = {}
         self._ends: list[Callable[[], object]] = []
         self._clocks: dict[str, PlainClock] = {}
-        self.watermarks: dict[frozenset[str], tuple[Time | None, Time | None]] = {}
+        self.watermarks: dict[Behind, tuple[Time | None, Time | None]] = {}
         self.versions: Mapping[str, Any] = {}
 
     def source(
@@ -61,7 +64,7 @@ class PlainBuilder:
         idle = None if idle_after is None else duration("idle_after", idle_after)
         ticks = None if clock is None else duration("clock", clock)
         self._clocks[id] = PlainClock(event_time, length, as_names(by), idle, ticks)
-        return PlainStream(self, lambda: self._rows[id], PlainTime(event_time, frozenset((id,))))
+        return PlainStream(self, lambda: self._rows[id], PlainTime(event_time, ((id, NONE),)))
 
     def lookup(self, id: str, source: Any, **_: Any) -> PlainLookup:
         return PlainLookup(self, id, source)
@@ -77,9 +80,8 @@ class PlainBuilder:
             for each in times
         ):
             return PlainStream(self, together)
-        sources = frozenset(id for each in times if each is not None for id in each.sources)
-        behind = max(each.behind for each in times if each is not None)
-        return PlainStream(self, together, replace(first, sources=sources, behind=behind))
+        behind = behind_in_all([each.behind for each in times if each is not None])
+        return PlainStream(self, together, replace(first, behind=behind))
 
     def at_the_end(self, name: str | None, compute: Callable[[], object]) -> None:
         if name is not None:
@@ -88,7 +90,7 @@ class PlainBuilder:
 
     def judge_by(self, time: PlainTime) -> None:
         """See to it that there is a watermark of an event time."""
-        self.watermarks.setdefault(time.sources, (None, None))
+        self.watermarks.setdefault(time.behind, (None, None))
 
     def run(
         self,
@@ -109,33 +111,25 @@ class PlainBuilder:
                 self._rows[source] = rows
                 if source in self._clocks:
                     self._clocks[source].see(rows, now)
-            for sources, (_, before) in self.watermarks.items():
-                self.watermarks[sources] = before, self._watermark(sources, before, now)
+            for behind, (_, before) in self.watermarks.items():
+                self.watermarks[behind] = before, self._watermark(behind, before, now)
             for end in self._ends:
                 end()
 
     def watermark(self, time: PlainTime) -> tuple[Time | None, Time | None]:
         """What the watermark of an event time was before the batch, and what it is after it."""
-        before, after = self.watermarks[time.sources]
-        return (
-            None if before is None else before - time.behind,
-            None if after is None else after - time.behind,
-        )
+        return self.watermarks[time.behind]
 
-    def _watermark(
-        self, sources: frozenset[str], before: Time | None, now: Time | None
-    ) -> Time | None:
-        clocks = [self._clocks[source] for source in sources]
-        if any(not clock.marks and not clock.idle(clock.begun, now) for clock in clocks):
-            return before
-        awake = [
-            clock.mark(part, now) - clock.delay
-            for clock in clocks
-            for part in clock.marks
-            if not clock.idle(clock.seen[part], now)
-        ]
-        found = min(awake, default=before)
-        return max(found, before) if found is not None and before is not None else found
+    def _watermark(self, behind: Behind, before: Time | None, now: Time | None) -> Time | None:
+        found = []
+        for source, time in behind:
+            clock = self._clocks[source]
+            if not clock.marks and not clock.idle(clock.begun, now):
+                return before
+            if clock.come is not None and clock.awake(now):
+                found.append(clock.come - clock.delay - time)
+        reached = min(found, default=before)
+        return reached if before is None or reached is None else max(before, reached)
 
 
 @dataclass
@@ -150,6 +144,8 @@ class PlainClock:
     marks: dict[Any, Time] = field(default_factory=dict)
     seen: dict[Any, Time | None] = field(default_factory=dict)
     begun: Time | None = None
+    come: Time | None = None
+    """How far the slowest part that counts has ever come."""
 
     def see(self, rows: Rows, now: Time | None) -> None:
         self.begun = self.begun or now
@@ -157,6 +153,12 @@ class PlainClock:
             part = tuple(row[name] for name in self.by)
             self.marks[part] = max(row[self.column], self.marks.get(part, row[self.column]))
             self.seen[part] = now
+        slowest = [self.mark(part, now) for part in self.awake(now)]
+        if slowest and (self.come is None or self.come < min(slowest)):
+            self.come = min(slowest)
+
+    def awake(self, now: Time | None) -> list[Any]:
+        return [part for part, seen in self.seen.items() if not self.idle(seen, now)]
 
     def mark(self, part: Any, now: Time | None) -> Time:
         mark, seen = self.marks[part], self.seen[part]
@@ -175,13 +177,23 @@ class PlainTime:
     """The event time of a stream."""
 
     column: str
-    sources: frozenset[str]
+    behind: Behind
     offset: datetime.timedelta = datetime.timedelta(0)
-    behind: datetime.timedelta = datetime.timedelta(0)
 
     def of(self, row: Row) -> Time:
         at: Time = row[self.column] + self.offset
         return at
+
+
+def behind_in_all(given: Sequence[Behind]) -> Behind:
+    """How far behind each source the rows of several streams may be."""
+    pairs = sorted(pair for behind in given for pair in behind)
+    return tuple(dict(pairs).items())
+
+
+def behind_after(behind: Behind, wait: datetime.timedelta) -> Behind:
+    """How far behind each source rows may be that have waited."""
+    return tuple((source, time + wait) for source, time in behind)
 
 
 class PlainStream:
@@ -474,18 +486,14 @@ class PlainJoin:
         self._builder, self._sides, self._on, self._how = left.builder, (left, right), on, how
         self._lower, self._upper = interval("within", within)
         self._times = left.time, right.time
-        self._time = replace(
-            left.time,
-            sources=left.time.sources | right.time.sources,
-            behind=max(left.time.behind, right.time.behind),
-        )
+        self._time = replace(left.time, behind=behind_in_all([left.time.behind, right.time.behind]))
         self._builder.judge_by(self._time)
         self._late = None if late is False else LateTable(self._builder, late or f"{state}_late")
         self._kept: tuple[list[Row], list[Row]] = ([], [])
         self._left_alone: list[int] = []
 
     def stream(self) -> PlainStream:
-        behind = self._time.behind + max(self._upper, datetime.timedelta(0))
+        behind = behind_after(self._time.behind, max(self._upper, NONE))
         found = PlainStream(self._builder, self._emitted, replace(self._time, behind=behind))
         self._builder.at_the_end(None, found.rows)
         return found
@@ -574,7 +582,8 @@ class PlainTable:
                 and value["window_end"] + more <= after
             ]
 
-        ended = replace(time, column="window_end", offset=-MICROSECOND, behind=time.behind + more)
+        behind = behind_after(time.behind, more)
+        ended = replace(time, column="window_end", offset=-MICROSECOND, behind=behind)
         return PlainStream(self._builder, closed, ended)
 
     def changes(self, *, before: bool = False, retracted: bool = False) -> PlainStream:

@@ -170,7 +170,7 @@ def test_a_row_is_in_the_windows_of_the_other_engine(case: tuple[str, int, float
         offset=(aligned - EPOCH) % datetime.timedelta(seconds=every),
     )
     fields = Fields("ts timestamp")
-    time = TimeColumn("ts", frozenset(("rows",)))
+    time = TimeColumn("ts", {"rows": datetime.timedelta(0)})
     operator = AssignWindows("window", fields, Fields.of([*BOUNDS, *fields]), print, time, window)
     columns = {"ts": [aligned + datetime.timedelta(seconds=second)]}
     batch = pa.RecordBatch.from_pydict(columns, schema=fields.arrow_schema())

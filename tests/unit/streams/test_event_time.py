@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.harness.polling import wait_until
-from tests.unit.streams.times import EVENT, events, marks_of, tables_of
+from tests.unit.streams.times import EVENT, events, marks_of, minutes, tables_of
 from tests.unit.streams.worlds import LOCAL, run
 from txtopo import Count, Fields, StreamBuilder, TopologyError, open_state
 from txtopo.errors import FieldsError, RecordFailed
@@ -48,6 +49,7 @@ def test_the_watermark_is_the_latest_event_less_the_delay(url: str) -> None:
 
     assert marks_of(url, "timed_marks") == {
         ("mark", "events", '["ts"]', ""): 7,
+        ("source", "events", '["ts"]', ""): 7,
         ("watermark", "counts", "", ""): 5,
     }
 
@@ -68,6 +70,7 @@ def test_the_slowest_part_holds_the_watermark_back(url: str) -> None:
     assert marks_of(url, "timed_marks") == {
         ("mark", "events", '["ts", "key"]', '["a"]'): 9,
         ("mark", "events", '["ts", "key"]', '["b"]'): 3,
+        ("source", "events", '["ts", "key"]', ""): 3,
         ("watermark", "counts", "", ""): 1,
     }
 
@@ -95,20 +98,35 @@ def test_parts_may_be_told_apart_by_columns_of_any_name(url: str, by: Any) -> No
     assert marks_of(url, "timed_marks") == {
         ("mark", "events", names, json.dumps([7] * len(columns))): 8,
         ("mark", "events", names, json.dumps([3] * len(columns))): 3,
+        ("source", "events", names, ""): 3,
         ("watermark", "counts", "", ""): 3,
     }
+
+
+def timed_source(
+    builder: StreamBuilder, name: str, rows: Sequence[Sequence[Any]], **more: Any
+) -> DataStream:
+    spout = MemoryTransactionalSpout({0: rows}, EVENT, 1)
+    return builder.source(name, spout, event_time="ts", **{"max_ahead": None, **more})
+
+
+def closed_counts(url: str, rows: DataStream) -> None:
+    """Count in windows of five minutes, and keep those that have closed."""
+    windows = rows.group_by().window(tumbling("5 minutes"))
+    table = windows.persistent_aggregate(open_state(url, table="counts"), n=Count())
+    table.final().store(open_state(url, table="closed"), key="window_start")
+
+
+def counted(url: str, table: str) -> dict[float | None, int]:
+    """Return the counts of a table by the starts of windows, in minutes."""
+    with open_state(url, table=table).reader() as reader:
+        return {minutes(start): row["n"] for start, row in reader.items()}
 
 
 def two_sources(url: str, left: Any, right: Any, **more: Any) -> None:
     builder = StreamBuilder("timed")
     streams = [
-        builder.source(
-            name,
-            MemoryTransactionalSpout({0: rows}, EVENT, 1),
-            event_time="ts",
-            delay=delay,
-            **{"max_ahead": None, **more},
-        )
+        timed_source(builder, name, rows, delay=delay, **more)
         for name, rows, delay in (("left", left, "1 minute"), ("right", right, "2 minutes"))
     ]
     counting(url)(builder, builder.merge(*streams))
@@ -119,6 +137,99 @@ def test_of_several_sources_the_slowest_counts_with_its_own_delay(url: str) -> N
     two_sources(url, events(("a", 10)), events(("a", 11)))
 
     assert watermark(url) == 9
+
+
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 8)
+def test_windows_close_though_a_part_of_another_source_begins_far_behind(url: str) -> None:
+    builder = StreamBuilder("timed")
+    left = events(("a", 100), ("b", 10), ("b", 11))
+    sides = [
+        timed_source(builder, "left", left, by="key"),
+        timed_source(builder, "right", events(("c", 20), ("c", 50), ("c", 70))),
+    ]
+    closed_counts(url, builder.merge(*sides))
+    run(builder.build_topology(), LOCAL)
+
+    assert watermark(url) == 70
+    assert counted(url, "closed") == {20: 1, 50: 1}
+    assert counted(url, "counts_late") == {10: 2}
+
+
+BUYS = events(("a", 0), ("b", 100), ("c", 101)), events(("a", 30), ("b", 100), ("c", 104))
+
+
+def bought(builder: StreamBuilder, url: str, rows: Any = BUYS) -> DataStream:
+    """Return the orders of one source for which another one has a payment within an hour."""
+    orders, payments = rows
+    sides = timed_source(builder, "orders", orders), timed_source(builder, "payments", payments)
+    return joined(*sides, url, "60 minutes", "bought")
+
+
+def joined(left: DataStream, right: DataStream, url: str, upper: str, table: str) -> DataStream:
+    """Return the left rows for which there is a right one up to some time later."""
+    other = right.select("key", right_id="id", right_n="n", right_ts="ts")
+    within = ("0 minutes", upper)
+    state = open_state(url, table=table)
+    return left.join(other, "key", within=within, state=state).select(*EVENT.names)
+
+
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 10)
+def test_a_merge_has_the_smallest_of_the_watermarks_of_its_streams(url: str) -> None:
+    """The join is at 100 less its hour, and the other source at 20: not at 20 less an hour."""
+    builder = StreamBuilder("timed")
+    both = bought(builder, url)
+    others = timed_source(builder, "others", events(("x", 5), ("x", 19), ("x", 20)))
+    closed_counts(url, builder.merge(both, others))
+    run(builder.build_topology(), LOCAL)
+
+    assert watermark(url) == 20
+    assert counted(url, "closed") == {0: 1, 5: 1, 15: 1}
+    assert not counted(url, "counts_late")
+
+
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 10)
+def test_what_a_join_emits_is_on_time_in_a_merge_with_a_source_far_ahead(url: str) -> None:
+    """The pair at 55 is emitted when both sources of the join are at 100."""
+    builder = StreamBuilder("timed")
+    orders = events(("a", 55), ("b", 100), ("b", 101))
+    payments = events(("c", 56), ("b", 100), ("a", 110))
+    both = bought(builder, url, (orders, payments))
+    others = timed_source(builder, "others", events(("x", 5), ("x", 200), ("x", 201)))
+    closed_counts(url, builder.merge(others, both))
+    run(builder.build_topology(), LOCAL)
+
+    assert watermark(url) == 41
+    assert counted(url, "closed") == {5: 1}
+    assert counted(url, "counts")[55] == 1
+    assert not counted(url, "counts_late")
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 10)
+def test_a_source_that_reaches_a_merge_by_two_ways_has_the_longer_wait(
+    url: str, first: bool
+) -> None:
+    builder = StreamBuilder("timed")
+    orders, payments = (timed_source(builder, *each) for each in zip("op", BUYS, strict=True))
+    both = joined(orders, payments, url, "60 minutes", "kept")
+    closed_counts(url, builder.merge(*((both, orders) if first else (orders, both))))
+    run(builder.build_topology(), LOCAL)
+
+    assert watermark(url) == 101 - 60
+
+
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 10)
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 6)
+def test_below_a_join_of_a_join_rows_may_be_behind_by_both_waits(url: str) -> None:
+    builder = StreamBuilder("timed")
+    both = bought(builder, url)
+    parcels = timed_source(builder, "parcels", events(("a", 1), ("z", 39), ("z", 40)))
+    closed_counts(url, joined(both, parcels, url, "5 minutes", "three"))
+    run(builder.build_topology(), LOCAL)
+
+    assert marks_of(url, "timed_marks")["watermark", "three", "", ""] == min(101 - 60, 40)
+    assert watermark(url) == min(101 - 60, 40) - 5
+    assert counted(url, "closed") == {0: 1}
 
 
 @pytest.mark.rule("txtopo.streams.event_time", "Rules", 4)

@@ -50,7 +50,7 @@ def assigned(rows: list[tuple[Any, float]], gap: str = "5 minutes") -> list[tupl
         fields,
         Fields.of([*BOUNDS, *fields]),
         print,
-        TimeColumn("ts", frozenset(("s",))),
+        TimeColumn("ts", {"s": datetime.timedelta(0)}),
         session(gap).gap,
         ("key",),
     )

@@ -26,7 +26,8 @@ from txtopo import (
     TransactionAttempt,
     open_state,
 )
-from txtopo.errors import RecordFailed
+from txtopo.durations import MICROSECOND
+from txtopo.errors import EmitError, RecordFailed
 from txtopo.metadata import Json
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.streams import DataStream, tumbling
@@ -76,6 +77,42 @@ def test_a_row_without_a_usable_time_is_kept_told_and_moves_nothing(
     assert odd == {(1, 1): {"id": "e2", "key": "b", "n": 2, "ts": bad}}
     assert "txid 1: 1 rows without a usable event time go to state 'odd'" in caplog.text
     assert marks_of(url, "timed_marks")["mark", "events", '["ts"]', ""] == 8
+
+
+ENDS = [datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (1000, 9000)]
+PAST = [ENDS[0] - MICROSECOND, ENDS[1] + MICROSECOND]
+
+
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 7)
+def test_both_ends_of_the_usable_times_are_usable(url: str) -> None:
+    rows = [[f"e{n}", "a", n, time] for n, time in enumerate([*ENDS, *PAST], 1)]
+    unusable = open_state(url, table="odd")
+    (counts, odd) = tables_of(counting(url), rows, url, "counts", "odd", take=4, unusable=unusable)
+
+    assert sorted(start for start, _ in counts) == ENDS
+    assert [row["id"] for row in odd.values()] == ["e3", "e4"]
+
+
+@pytest.mark.parametrize("bad", PAST)
+@pytest.mark.parametrize("max_ahead", [None, "1 day"])
+def test_the_message_names_both_ends_of_the_usable_times(
+    url: str, bad: datetime.datetime, max_ahead: str | None
+) -> None:
+    told = r"expected a time from 1000-01-01 to 9000-01-01 00:00 UTC; set such rows aside"
+    with pytest.raises(RecordFailed, match=told):
+        tables_of(counting(url), [["e1", "a", 1, bad]], url, max_ahead=max_ahead)
+
+
+@pytest.mark.parametrize("bad", PAST)
+def test_so_does_the_message_about_a_row_that_a_function_has_changed(
+    url: str, bad: datetime.datetime
+) -> None:
+    def program(builder: StreamBuilder, rows: DataStream) -> None:
+        counting(url)(builder, rows.map(lambda row: [*row.values[:3], bad], EVENT))
+
+    told = "expected a time from 1000-01-01 to 9000-01-01 00:00 UTC; let the functions above keep"
+    with pytest.raises(EmitError, match=told):
+        tables_of(program, events(("a", 1)), url)
 
 
 @pytest.mark.rule("txtopo.streams.event_time", "Rules", 7)

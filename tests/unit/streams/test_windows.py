@@ -37,7 +37,7 @@ def assigned(window: Window, times: list[datetime.datetime], **time: Any) -> lis
         fields,
         Fields.of([*BOUNDS, *fields]),
         print,
-        TimeColumn("ts", frozenset(("s",)), **time),
+        TimeColumn("ts", {"s": datetime.timedelta(0)}, **time),
         window,
     )
     batch = pa.RecordBatch.from_pydict({"ts": times}, schema=fields.arrow_schema())

@@ -32,7 +32,7 @@ from txtopo.streams.late_rows import LATE, LATE_KEY, moment
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 INSTANT = datetime.timedelta(microseconds=1)
-TIME = frozenset(("source",))
+TIME = {"source": datetime.timedelta(0)}
 
 LEFT_ROW, RIGHT_ROW = Fields("key string, ts timestamp"), Fields("key string, at timestamp")
 ROW = Fields("key string, n long, ts timestamp")
