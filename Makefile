@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar cluster compose versitygw secrets kafka jars-try object-store services release versions licences simulate simulate-all simulate-slots simulate-streams mutants power fuzz faults rows networks pictures screenshots servers soak test-all format clean java
+.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar cluster compose versitygw secrets kafka flink jars-try object-store services release versions licences simulate simulate-all simulate-slots simulate-streams mutants power fuzz faults rows networks pictures screenshots servers soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,7 +51,7 @@ bench-kafka: java services kafka $(READY)  ## Kafka into PostgreSQL, against a p
 bench-latency: java services kafka $(READY)  ## from a record to its commit as another process sees it
 	$(PYTHON) -m benchmarks.latency $(ARGS)
 
-bench-nexmark: java services $(READY)  ## the queries of NEXMark, beside Structured Streaming and plain Python
+bench-nexmark: java services $(if $(findstring flink,$(ARGS)),flink) $(READY)  ## the queries of NEXMark, beside Structured Streaming, plain Python and Flink
 	$(PYTHON) -m benchmarks.nexmark $(ARGS)
 
 bench-pacing: $(READY)  ## how settings of pacing change the size of batches, latency and lag
@@ -84,6 +84,9 @@ delta-jar: $(READY)  ## fetch the jars with which Spark reads and writes Delta t
 
 kafka: java  ## fetch the Kafka broker that tests and make demo-kafka start
 	@.ci/kafka
+
+flink: java  ## fetch the Flink cluster that make bench-nexmark ARGS="--ways flink" starts
+	@.ci/flink
 
 object-store: $(READY)  ## install the object store (S3) that the tests of Delta start
 	@.ci/object-store
