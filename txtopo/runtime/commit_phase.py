@@ -45,6 +45,7 @@ from txtopo.metadata import BatchMetadata
 from txtopo.retries import LOGGER
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import close_backends
+from txtopo.stages.component_times import ComponentTimes
 from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, judge_commit
 from txtopo.stages.partials import merge_partials
 from txtopo.stages.permits import NotPermitted
@@ -79,12 +80,15 @@ class CommitReport:
         lost: What the source lost before the batch could read it, by partition.
         state_s: How long the write of its group to each state took, by ``component.name``; states
             that share a transaction have its time. Only for the last batch of the group.
+        component_s: How long each component took in the commit phase of its group, in the driver;
+            see :class:`~txtopo.runtime.progress.Progress`. Only for the last batch of the group.
     """
 
     tuples: Mapping[str, int] = field(default_factory=dict)
     lag: Mapping[str, int] = field(default_factory=dict)
     lost: Mapping[str, str] = field(default_factory=dict)
     state_s: Mapping[str, float] = field(default_factory=dict)
+    component_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +115,13 @@ class _Prepared:
         result: The batch.
         outcome: What its committers wrote.
         engine: What the committers of the engine wrote.
+        component_s: How long each component took in the driver.
     """
 
     result: BatchResult
     outcome: CommitOutcome
     engine: EngineOutcome
+    component_s: Mapping[str, float]
 
 
 class CommitPhase:
@@ -150,6 +156,11 @@ class CommitPhase:
         self._elsewhere = may_write_elsewhere(context.graph)
         self._repeating = context.graph.repeating
         self._spouts_elsewhere = spouts_elsewhere
+        compiled = context.compiled
+        # How long a component took is known only if it does all its work here.
+        self._in_driver = set(compiled.aggregations)
+        if compiled.commit_in_driver:
+            self._in_driver.update(id for level in compiled.commit for id in level)
 
     @property
     def may_write_elsewhere(self) -> bool:
@@ -195,9 +206,10 @@ class CommitPhase:
         if not prepared or (pinned and failure is not None):
             return GroupReport((), failure)
         state_s: dict[str, float] = {}
+        component_s: Mapping[str, float] = {}
         while prepared:
             try:
-                self._write(prepared, wanted, state_s)
+                component_s = self._write(prepared, wanted, state_s)
                 break
             except (ValueRefusedError, StatementFailed) as error:
                 # A state that was written before this one, now (state_s) or in an earlier attempt,
@@ -216,7 +228,8 @@ class CommitPhase:
         # tuple is a copy, since a call that was given up may still add to the set.
         last = prepared[-1].result.attempt
         self._told = {each for each in tuple(self._told) if each.txid > last.txid}
-        return GroupReport(tuple(self._reports(prepared, state_s)), failure, _expires(prepared))
+        reports = tuple(self._reports(prepared, state_s, component_s))
+        return GroupReport(reports, failure, _expires(prepared))
 
     def _called(
         self,
@@ -260,10 +273,11 @@ class CommitPhase:
                 # Perhaps after a committer that hung. The emitter hears of a later attempt by now.
                 raise _abandoned(attempt)
             metadata = result.outcome.metadata
-            if (told := self._tell_spouts(attempt, metadata, permit)) is not None:
+            times = ComponentTimes(self._context.scheduler.now)
+            if (told := self._tell_spouts(attempt, metadata, permit, times)) is not None:
                 return prepared, told
             opener = opener_of(self._states, self._backends, group, written, self._repeating)
-            outcome = self._run_committers(result, opener, permit)
+            outcome = self._run_committers(result, opener, permit, times)
             if outcome.failure is not None:
                 return prepared, outcome.failure
             engine = self._run_engine(result, permit)
@@ -272,11 +286,15 @@ class CommitPhase:
             # No state has it yet, so the next batch of the group reads it from here.
             for name, puts in outcome.writes.items():
                 written.setdefault(name, []).append(puts.rows)
-            prepared.append(_Prepared(result, outcome, engine))
+            prepared.append(_Prepared(result, outcome, engine, times.component_s))
         return prepared, None
 
     def _tell_spouts(
-        self, attempt: TransactionAttempt, metadata: BatchMetadata, permit: Permit | None
+        self,
+        attempt: TransactionAttempt,
+        metadata: BatchMetadata,
+        permit: Permit | None,
+        times: ComponentTimes,
     ) -> FailedBatch | None:
         """Call ``commit`` of each emitter once for an attempt; return the first failure."""
         if attempt in self._told:
@@ -284,9 +302,11 @@ class CommitPhase:
         for part in self._context.planner.parts:
             if not metadata.takes_part(part.spout_id):
                 continue
-            asked = permit if part.spout_id in self._spouts_elsewhere else None
+            commits = part.spout_id in self._spouts_elsewhere
             try:
-                part.commit(attempt, metadata.of(part.spout_id), asked)
+                with times.of(part.spout_id) if commits else nullcontext():
+                    share = metadata.of(part.spout_id)
+                    part.commit(attempt, share, permit if commits else None)
             except NotPermitted:
                 raise
             except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
@@ -299,12 +319,19 @@ class CommitPhase:
         prepared: Sequence[_Prepared],
         wanted: Callable[[int], bool],
         state_s: dict[str, float],
-    ) -> None:
-        """Write a group to the states of each transaction, and note how long that took."""
+    ) -> Mapping[str, float]:
+        """Write a group to the states of each transaction, and note how long that took.
+
+        Returns:
+            How long each component took before the writes, of the whole group.
+        """
         attempt = group_of([each.result.attempt for each in prepared])
         now = self._context.scheduler.now
         # All are made before the first is written: merging may fail, too.
-        writes = {name: self._writes_of(name, prepared) for name in self._backends}
+        times, writes = ComponentTimes(now), {}
+        for name in self._backends:
+            with times.of(name[0]) if name[0] in self._in_driver else nullcontext():
+                writes[name] = self._writes_of(name, prepared)
         with_statements = {name for name, each in writes.items() if statements_of(each)}
         for names in sorted(self._shared.groups, key=with_statements.isdisjoint):
             started_s = now()
@@ -317,9 +344,17 @@ class CommitPhase:
                 )
             took_s = now() - started_s
             state_s.update({".".join(name): took_s for name in names})
+        component_s = times.component_s
+        for each in prepared:
+            for component, took_s in each.component_s.items():
+                component_s[component] = component_s.get(component, 0.0) + took_s
+        return component_s
 
     def _reports(
-        self, prepared: Sequence[_Prepared], state_s: Mapping[str, float]
+        self,
+        prepared: Sequence[_Prepared],
+        state_s: Mapping[str, float],
+        component_s: Mapping[str, float],
     ) -> Iterator[CommitReport]:
         for each in prepared:
             result = each.result
@@ -333,7 +368,8 @@ class CommitPhase:
                 numbers = (topology, result.attempt.txid, tuples[STREAM])
                 _logger.warning(text, *numbers, extra=attributes)
             last = each is prepared[-1]
-            yield CommitReport(tuples, *self._behind_and_lost(result), state_s if last else {})
+            durations = (state_s, component_s) if last else ({}, {})
+            yield CommitReport(tuples, *self._behind_and_lost(result), *durations)
 
     def close(self) -> None:
         """Close the states of the term."""
@@ -369,13 +405,17 @@ class CommitPhase:
         }
 
     def _run_committers(
-        self, result: BatchResult, opener: StateOpener, permit: Permit | None
+        self,
+        result: BatchResult,
+        opener: StateOpener,
+        permit: Permit | None,
+        times: ComponentTimes,
     ) -> CommitOutcome:
         compiled, carrier = self._context.compiled, self._context.carrier
         run = result.output.run.only(result.attempt)
         permits = partial(self._permit_of, permit)
         if compiled.commit_in_driver:
-            return commit_in_driver(compiled, result.outcome, run, opener, permits)
+            return commit_in_driver(compiled, result.outcome, run, opener, permits, times)
         records = carrier.commit(result.output, result.attempt, permits)
         return judge_commit(compiled, result.outcome, run, records)
 

@@ -43,10 +43,12 @@ class Progress:
             ``limited_by`` None it takes all rows that there are.
         state_s: How long the write to each state took, by ``component.name``; the time is part of
             the commit phase. States that share a transaction have its time.
+        component_s: How long each component took in the commit phase, by its id, where it runs in
+            the driver: to take its rows, read its states, compute, and prepare what is written.
         zookeeper_s: How long each write to ZooKeeper took since the previous commit.
         driver_bytes: How many bytes of the batch waited in the driver for the commit.
         group: First and last txid of the batches that were committed together. The progress of the
-            last one has their times ``state_s`` and ``zookeeper_s``.
+            last one has their times ``state_s``, ``component_s`` and ``zookeeper_s``.
     """
 
     attempt: TransactionAttempt
@@ -67,6 +69,7 @@ class Progress:
     zookeeper_s: Sequence[float] = ()
     driver_bytes: int = 0
     group: tuple[int, int] = (0, 0)
+    component_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def txid(self) -> int:

@@ -93,6 +93,7 @@ class ProgressMeter:
             commit_s=commit_s,
             pace=pace,
             state_s=report.state_s,
+            component_s=report.component_s,
             zookeeper_s=zookeeper_s,
             driver_bytes=sum(result.outcome.bytes_by_stream.values()),
             group=group,

@@ -20,6 +20,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.stages.compiled_topology import Chain, CompiledTopology, Levels, Run
+from txtopo.stages.component_times import ComponentTimes
 from txtopo.stages.envelopes import (
     Control,
     Envelope,
@@ -364,6 +365,7 @@ def commit_in_driver(
     run: Run,
     states: StateOpener,
     permits: Permits = no_permits,
+    times: ComponentTimes | None = None,
 ) -> CommitOutcome:
     """Run the commit phase of a batch in this process.
 
@@ -373,6 +375,7 @@ def commit_in_driver(
         run: The run of only this attempt: ``run.only(attempt)``.
         states: Opens the states of the committers.
         permits: Returns what each bolt asks before each call.
+        times: Takes how long each component took.
 
     Raises:
         NotPermitted: A permit was refused.
@@ -382,7 +385,7 @@ def commit_in_driver(
         return CommitOutcome(None, {}, {}, {})
     records: Iterable[bytes] = batch.handover
     writes: list[WriteSet] = []
-    run_level = partial(run_stage, states=states, writes=writes, permits=permits)
+    run_level = partial(run_stage, states=states, writes=writes, permits=permits, times=times)
     for level in range(len(compiled.commit)):
         # No task is computed twice here, so all of them may have the same id.
         stage = RunLevel("commit", run, level).in_slot(compiled, slot=0, task_id=0)

@@ -14,7 +14,7 @@ on the same records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from txtopo.errors import RecomputedError, RunLostError, StateUsageError
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.bolt_tasks import run_bolt
 from txtopo.stages.compiled_topology import PlannedComponent
+from txtopo.stages.component_times import ComponentTimes
 from txtopo.stages.emission import Channel, Emission
 from txtopo.stages.envelopes import Control, WriteSet, fault_of, raise_fault
 from txtopo.stages.mailboxes import Arrival, Inbox, Records, sender_at
@@ -47,6 +48,7 @@ def run_stage(
     rows: Iterable[pa.RecordBatch] = (),
     writes: list[WriteSet] | None = None,
     permits: Permits = no_permits,
+    times: ComponentTimes | None = None,
 ) -> Iterator[Record]:
     """Run one level of a run in one slot.
 
@@ -58,6 +60,7 @@ def run_stage(
             topology.
         writes: Takes the write sets of committers, in the driver, where they need not be sent.
         permits: Returns what each bolt of a commit phase in this process asks before each call.
+        times: Takes how long each component of such a commit phase took.
 
     Yields:
         The records that the stage sends, each with its address.
@@ -68,7 +71,7 @@ def run_stage(
     with ExitStack() as closing:
         if states is None:
             states = open_in_task(stage.compiled, closing)
-        yield from _Stage(stage, states, rows, writes, permits).run(records)
+        yield from _Stage(stage, states, rows, writes, permits, times).run(records)
 
 
 class _Stage:
@@ -81,8 +84,9 @@ class _Stage:
         rows: Iterable[pa.RecordBatch],
         writes: list[WriteSet] | None,
         permits: Permits,
+        times: ComponentTimes | None,
     ) -> None:
-        self._stage, self._permits = stage, permits
+        self._stage, self._permits, self._times = stage, permits, times
         self._rows = rows
         self._states = states
         self._control = Control()
@@ -158,7 +162,8 @@ class _Stage:
                 return
             outbox.begin(attempt)
             for component in self._stage.compiled.levels_of(self._stage.chain)[self._stage.level]:
-                yield from self._component(component, attempt, metadata, inbox)
+                with nullcontext() if self._times is None else self._times.of(component):
+                    yield from self._component(component, attempt, metadata, inbox)
                 if self._failed_txid == attempt.txid:
                     return
             for envelope in inbox.passing(attempt.txid):

@@ -45,7 +45,7 @@ from txtopo.runtime.progress import (
     TreesFailed,
 )
 from txtopo.state.registry import redacted_url
-from txtopo.ui.figures import SPANS, Rates, Samples, percentiles, recent
+from txtopo.ui.figures import SPANS, Rates, RecentDurations, Samples, percentiles, recent
 from txtopo.ui.timeline import TXIDS_MAX, TxidTimeline
 
 if TYPE_CHECKING:
@@ -134,6 +134,9 @@ class Board(TopologyListener):
             **dict.fromkeys((Started, Standby, Leading, Restarting, Stopped), self._life),
         }
         self._of_state = {each["state"]: Histogram() for each in self._states}
+        # Which components take part in the commit phase in the driver shows with the first commit.
+        self._of_component: dict[str, Histogram] = {}
+        self._parts = RecentDurations()
         self._in_a_row: dict[int, int] = {}
 
     @property
@@ -218,8 +221,13 @@ class Board(TopologyListener):
         histograms["commit"].observe(commit_s)
         for state, seconds in progress.state_s.items():
             self._of_state[state].observe(seconds)
+            self._parts.add(f"commit:{state}", seconds)
+        for component, seconds in progress.component_s.items():
+            self._of_component.setdefault(component, Histogram()).observe(seconds)
+            self._parts.add(f"component:{component}", seconds)
         for seconds in progress.zookeeper_s:
             histograms["zookeeper"].observe(seconds)
+            self._parts.add("zookeeper", seconds)
         self._driver_bytes += progress.driver_bytes
         self._in_a_row.pop(progress.txid, None)
         self._history.latencies.append((now_s, plan_s, processing_s, wait_s, commit_s))
@@ -374,12 +382,14 @@ class Board(TopologyListener):
     def histograms(self) -> dict[str, Histogram]:
         """Durations of ``plan``, ``process``, ``wait`` and ``commit`` of committed txids.
 
-        Also the commit of each state, as ``commit:<component>.<name>``, the writes to
-        ``zookeeper``, and, of an at-least-once topology, the time from emit to ``ack``.
+        Also the commit of each state, as ``commit:<component>.<name>``, what each component took
+        in the commit phase before that, as ``component:<id>``, the writes to ``zookeeper``, and, of
+        an at-least-once topology, the time from emit to ``ack``.
         """
         with self._caught_up():
             by_state = {f"commit:{name}": each for name, each in self._of_state.items()}
-            found = self._histograms | by_state
+            by_component = {f"component:{id}": each for id, each in self._of_component.items()}
+            found = self._histograms | by_state | by_component
             if self._trees is not None and self._trees.latencies is not None:
                 found["ack"] = self._trees.latencies
             return {name: each.copy() for name, each in found.items()}
@@ -468,11 +478,20 @@ class Board(TopologyListener):
             "partitions": self._partitions(lag),
             "partitions_total": len(lag.keys() | self._lost.keys()),
             "components": [
-                {"component": id, "tuples_total": total, "tuples_per_second": rate}
+                {
+                    "component": id,
+                    "tuples_total": total,
+                    "tuples_per_second": rate,
+                    "commit": self._parts.of(f"component:{id}"),
+                }
                 for (id, total), rate in zip(self._tuples.items(), rates, strict=True)
             ],
             "pace": self._pace(),
-            "states": [dict(each) for each in self._states],
+            "states": [
+                {**each, "commit": self._parts.of(f"commit:{each['state']}")}
+                for each in self._states
+            ],
+            "zookeeper": self._parts.of("zookeeper"),
             "trees": None if self._trees is None else _trees_of(self._trees),
         }
 
@@ -528,6 +547,7 @@ def _states_of(graph: Graph) -> list[dict[str, Any]]:
     return [
         {
             "state": f"{component.id}.{name}",
+            "component": component.id,
             "url": redacted_url(state.url),
             "table": state.table,
             "kind": state.kind,

@@ -6,7 +6,7 @@ The board holds a lock around each call.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # Parts of the time from the plan of a batch to its commit.
@@ -18,6 +18,9 @@ SAMPLES_MAX = 360
 
 LATENCIES_MAX = 1_000
 LATENCIES_S = 60.0
+
+# Few enough to follow a change and to be sorted at each reading, enough for a 99th percentile.
+PARTS_MAX = 100
 
 # Rates are computed from this many totals, at least a second apart: about ten seconds, or the last
 # ten commits if they are further apart.
@@ -106,6 +109,23 @@ class Samples:
         self._rows, self._txids = rows, txids
 
 
+class RecentDurations:
+    """The last hundred durations of each part of a commit."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, deque[float]] = {}
+
+    def add(self, part: str, seconds: float) -> None:
+        """Add a duration."""
+        if part not in self._parts:
+            self._parts[part] = deque(maxlen=PARTS_MAX)
+        self._parts[part].append(seconds)
+
+    def of(self, part: str) -> dict[str, float] | None:
+        """Return the median and the 99th percentile of a part; None without data."""
+        return _quantiles(self._parts.get(part, ()))
+
+
 def recent(latencies: Sequence[Latency], now_s: float) -> list[Latency]:
     """Return the latencies of the last minute; all latencies if there are none."""
     return [each for each in latencies if now_s - each[0] <= LATENCIES_S] or list(latencies)
@@ -115,9 +135,13 @@ def percentiles(latencies: Sequence[Latency]) -> dict[str, dict[str, float] | No
     """Return the median and the 99th percentile of each span; None without data."""
     found: dict[str, dict[str, float] | None] = {}
     for number, span in enumerate(SPANS, 1):
-        known = sorted(value for each in latencies if (value := each[number]) is not None)
-        found[span] = {name: _rank(known, q) for name, q in QUANTILES.items()} if known else None
+        found[span] = _quantiles(v for each in latencies if (v := each[number]) is not None)
     return found
+
+
+def _quantiles(values: Iterable[float]) -> dict[str, float] | None:
+    known = sorted(values)
+    return {name: _rank(known, q) for name, q in QUANTILES.items()} if known else None
 
 
 def _rank(ordered: Sequence[float], percent: int) -> float:

@@ -105,6 +105,10 @@ plan_seconds | histogram | | how long the spout took to plan a batch
 process_seconds | histogram | | how long the job of a committed batch took
 wait_seconds | histogram | | how long a processed batch waited for its turn to commit
 commit_seconds | histogram | | how long the commit phase of a batch took
+component_commit_seconds | histogram | component | how long a component took in the driver for the
+    commit phase of a batch, or of a group of them, to take its rows, read its states, compute, and
+    prepare what is written; for a PersistentAggregate, to merge its partial aggregates; part of the
+    commit phase
 store_commit_seconds | histogram | state | how long the write of a batch, or of a group of
     them, to a state took; part of the commit phase; states that share a transaction have its time
 zookeeper_write_seconds | histogram | | how long a write to ZooKeeper took
@@ -214,6 +218,8 @@ def _of_batches(
     for name, histogram in histograms.items():
         if name.startswith("commit:"):
             yield "store_commit_seconds", (name.removeprefix("commit:"),), histogram
+        elif name.startswith("component:"):
+            yield "component_commit_seconds", (name.removeprefix("component:"),), histogram
 
 
 def _lag(figures: dict[str, Any]) -> Iterator[Sample]:

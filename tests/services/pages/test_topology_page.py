@@ -281,6 +281,19 @@ def test_a_phone_shows_all_without_scrolling_sideways(
         assert scroll <= inner == 375
 
 
+def test_a_commit_shows_its_parts_by_component_and_state(chromium: Browser) -> None:
+    with paid(Pace(last=20)) as run:
+        run.process_all_available(LIMIT_S)
+        opened(chromium, run)
+        chromium.wait("document.querySelector('#commits tbody tr')", "they are shown")
+        rows = [line.split() for line in chromium.text("#commits tbody").splitlines()]
+        note = chromium.text("#commits-note")
+
+    (row,) = rows
+    assert (row[0], row.count("totals.totals"), row.count("–")) == ("totals", 1, 0)
+    assert "a write to ZooKeeper took" in note
+
+
 def test_ten_thousand_partitions_are_counted_and_a_hundred_are_shown(chromium: Browser) -> None:
     with paid(Pace(last=3, partitions=10_000)) as run:
         run.process_all_available(LIMIT_S)

@@ -9,8 +9,9 @@ import pytest
 
 from tests.harness.metadata import of_one
 from tests.unit.runtime.loop_world import BATCHES, ROWS, Total, memory_state
-from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo import Config, Count, Fields, PersistentAggregate, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
+from txtopo.builders.transactional import Topology
 from txtopo.carriers.carrier import LocalCarrier
 from txtopo.ensemble.memory import MemoryTransactionalState
 from txtopo.errors import RunLostError, StatementFailed, ValueRefusedError
@@ -42,6 +43,13 @@ class Slow(Total):
         super().finish_batch()
 
 
+class Idle(Total):
+    """Writes nothing, so it may have several tasks."""
+
+    def finish_batch(self) -> None:
+        pass
+
+
 class SlowScheduler(ThreadScheduler):
     """Has a clock that only the committers move."""
 
@@ -55,7 +63,11 @@ def context_with_two_states(state: State, bolt: Total | None = None) -> RunConte
     builder = TransactionalTopologyBuilder("totals", "spout", spout)
     declarer = builder.set_bolt("total", bolt or Total()).global_grouping("spout")
     declarer.with_state("totals", state).with_state("others", state)
-    graph = builder.build_topology().graph
+    return context_of(builder.build_topology())
+
+
+def context_of(topology: Topology) -> RunContext:
+    graph = topology.graph
     config = Config(carrier="local", zookeeper="memory")
     scheduler = ThreadScheduler(graph.id)
     return RunContext(
@@ -139,6 +151,34 @@ def test_slow_committers_make_a_small_group_unless_it_is_pinned(pinned: bool, tx
 
     assert len(report.committed) == txids
     assert [holds(backend) for backend in backends.values()] == [txids, txids]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "txids", "component_s"),
+    [(1, [1, 2, 3], {"slow": 3.0, "idle": 0.0, "count": 0.0}), (2, [1], {"count": 0.0})],
+)
+def test_the_time_of_a_slow_committer_is_told_as_its_own_if_it_runs_in_the_driver(
+    tasks: int, txids: list[int], component_s: dict[str, float]
+) -> None:
+    rows = [[amount] for amount in range(BATCHES * ROWS)]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS)
+    builder = TransactionalTopologyBuilder("totals", "spout", spout)
+    slow = builder.set_bolt("slow", Slow()).global_grouping("spout")
+    slow.with_state("totals", memory_state())
+    idle = builder.set_bolt("idle", Idle(), tasks).shuffle_grouping("spout")
+    idle.with_state("totals", memory_state())
+    count = PersistentAggregate(memory_state(), "amount", Count())
+    builder.set_bolt("count", count).fields_grouping("spout", "amount")
+    context = context_of(builder.build_topology())
+    context = replace(context, scheduler=SlowScheduler(context.graph.id))
+    backends = claimed(context)
+
+    report = CommitPhase(context, backends, apart(backends)).run(
+        [processed(context, txid) for txid in txids], lambda size: True, pinned=True
+    )
+
+    *others, last = [each.component_s for each in report.committed]
+    assert (last, any(others)) == (component_s, False)
 
 
 @pytest.mark.parametrize(

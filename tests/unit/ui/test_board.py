@@ -71,7 +71,7 @@ class World:
         topology = topology_of(memory_state())
         self.board = Board("totals", "transactional", topology.graph, self.clock)
         self.board.attach(lambda: "running")
-        self.rows = 0
+        self.rows, self.component_s = 0, {"total": 0.04}
         self.board.on_change(Started("totals"))
 
     def lead(
@@ -114,6 +114,8 @@ class World:
             processing_s=2.0,
             commit_s=0.25,
             state_s={"total.totals": 0.2},
+            component_s=self.component_s,
+            zookeeper_s=(0.01,),
             group=group or (attempt.txid, attempt.txid),
         )
         self.board.on_change(BatchCommitted(progress))
@@ -321,6 +323,24 @@ def test_every_txid_of_a_group_that_is_adopted_counts_as_committed() -> None:
     phases = [row["attempts"][0]["phase"] for row in rows]
     assert phases == ["committed", "committed", "abandoned"]
     assert [row["group"] for row in rows] == [[1, 2], [1, 2], None]
+
+
+def test_the_parts_of_a_commit_are_those_of_the_last_hundred() -> None:
+    world = World()
+    world.lead()
+    before = world.board.figures()
+    for txid in range(1, 102):
+        world.component_s = {"total": txid / 1_000}
+        world.whole(txid)
+    figures = world.board.figures()
+
+    assert before["zookeeper"] is None
+    assert {each["commit"] for each in before["components"] + before["states"]} == {None}
+    components = {each["component"]: each["commit"] for each in figures["components"]}
+    assert components == {"spout": None, "total": {"p50_s": 0.051, "p99_s": 0.1}}
+    (state,) = figures["states"]
+    assert (state["component"], state["commit"]) == ("total", {"p50_s": 0.2, "p99_s": 0.2})
+    assert figures["zookeeper"] == {"p50_s": 0.01, "p99_s": 0.01}
 
 
 def test_the_group_of_a_txid_is_shown_if_it_was_not_committed_alone() -> None:
@@ -652,11 +672,13 @@ def test_the_board_of_a_run_has_all_phases_of_each_txid() -> None:
     histograms = run.board.histograms
     counts = {name: sum(each.counts) for name, each in histograms.items()}
     assert 12 <= counts.pop("zookeeper") <= 48
-    assert counts == dict.fromkeys(("plan", "process", "wait", "commit", "commit:total.totals"), 12)
+    parts = ("commit:total.totals", "component:total")
+    assert counts == dict.fromkeys(("plan", "process", "wait", "commit", *parts), 12)
     counters = run.board.counters
     assert (counters["batches"], counters["terms"]) == (12, 1)
     assert counters["driver_bytes"] > 0
-    assert 0 < histograms["commit:total.totals"].sum_s <= histograms["commit"].sum_s
+    assert all(histograms[part].sum_s > 0 for part in parts)
+    assert sum(histograms[part].sum_s for part in parts) <= histograms["commit"].sum_s
     assert run.board.summary()["status"] == "stopped"
 
 

@@ -72,6 +72,7 @@ def board_of(
         processing_s=2.0,
         commit_s=100.0,
         state_s={"total.totals": 0.0005},
+        component_s={"total": 0.25},
         zookeeper_s=(0.001, 0.002),
         driver_bytes=77,
     )
@@ -250,6 +251,12 @@ def test_a_histogram_counts_up_from_a_millisecond_to_what_is_longer_than_a_minut
     }
     assert (written["0.001"], written["0.0025"], written["60.0"]) == (1, 2, 2)
     assert written["txtopo_zookeeper_write_seconds_count"] == 2
+    (computed,) = (
+        each
+        for each in found["txtopo_component_commit_seconds"].samples
+        if each.name.endswith("_sum")
+    )
+    assert (computed.labels["component"], computed.value) == ("total", 0.25)
 
 
 def test_of_ten_thousand_partitions_a_hundred_have_a_series_and_the_sum_is_right() -> None:
@@ -317,6 +324,7 @@ def test_the_metrics_of_a_run_agree_with_its_board() -> None:
         assert counts[f"txtopo_{phase}"] == 12, phase
     # A state is written once for each group.
     assert counts["txtopo_store_commit"] == len(groups)
+    assert counts["txtopo_component_commit"] == len(groups)
     assert values(found["txtopo_group_txids"])[()] == last - first + 1
 
 

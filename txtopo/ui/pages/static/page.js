@@ -1223,10 +1223,25 @@
       const more = (figures.partitions_total || 0) - partitions.length;
       say(find("#partitions-note"), !partitions.length ? "none are known: not every spout knows its lag" : more > 0 ? `the ${partitions.length} with the largest lag; ${number(more)} more` : plural(partitions.length, "partition", "partitions"));
       show(find("#partitions").parentElement, partitions.length > 0);
-      this.renderStates(Array.isArray(figures.states) ? figures.states.filter(Boolean) : []);
+      const states = Array.isArray(figures.states) ? figures.states.filter(Boolean) : [];
+      this.renderStates(states);
       const components = Array.isArray(figures.components) ? figures.components.filter(Boolean) : [];
+      this.renderCommits(components, states, figures.zookeeper);
       fill(find("#components"), COMPONENT_COLUMNS, components);
       this.renderRates(components);
+    }
+
+    // A component has a row for each of its states; only the first of them has what it computes.
+    renderCommits(components, states, zookeeper) {
+      const rows = components.flatMap((each) => {
+        const own = states.filter((s) => s.component === each.component && s.commit);
+        if (!own.length) return each.commit ? [{ ...each, computes: each.commit }] : [];
+        return own.map((s, at) => at ? { state: s } : { ...each, computes: each.commit, state: s });
+      });
+      show(find("#commits-section"), rows.length > 0);
+      fill(find("#commits"), COMMIT_COLUMNS, rows);
+      const advance = zookeeper ? `; a write to ZooKeeper took ${duration(zookeeper.p50_s)}, p99 ${duration(zookeeper.p99_s)}` : "";
+      say(find("#commits-note"), `of the last 100 commits; states that share a transaction have its time${advance}`);
     }
 
     renderTimelineTable() {
@@ -1438,6 +1453,17 @@
     { name: "component", cell: (c) => asText(c.component) },
     { name: "tuples/s", number: true, cell: (c) => rate(c.tuples_per_second) },
     { name: "tuples since the start", number: true, cell: (c) => number(c.tuples_total) },
+  ];
+
+  const COMMIT_COLUMNS = [
+    { name: "component", cell: (c) => c.component === undefined ? "" : asText(c.component) },
+    ...[["reads and computes, p50", "p50_s"], ["p99", "p99_s"]].map(([name, key]) => ({
+      name, number: true, cell: (c) => c.component === undefined ? "" : duration(c.computes?.[key]),
+    })),
+    { name: "state", cell: (c) => c.state ? asText(c.state.state) : "–" },
+    ...[["writes, p50", "p50_s"], ["p99", "p99_s"]].map(([name, key]) => ({
+      name, number: true, cell: (c) => duration(c.state?.commit?.[key]),
+    })),
   ];
 
   const BOLT_COLUMNS = [
