@@ -45,8 +45,8 @@ from txtopo.ensemble.journal import Journal
 from txtopo.ensemble.memory import MemoryTransactionalState
 from txtopo.ensemble.zookeeper.state import ZooKeeperTransactionalState
 from txtopo.resident.carrier import ResidentCarrier, StageSlots
+from txtopo.runtime import driver
 from txtopo.runtime import start as starting
-from txtopo.runtime import takeover
 from txtopo.spouts import MemoryTransactionalSpout
 
 ROWS = 100
@@ -62,7 +62,7 @@ STEPS: list[tuple[str, Any, str]] = [
     ("· connect", SqlBackend, "connect"),
     ("store", SqlBackend, "create"),
     *[("election", e, "lead") for e in (ZooKeeperTransactionalState, MemoryTransactionalState)],
-    ("takeover", takeover, "take_over"),
+    ("takeover", driver, "take_over"),
     ("· epoch", Journal, "claim_epoch"),
     ("· claim", SqlBackend, "claim"),
     ("· load", Journal, "load"),

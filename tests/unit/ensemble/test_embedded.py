@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from py4j.protocol import Py4JJavaError
 
 from tests.harness.processes import Child
 from tests.harness.servers.private import free_port
@@ -23,7 +24,7 @@ from txtopo.ensemble import (
     embedded,
     open_transactional_state,
 )
-from txtopo.ensemble.embedded import HOST, SNAPSHOTS_KEPT
+from txtopo.ensemble.embedded import HOST, SNAPSHOTS_KEPT, EmbeddedServer
 from txtopo.errors import ConfigError
 
 pytestmark = pytest.mark.spark
@@ -238,6 +239,33 @@ def test_old_files_of_the_server_are_deleted_without_a_word(
     assert sum(name.startswith("snapshot") for name in names) == SNAPSHOTS_KEPT
     assert sum(name.startswith("log") for name in names) <= SNAPSHOTS_KEPT + 1
     assert capfd.readouterr().out == ""
+
+
+def test_nothing_raises_in_java_when_old_files_are_deleted(
+    jvm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark takes 30 ms for each exception, and the first request to lead waits for that."""
+    folder, server = started_often(jvm, tmp_path), EmbeddedServer(jvm, tmp_path)
+    server.attach()
+    raised = []
+    monkeypatch.setattr(Py4JJavaError, "__init__", lambda self, *told: raised.append(told))
+    before = len(list(folder.glob("snapshot.*")))
+    server.tidy()
+
+    server.close()
+    assert before > len(list(folder.glob("snapshot.*"))) == SNAPSHOTS_KEPT
+    assert raised == []
+
+
+def test_a_server_with_few_snapshots_is_not_asked_what_it_needs(jvm: Any, tmp_path: Path) -> None:
+    server = EmbeddedServer(jvm, tmp_path)
+    server.attach()
+    server._jvm = None  # whoever asks it fails
+    server.tidy()
+
+    server._jvm = jvm
+    server.close()
+    assert len(list((tmp_path / "data" / "version-2").glob("snapshot.*"))) <= SNAPSHOTS_KEPT
 
 
 def test_old_files_are_deleted_once_a_minute(
