@@ -152,7 +152,7 @@ def bids() -> Batches:
 
 def deduplication() -> DropDuplicates:
     """Return a committer that drops duplicates within a day."""
-    time = TimeColumn("ts", frozenset(("events",)))
+    time = TimeColumn("ts", {"events": datetime.timedelta(0)})
     return DropDuplicates("it", ("id",), time, datetime.timedelta(days=1), EVENT, late=False)
 
 
@@ -192,7 +192,7 @@ def orders() -> Batches:
 def packed(numbers: list[int], second: float, fields: Fields, side: str) -> pa.RecordBatch:
     """Return rows of one side as they reach the committer."""
     joined = joined_fields(ORDER, PAYMENT, "order_id", *hour(), "left")
-    time = TimeColumn(fields.names[3], frozenset(("orders",)))
+    time = TimeColumn(fields.names[3], {"orders": datetime.timedelta(0)})
     operator = BufferRows(side, fields, joined.packed, print, ("order_id",), time, side)
     begun = START + datetime.timedelta(seconds=second)
     times = [begun + datetime.timedelta(milliseconds=n) for n in range(len(numbers))]

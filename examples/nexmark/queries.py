@@ -123,6 +123,11 @@ def q2(house: Auctions) -> None:
     found.store(house.state("q2"), key="id")
 
 
+def in_first_category(auctions: pa.RecordBatch) -> pa.BooleanArray:
+    """Choose the auctions of one category."""
+    return pc.equal(auctions.column("category"), FIRST_CATEGORY)
+
+
 def q3(house: Auctions) -> None:
     """Local item suggestion: who sells in three states and one category, and what.
 
@@ -130,10 +135,11 @@ def q3(house: Auctions) -> None:
     keeps, for each seller, the person, and the auctions that wait for one.
     """
     sides = Fields("person long, name string, city string, state string, auction long")
-    persons = house.persons.filter(lambda row: row["state"] in ("OR", "ID", "CA")).map(
+    states = pa.array(["OR", "ID", "CA"])
+    persons = house.persons.filter_batches(lambda rows: pc.is_in(rows.column("state"), states)).map(
         lambda row: [row["id"], row["name"], row["city"], row["state"], None], sides
     )
-    auctions = house.auctions.filter(lambda row: row["category"] == FIRST_CATEGORY).map(
+    auctions = house.auctions.filter_batches(in_first_category).map(
         lambda row: [row["seller"], None, None, None, row["id"]], sides
     )
 
@@ -175,7 +181,7 @@ def q5(house: Auctions) -> None:
     )
     (
         closed.query(most, on="window_start")
-        .filter(lambda row: row["num"] == row["most"])
+        .filter_batches(lambda rows: pc.equal(rows.column("num"), rows.column("most")))
         .select("window_start", "auction", "num")
         .store(house.state("q5"), key=("window_start", "auction"))
     )
@@ -227,8 +233,20 @@ def q8(house: Auctions) -> None:
     A join of two streams by a key and a window is one aggregate over both.
     """
     sides = Fields("id long, name string, persons long, auctions long, date_time timestamp")
-    persons = house.persons.map(lambda row: [row["id"], row["name"], 1, 0, row["date_time"]], sides)
-    sellers = house.auctions.map(lambda row: [row["seller"], None, 0, 1, row["date_time"]], sides)
+
+    def of_persons(rows: pa.RecordBatch) -> pa.RecordBatch:
+        ones, zeros = (pa.repeat(pa.scalar(number), rows.num_rows) for number in (1, 0))
+        id, name, time = (rows.column(each) for each in ("id", "name", "date_time"))
+        return pa.RecordBatch.from_arrays([id, name, ones, zeros, time], sides.names)
+
+    def of_auctions(rows: pa.RecordBatch) -> pa.RecordBatch:
+        ones, zeros = (pa.repeat(pa.scalar(number), rows.num_rows) for number in (1, 0))
+        nobody = pa.nulls(rows.num_rows, pa.string())
+        seller, time = rows.column("seller"), rows.column("date_time")
+        return pa.RecordBatch.from_arrays([seller, nobody, zeros, ones, time], sides.names)
+
+    persons = house.persons.map_batches(of_persons, sides)
+    sellers = house.auctions.map_batches(of_auctions, sides)
     both = (
         house.builder.merge(persons, sellers)
         .group_by("id")
@@ -241,7 +259,13 @@ def q8(house: Auctions) -> None:
             auctions=Sum("auctions"),
         )
     )
-    found = both.final().filter(lambda row: row["persons"] and row["auctions"])
+
+    def in_both(rows: pa.RecordBatch) -> pa.BooleanArray:
+        return pc.and_(
+            pc.greater(rows.column("persons"), 0), pc.greater(rows.column("auctions"), 0)
+        )
+
+    found = both.final().filter_batches(in_both)
     found.select("window_start", "id", "name").store(house.state("q8"), key=("window_start", "id"))
 
 
@@ -254,7 +278,7 @@ def winning(house: Auctions, table: str) -> DataStream:
         on={"id": "auction"},
         within=(timedelta(0), house.generator.longest_auction),
         state=house.state(table),
-    ).filter(lambda row: row["bid_time"] <= row["expires"])
+    ).filter_batches(lambda rows: pc.less_equal(rows.column("bid_time"), rows.column("expires")))
 
 
 def q4(house: Auctions) -> None:
@@ -273,16 +297,12 @@ def q4(house: Auctions) -> None:
 
 def q9(house: Auctions) -> None:
     """Winning bids: the highest bid on each auction while it was open, of equals the earliest."""
-    kept = house.state("q9", value=Fields("bid long, bidder long, price long, bid_time timestamp"))
-
-    def better(best: Any, row: Tuple) -> tuple[Any, None]:
-        if best:
-            known = (-best["price"], best["bid_time"], best["bid"])
-            if known <= (-row["price"], row["bid_time"], row["bid"]):
-                return best, None
-        return (row["bid"], row["bidder"], row["price"], row["bid_time"]), None
-
-    winning(house, "q9_open").group_by("id").update(better, "bid long", state=kept)
+    winning(house, "q9_open").group_by("id").max_by(
+        house.state("q9"),
+        by=("price", "bid_time", "bid"),
+        smallest=("bid_time", "bid"),
+        value=("bid", "bidder", "price", "bid_time"),
+    )
 
 
 def q11(house: Auctions) -> None:
@@ -322,21 +342,22 @@ SIDE_INPUT = Path(__file__).with_name("side_input.csv")
 def q13(house: Auctions) -> None:
     """Side input: every bid with what a small table says of its auction."""
     side = house.builder.lookup("side", FilesLookup(SIDE_INPUT), key="key", value="item string")
-    bids = house.bids.select("id", "auction", "bidder", "price", "date_time")
-    found = bids.with_columns(lambda row: [row["auction"] % 100], "key long")
+    fields = Fields("id long, auction long, bidder long, price long, date_time timestamp, key long")
+
+    def keyed(rows: pa.RecordBatch) -> pa.RecordBatch:
+        auction = rows.column("auction")
+        key = pc.subtract(auction, pc.multiply(pc.divide(auction, 100), 100))
+        columns = [rows.column(name) for name in fields.names if name != "key"]
+        return pa.RecordBatch.from_arrays([*columns, key], fields.names)
+
+    found = house.bids.map_batches(keyed, fields)
     found.join(side, on="key").store(house.state("q13"), key="id")
 
 
 def q18(house: Auctions) -> None:
     """Last bids: of each bidder on each auction the bid with the latest time."""
-    kept = house.state("q18", value=Fields("id long, price long, date_time timestamp"))
-
-    def later(last: Any, row: Tuple) -> tuple[Any, None]:
-        if last and (last["date_time"], last["id"]) >= (row["date_time"], row["id"]):
-            return last, None
-        return (row["id"], row["price"], row["date_time"]), None
-
-    house.bids.group_by("bidder", "auction").update(later, "id long", state=kept)
+    bids, value = house.bids.group_by("bidder", "auction"), ("id", "price", "date_time")
+    bids.max_by(house.state("q18"), by=("date_time", "id"), value=value)
 
 
 def q19(house: Auctions) -> None:
@@ -351,7 +372,7 @@ def q20(house: Auctions) -> None:
     The original joins without a bound. Here a bid may come before its auction or after it, by what
     the generator can make.
     """
-    auctions = house.auctions.filter(lambda row: row["category"] == FIRST_CATEGORY).select(
+    auctions = house.auctions.filter_batches(in_first_category).select(
         "id", "item_name", "initial_bid", "reserve", "date_time", "expires", "seller", "category"
     )
     bids = house.bids.select("auction", "bidder", "price", bid="id", bid_time="date_time")

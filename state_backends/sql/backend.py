@@ -33,6 +33,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import sqlalchemy as sa
 
 from state_backends.sql.creation import create_tables, stored_states
@@ -701,6 +702,30 @@ class SqlSnapshot(Snapshot):
             # Only in a redo, so reading every row is good enough.
             wanted = sa.or_(wanted, columns.txid == txid)
         return self._rows(self._fetched(self._run(self._dialect.selected().where(wanted))))
+
+    def columns(self, table: StateTable, keys: pa.Table) -> pa.Table:
+        """Return the rows with some keys as columns, as ``Snapshot.columns`` says."""
+        found = self._columns(keys)
+        return super().columns(table, keys) if found is None else found
+
+    def columns_between(self, table: StateTable, above: Any, up_to: Any, txid: int) -> pa.Table:
+        """Return the rows in a range as columns, as ``Snapshot.columns_between`` says."""
+        found = self._columns(self._dialect.in_range(above, up_to))
+        return super().columns_between(table, above, up_to, txid) if found is None else found
+
+    def columns_starting(self, table: StateTable, prefixes: pa.Table) -> pa.Table:
+        """Return the rows whose key begins with a prefix, as ``Snapshot.columns_starting`` says."""
+        found = self._columns(prefixes)
+        return super().columns_starting(table, prefixes) if found is None else found
+
+    def _columns(self, wanted: sa.ColumnElement[bool] | pa.Table) -> pa.Table | None:
+        failures: tuple[type[Exception], ...] = self._dialect.driver_errors
+        try:
+            return self._dialect.read_columns(self._connection, wanted)
+        except failures as error:
+            raise translated(error, self._label) from error
+        except pa.ArrowInvalid:
+            return None  # read by rows, it is told which value nobody can read
 
     def starting(self, prefixes: Sequence[Key]) -> Iterator[tuple[Key, Row]]:
         """Yield the rows whose key begins with a prefix, as ``Snapshot.starting`` says."""

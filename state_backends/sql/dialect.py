@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import ExecutableDDLElement
@@ -242,6 +243,17 @@ class SqlDialect(ABC):
             )
             return self.selected().where(columns[0].in_(values))
         return self.selected().where(sa.tuple_(*columns).in_(prefixes))
+
+    def read_columns(
+        self, connection: sa.Connection, wanted: sa.ColumnElement[bool] | pa.Table
+    ) -> pa.Table | None:
+        """Return rows as ``Snapshot.columns`` does; None if the database does not send columns.
+
+        Args:
+            connection: A connection in the transaction of a snapshot.
+            wanted: The condition of the rows; or beginnings of keys, as columns.
+        """
+        return None
 
     @property
     def range_column(self) -> sa.Column[Any]:

@@ -78,6 +78,7 @@ from txtopo.plugins.stores import (
     StateTable,
     Writes,
     checked_partials,
+    column_schema,
     combines_in_store,
 )
 from txtopo.sql_sessions import SHARED, set_up_postgresql
@@ -358,20 +359,61 @@ class PostgresqlDialect(SqlDialect):
             connection.execute(statement)
 
     def starting(self, prefixes: Sequence[Key]) -> sa.Select[Any]:
-        """Return the query for rows whose key begins with a prefix: one index lookup for each.
+        """Return the query for rows whose key begins with a prefix: one index lookup for each."""
+        if not self._looks_up:
+            return super().starting(prefixes)
+        types = self.state.key.arrow_schema().types
+        columns = zip(*prefixes, strict=True)
+        return self._starting(
+            [pa.chunked_array([c], k) for c, k in zip(columns, types, strict=False)]
+        )
+
+    def read_columns(
+        self, connection: sa.Connection, wanted: sa.ColumnElement[bool] | pa.Table
+    ) -> pa.Table | None:
+        """Return rows that a condition describes, or whose keys begin so, by ``COPY``, in columns.
+
+        The server's texts become Arrow columns without a Python object for each value.
+        """
+        if isinstance(wanted, sa.ColumnElement):
+            found = self.selected().where(wanted).subquery(FOUND)
+        elif self._looks_up and wanted.num_rows:
+            found = self._starting(wanted.columns).subquery(FOUND)
+        else:
+            return None
+        width = len(self.state.key) + len(self.state.value)
+        columns = list(found.c)[: width + 1]
+        # A parameter, since psycopg takes "%%" for "%" only in a statement with parameters.
+        query = sa.select(*columns[:-1], sa.func.coalesce(columns[-1], sa.literal(0)))
+        if self.columns.opaque:
+            query = query.where(sa.not_(list(found.c)[-1]))
+        compiled = query.compile(
+            dialect=connection.dialect, compile_kwargs={"render_postcompile": True}
+        )
+        driver: Any = connection.connection.driver_connection
+        out = f"COPY ({compiled}) TO STDOUT (FORMAT csv)"
+        parts: list[bytes] = []
+        with driver.cursor() as cursor, cursor.copy(out, compiled.params) as copy:
+            parts.extend(bytes(part) for part in copy)
+        return of_csv(b"".join(parts), column_schema(self.state))
+
+    @property
+    def _looks_up(self) -> bool:
+        """Whether rows are looked up by the index of the key; a user's table may have no such."""
+        return self.state.mode != "log" and self.state.origin == "made"
+
+    def _starting(self, prefixes: Sequence[pa.ChunkedArray]) -> sa.Select[Any]:
+        """Return the query for rows whose key begins with a prefix.
 
         Until the table is analysed, the planner does not know that few rows match, and would read
         all of it. OFFSET keeps it from choosing another join.
         """
-        if self.state.mode == "log" or self.state.origin != "made":
-            return super().starting(prefixes)  # it may have another key order, or no key
-        columns = self.columns.keys[: len(prefixes[0])]
+        columns = self.columns.keys[: len(prefixes)]
         types = [plain_type(field.type) for field in self.state.key]
         # As text: psycopg dumps a list value by value.
-        exact = self.state.key.arrow_schema().types
         arrays = [
-            sa.cast(sa.literal(as_array(pa.chunked_array([part], exact[at]))), ARRAY(types[at]))
-            for at, part in enumerate(zip(*prefixes, strict=True))
+            sa.cast(sa.literal(as_array(part)), ARRAY(types[at]))
+            for at, part in enumerate(prefixes)
         ]
         typed = [sa.column(given(at), kind) for at, kind in enumerate(types[: len(columns)])]
         wanted = sa.func.unnest(*arrays).table_valued(*typed, name=WANTED).render_derived()
@@ -698,9 +740,10 @@ def _is_small(writes: Writes, width: int) -> bool:
 def puts_table(state: StateTable, writes: Puts) -> pa.Table:
     """Return final values by key as a table with the columns of the stage, sorted by key."""
     if (table := writes.columns) is not None:
-        kept = pa.repeat(pa.scalar(False), table.num_rows)
-        renamed = table.rename_columns([given(at) for at in range(table.num_columns)])
-        return renamed.append_column(GONE, kept)
+        width = len(state.key) + len(state.value)
+        gone = table.column(width) if writes.deletes else pa.repeat(pa.scalar(False), len(table))
+        names = [given(at) for at in range(width)]
+        return table.select(range(width)).rename_columns(names).append_column(GONE, gone)
     rows = sorted(writes.rows.items(), key=lambda row: row[0])
     types = [*state.key.arrow_schema().types, *state.value.arrow_schema().types]
     empty = (None,) * len(state.value)
@@ -808,6 +851,40 @@ def as_csv(table: pa.Table) -> pa.Buffer:
         pyarrow.csv.WriteOptions(include_header=False),
     )
     return sink.getvalue()
+
+
+def of_csv(text: bytes, schema: pa.Schema) -> pa.Table:
+    """Return the columns of CSV that ``COPY`` has written: NULL is empty, strings may be quoted."""
+    if not text:
+        return schema.empty_table()
+    binary = [each.name for each in schema if pa.types.is_binary(each.type)]
+    types = {each.name: pa.string() if each.name in binary else each.type for each in schema}
+    table = pyarrow.csv.read_csv(
+        pa.py_buffer(text),
+        pyarrow.csv.ReadOptions(
+            column_names=schema.names,
+            use_threads=False,
+            # A row must not be in several blocks, and it may be long.
+            block_size=min(len(text), 2**31 - 1),
+        ),
+        pyarrow.csv.ParseOptions(newlines_in_values=True),
+        pyarrow.csv.ConvertOptions(
+            column_types=types,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            true_values=["t"],
+            false_values=["f"],
+        ),
+    )
+    for at, each in enumerate(schema):
+        if each.name in binary:
+            values = [
+                None if value is None else bytes.fromhex(value[2:])
+                for value in table.column(at).to_pylist()
+            ]
+            table = table.set_column(at, each, pa.chunked_array([pa.array(values, each.type)]))
+    return table
 
 
 def as_array(column: pa.ChunkedArray) -> str:

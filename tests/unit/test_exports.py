@@ -99,7 +99,8 @@ FACES = {
         TransactionAttempt missing_undo redo_repeats statements_of undos_from_text undos_of
         undos_to_text
         TransactionalMap Values Writes
-        backing_map_factory changed_rows checked_partials claimed combines_in_store declaration
+        backing_map_factory changed_rows checked_partials claimed column_schema combines_in_store
+        declaration
         expired_keys expiring final_values listed_states log_rows mean_names parsed_declaration
         redacted_url retired_of TableChange check_none_taken not_allowed refused_change table_change
         register_backend standing written_keys Witness check_undone witness_of

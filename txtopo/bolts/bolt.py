@@ -160,6 +160,13 @@ class ArrowBolt(HasTraits, ABC):
             FailedException: To fail the batch; it is replayed.
         """
 
+    def execute_from(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
+        """Process some tuples of this stream of this component; calls :meth:`execute` by default.
+
+        Override it if the bolt must know which of its inputs the tuples are from.
+        """
+        self.execute(batch)
+
     @abstractmethod
     def finish_batch(self) -> None:
         """Finish the batch: all of its tuples have come; this is the last chance to emit."""

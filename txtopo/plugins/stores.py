@@ -30,6 +30,7 @@ from txtopo.state.backend import (
     StateTable,
     Values,
     Writes,
+    column_schema,
 )
 from txtopo.state.backing_map import BackingMap, ComparesAndPuts
 from txtopo.state.declaration import declaration, listed_states, parsed_declaration, retired_of
@@ -142,6 +143,7 @@ __all__ = [
     "check_undone",
     "checked_partials",
     "claimed",
+    "column_schema",
     "combines_in_store",
     "declaration",
     "expired_keys",

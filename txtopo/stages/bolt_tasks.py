@@ -21,6 +21,7 @@ from txtopo.emitted_values import BATCH_TUPLES_MAX
 from txtopo.errors import RecordFailed, TxtopoError
 from txtopo.metadata import Json
 from txtopo.stages.columns import BATCH_BYTES_MAX, nbytes_of
+from txtopo.stages.compiled_topology import PlannedEdge
 from txtopo.stages.emission import Emission
 from txtopo.stages.mailboxes import Arrival
 from txtopo.stages.permits import Permit, no_question
@@ -60,8 +61,8 @@ def run_bolt(
     elif isinstance(bolt, ArrowBolt):
         assert isinstance(config, Config)
         bolt.prepare(config, context, ArrowOutputCollector(emission.collector), attempt)
-        for batch in _permitted(_batches(arrivals), permit):
-            bolt.execute(batch)
+        for edge, batch in _permitted(_batches(arrivals), permit):
+            bolt.execute_from(edge.source, edge.stream, batch)
             yield
         ask()
         bolt.finish_batch()
@@ -132,7 +133,7 @@ def _tuples(arrivals: Sequence[Arrival], attempt: TransactionAttempt) -> Iterato
             yield map(Tuple, rows_of(batch), repeat(origin), repeat(arrival.sender))
 
 
-def _batches(arrivals: Sequence[Arrival]) -> Iterator[pa.RecordBatch]:
+def _batches(arrivals: Sequence[Arrival]) -> Iterator[tuple[PlannedEdge, pa.RecordBatch]]:
     """Yield record batches of about ``BATCH_TUPLES_MAX`` tuples, each of a single stream.
 
     Batches of long tuples are smaller, because a column holds less than 2 GiB.
@@ -144,16 +145,17 @@ def _batches(arrivals: Sequence[Arrival]) -> Iterator[pa.RecordBatch]:
         full = tuples + arrival.batch.num_rows > BATCH_TUPLES_MAX
         full |= nbytes + size > BATCH_BYTES_MAX
         if waiting and (full or arrival.edge is not waiting[0].edge):
-            yield _joined(waiting)
+            yield waiting[0].edge, _joined(waiting)
             waiting, tuples, nbytes = [], 0, 0
         if arrival.batch.num_rows > BATCH_TUPLES_MAX:
-            yield from _portions(arrival.batch)
+            for portion in _portions(arrival.batch):
+                yield arrival.edge, portion
             continue
         waiting.append(arrival)
         tuples += arrival.batch.num_rows
         nbytes += size
     if waiting:
-        yield _joined(waiting)
+        yield waiting[0].edge, _joined(waiting)
 
 
 def _joined(arrivals: Sequence[Arrival]) -> pa.RecordBatch:

@@ -30,7 +30,7 @@ Rules
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -39,10 +39,11 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError, TopologyError
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.column_rows import ColumnRows
+from txtopo.state.columns import rows_of
 from txtopo.state.ledger import Claim, Ledger
 from txtopo.state.statements import Statement
 from txtopo.state.values import Row
-from txtopo.tuples import Fields
+from txtopo.tuples import Field, Fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -241,16 +242,18 @@ class Puts:
     def columns(self) -> pa.Table | None:
         """The rows as a table, sorted by key, with the key columns before the value columns.
 
-        None if a key is deleted, or if the committer gave Python values. A store may write the
-        table instead of ``rows``, which have the same content, and are created only when they are
-        read.
+        If a key is deleted, the last column is ``deleted``, a boolean. None if the committer gave
+        Python values. A store may write the table instead of ``rows``, which have the same content,
+        and are created only when they are read.
         """
         return self.rows.table if isinstance(self.rows, ColumnRows) else None
 
     @property
     def deletes(self) -> bool:
         """Whether a key is deleted."""
-        return self.columns is None and None in self.rows.values()
+        if isinstance(self.rows, ColumnRows):
+            return self.rows.deletes
+        return None in self.rows.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +347,33 @@ class Snapshot(ABC):
             if written or in_range(found, above, up_to):
                 yield key, row
 
+    def columns(self, table: StateTable, keys: pa.Table) -> pa.Table:
+        """Return the rows with some keys as columns: key, value, and ``txid``, which wrote the row.
+
+        A committer calls it if the ledger holds no txid of its own, so that what a reader sees is
+        what the txid before has left. The order is arbitrary, and tombstones are left out. The
+        default calls :meth:`rows`. A store that sends columns overrides it.
+
+        Args:
+            table: The schema of the state.
+            keys: Distinct keys, in the key columns; may be empty.
+        """
+        return columns_of(table, self.rows(list(rows_of(keys))).items())
+
+    def columns_between(self, table: StateTable, above: Any, up_to: Any, txid: int) -> pa.Table:
+        """Return the rows in a range as :meth:`columns` does; the default calls :meth:`between`.
+
+        It may return other rows as well, as :meth:`between` may.
+        """
+        return columns_of(table, self.between(table, above, up_to, txid))
+
+    def columns_starting(self, table: StateTable, prefixes: pa.Table) -> pa.Table:
+        """Return the rows whose key begins with a prefix, as :meth:`columns` does.
+
+        The default calls :meth:`starting`.
+        """
+        return columns_of(table, self.starting(list(rows_of(prefixes))))
+
     def starting(self, prefixes: Sequence[Key]) -> Iterator[tuple[Key, Row]]:
         """Yield the rows whose key begins with one of some prefixes, tombstones included.
 
@@ -359,6 +389,22 @@ class Snapshot(ABC):
         for key, row in self.items() if wanted else ():
             if key[:width] in wanted:
                 yield key, row
+
+
+def columns_of(table: StateTable, rows: Iterable[tuple[Key, Row]]) -> pa.Table:
+    """Return rows as columns: key, value, and ``txid``, which wrote the row; no tombstones."""
+    import pyarrow as pa
+
+    kept = [(*key, *row.current, row.txid) for key, row in rows if not row.deleted]
+    schema = column_schema(table)
+    columns = zip(*kept, strict=True) if kept else [()] * len(schema)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+    return pa.table(arrays, schema=schema)
+
+
+def column_schema(table: StateTable) -> pa.Schema:
+    """Return the columns that :meth:`Snapshot.columns` returns."""
+    return Fields.of([*table.key, *table.value, Field(BOOKKEEPING[0], "long")]).arrow_schema()
 
 
 def in_range(value: Any, above: Any, up_to: Any) -> bool:

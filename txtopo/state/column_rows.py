@@ -7,7 +7,6 @@ accepts them; then no row becomes a Python object on the way. To all other code 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from txtopo.state.columns import values_of
@@ -17,53 +16,100 @@ if TYPE_CHECKING:
 
     from txtopo.state.backend import Key, Values
 
+DELETED = "deleted"
+"""The last column of rows of which some are deleted; no column of a state has this name."""
+
 
 class ColumnRows(Mapping["Key", "Values | None"]):
     """Values by key; of rows with equal keys the last one counts.
 
     Args:
-        rows: The key columns, then the value columns, with exact values.
+        rows: The key columns, then the value columns, with exact values; then ``deleted``, a
+            boolean, if some of the keys are deleted.
         width: The number of key columns.
 
     Attributes:
         table: The rows that count, sorted by key.
+        width: The number of key columns.
     """
 
     def __init__(self, rows: pa.Table, width: int) -> None:
-        self.table = _last_of_each(rows, width)
-        self._width = width
+        from txtopo.state.keyed_columns import last_of_each
+
+        self.table = last_of_each(rows, width)
+        self.width = width
         self._by_key: dict[Key, Values | None] | None = None
+
+    @property
+    def deletes(self) -> bool:
+        """Whether a key is deleted."""
+        return bool(self.table.column_names[-1] == DELETED)
 
     def merged(self, later: Sequence[ColumnRows]) -> ColumnRows:
         """Return these rows with those of later writes."""
         import pyarrow as pa
 
-        return ColumnRows(
-            pa.concat_tables([self.table, *(each.table for each in later)]), self._width
-        )
+        parts = [self, *later]
+        if any(each.deletes for each in parts):
+            tables = [each.marked for each in parts]
+        else:
+            tables = [each.table for each in parts]
+        return ColumnRows(pa.concat_tables(tables), self.width)
 
-    def _rows(self) -> Mapping[Key, Values | None]:
+    @property
+    def marked(self) -> pa.Table:
+        """The rows with the column ``deleted``."""
+        import pyarrow as pa
+
+        if self.deletes:
+            return self.table
+        return self.table.append_column(DELETED, pa.repeat(pa.scalar(False), self.table.num_rows))
+
+    @property
+    def kept(self) -> pa.Table:
+        """The rows that are not deleted, without the column ``deleted``."""
+        import pyarrow.compute as pc
+
+        if not self.deletes:
+            return self.table
+        deleted = self.table.column(DELETED)
+        return self.table.drop_columns([DELETED]).filter(pc.invert(deleted))
+
+    def taken(self, places: pa.Int64Array) -> pa.Table:
+        """Return the rows at some places, without those that are deleted; NULL is no place."""
+        import pyarrow.compute as pc
+
+        found = self.table.take(places.drop_null())
+        if not self.deletes:
+            return found
+        return found.filter(pc.invert(found.column(DELETED))).drop_columns([DELETED])
+
+    def _all(self) -> Mapping[Key, Values | None]:
         if self._by_key is None:
             columns = [values_of(column) for column in self.table.columns]
-            keys, values = columns[: self._width], columns[self._width :]
-            pairs = zip(zip(*keys, strict=True), zip(*values, strict=True), strict=True)
-            self._by_key = dict(pairs)
+            deleted = columns.pop() if self.deletes else [False] * len(self)
+            keys = zip(*columns[: self.width], strict=True)
+            values = zip(*columns[self.width :], strict=True)
+            self._by_key = {
+                key: None if gone else value
+                for key, value, gone in zip(keys, values, deleted, strict=True)
+            }
         return self._by_key
 
     def __getitem__(self, key: Key) -> Values | None:
-        return self._rows()[key]
+        return self._all()[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._rows()
+        return key in self._all()
 
     def __iter__(self) -> Iterator[Key]:
-        return iter(self._rows())
+        return iter(self._all())
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ColumnRows, (self.table, self._width)
+        return ColumnRows, (self.table, self.width)
 
 
 def merged_rows(
@@ -78,21 +124,3 @@ def merged_rows(
     for part in parts:
         merged.update(part)
     return merged
-
-
-def _last_of_each(rows: pa.Table, width: int) -> pa.Table:
-    """Return rows sorted by their first columns; of rows that are equal there, only the last."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    order = [(name, "ascending") for name in rows.column_names[:width]]
-    rows = rows.combine_chunks()
-    rows = rows.take(pc.sort_indices(rows, order))  # a stable sort
-    if rows.num_rows < 2:
-        return rows
-    keys = rows.columns[:width]
-    again = reduce(pc.and_, [pc.equal(key.slice(1), key.slice(0, len(key) - 1)) for key in keys])
-    if not pc.any(again).as_py():
-        return rows
-    last = pa.chunked_array([*pc.invert(again).chunks, pa.array([True])])
-    return rows.filter(last)

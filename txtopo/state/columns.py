@@ -92,7 +92,7 @@ class Columns:
     def exact_arrays(self, rows: pa.Table) -> list[pa.ChunkedArray]:
         """Return the Arrow columns of the fields; raises as :meth:`pack` does.
 
-        A column of ``json`` must be NULL, since its texts may not be in the stored form.
+        ``json`` is text, which is converted to the form that is stored.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -101,13 +101,11 @@ class Columns:
         for each, declared in zip(self.fields, self.fields.arrow_schema(), strict=True):
             found = rows.schema.get_field_index(each.name)
             column = None if found < 0 else rows.column(found)
-            text = each.type == "json" and column is not None and column.null_count < len(column)
-            if column is None or column.type != declared.type or text:
+            if column is None or column.type != declared.type:
                 raise StateUsageError(
                     f"wrong columns for state {self.state!r}; got {rows.schema.names} with "
                     f"{None if column is None else column.type} in {each.name!r}; expected "
-                    f"{declared.type}, and only NULL in a column of json; put_all takes Python "
-                    "values",
+                    f"{declared.type}; put_all takes Python values",
                     state=self.state,
                     field=each.name,
                 )
@@ -117,6 +115,8 @@ class Columns:
                 column.validate(full=True)
             except pa.ArrowInvalid as error:
                 self._refuse(each, f"a column of {len(column)} rows", str(error))
+            if each.type == "json" and column.null_count < len(column):
+                column = self._exact_texts(each, column)
             if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
                 self._check_years(each, column)
             if self.part == "key" and pa.types.is_floating(column.type):
@@ -126,6 +126,18 @@ class Columns:
                 column = pc.add(column, pa.scalar(0.0, column.type))
             exact.append(column)
         return exact
+
+    def _exact_texts(self, field: Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the texts of json in the form that is stored."""
+        import pyarrow as pa
+
+        texts: list[str | None] = []
+        for text in column.to_pylist():
+            try:
+                texts.append(None if text is None else self._exact(field, json.loads(text)))
+            except (ValueError, RecursionError) as error:
+                self._refuse(field, text, f"it is not JSON: {error}")
+        return pa.chunked_array([pa.array(texts, column.type)])
 
     def _check_years(self, field: Field, column: pa.ChunkedArray) -> None:
         """Check that Python can represent the times or dates of a column."""

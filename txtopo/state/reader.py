@@ -21,7 +21,7 @@ from txtopo.errors import (
     similar,
 )
 from txtopo.notebook import html_of
-from txtopo.state.aggregates import MeanCount, MeanSum
+from txtopo.state.aggregates import Aggregate, MeanCount, MeanSum
 from txtopo.state.backend import (
     Snapshot,
     StateBackend,
@@ -30,7 +30,7 @@ from txtopo.state.backend import (
     Values,
     held_ledger,
 )
-from txtopo.state.columns import Columns
+from txtopo.state.columns import Columns, values_of
 from txtopo.state.ledger import Ledger
 from txtopo.tuples import Field, Fields
 
@@ -462,6 +462,37 @@ class ReaderView:
         if not self._aggregates:
             return packed
         return tuple(self._cell(at, packed) for at in self._names)
+
+    def columns(self, stored: pa.Table) -> pa.Table:
+        """Return what users see of stored value columns; json as text.
+
+        Args:
+            stored: The value columns, and perhaps others.
+        """
+        import pyarrow as pa
+
+        shown: list[Any] = []
+        schema = self.fields.arrow_schema()
+        names = self._columns.fields.names
+        for at, each in zip(self._names, schema, strict=True):
+            name = names[at]
+            if at not in self._means and self._plain(at):
+                shown.append(stored.column(name))
+                continue
+            read = [values_of(stored.column(name))]
+            if at in self._means:
+                read.append(values_of(stored.column(names[at + 1])))
+            before = (None,) * at
+            cells = [self._cell(at, (*before, *values)) for values in zip(*read, strict=True)]
+            shown.append(pa.array(cells, each.type))
+        return pa.table(shown, schema=schema)
+
+    def _plain(self, at: int) -> bool:
+        """Return whether users see the values of a column as they are stored."""
+        if not self._aggregates or self._columns.fields[at].type == "json":
+            return True
+        aggregate = self._aggregates[at]
+        return type(aggregate).shown is Aggregate.shown
 
     def _field(self, at: int, name: str) -> Field:
         kind = self._columns.fields[at].type

@@ -17,9 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError
-from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Values, in_range
-from txtopo.state.column_rows import ColumnRows, merged_rows
-from txtopo.state.columns import Columns
+from txtopo.state.backend import (
+    BOOKKEEPING,
+    Key,
+    Puts,
+    Snapshot,
+    StateBackend,
+    StateTable,
+    Values,
+    column_schema,
+    columns_of,
+    in_range,
+)
+from txtopo.state.column_rows import DELETED, ColumnRows, merged_rows
+from txtopo.state.columns import Columns, rows_of
 from txtopo.state.ledger import Standing, standing
 from txtopo.state.statements import Parameters, Statement, check_undo, given_parameters
 from txtopo.state.values import Row
@@ -27,6 +38,9 @@ from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+TXID = BOOKKEEPING[0]
 
 
 class StateHandle:
@@ -141,7 +155,7 @@ class StateTransaction:
         self._values = Columns(handle.name, "value", handle.table.value)
         self._stack = ExitStack()
         self._snapshot: Snapshot | None = None
-        self._held = False
+        self._held = self._redone = False
         self._stored: dict[Key, Values | None] = {}
         self._writes_before = earlier
         self._overlay: dict[Key, Values | None] | ColumnRows = {}
@@ -184,11 +198,12 @@ class StateTransaction:
 
         Args:
             rows: The columns of key and value, by name, of the declared types. Of rows with equal
-                keys the last one counts. A column of ``json`` must be NULL.
+                keys the last one counts. ``json`` is text.
 
         Raises:
             StateUsageError: A column is missing, or has another type.
-            ValueRefusedError: NULL or NaN in a key, or a time that Python does not have.
+            ValueRefusedError: NULL or NaN in a key, a text that is not JSON, or a time that Python
+                does not have.
         """
         import pyarrow as pa
 
@@ -196,11 +211,96 @@ class StateTransaction:
         table = self._handle.table
         exact = [*self._keys.exact_arrays(rows), *self._values.exact_arrays(rows)]
         names = [*table.key.names, *table.value.names]
-        written = ColumnRows(pa.table(exact, names), len(table.key))
-        if self._overlay and not self._held:
-            self._own_overlay().update(written)
-        elif not self._held:
-            self._overlay = written
+        self._write_columns(ColumnRows(pa.table(exact, names), len(table.key)))
+
+    def delete_columns(self, keys: pa.Table) -> None:
+        """Remove many keys, given as Arrow columns by name, if they exist.
+
+        Raises:
+            StateUsageError: A column is missing, or has another type.
+            ValueRefusedError: NULL or NaN in a key.
+        """
+        import pyarrow as pa
+
+        self._opened()
+        table, count = self._handle.table, keys.num_rows
+        none = [pa.nulls(count, kind) for kind in table.value.arrow_schema().types]
+        columns = [*self._keys.exact_arrays(keys), *none, pa.repeat(pa.scalar(True), count)]
+        names = [*table.key.names, *table.value.names, DELETED]
+        self._write_columns(ColumnRows(pa.table(columns, names), len(table.key)))
+
+    def get_columns(self, keys: pa.Table) -> pa.Table:
+        """Return the rows with some keys, of those that exist, including the transaction's writes.
+
+        Args:
+            keys: The key columns, by name; NULL and NaN are not allowed.
+
+        Returns:
+            The key columns and the value columns, in any order, a row for each key; ``json`` is
+            text.
+
+        Raises:
+            StateUsageError: A column is missing, or has another type.
+            ValueRefusedError: NULL or NaN in a key.
+        """
+        import pyarrow as pa
+
+        from txtopo.state.keyed_columns import positions
+
+        names = list(self._handle.table.key.names)
+        exact = pa.table(self._keys.exact_arrays(keys), names)
+        asked = ColumnRows(exact, len(names)).table
+        written = self._written_columns()
+        if written is not None:
+            place = positions(asked, written.table.select(names))
+            mine, asked = written.taken(place), asked.filter(place.is_null())
+        stored = self._stored_columns(
+            lambda snapshot: snapshot.columns(self._handle.table, asked),
+            lambda snapshot: snapshot.rows(list(rows_of(asked))).items(),
+        )
+        return stored if written is None else pa.concat_tables([mine, stored])
+
+    def columns_between(self, column: str, above: Any, up_to: Any) -> pa.Table:
+        """Return what :meth:`between` yields as columns, sorted by key."""
+        table = self._ranged(column)
+        low, high = (None if end is None else self._end(end) for end in (above, up_to))
+        txid = self._attempt.txid
+        rows = self._stored_columns(
+            lambda snapshot: snapshot.columns_between(table, low, high, txid),
+            lambda snapshot: snapshot.between(table, low, high, txid),
+        )
+        return self._later(rows, lambda rows: _within(rows.column(column), low, high))
+
+    def columns_starting(self, prefixes: pa.Table) -> pa.Table:
+        """Return what :meth:`starting` yields as columns, sorted by key.
+
+        Args:
+            prefixes: The first one or more key columns, by name.
+
+        Raises:
+            StateUsageError: These are not the first key columns, or one has another type.
+        """
+        import pyarrow as pa
+
+        from txtopo.state.keyed_columns import positions
+
+        names = list(self._handle.table.key.names[: prefixes.num_columns])
+        if not names or set(names) != set(prefixes.column_names):
+            raise StateUsageError(
+                f"bad prefixes of a key of state {self._handle.name!r}; got the columns "
+                f"{prefixes.column_names}; expected the first one or more of "
+                f"({', '.join(self._handle.table.key.names)})",
+                state=self._handle.name,
+            )
+        first = Columns(self._handle.name, "key", self._handle.table.key.select(names))
+        exact = pa.table(first.exact_arrays(prefixes), names)
+        asked = ColumnRows(exact, len(names)).table
+        table = self._handle.table
+        rows = self._stored_columns(
+            lambda snapshot: snapshot.columns_starting(table, asked),
+            lambda snapshot: snapshot.starting(list(rows_of(asked))),
+        )
+        return self._later(rows, lambda rows: positions(rows.select(names), asked).is_valid())
 
     def as_read(self, value: Any) -> Any:
         """Return *value* as a read after a put would return it; raises as :meth:`put` does."""
@@ -333,6 +433,7 @@ class StateTransaction:
             found = standing(snapshot.ledger, self._attempt)
             transactional = self._handle.table.kind == "transactional"
             self._held = transactional and found is not Standing.APPLY
+            self._redone = found is not Standing.APPLY
             self._snapshot = snapshot
             self._stack = stack.pop_all()
         return self
@@ -378,6 +479,72 @@ class StateTransaction:
                 found[key] = values
         plain, named = self._keys.plain, self._values.named
         return iter([(plain(key), named(found[key])) for key in sorted(found)])
+
+    def _stored_columns(
+        self,
+        read: Callable[[Snapshot], pa.Table],
+        read_rows: Callable[[Snapshot], Iterable[tuple[Key, Row]]],
+    ) -> pa.Table:
+        """Return stored rows as of the previous txid, as columns without ``txid``."""
+        import pyarrow.compute as pc
+
+        snapshot, table = self._opened(), self._handle.table
+        if self._redone:
+            base = ((key, self._base(row)) for key, row in read_rows(snapshot))
+            return columns_of(
+                table, ((key, Row(0, values)) for key, values in base if values is not None)
+            ).drop_columns([TXID])
+        found = read(snapshot)
+        last = pc.max(found.column(TXID)).as_py() or 0
+        if last >= self._attempt.txid:
+            Row(last, ()).before(self._attempt.txid)  # raises
+        return found.drop_columns([TXID])
+
+    def _later(self, stored: pa.Table, among: Callable[[pa.Table], Any]) -> pa.Table:
+        """Return stored rows that a read asks for, with later writes, sorted by key."""
+        import pyarrow as pa
+
+        from txtopo.state.keyed_columns import order_of, positions
+
+        keys = list(self._handle.table.key.names)
+        written = self._written_columns()
+        if written is not None:
+            place = positions(stored.select(keys), written.table.select(keys))
+            stored = pa.concat_tables([stored.filter(place.is_null()), written.kept])
+        found = stored.filter(among(stored))
+        return found.take(order_of(found, keys))
+
+    def _written_columns(self) -> ColumnRows | None:
+        """Return the writes of the group before this txid, and of this txid, if there are any."""
+        parts = [*self._writes_before, self._overlay]
+        columns = [self._as_columns(part) for part in parts if part]
+        if not columns:
+            return None
+        return columns[0].merged(columns[1:]) if len(columns) > 1 else columns[0]
+
+    def _as_columns(self, rows: Mapping[Key, Values | None]) -> ColumnRows:
+        if isinstance(rows, ColumnRows):
+            return rows
+        import pyarrow as pa
+
+        table = self._handle.table
+        empty = (None,) * len(table.value)
+        records = [(*key, *(values or empty), values is None) for key, values in rows.items()]
+        schema = column_schema(table)
+        types = [*schema.types[:-1], pa.bool_()]
+        arrays = [
+            pa.array(column, kind)
+            for column, kind in zip(zip(*records, strict=True), types, strict=True)
+        ]
+        return ColumnRows(pa.table(arrays, [*schema.names[:-1], DELETED]), len(table.key))
+
+    def _write_columns(self, written: ColumnRows) -> None:
+        if self._held or not written:
+            return
+        if not self._overlay:
+            self._overlay = written
+        else:
+            self._overlay = self._as_columns(self._overlay).merged([written])
 
     def _ranged(self, column: str | None) -> StateTable:
         table, name = self._handle.table, self._handle.name
@@ -450,3 +617,16 @@ class StateTransaction:
                 state=self._handle.name,
             )
         return self._snapshot
+
+
+def _within(column: pa.ChunkedArray, above: Any, up_to: Any) -> Any:
+    """Return which values are above the lower end and at most the upper; NULL never is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    fits = column.is_valid()
+    if above is not None:
+        fits = pc.and_(fits, pc.greater(column, pa.scalar(above, column.type)))
+    if up_to is not None:
+        fits = pc.and_(fits, pc.less_equal(column, pa.scalar(up_to, column.type)))
+    return pc.fill_null(fits, False)

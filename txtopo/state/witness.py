@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StoreDamagedError, ValueRefusedError
 from txtopo.state.backend import Key, Puts, Snapshot, StateTable, Writes
+from txtopo.state.column_rows import ColumnRows
 from txtopo.state.columns import values_of
 from txtopo.state.ledger import Ledger, Standing
 from txtopo.state.row_text import RowText, dumped
@@ -242,9 +243,12 @@ def _noted(table: StateTable, writes: Writes) -> tuple[Left, str] | None:
 
 def _put(table: StateTable, writes: Puts) -> tuple[Key, bool] | None:
     """Return the first key that is not deleted, or the first deleted one if all are."""
-    if writes.columns is not None:
-        return _first(table, writes.columns)
     rows = writes.rows
+    if isinstance(rows, ColumnRows):
+        if (found := _first(table, rows.kept)) is not None:
+            return found
+        found = _first(table, rows.table)
+        return None if found is None else (found[0], False)
     put = next((key for key, values in rows.items() if values is not None), None)
     if put is not None:
         return put, True

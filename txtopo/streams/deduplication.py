@@ -35,11 +35,14 @@ A batch needs one read of its keys and one write of the new ones. Its rows stay 
 from __future__ import annotations
 
 import datetime
+import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import ArrowBolt, Committer
@@ -47,6 +50,7 @@ from txtopo.collector import ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.durations import MICROSECOND, shown
+from txtopo.state.keyed_columns import codes_of, flags_of, is_key, positions, there
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.event_time import TimeColumn, event_times
 from txtopo.streams.late_rows import (
@@ -139,27 +143,79 @@ class DropDuplicates(ArrowBolt, Committer):
 
     def _first(self, values: StateTransaction, rows: pa.Table) -> pa.Table:
         """Return the rows that are not duplicates, and write their times."""
-        times = microseconds(rows.column(self._time.column), self._time.offset).to_pylist()
-        keys = keys_of(rows, self._key)
+        if not rows.num_rows:
+            return rows
+        keys, names = rows.select(self._key), list(self._key)
+        fits = is_key(rows, names)
+        keyed = np.ones(len(rows), np.bool_) if fits is None else flags_of(fits)
+        found = values.get_columns(keys if fits is None else keys.filter(fits))
+        place = positions(keys, found.select(names))
+        _, numbers, counts = np.unique(codes_of(keys), return_inverse=True, return_counts=True)
+        # Most rows need not become Python values: the only row of a new key is passed on, and a row
+        # close to the latest time of its key is dropped.
+        known = found.take(place)
+        through = ~keyed | ((counts[numbers] == 1) & ~there(place))
+        close = self._close(rows, known)
+        entries = [self._entries(rows.filter(pa.array(keyed & through)))]
+        if not (through | close).all():
+            others = np.flatnonzero(~through & ~close)
+            entries.append(self._judged(rows, others, numbers, known, through))
+        values.put_columns(pa.concat_tables(entries))
+        return rows if through.all() else rows.filter(pa.array(through))
+
+    def _close(self, rows: pa.Table, known: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which rows are close to the latest time of their key."""
+        times = microseconds(rows.column(self._time.column), self._time.offset)
+        latest = microseconds(known.column("time"), datetime.timedelta(0))
+        apart = pc.abs(pc.subtract(times, latest))
+        close = pc.less(apart, pa.scalar(self._within // MICROSECOND))
+        return flags_of(close.fill_null(False))
+
+    def _judged(
+        self,
+        rows: pa.Table,
+        others: np.ndarray[Any, np.dtype[np.int64]],
+        numbers: np.ndarray[Any, np.dtype[np.int64]],
+        known: pa.Table,
+        through: np.ndarray[Any, np.dtype[np.bool_]],
+    ) -> pa.Table:
+        """Judge rows one by one, those of each key in their order; return their entries.
+
+        Args:
+            rows: The rows of the batch.
+            others: The places of the rows that are judged.
+            numbers: A number for each row, equal for equal keys.
+            known: What the state has for the key of each row; NULL if nothing.
+            through: Becomes true for rows that are not duplicates.
+        """
         accepted = AcceptedTimes(self._within // MICROSECOND)
-        asked = list(dict.fromkeys(key for key in keys if key is not None))
-        for key, found in zip(asked, values.get_all(asked), strict=True):
-            if found is not None:
-                accepted.latest[key] = microseconds_of(found["time"])
-                if found["earlier"] is not None:
-                    accepted.earlier[key] = found["earlier"]
-        through = [
-            at
-            for at, (key, time) in enumerate(zip(keys, times, strict=True))
-            if key is None or accepted.lets_through(key, time)
+        chosen = pa.array(others)
+        times = microseconds(rows.column(self._time.column).take(chosen), self._time.offset)
+        latest, earlier = (known.column(name).take(chosen) for name in ENTRY.names)
+        first: dict[int, int] = {}
+        for at, key, time, newest, texts in zip(
+            others.tolist(),
+            numbers[others].tolist(),
+            times.to_pylist(),
+            latest.cast(pa.int64()).to_pylist(),
+            earlier.to_pylist(),
+            strict=True,
+        ):
+            if key not in first:
+                first[key] = at
+                if newest is not None:
+                    accepted.latest[key] = newest
+                if texts is not None:
+                    accepted.earlier[key] = json.loads(texts)
+            through[at] = accepted.lets_through(key, time)
+        changed = list(accepted.entries(self._watermark.after))
+        keys = rows.select(self._key).take(pa.array([first[key] for key, _ in changed], pa.int64()))
+        kinds = ENTRY.arrow_schema().types
+        values = [
+            pa.array([time for _, (time, _) in changed], kinds[0]),
+            pa.array([None if not e else json.dumps(e) for _, (_, e) in changed], kinds[1]),
         ]
-        if accepted.earlier:
-            values.put_all(accepted.entries(self._watermark.after))
-        else:
-            # Each of these rows is the only one of its key, so they need not become Python values.
-            new = [at for at in through if keys[at] is not None]
-            values.put_columns(self._entries(rows.take(pa.array(new, pa.int64()))))
-        return rows if len(through) == len(keys) else rows.take(pa.array(through, pa.int64()))
+        return pa.table([*keys.columns, *values], names=[*self._key, *ENTRY.names])
 
     def _entries(self, rows: pa.Table) -> pa.Table:
         """Return the state's rows for rows that are the only ones of their keys."""
@@ -218,14 +274,3 @@ class AcceptedTimes:
             if earlier is not None and expired is not None:
                 earlier = earlier[bisect_right(earlier, expired) :]
             yield key, (moment(self.latest[key]), earlier or None)
-
-
-def keys_of(rows: pa.Table, names: Sequence[str]) -> list[Any]:
-    """Return the key of each row in the form of a transaction; None if it equals no other key."""
-    columns = [rows.column(name).to_pylist() for name in names]
-    if len(columns) == 1:
-        return [key if key == key else None for key in columns[0]]
-    return [
-        None if any(part is None or part != part for part in key) else key
-        for key in zip(*columns, strict=True)
-    ]

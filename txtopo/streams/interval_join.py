@@ -40,14 +40,13 @@ from __future__ import annotations
 import base64
 import datetime
 import json
-import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import ArrowBolt, Committer
@@ -56,6 +55,15 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.durations import MICROSECOND, duration, shown
 from txtopo.errors import FieldsError, TopologyError
+from txtopo.state.keyed_columns import (
+    differing,
+    flags_of,
+    is_key,
+    order_of,
+    positions,
+    same_as_before,
+    with_plain_keys,
+)
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.checks import check_new_columns, check_same_types, column_names
 from txtopo.streams.event_time import TimeColumn, event_times
@@ -150,39 +158,6 @@ class Joined:
         return Fields.of([*self.key, *PACKED])
 
 
-@dataclass(slots=True)
-class _SameTime:
-    """The rows of one key, side and time.
-
-    Attributes:
-        old: The buffered rows.
-        new: The rows of this batch.
-        matched: Whether they have a match; None if that was not recorded.
-        noted: The value of ``matched`` in the state.
-        expires: Their ``expires`` in the state; None if they are not buffered.
-    """
-
-    old: list[str] = field(default_factory=list)
-    new: list[str] = field(default_factory=list)
-    matched: bool | None = False
-    noted: bool | None = None
-    expires: int | None = None
-
-    @property
-    def rows(self) -> list[str]:
-        """All rows of this time."""
-        return self.old + self.new
-
-
-_ByKey = dict[Any, tuple[dict[int, _SameTime], dict[int, _SameTime]]]
-"""The left and the right groups of each key, by their times."""
-
-_SIDES = {LEFT: 0, RIGHT: 1}
-
-_Pair = tuple[tuple[Any, ...], str | None, str | None]
-"""A key, and the packed left and right row."""
-
-
 class IntervalJoin(ArrowBolt, Committer):
     """Emits the matches of two streams.
 
@@ -242,149 +217,253 @@ class IntervalJoin(ArrowBolt, Committer):
         rows = pa.Table.from_batches(self._batches, self._joined.packed.arrow_schema())
         times = microseconds(rows.column("time"), datetime.timedelta(0))
         kept, late = on_time(rows, times, self._watermark.before)
-        groups, unmatchable = self._grouped(kept)
+        fits = is_key(kept, self._keys)
+        matchable = kept if fits is None else kept.filter(fits)
         with self._state.transaction(self._attempt) as values:
-            self._add_buffered(values, groups)
-            pairs = [pair for key in sorted(groups) for pair in self._matches(key, *groups[key])]
-            pairs += sorted(unmatchable, key=str)
-            pairs += self._closed_before(values, groups)
-            pairs += self._buffer(values, groups)
+            lines = self._lines(values, matchable)
+            matched = lines.matched(self._lower, self._upper)
+            pairs = [lines.pairs(self._lower, self._upper)]
+            if self._joined.how == "left" and fits is not None:
+                pairs.append(_alone(self._in_order(kept.filter(pc.invert(fits)))))
+            pairs.append(self._closed_before(values, lines, matched))
+            pairs.append(self._buffer(values, lines, matched))
             if self._watermark.after is not None:
                 values.expire(self._watermark.after - MICROSECOND)
-        if pairs:
-            self._collector.emit(self._unpacked(pairs))
+        self._emit([each for each in pairs if each.num_rows])
         if self._late_rows is not None:
             self._late_rows.keep(self._late_table(late))
 
-    def _grouped(self, rows: pa.Table) -> tuple[_ByKey, list[_Pair]]:
-        """Return the rows of the batch in groups, and the left rows that cannot match anything."""
-        groups: _ByKey = {}
-        unmatchable: list[_Pair] = []
-        times = microseconds(rows.column("time"), datetime.timedelta(0)).to_pylist()
-        keys = list(zip(*(rows.column(n).to_pylist() for n in self._joined.key.names), strict=True))
-        sides, packed = (rows.column(name).to_pylist() for name in ("side", "packed"))
-        for key, side, time, row in zip(keys, sides, times, packed, strict=True):
-            if any(part is None or part != part for part in key):
-                if side == LEFT and self._joined.how == "left":
-                    unmatchable.append((key, row, None))
-                continue
-            both = groups.get(key)
-            if both is None:
-                both = groups[key] = {}, {}
-            group = both[_SIDES[side]].get(time)
-            if group is None:
-                group = both[_SIDES[side]][time] = _SameTime()
-            group.new.append(row)
-        for both in groups.values():
-            for group in (*both[0].values(), *both[1].values()):
-                group.new.sort()
-        return groups, unmatchable
+    def _lines(self, values: StateTransaction, rows: pa.Table) -> _Lines:
+        """Return the rows of a batch, with the buffered rows of their keys."""
+        names = [*self._keys, *SIDE_AND_TIME.names]
+        buffered = self._stored.empty_table()
+        if rows.num_rows:
+            buffered = values.columns_starting(rows.select(self._keys))
+        if (before := self._watermark.before) is not None:
+            # Rows that were closed earlier match nothing.
+            open_yet = pc.greater_equal(buffered.column("expires"), _scalar(before))
+            buffered = buffered.filter(open_yet)
+        plain = with_plain_keys(rows.select([*names, "packed"]), self._keys)
+        return _Lines(plain, buffered, self._keys)
 
-    def _closed_before(self, values: StateTransaction, groups: _ByKey) -> list[_Pair]:
+    def _closed_before(self, values: StateTransaction, lines: _Lines, matched: Flags) -> pa.Table:
         """Return the buffered left rows without a match that this txid closes."""
         before, after = self._watermark.before, self._watermark.after
         if self._joined.how == "inner" or after is None or before == after:
-            return []
+            return _alone(self._stored.empty_table().rename_columns({"rows": "packed"}))
         above = None if before is None else before - MICROSECOND
-        pairs: list[_Pair] = []
-        for stored, value in values.between("expires", above, after - MICROSECOND):
-            *parts, side, time = stored
-            key = tuple(parts)
-            if side == LEFT and value["matched"] is False:
-                now = groups[key][0].get(microseconds_of(time)) if key in groups else None
-                if now is None or not now.matched:
-                    pairs += [(key, row, None) for row in value["rows"].split("\n")]
-        return pairs
+        closed = values.columns_between("expires", above, after - MICROSECOND)
+        alone = pc.equal(closed.column("matched"), pa.scalar(False)).fill_null(False)
+        closed = closed.filter(pc.and_(pc.equal(closed.column("side"), LEFT), alone))
+        names = [*self._keys, *SIDE_AND_TIME.names]
+        now = lines.groups.select(names).filter(pa.array(matched))
+        found = positions(closed.select(names), now)
+        return _alone(exploded(closed.filter(found.is_null())))
 
-    def _add_buffered(self, values: StateTransaction, groups: _ByKey) -> None:
-        """Add to the groups the buffered rows of their keys, except rows closed earlier."""
-        before = self._watermark.before
-        for stored, value in values.starting(groups):
-            *parts, side, time = stored
-            if before is not None and value["expires"] < before:
-                continue
-            sides = groups[tuple(parts)][_SIDES[side]]
-            group = sides.setdefault(microseconds_of(time), _SameTime())
-            group.old = value["rows"].split("\n")
-            group.noted = value["matched"]
-            if group.noted is not None or not group.new:
-                group.matched = group.noted
-            group.expires = microseconds_of(value["expires"])
-
-    def _matches(
-        self, key: tuple[Any, ...], left: dict[int, _SameTime], right: dict[int, _SameTime]
-    ) -> list[_Pair]:
-        """Return the matches of a key that contain at least one row of this batch."""
-        pairs: list[_Pair] = []
-        times = sorted(right)
-        for time in sorted(left):
-            lefts = left[time]
-            first = bisect_left(times, time + self._lower)
-            last = bisect_right(times, time + self._upper, first)
-            for at in islice(times, first, last):
-                rights = right[at]
-                lefts.matched = True
-                pairs += [(key, one, other) for one in lefts.old for other in rights.new]
-                pairs += [(key, one, other) for one in lefts.new for other in rights.rows]
-        return pairs
-
-    def _buffer(self, values: StateTransaction, groups: _ByKey) -> list[_Pair]:
+    def _buffer(self, values: StateTransaction, lines: _Lines, matched: Flags) -> pa.Table:
         """Buffer the rows of the batch; return its unmatched left rows that are already closed."""
-        after, left = self._watermark.after, self._joined.how == "left"
-        closed = -math.inf if after is None else microseconds_of(after)
-        unmatched: list[_Pair] = []
-        writes: list[tuple[Any, ...]] = []
-        for key in sorted(groups):
-            for side, wait, by_time in zip(
-                (LEFT, RIGHT), (self._upper, -self._lower), groups[key], strict=True
-            ):
-                for time, group in sorted(by_time.items()):
-                    matched = group.matched if left and side == LEFT else None
-                    expires = time + wait if group.expires is None else group.expires
-                    if expires < closed:
-                        if matched is False:
-                            unmatched += [(key, row, None) for row in group.new]
-                    elif group.new or matched != group.noted:
-                        writes.append((*key, side, time, expires, matched, "\n".join(group.rows)))
-        values.put_columns(self._buffered(writes))
-        return unmatched
+        groups, after = lines.groups, self._watermark.after
+        left = pc.equal(groups.column("side"), LEFT)
+        times = microseconds(groups.column("time"), datetime.timedelta(0))
+        wait = pc.if_else(left, pa.scalar(self._upper), pa.scalar(-self._lower))
+        expires = pc.coalesce(groups.column("expires").cast(pa.int64()), pc.add(times, wait))
+        noted: Any = pa.nulls(len(groups), pa.bool_())
+        if self._joined.how == "left":
+            noted = pc.if_else(left, lines.noted(matched), noted)
+        changed = differing(pa.table([groups.column("matched")], ["m"]), pa.table([noted], ["m"]))
+        closed = np.zeros(len(groups), np.bool_)
+        if after is not None:
+            closed = flags_of(pc.less(expires, pa.scalar(microseconds_of(after))))
+        written = ~closed & (lines.renewed | changed)
+        columns = groups.select([*self._keys, *SIDE_AND_TIME.names]).columns
+        kind = self._stored.field("expires").type
+        kept = _numbered([*columns, expires.cast(kind), noted]).filter(pa.array(written))
+        texts = lines.joined(written)
+        values.put_columns(pa.table([*kept.columns, texts], schema=self._stored))
+        alone = closed & flags_of(pc.equal(noted, pa.scalar(False)).fill_null(False))
+        return _alone(lines.new_of(alone))
 
-    def _buffered(self, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-        """Return rows of the state in columns; their times are in microseconds since 1970."""
-        schema = Fields.of([*self._joined.key, *SIDE_AND_TIME, *BUFFERED]).arrow_schema()
-        columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-        arrays = [
-            pa.array(column, pa.int64()).cast(each.type)
-            if each.name in ("time", "expires")
-            else pa.array(column, each.type)
-            for each, column in zip(schema, columns, strict=True)
-        ]
-        return pa.Table.from_arrays(arrays, schema=schema)
+    @property
+    def _keys(self) -> list[str]:
+        return list(self._joined.key.names)
 
-    def _unpacked(self, pairs: list[_Pair]) -> pa.RecordBatch:
-        """Return the joined rows of pairs; the columns of a missing side are NULL."""
-        joined, columns = self._joined, dict[str, pa.Array]()
-        keys, lefts, rights = zip(*pairs, strict=True)
-        for one, parts in zip(joined.key, zip(*keys, strict=True), strict=True):
-            kind = joined.key.select([one.name]).arrow_schema().field(0).type
-            columns[one.name] = pa.array(parts, kind)
+    @property
+    def _stored(self) -> pa.Schema:
+        """The columns of the state."""
+        return Fields.of([*self._joined.key, *SIDE_AND_TIME, *BUFFERED]).arrow_schema()
+
+    def _in_order(self, rows: pa.Table) -> pa.Table:
+        """Return the left rows that have no key, in an order that depends on these rows alone."""
+        rows = rows.filter(pc.equal(rows.column("side"), LEFT))
+        return rows.take(order_of(rows, [*self._keys, "packed"]))
+
+    def _emit(self, parts: Sequence[pa.Table]) -> None:
+        if parts:
+            for batch in self._unpacked(pa.concat_tables(parts)).to_batches():
+                self._collector.emit(batch)
+
+    def _unpacked(self, pairs: pa.Table) -> pa.Table:
+        """Return the joined rows of pairs; the columns of a missing side are NULL.
+
+        Args:
+            pairs: The key columns, then the packed left row, then the packed right row.
+        """
+        joined, width = self._joined, len(self._keys)
+        columns = dict(zip(self._keys, pairs.columns[:width], strict=True))
+        lefts, rights = pairs.columns[width:]
         columns |= unpacked_columns(lefts, joined.left) | unpacked_columns(rights, joined.right)
         schema = joined.fields.arrow_schema()
-        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+        return pa.table([columns[name] for name in schema.names], schema=schema)
 
     def _late_table(self, late: pa.Table) -> pa.Table:
         """Return late rows with the columns of their table."""
         fields = Fields.of([*LATE_SIDE, *self._joined.fields])
         if not late.num_rows:
             return fields.arrow_schema().empty_table()
-        keys = zip(*(late.column(name).to_pylist() for name in self._joined.key.names), strict=True)
-        sides, packed = (late.column(name).to_pylist() for name in ("side", "packed"))
-        pairs: list[_Pair] = [
-            (key, row, None) if side == LEFT else (key, None, row)
-            for key, side, row in zip(keys, sides, packed, strict=True)
+        side, packed = late.column("side"), late.column("packed")
+        left, none = pc.equal(side, LEFT), pa.scalar(None, pa.string())
+        both = [pc.if_else(left, packed, none), pc.if_else(left, none, packed)]
+        keys = late.select(self._keys).columns
+        rows = self._unpacked(_numbered([*keys, *both]))
+        return pa.table([side, *rows.columns], schema=fields.arrow_schema())
+
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class _Lines:
+    """The rows of a batch and the buffered rows of their keys, a line for each.
+
+    They are sorted by key, side and time; of those with equal ones the buffered rows come first, in
+    the order in which they are buffered, then the rows of the batch, in the order of their texts.
+
+    Args:
+        rows: The rows of the batch: key, side, time, packed.
+        buffered: The buffered rows: key, side, time, expires, matched, rows.
+        keys: Names of the key columns.
+
+    Attributes:
+        groups: Lines with the same key, side and time are one group. A row for each: key, side,
+            time, then ``expires`` and ``matched`` as buffered; NULL if it is not.
+        renewed: Whether each group has a row of the batch.
+    """
+
+    def __init__(self, rows: pa.Table, buffered: pa.Table, keys: list[str]) -> None:
+        names = [*keys, *SIDE_AND_TIME.names]
+        old = exploded(buffered).select(rows.column_names)
+        both = pa.concat_tables([old, rows.take(order_of(rows, [*names, "packed"]))])
+        order = order_of(both, names)
+        self._lines = both.take(order)
+        self._new = order.to_numpy() >= len(old)
+        again = same_as_before(self._lines.select(names))
+        self._begins = np.flatnonzero(np.append(True, ~again)[: len(both)])
+        self._group = np.cumsum(np.append(True, ~again)[: len(both)]) - 1
+        other_key = ~same_as_before(self._lines.select(keys))
+        self._key = np.cumsum(np.append(True, other_key)[: len(both)])
+        self._right = flags_of(pc.equal(self._lines.column("side"), RIGHT))
+        self._times: Numbers = microseconds(
+            self._lines.column("time"), datetime.timedelta(0)
+        ).to_numpy()
+        groups = self._lines.select(names).take(pa.array(self._begins))
+        place = positions(groups, buffered.select(names))
+        known = buffered.select(["expires", "matched"]).take(place)
+        self.groups = pa.table(
+            [*groups.columns, *known.columns], names=[*names, "expires", "matched"]
+        )
+        self.renewed = np.zeros(len(groups), np.bool_)
+        self.renewed[self._group[self._new]] = True
+        self._keys = keys
+
+    def matched(self, lower: int, upper: int) -> Flags:
+        """Return for each group whether a row of the other side is in its interval, if left."""
+        found = np.zeros(len(self.groups), np.bool_)
+        lefts, rights = np.flatnonzero(~self._right), np.flatnonzero(self._right)
+        first, last = self._ends(lefts, rights, lower, upper)
+        found[self._group[lefts[last > first]]] = True
+        return found
+
+    def noted(self, matched: Flags) -> pa.Array:
+        """Return what the state notes of each group; NULL if nobody knows whether it matched."""
+        known = self.groups.column("matched").combine_chunks()
+        unknown = known.is_null()
+        # A group that is not buffered has no match yet, and neither has one with new rows.
+        unknown = pc.and_(unknown, self.groups.column("expires").combine_chunks().is_valid())
+        unknown = pc.and_(unknown, pa.array(~self.renewed))
+        before = pc.if_else(unknown, pa.scalar(None, pa.bool_()), known.fill_null(False))
+        return pc.if_else(pa.array(matched), pa.scalar(True), before)
+
+    def pairs(self, lower: int, upper: int) -> pa.Table:
+        """Return the matches with at least one row of the batch: key, left and right text."""
+        lefts, rights = np.flatnonzero(~self._right), np.flatnonzero(self._right)
+        old, new = lefts[~self._new[lefts]], lefts[self._new[lefts]]
+        parts = [
+            self._matches(old, rights[self._new[rights]], lower, upper),
+            self._matches(new, rights, lower, upper),
         ]
-        columns = [pa.array(sides, pa.string()), *self._unpacked(pairs).columns]
-        return pa.Table.from_arrays(columns, schema=fields.arrow_schema())
+        left, right = (np.concatenate(each) for each in zip(*parts, strict=True))
+        order = np.lexsort((right, left, self._times[right], self._times[left], self._key[left]))
+        left, right = pa.array(left[order]), pa.array(right[order])
+        packed = self._lines.column("packed")
+        keys = self._lines.select(self._keys).take(left)
+        return _numbered([*keys.columns, packed.take(left), packed.take(right)])
+
+    def joined(self, groups: Flags) -> pa.Array:
+        """Return the texts of some groups, one to a line of its text."""
+        kept = self._lines.column("packed").filter(pa.array(groups[self._group]))
+        counts = np.bincount(self._group, minlength=len(groups))[groups]
+        offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
+        return pc.binary_join(pa.ListArray.from_arrays(offsets, kept.combine_chunks()), "\n")
+
+    def new_of(self, groups: Flags) -> pa.Table:
+        """Return the rows of the batch that are in some groups."""
+        return self._lines.filter(pa.array(groups[self._group] & self._new))
+
+    def _matches(
+        self, lefts: Numbers, rights: Numbers, lower: int, upper: int
+    ) -> tuple[Numbers, Numbers]:
+        """Return the left and the right line of each match of these lines."""
+        first, last = self._ends(lefts, rights, lower, upper)
+        counts = last - first
+        begins = np.cumsum(counts) - counts
+        which = np.repeat(first - begins, counts) + np.arange(counts.sum())
+        return np.repeat(lefts, counts), rights[which]
+
+    def _ends(
+        self, lefts: Numbers, rights: Numbers, lower: int, upper: int
+    ) -> tuple[Numbers, Numbers]:
+        """Return between which places in *rights* the matches of each left line are."""
+        times = np.unique(self._times[rights])
+        # Key and time as one number: the time as its place among all times.
+        keys, width = self._key * (len(times) + 1), self._times[lefts]
+        known = keys[rights] + np.searchsorted(times, self._times[rights])
+        first = keys[lefts] + np.searchsorted(times, width + lower, "left")
+        last = keys[lefts] + np.searchsorted(times, width + upper, "right")
+        return np.searchsorted(known, first), np.searchsorted(known, last)
+
+
+def exploded(buffered: pa.Table) -> pa.Table:
+    """Return a row for each line of the buffered rows, in a column ``packed``."""
+    texts = pc.split_pattern(buffered.column("rows").combine_chunks(), "\n")
+    parents = pc.list_parent_indices(texts)
+    found = buffered.drop_columns(["rows"]).take(parents)
+    return found.append_column("packed", texts.flatten())
+
+
+def _alone(lefts: pa.Table) -> pa.Table:
+    """Return left rows as pairs without a right row."""
+    keys = lefts.column_names[: lefts.column_names.index("side")]
+    none = pa.nulls(len(lefts), pa.string())
+    return _numbered([*lefts.select(keys).columns, lefts.column("packed"), none])
+
+
+def _numbered(columns: Sequence[Any]) -> pa.Table:
+    """Return a table whose columns have numbers as names: a user's column may have any name."""
+    return pa.table(list(columns), names=[str(at) for at in range(len(columns))])
+
+
+def _scalar(time: datetime.datetime) -> pa.Scalar[Any]:
+    return pa.scalar(time, pa.timestamp("us", tz="UTC"))
 
 
 def joined_fields(
@@ -495,16 +574,15 @@ def packed_rows(columns: Sequence[pa.Array], count: int) -> list[str]:
     return [f"[{row}]" for row in map(",".join, zip(*texts, strict=True))]
 
 
-def unpacked_columns(rows: Sequence[str | None], fields: Fields) -> dict[str, pa.Array]:
-    """Return the columns of rows that :func:`packed_rows` made; None stands for a row of NULLs."""
+def unpacked_columns(rows: pa.ChunkedArray, fields: Fields) -> dict[str, pa.Array]:
+    """Return the columns of rows that :func:`packed_rows` made; NULL stands for a row of NULLs."""
     # A row with several matches is parsed once, and all rows are parsed in one call.
-    place = dict[str, int]()
-    places = [None if row is None else place.setdefault(row, len(place)) for row in rows]
-    taken, schema = pa.array(places, pa.int64()), fields.arrow_schema()
-    values = json.loads(f"[{','.join(place)}]")
+    encoded = pc.dictionary_encode(rows.combine_chunks())
+    schema = fields.arrow_schema()
+    values = json.loads(f"[{','.join(encoded.dictionary.to_pylist())}]")
     columns = zip(*values, strict=True) if values else [()] * len(schema)
     return {
-        each.name: _of_plain(column, each.type).take(taken)
+        each.name: _of_plain(column, each.type).take(encoded.indices)
         for each, column in zip(schema, columns, strict=len(schema) > 0)
     }
 

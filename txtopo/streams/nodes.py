@@ -14,7 +14,7 @@ from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.builders.declarer import BoltDeclarer
 from txtopo.builders.transactional import Bolt, Spout, TransactionalTopologyBuilder
 from txtopo.state.registry import State
-from txtopo.streams.batch_aggregate import BatchPartials
+from txtopo.streams.batch_aggregate import BatchPartials, partial_fields
 from txtopo.streams.event_time import (
     MARKS,
     REFUSED,
@@ -24,6 +24,7 @@ from txtopo.streams.event_time import (
     TimeColumn,
     Watermarks,
 )
+from txtopo.streams.largest_rows import LargestRows, MaxBy
 from txtopo.streams.late_rows import LATE, UNUSABLE, UnusableRows
 from txtopo.streams.operators import FusedOperators, Operator
 from txtopo.streams.sessions import SessionCommitter
@@ -31,6 +32,7 @@ from txtopo.streams.tables import (
     CHANGES_RETRACTED,
     Aggregating,
     AnsweredQuery,
+    Applies,
     Output,
     StoredRows,
     TableCommitter,
@@ -317,7 +319,7 @@ class TableNode(ProgramNode):
 
     Attributes:
         state: The state, with its columns.
-        upserts: How rows become values; None if they are aggregated.
+        chooses: Which row of a key counts; None if they are aggregated.
         aggregate: How rows are aggregated; None if they are not.
         rows: The fields of the rows that the table is made of.
         columns: The value columns as readers see them.
@@ -328,7 +330,7 @@ class TableNode(ProgramNode):
     """
 
     state: State
-    upserts: Upserting | None
+    chooses: Upserting | MaxBy | None
     aggregate: PersistentAggregate | None
     rows: Fields
     columns: Fields
@@ -363,26 +365,38 @@ class TableNode(ProgramNode):
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
         """Add a ``PersistentAggregate`` if nothing reads the table, else a committer."""
         if self.aggregate is None:
-            assert self.upserts is not None
-            self._commit(builder, self.upserts, tuple(port.output for port in self.inputs))
+            assert self.chooses is not None
+            if isinstance(self.chooses, MaxBy):
+                fields = Fields.of([*self.state.key, *self.state.value])
+                above = self._above(builder, LargestRows(self.chooses, fields))
+                self._commit(builder, self.chooses, fields, above)
+            else:
+                outputs = tuple(port.output for port in self.inputs)
+                self._commit(builder, self.chooses, self.rows, outputs)
         elif self.combines_in_store:
             declarer = builder.set_bolt(self.id, self._meant(self.aggregate))
             for port in self.inputs:
                 _subscribe(declarer, port, self.aggregate.key)
         else:
-            above = f"{self.id}.partials"
-            partials = BatchPartials(self.aggregate, self.rows)
-            declarer = builder.set_bolt(above, partials, parallelism_below(self.inputs))
-            for port in self.inputs:
-                declarer.local_or_shuffle_grouping(*port.output)
-            self._commit(
-                builder, Aggregating(self.aggregate, self.rows), ((above, DEFAULT_STREAM),)
-            )
+            above = self._above(builder, BatchPartials(self.aggregate, self.rows))
+            applies = Aggregating(self.aggregate, self.rows)
+            self._commit(builder, applies, partial_fields(self.aggregate, self.rows), above)
+
+    def _above(
+        self, builder: TransactionalTopologyBuilder, partials: BatchPartials | LargestRows
+    ) -> tuple[Output, ...]:
+        """Add a bolt that combines rows where they are, and return its stream."""
+        above = f"{self.id}.partials"
+        declarer = builder.set_bolt(above, partials, parallelism_below(self.inputs))
+        for port in self.inputs:
+            declarer.local_or_shuffle_grouping(*port.output)
+        return ((above, DEFAULT_STREAM),)
 
     def _commit(
         self,
         builder: TransactionalTopologyBuilder,
-        applies: Upserting | Aggregating,
+        applies: Applies,
+        rows: Fields,
         inputs: tuple[Output, ...],
     ) -> None:
         queries = {
@@ -390,7 +404,7 @@ class TableNode(ProgramNode):
             for name, each in self.queries.items()
         }
         table = self.state.layout(self.id)
-        parts = self.id, table, inputs, applies, queries, frozenset(self.changes)
+        parts = self.id, table, inputs, rows, applies, queries, frozenset(self.changes)
         windows = self.windows
         bolt: StoredRows | TableCommitter
         if isinstance(applies, Upserting) and self.combines_in_store:
@@ -403,6 +417,13 @@ class TableNode(ProgramNode):
             closing = Closing(output, windows.window, late, windows.keep, self.final)
             kind = SessionCommitter if isinstance(windows.window, Session) else WindowCommitter
             bolt = kind(closing, *parts)
+        if isinstance(applies, MaxBy):
+            assert isinstance(bolt, TableCommitter)
+            bolt.meaning = Meaning(
+                f"largest by {applies}",
+                "stored rows were chosen in another order; compare the same columns as before, or "
+                "give the state another table",
+            )
         declarer = builder.set_bolt(self.id, self._meant(bolt))
         asking = (output for each in queries.values() for output in each.sources)
         # A stream may query the table twice.

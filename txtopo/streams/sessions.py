@@ -33,30 +33,32 @@ Rules
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.durations import MICROSECOND
-from txtopo.state.backend import Values
+from txtopo.state.keyed_columns import codes_of, order_of
 from txtopo.state.transaction import StateTransaction
-from txtopo.streams.event_time import EARLIEST, TimeColumn, event_times
+from txtopo.streams.event_time import TimeColumn, event_times
+from txtopo.streams.late_rows import microseconds_of
 from txtopo.streams.operators import Operator
-from txtopo.streams.tables import plain
+from txtopo.streams.tables import Aggregating
 from txtopo.streams.windows import (
+    BOUND,
     BOUNDS,
     END,
     START,
     Closing,
     Session,
     WindowCommitter,
-    key_parts,
 )
-from txtopo.tuples import Tuple
 
 
 @dataclass(frozen=True)
@@ -97,23 +99,6 @@ class AssignSessions(Operator):
         yield pa.RecordBatch.from_arrays([*bounds, *batch.columns], schema=schema)
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """A session that may be merged with others of its key.
-
-    Attributes:
-        start: Its first event time; for a stored session its ``window_start``.
-        end: Its last event time plus the gap.
-        row: The partial aggregate from the batch; None if the session is stored.
-        values: The stored values, decoded; the first one is the end.
-    """
-
-    start: datetime.datetime
-    end: datetime.datetime
-    row: Tuple | None = None
-    values: Values = ()
-
-
 class SessionCommitter(WindowCommitter):
     """Keeps a table of sessions, merges them, and emits the sessions that close.
 
@@ -131,10 +116,10 @@ class SessionCommitter(WindowCommitter):
 
     def finish_batch(self) -> None:
         """Merge the rows that are on time, emit the sessions that close, and store late rows."""
-        ((before, after),) = (row.values for row in self._watermark)
+        before, after = self._watermark.before, self._watermark.after
         expired = self._expired = self._expired_by(before)
         with self._state.transaction(self._attempt) as values:
-            late = self._merge(values, self._rows, before)
+            late = self._merge(values, self._rows(), before)
             for stream, query in self._queries.items():
                 self._answer(values, stream, query)
             self._close(values, before, after)
@@ -145,8 +130,8 @@ class SessionCommitter(WindowCommitter):
                 self._expire(values, after)
 
     def _merge(
-        self, values: StateTransaction, rows: Sequence[Tuple], bound: datetime.datetime | None
-    ) -> list[Tuple]:
+        self, values: StateTransaction, rows: pa.Table, bound: datetime.datetime | None
+    ) -> pa.Table:
         """Merge rows with the sessions of a table that end at *bound* or later.
 
         The stored rows of merged sessions are deleted, and the merged session is written.
@@ -154,81 +139,113 @@ class SessionCommitter(WindowCommitter):
         Returns:
             The rows whose sessions end before *bound*; they are not written.
         """
-        *names, _ = self._table.key.names
-        brought: dict[tuple[Any, ...], list[_Span]] = {}
-        for row in rows:
-            span = _Span(row[START], row[END], row)
-            brought.setdefault(tuple(row[name] for name in names), []).append(span)
-        known = self._open(values, brought, bound)
-        late: list[Tuple] = []
-        moved: list[Tuple] = []
-        grown: list[tuple[tuple[Any, ...], datetime.datetime, list[_Span]]] = []
-        for user in sorted(brought):
-            for parts in _connected([*brought[user], *known.get(user, ())]):
-                new = [part.row for part in parts if part.row is not None]
-                if bound is not None and max(part.end for part in parts) < bound:
-                    late += new
-                elif new:
-                    first = min(part.start for part in parts if part.row is not None)
-                    moved += [_beginning(row, first) for row in new]
-                    grown.append((user, first, [part for part in parts if part.row is None]))
-        changes = self._applies.changed(moved)
-        earliest = EARLIEST if bound is None else bound - self._gap
-        written = []
-        for user, first, stored in grown:
-            start = min([max(first, earliest), *(part.start for part in stored)])
-            merged = self._merged(stored, changes[plain((*user, first))])
-            written.append((plain((*user, start)), plain(merged)))
-            for part in stored:
-                if part.start != start:
-                    values.delete(plain((*user, part.start)))
-        values.put_all(written)
-        return late
+        if not rows.num_rows:
+            return rows
+        stored = self._open(values, rows, bound)
+        spans = _Spans(rows, stored, self._keys[:-1])
+        late = spans.ends < (-math.inf if bound is None else microseconds_of(bound))
+        on_time = rows.filter(pa.array(~late[: len(rows)]))
+        if on_time.num_rows:
+            self._write(values, spans, ~late, on_time, stored, bound)
+        return rows.filter(pa.array(late[: len(rows)]))
 
-    def _open(
+    def _write(
         self,
         values: StateTransaction,
-        brought: Collection[tuple[Any, ...]],
+        spans: _Spans,
+        kept: Flags,
+        on_time: pa.Table,
+        stored: pa.Table,
         bound: datetime.datetime | None,
-    ) -> dict[tuple[Any, ...], list[_Span]]:
+    ) -> None:
+        """Write the sessions that rows are in, and delete the stored ones that they replace."""
+        new = spans.new & kept
+        brought = spans.first_of(new)
+        if bound is not None:
+            brought = np.maximum(brought, microseconds_of(bound - self._gap))
+        begins = np.minimum(brought, spans.first_of(~spans.new))
+        of_rows, of_stored = spans.session[new], spans.session[~spans.new]
+        joined = np.zeros(len(begins), np.bool_)
+        joined[of_rows] = True
+        # The rows of the batch first, so that a session takes a value of the batch as a whole.
+        changes = self._applies.changed(_beginning(on_time, begins[of_rows]))
+        taken = joined[of_stored]
+        replaced = stored.filter(pa.array(taken))
+        starts = begins[of_stored[taken]]
+        gone = pa.array(microseconds(replaced.column(START)) != starts)
+        values.delete_columns(replaced.select(self._keys).filter(gone))
+        earlier = _beginning(replaced, starts).take(order_of(replaced, [START]))
+        assert isinstance(self._applies, Aggregating)
+        values.put_columns(self._applies.combined(earlier, changes))
+
+    def _open(
+        self, values: StateTransaction, rows: pa.Table, bound: datetime.datetime | None
+    ) -> pa.Table:
         """Return the stored sessions that end at *bound* or later, for the keys of the batch."""
-        if not brought:
-            return {}
         above = None if bound is None else bound - MICROSECOND
-        rows = values.between(END, above, None) if () in brought else values.starting(brought)
-        found: dict[tuple[Any, ...], list[_Span]] = {}
-        for key, named in rows:
-            *user, start = key_parts(key)
-            opened = self._values(named)
-            if bound is None or opened[0] >= bound:
-                part = _Span(start, opened[0], values=opened)
-                found.setdefault(tuple(user), []).append(part)
-        return found
-
-    def _merged(self, stored: Sequence[_Span], change: Values) -> Values:
-        """Combine the values of stored sessions, the earliest first, and then of the batch."""
-        parts = [part.values for part in sorted(stored, key=lambda part: part.start)]
-        merged, *others = (*parts, change)
-        for values in others:
-            (merged,) = self._applies.combined([merged], [values])
-        return merged
+        users = self._keys[:-1]
+        if not users:
+            return values.columns_between(END, above, None)
+        found = values.columns_starting(rows.select(users))
+        if bound is None:
+            return found
+        return found.filter(pc.greater_equal(found.column(END), pa.scalar(bound, BOUND)))
 
 
-def _beginning(row: Tuple, start: datetime.datetime) -> Tuple:
-    """Return a row with another start of its session."""
-    values = list(row.values)
-    values[row.fields.index[START]] = start
-    return Tuple(values, row.origin, row.source_task)
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-def _connected(parts: Sequence[_Span]) -> Iterator[list[_Span]]:
-    """Group sessions that overlap or touch, the earliest group first."""
-    first, *others = sorted(parts, key=lambda part: part.start)
-    together, end = [first], first.end
-    for part in others:
-        if part.start > end:
-            yield together
-            together = []
-        together.append(part)
-        end = max(end, part.end)
-    yield together
+class _Spans:
+    """The sessions that the rows of a batch and stored sessions form together.
+
+    Args:
+        rows: The rows of the batch.
+        stored: The stored sessions.
+        users: The columns by which rows are grouped.
+
+    Attributes:
+        new: Whether each span is a row of the batch: these come first, in their order.
+        session: The number of the session that each is in.
+        ends: The end of that session, in microseconds since 1970.
+    """
+
+    def __init__(self, rows: pa.Table, stored: pa.Table, users: list[str]) -> None:
+        names = [*users, START, END]
+        both = pa.concat_tables([rows.select(names), stored.select(names)])
+        self.new = np.arange(len(both)) < len(rows)
+        self._starts = microseconds(both.column(START))
+        ends = microseconds(both.column(END))
+        user = codes_of(both.select(users)) if users else np.zeros(len(both), np.int64)
+        order = np.lexsort((self._starts, user))
+        user, starts, after = user[order], self._starts[order], ends[order]
+        first_of_user = np.append(True, np.diff(user) != 0)
+        # The latest end of the spans before, of the same user: as a place among all times, so that
+        # those of the next user are larger than all of this one.
+        times = np.unique(np.concatenate([starts, after]))
+        shift = np.cumsum(first_of_user) * (len(times) + 1)
+        latest = np.maximum.accumulate(np.searchsorted(times, after) + shift)
+        begins = np.append(True, (np.searchsorted(times, starts) + shift)[1:] > latest[:-1])
+        self.session = np.empty(len(both), np.int64)
+        self.session[order] = np.cumsum(begins) - 1
+        self._count = int(begins.sum())
+        last = np.full(self._count, np.iinfo(np.int64).min)
+        np.maximum.at(last, self.session, ends)
+        self.ends = last[self.session]
+
+    def first_of(self, chosen: Flags) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Return the first start of chosen spans in each session; the largest number for none."""
+        first = np.full(self._count, np.iinfo(np.int64).max)
+        np.minimum.at(first, self.session[chosen], self._starts[chosen])
+        return first
+
+
+def _beginning(rows: pa.Table, starts: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Table:
+    """Return rows with other starts of their sessions."""
+    at = rows.schema.get_field_index(START)
+    return rows.set_column(at, rows.schema.field(at), pa.array(starts).cast(BOUND))
+
+
+def microseconds(times: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return times in microseconds since 1970."""
+    found: np.ndarray[Any, np.dtype[np.int64]] = times.cast(pa.int64()).to_numpy()
+    return found

@@ -48,6 +48,7 @@ from txtopo.streams.interval_join import (
     interval,
     joined_fields,
 )
+from txtopo.streams.largest_rows import MaxBy
 from txtopo.streams.late_rows import LATE
 from txtopo.streams.lookups import JoinLookup, Lookup, joined_with
 from txtopo.streams.nodes import (
@@ -759,26 +760,37 @@ class DataStream:
     ) -> Table:
         keys = column_names(f"{operator}, for its key,", key, self.fields)
         order = column_names(f"{operator}, for its order,", order_by, self.fields)
+        values = self._values(operator, keys, value)
+        return self._kept(operator, state, Upserting(keys, values, order), id)
+
+    def _values(self, operator: str, keys: tuple[str, ...], value: Names | None) -> tuple[str, ...]:
+        """Return the columns that are a value: by default all that are not the key."""
         if value is None:
             value = [name for name in self.fields.names if name not in keys]
         values = column_names(f"{operator}, for its value,", value, self.fields)
         if not keys or not values:
             what = "value" if keys else "key"
             raise FieldsError(
-                f"{operator} has no {what} columns; got key={key!r} of the fields "
+                f"{operator} has no {what} columns; got key={keys!r} of the fields "
                 f"{', '.join(self.fields.names)}; expected at least one key and one value column",
                 name=operator,
                 setting=what,
             )
-        key_fields, value_fields = self.fields.select(keys), self.fields.select(values)
-        check_new_columns(operator, key_fields, value_fields)
+        check_new_columns(operator, self.fields.select(keys), self.fields.select(values))
+        return values
+
+    def _kept(
+        self, operator: str, state: State, chooses: Upserting | MaxBy, id: str | None
+    ) -> Table:
+        """Return the table of the rows that count."""
+        key, value = self.fields.select(chooses.key), self.fields.select(chooses.value)
         with self.draft.all_or_nothing():
             taken = self.draft.id_of_table(id, operator, state)
-            kept = state.named(taken).with_columns(key_fields, value_fields)
-            upserts = Upserting(keys, values, order)
-            node = TableNode(
-                taken, self.ports, 1, kept, upserts, None, self.fields, stream_fields(value_fields)
-            )
+            kept = state.named(taken).with_columns(key, value)
+            if chooses.reads:
+                readable_state(operator, kept)
+            columns = stream_fields(value)
+            node = TableNode(taken, self.ports, 1, kept, chooses, None, self.fields, columns)
             return Table(self.draft, self.draft.add(node))
 
     def _on(self, port: Port, fields: Fields) -> DataStream:
@@ -958,6 +970,53 @@ class Grouped:
         tasks = tasks if self.key else 1
         node = draft.add(BoltNode(taken, (Port(first),), tasks, final, self.key))
         return stream._on(Port(node), final.fields)
+
+    def max_by(
+        self,
+        state: State,
+        by: Names,
+        value: Names | None = None,
+        *,
+        smallest: Names = (),
+        id: str | None = None,
+    ) -> Table:
+        """Keep of each group the row with the largest values of some columns, over all batches.
+
+        Which row that is depends neither on batches nor on the order of rows: of rows that are
+        equal in *by*, the one with the larger values in its other columns is kept. NULL is smaller
+        than all values, NaN larger. No function is called for a row.
+
+        Args:
+            state: The state, opaque; this operator sets its columns.
+            by: The columns that are compared, from left to right.
+            value: The columns that are kept; by default all that are not the group. Those of *by*
+                must be among them, since later rows are compared with them.
+            smallest: Those of *by* of which the smallest value counts instead.
+            id: Id of the committer; by default the name of the table.
+
+        Raises:
+            TopologyError: An argument is wrong, or the state is used elsewhere.
+
+        Example:
+            >>> prices = open_state("memory:", table="prices")
+            >>> fields = Fields("item string, price double, at long")
+            >>> spout = OpaqueMemoryTransactionalSpout({0: []}, fields, 10)
+            >>> offers = StreamBuilder("shop").source("offers", spout)
+            >>> table = offers.group_by("item").max_by(prices, by=("price", "at"), smallest="at")
+        """
+        stream, operator = self.stream, "max_by"
+        stream._check_not_retracted(operator)
+        if not self.key:
+            raise FieldsError("max_by has no groups; got group_by(); expected names of columns")
+        values = stream._values(operator, self.key, value)
+        kept = stream.fields.select(values)
+        compared = column_names("max_by, for by,", by, kept)
+        if not compared:
+            raise FieldsError("max_by compares no column; got an empty by; expected a name")
+        falling = column_names("max_by, for smallest,", smallest, kept.select(compared))
+        return stream._kept(
+            operator, state, MaxBy(self.key, values, compared, frozenset(falling)), id
+        )
 
     def update(
         self,

@@ -27,25 +27,29 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.collector import BatchOutputCollector
+from txtopo.collector import ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.durations import MICROSECOND, Duration, duration, shown
 from txtopo.errors import TopologyError
 from txtopo.state.aggregates import Max
-from txtopo.state.backend import Values
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.event_time import TimeColumn, event_times
+from txtopo.streams.late_rows import Watermark
 from txtopo.streams.operators import Operator
-from txtopo.streams.tables import Output, TableCommitter
+from txtopo.streams.tables import Output, TableCommitter, changed_fields
 from txtopo.traits import Meaning, Traits
-from txtopo.tuples import Fields, Tuple
+from txtopo.tuples import Fields
 
 START, END = "window_start", "window_end"
 BOUNDS = Fields(f"{START} timestamp, {END} timestamp")
 """The columns of a window."""
+
+BOUND = BOUNDS.arrow_schema().field(END).type
+"""The type of these columns in Arrow."""
 
 FINAL = "final"
 """The stream of closed windows."""
@@ -259,7 +263,7 @@ class WindowCommitter(TableCommitter):
             "as before, or give the state another table",
         )
         if closing.final:
-            closed = Fields.of([*self._table.key, *self._shown_fields])
+            closed = changed_fields(self._table, FINAL)
             self.output_streams = {**self.output_streams, FINAL: closed}
 
     @property
@@ -275,32 +279,40 @@ class WindowCommitter(TableCommitter):
         self,
         config: Config,
         context: TaskContext,
-        collector: BatchOutputCollector,
+        collector: ArrowOutputCollector,
         attempt: TransactionAttempt,
     ) -> None:
         """Get ready for one attempt."""
         super().prepare(config, context, collector, attempt)
         late = self._closing.late
         self._late_state = None if late is None else context.state(late)
-        self._watermark: list[Tuple] = []
-        self._takers[self._closing.watermark] = [self._watermark]
+        self._watermark = Watermark()
+
+    def execute_from(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
+        """Add rows of the table, or of a query, to the batch, or receive the watermark."""
+        if (component, stream) == self._closing.watermark:
+            self._watermark.takes(batch)
+        else:
+            super().execute_from(component, stream, batch)
 
     def finish_batch(self) -> None:
         """Apply the rows that are on time, emit the windows that close, and store late rows."""
-        ((before, after),) = (row.values for row in self._watermark)
+        before, after = self._watermark.before, self._watermark.after
         expired = self._expired = self._expired_by(before)
-        late = [row for row in self._rows if before is not None and row[END] <= before]
-        if late:
-            self._rows = [row for row in self._rows if row[END] > before]
+        rows = self._rows()
+        kept, late = rows, rows.slice(rows.num_rows)
+        if before is not None:
+            ended = pc.less_equal(rows.column(END), pa.scalar(before, BOUND))
+            kept, late = rows.filter(pc.invert(ended)), rows.filter(ended)
         with self._state.transaction(self._attempt) as values:
-            self._apply(values)
+            self._apply(values, kept)
             self._close(values, before, after)
             self._expire(values, after)
         if self._late_state is not None:
             if expired is not None:
-                late = [row for row in late if row[END] > expired]
+                late = late.filter(pc.greater(late.column(END), pa.scalar(expired, BOUND)))
             with self._late_state.transaction(self._attempt) as values:
-                if late:
+                if late.num_rows:
                     self._change(values, self._applies.changed(late), told=False)
                 self._expire(values, after)
 
@@ -309,10 +321,8 @@ class WindowCommitter(TableCommitter):
         if self._closing.final and after is not None and after != before:
             column, size = self._closing.window.ranged
             above = None if before is None else before - size
-            for key, value in values.between(column, above, after - size):
-                self._collector.emit(
-                    (*key_parts(key), *self._shown(self._packed(self._values(value)))), FINAL
-                )
+            closed = values.columns_between(column, above, after - size)
+            self._emit(self._shown(closed).columns, FINAL)
 
     def _expired_by(self, before: Any) -> Any:
         """Return the latest end of windows that may be deleted already; None if there are none."""
@@ -322,19 +332,14 @@ class WindowCommitter(TableCommitter):
         column, size = self._closing.window.ranged
         return before - keep - (size if column == END else datetime.timedelta(0))
 
-    def _found(self, values: StateTransaction, key: Any) -> Values | None:
-        """Return the values of a window for a query; None if it may have been deleted."""
-        found = self._read(values, key)
-        if found is None or self._expired is None or found[0] > self._expired:
+    def _found(self, values: StateTransaction, keys: pa.Table) -> pa.Table:
+        """Return the windows for a query, without those that may have been deleted."""
+        found = super()._found(values, keys)
+        if self._expired is None:
             return found
-        return None
+        return found.filter(pc.greater(found.column(END), pa.scalar(self._expired, BOUND)))
 
     def _expire(self, values: StateTransaction, after: Any) -> None:
         if self._closing.keep is not None and after is not None:
             _, size = self._closing.window.ranged
             values.expire(after - size - self._closing.keep)
-
-
-def key_parts(key: Any) -> tuple[Any, ...]:
-    """Return the parts of a key that a transaction returned, as a tuple."""
-    return key if isinstance(key, tuple) else (key,)

@@ -137,10 +137,20 @@ def test_columns_have_the_declared_types() -> None:
         refused(keyed("k long"), k=pa.array([1], pa.int32()))
     with pytest.raises(StateUsageError, match="with None in 'k'; expected int64"):
         refused(keyed("k long"))
-    with pytest.raises(
-        StateUsageError, match="'note'; expected string, and only NULL in a column of json"
-    ):
-        refused(keyed("k long"), k=pa.array([1]), note=pa.array(["{ }"]))
+    with pytest.raises(ValueRefusedError, match=r"'note' .*it is not JSON"):
+        refused(keyed("k long"), k=pa.array([1]), note=pa.array(["{ "]))
+
+
+def test_a_text_of_json_is_stored_as_any_value_of_json() -> None:
+    store, texts = keyed("k long"), pa.array(['{"b": [1,  2], "a": null}', "null", None])
+    rows = {"k": pa.array([1, 2, 3]), "n": pa.array([1, 2, 3]), "at": pa.nulls(3, UTC)}
+    store.run(1, lambda state: state.put_columns(pa.table(rows | {"note": texts})))
+
+    assert [value["note"] for value in store.contents().values()] == [
+        {"a": None, "b": [1, 2]},
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("years", [-2000, 8030])

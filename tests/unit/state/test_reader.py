@@ -11,9 +11,24 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from txtopo import CountDistinct, Fields, Mean, open_state
+from txtopo import (
+    Count,
+    CountDistinct,
+    Fields,
+    First,
+    Last,
+    Max,
+    Mean,
+    Min,
+    OwnAggregate,
+    Sum,
+    TopN,
+    open_state,
+)
 from txtopo.errors import ConfigError, StateUsageError, ValueRefusedError
 from txtopo.state import State
+from txtopo.state.columns import rows_of
+from txtopo.state.reader import ReaderView
 from txtopo.testing.conformance.driver import StateDriver, putting
 
 KEY = Fields("key string")
@@ -149,3 +164,105 @@ def test_a_missing_pandas_is_named_with_what_to_install(monkeypatch: pytest.Monk
         pytest.raises(ConfigError, match=r"pip install pandas, or use to_arrow\(\)"),
     ):
         reader.to_pandas()
+
+
+class Words(OwnAggregate):
+    """All words, sorted."""
+
+    def zero(self) -> Any:
+        return []
+
+    def add(self, value: Any, word: str) -> Any:
+        return sorted({*value, word})
+
+    def combine(self, left: Any, right: Any) -> Any:
+        return sorted({*left, *right})
+
+
+class Product(Words):
+    """A value that users see as it is stored."""
+
+    type = "long"
+
+
+def columns_and_rows(value: Fields, aggregates: Any, stored: list[tuple[Any, ...]]) -> None:
+    """Check that what users see of columns is what they see of each row."""
+    state = open_state("memory:", table="t").with_columns(KEY, value, aggregates)
+    view, schema = ReaderView(state.layout()), value.arrow_schema()
+    columns = list(zip(*stored, strict=True)) if stored else [()] * len(value)
+    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema)
+    # A state has its key in front, and a store may return the columns in any order.
+    table = table.select(value.names[::-1]).append_column("key", pa.array(["k"] * len(table)))
+    found = view.columns(table)
+
+    assert found.schema == view.fields.arrow_schema()
+    assert list(map(str, rows_of(found))) == list(map(str, map(view.row, stored)))
+
+
+def test_columns_are_shown_as_each_of_their_rows() -> None:
+    """Of every aggregate: as stored, a mean of two columns, an estimate, and json as its text."""
+    inputs = Fields("user string, cost decimal(10,2), part double, at long, words string")
+    aggregates = {
+        "n": Count(),
+        "total": Sum("cost"),
+        "least": Min("part"),
+        "first": First("user", order="at"),
+        "cost": Mean("cost"),
+        "users": CountDistinct("user"),
+        "part": Mean("part"),
+        "most": Max("part"),
+        "best": TopN("part", 2, labels=("user",)),
+        "last": Last("user", order="at"),
+        "words": Words("words"),
+        "product": Product("at"),
+        "mean": Mean("at"),
+    }
+    columns = {
+        stored: each
+        for name, aggregate in aggregates.items()
+        for stored, each in aggregate.columns(name).items()
+    }
+    value = Fields.of([each.value_field(name, inputs) for name, each in columns.items()])
+    (sketch,) = CountDistinct("user").folded([("ann",), ("bob",)])[:1]
+    cells = {
+        "n": 3,
+        "total": decimal.Decimal("-1.50"),
+        "least": float("nan"),
+        "first": "ann",
+        "cost_sum": decimal.Decimal("0.05"),
+        "cost_count": 3,
+        "users": sketch,
+        "part_sum": 1.0,
+        "part_count": 3,
+        "most": -0.0,
+        "best": '[[2.5,"ann"],[1.0,"bob"]]',
+        "last": "",
+        "words": '["a"]',
+        "product": 2**63 - 1,
+        "mean_sum": 7,
+        "mean_count": 2,
+    }
+    full = tuple(cells[name] for name in value.names)
+    # A group whose inputs are all NULL: sums are NULL, counts are 0.
+    empty = tuple(0 if name.endswith(("count", "n")) else None for name in value.names)
+    rows = [full, empty, (None,) * len(value), full]
+
+    columns_and_rows(value, tuple(columns.values()), rows)
+    columns_and_rows(value, tuple(columns.values()), [])
+
+
+def test_columns_without_aggregates_are_shown_as_they_are_stored() -> None:
+    value = Fields("note json, n long")
+    columns_and_rows(value, (), [('{"a":1}', 1), (None, None), ("null", 2)])
+
+
+def test_a_mean_that_does_not_fit_is_refused_among_columns_too() -> None:
+    state = mean_of("9" * 36, 1, 2)
+    table = pa.table(
+        {
+            "cost_sum": pa.array([decimal.Decimal("9" * 36)], pa.decimal128(38, 2)),
+            "cost_count": pa.array([1]),
+        }
+    )
+    with pytest.raises(ValueRefusedError, match=r"mean 'cost' of state 'means'"):
+        ReaderView(state.layout()).columns(table)

@@ -74,6 +74,16 @@ def test_postgresql_copies_few_long_rows_in_pieces(
 
 
 @pytest.mark.service("postgresql")
+def test_postgresql_reads_long_rows_as_columns(postgresql: Any) -> None:
+    """They are longer than a block of the parser; ``contents`` reads them both ways."""
+    store = StateDriver(texts(postgresql.create_database("long_columns")))
+    long = {"a": "x,\n" * 500_000, "b": '"' * 1_500_000, "c": ""}
+    store.puts(1, long)
+
+    assert store.contents() == long
+
+
+@pytest.mark.service("postgresql")
 @pytest.mark.parametrize(("kind", "value"), [("string", "x" * 300), ("binary", b"x" * 150)])
 def test_postgresql_refuses_a_row_beyond_its_limit_by_name(
     postgresql: Any, monkeypatch: pytest.MonkeyPatch, kind: str, value: object

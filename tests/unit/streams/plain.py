@@ -365,6 +365,30 @@ class PlainGrouped:
 
         return PlainTable(self._stream.builder, state, self._key or ("key",), apply)
 
+    def max_by(
+        self, state: str, by: Any, value: Any = None, *, smallest: Any = (), id: str | None = None
+    ) -> PlainTable:
+        """Of all rows of a key so far those stay that are largest in one column after another."""
+        compared, falling, seen = as_names(by), as_names(smallest), dict[Any, Rows]()
+
+        def apply(table: dict[Any, Any]) -> None:
+            for row in self._stream.rows():
+                kept = as_names(value) if value else [n for n in row if n not in self._key]
+                rows = seen.setdefault(key_of(row, self._key), [])
+                rows.append({name: row[name] for name in kept})
+            for key, rows in seen.items():
+                left = rows
+                for name in (*compared, *(name for name in rows[0] if name not in compared)):
+                    values = [row[name] for row in left if row[name] is not None]
+                    if name in falling:
+                        best = None if len(values) < len(left) else min(values)
+                    else:
+                        best = max(values, default=None)
+                    left = [row for row in left if row[name] == best]
+                table[key] = left[0]
+
+        return PlainTable(self._stream.builder, state, self._key, apply)
+
     def aggregate(self, id: str | None = None, **aggregates: Any) -> PlainStream:
         def of_batch(rows: Rows) -> Rows:
             groups: dict[Any, Rows] = {}

@@ -136,6 +136,18 @@ class Writer:
         if self._chance.random() < 0.5:
             self._changes(table, len(self._tables) - 1)
 
+    def step_max_by(self) -> None:
+        stream, upon = self._stream()
+        renamed = stream.select("shop", who="id", paid="amount")
+        by = self._chance.choice([("paid",), ("paid", "who"), ("who", "paid")])
+        smallest = [name for name in by if self._chance.random() < 0.3]
+        value = self._chance.choice([None, ("paid", "who")])
+        grouped = renamed.group_by("shop")
+        table = grouped.max_by(self._new_state(), by=by, value=value, smallest=smallest)
+        self._tables.append((table, set(upon), "paid"))
+        if self._chance.random() < 0.5:
+            self._changes(table, len(self._tables) - 1)
+
     def step_store(self) -> None:
         stream, _ = self._stream()
         stream.store(self._new_state(), key="id", order_by=FULL)

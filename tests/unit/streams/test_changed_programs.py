@@ -262,6 +262,39 @@ def test_other_windows_in_a_table_of_their_own_begin(sqlite: Changing) -> None:
     assert sqlite.counted("tens") == {0: 1, 10: 1, 30: 1}
 
 
+# ------------------------------------------------------------ another largest row
+
+
+def largest(by: Any, smallest: Any = (), table: str = "best") -> Program:
+    def program(world: Changing, builder: StreamBuilder) -> None:
+        rows = world.source(builder)
+        rows.group_by("key").max_by(world.state(table), by=by, smallest=smallest, id="best")
+
+    return program
+
+
+@pytest.mark.parametrize("other", [largest(("n", "ts")), largest("ts"), largest("n", "n")])
+def test_rows_that_were_chosen_by_other_columns_are_refused(
+    world: Changing, other: Program
+) -> None:
+    """Rows that are larger by the new columns may have been left out before."""
+    world.run(largest("n"), s=OLD)
+    held = world.held("best")
+
+    with pytest.raises(TopologyChanged, match="rows of 'best' would mean something else"):
+        world.run(other, s=NEW)
+    assert world.held("best") == held
+
+
+def test_rows_that_are_chosen_by_other_columns_have_a_table_of_their_own(
+    sqlite: Changing,
+) -> None:
+    sqlite.run(largest("n"), s=OLD)
+    sqlite.run(largest("ts", "ts", "earliest"), s=NEW)
+
+    assert [row["ts"] for row in sqlite.held("earliest").values()] == [at(1)]
+
+
 # ------------------------------------------------------------ other sources
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -24,7 +24,9 @@ from txtopo.plugins.stores import (
     Owner,
     Puts,
     Row,
+    Snapshot,
     StateBackend,
+    StateTable,
     Values,
 )
 from txtopo.state import (
@@ -38,7 +40,8 @@ from txtopo.state import (
     StateTransaction,
     open_state,
 )
-from txtopo.state.columns import Columns
+from txtopo.state.backend import columns_of
+from txtopo.state.columns import Columns, rows_of
 from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED
 from txtopo.state.statements import Statement
@@ -158,8 +161,10 @@ class StateDriver:
         keys = Columns(table.name, "key", table.key)
         values = Columns(table.name, "value", table.value)
         with self.backend.snapshot() as snapshot:
-            seen = [(key, row.visible()) for key, row in snapshot.items()]
-        return {keys.plain(key): values.named(row) for key, row in seen if row is not None}
+            found = {key: row for key, row in snapshot.items() if not row.deleted}
+            with suppress(UnicodeEncodeError):  # Arrow has no such text
+                _check_columns(table, snapshot, found)
+        return {keys.plain(key): values.named(row.current) for key, row in found.items()}
 
     def held(self) -> Ledger | None:
         """Return the ledger of the state."""
@@ -486,3 +491,15 @@ def stored_rows(driver: StateDriver) -> Mapping[Key, Row]:
     """Return the rows as the store keeps them, with tombstones."""
     with driver.backend.snapshot() as snapshot:
         return dict(snapshot.items())
+
+
+def _check_columns(table: StateTable, snapshot: Snapshot, rows: Mapping[Key, Row]) -> None:
+    """Check that a snapshot returns the same rows as columns."""
+    known, width = columns_of(table, rows.items()), len(table.key)
+    columns = snapshot.columns(table, known.select(list(table.key.names)))
+    assert columns.schema == known.schema
+    read = {row[:width]: row[width:] for row in rows_of(columns)}
+    # Of columns as well, since a store may have another object for UTC in its times.
+    wanted = {row[:width]: row[width:] for row in rows_of(known)}
+    # As texts, since NaN does not equal itself.
+    assert sorted(map(repr, read.items())) == sorted(map(repr, wanted.items()))

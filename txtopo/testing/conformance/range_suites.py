@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from txtopo.errors import PromiseError
 from txtopo.plugins.stores import StateBackend
 from txtopo.state import State, StateTransaction
+from txtopo.state.columns import rows_of
 from txtopo.testing.conformance.driver import (
     Drive,
     StateDriver,
@@ -191,7 +193,7 @@ class RangeSuite(RangedFixtures):
             [],
         ]
         for txid, prefixes in enumerate(wanted, 2):
-            assert store.run(txid, starting_keys(prefixes)) == sorted(
+            assert store.run(txid, starting_keys(key, prefixes)) == sorted(
                 key for key in keys if any(key[: len(each)] == each for each in prefixes)
             )
 
@@ -205,9 +207,9 @@ class RangeSuite(RangedFixtures):
         store.run(1, putting_rows(dict.fromkeys(keys, 1)))
 
         asked = [(user,) for user in range(-users, users - 1)]
-        assert store.run(2, starting_keys(asked)) == keys[:-2]
+        assert store.run(2, starting_keys(key, asked)) == keys[:-2]
         pairs = [(user, 2) for user in range(users)]
-        assert store.run(3, starting_keys([*pairs, (0, 3)])) == pairs
+        assert store.run(3, starting_keys(key, [*pairs, (0, 3)])) == pairs
 
     @proves(Rule.RANGE)
     def test_a_state_may_be_read_in_ranges_that_was_not_before(
@@ -381,7 +383,14 @@ def putting_rows(rows: Mapping[Any, Any]) -> Body:
 
 def between(above: Any, up_to: Any) -> Body:
     """Return a body that reads a range of ``ends``, as keys and sums."""
-    return lambda state: list(_rows(state.between("ends", above, up_to)))
+
+    def body(state: StateTransaction) -> list[tuple[Any, ...]]:
+        rows = list(_rows(state.between("ends", above, up_to)))
+        columns = state.columns_between("ends", above, up_to)
+        assert list(rows_of(columns.select(["shop", "start", "sold"]))) == rows
+        return rows
+
+    return body
 
 
 def starting(*prefixes: tuple[Any, ...]) -> Body:
@@ -389,9 +398,22 @@ def starting(*prefixes: tuple[Any, ...]) -> Body:
     return lambda state: list(_rows(state.starting(prefixes)))
 
 
-def starting_keys(prefixes: list[tuple[Any, ...]]) -> Body:
+def starting_keys(key: Fields, prefixes: list[tuple[Any, ...]]) -> Body:
     """Return a body that reads the keys that begin with prefixes."""
-    return lambda state: [key for key, _ in state.starting(prefixes)]
+
+    def body(state: StateTransaction) -> list[Any]:
+        keys = [key for key, _ in state.starting(prefixes)]
+        if prefixes:
+            schema = key.select(key.names[: len(prefixes[0])]).arrow_schema()
+            columns = [list(column) for column in zip(*prefixes, strict=True)]
+            asked = pa.Table.from_arrays(
+                [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
+            )
+            found = state.columns_starting(asked).select(list(key.names))
+            assert list(rows_of(found)) == keys
+        return keys
+
+    return body
 
 
 def _rows(found: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, ...]]:
