@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Codes = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _CODES_MAX = 2**63 - 1
 
 
-def codes_of(keys: pa.Table) -> Codes:
+def codes_of(keys: pa.Table) -> Numbers:
     """Return a number for each key, from 0: equal numbers for equal keys, and for no others.
 
     NULL equals NULL, as far as this is concerned.
@@ -76,7 +77,7 @@ def last_of_each(
     return rows.filter(pa.array(np.append(~again, True)))
 
 
-def same_as_before(keys: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def same_as_before(keys: pa.Table) -> Flags:
     """Return for each key but the first whether it equals the one before it."""
     same = np.ones(max(keys.num_rows - 1, 0), np.bool_)
     for column in map(_one, keys.columns):
@@ -106,7 +107,7 @@ def order_of(rows: pa.Table, names: Sequence[str], falling: Collection[str] = ()
     return pc.sort_indices(numbered, list(zip(numbered.column_names, orders, strict=True)))
 
 
-def differing(rows: pa.Table, others: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def differing(rows: pa.Table, others: pa.Table) -> Flags:
     """Return for each row whether it differs from the other one; NULL equals NULL, NaN NaN."""
     found = np.zeros(rows.num_rows, np.bool_)
     for one, other in zip(rows.columns, others.columns, strict=True):
@@ -118,14 +119,14 @@ def differing(rows: pa.Table, others: pa.Table) -> np.ndarray[Any, np.dtype[np.b
     return found
 
 
-def there(places: pa.Int64Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def there(places: pa.Int64Array) -> Flags:
     """Return which places there are; NULL is none."""
     return flags_of(places.is_valid())
 
 
-def flags_of(flags: pa.ChunkedArray | pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def flags_of(flags: pa.ChunkedArray | pa.Array) -> Flags:
     """Return booleans without NULL as an array of NumPy."""
-    found: np.ndarray[Any, np.dtype[np.bool_]] = _one(flags).to_numpy(zero_copy_only=False)
+    found: Flags = _one(flags).to_numpy(zero_copy_only=False)
     return found
 
 
@@ -137,19 +138,14 @@ def is_key(rows: pa.Table, names: Sequence[str]) -> pa.Array | None:
     fits: Any = None
     for name in names:
         column = rows.column(name)
-        valid = None
-        if column.null_count:
-            valid = column.is_valid()
-        if pa.types.is_floating(column.type):
-            number = pc.invert(pc.fill_null(pc.is_nan(column), True))
-            valid = number if valid is None else pc.and_(valid, number)
-        if valid is not None:
+        if column.null_count or pa.types.is_floating(column.type):
+            valid = pc.invert(column.is_null(nan_is_null=True))
             fits = valid if fits is None else pc.and_(fits, valid)
     return None if fits is None or pc.all(fits, min_count=0).as_py() else _one(fits)
 
 
-def with_plain_keys(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return rows in whose key columns -0.0 is 0.0, as a state holds it."""
+def with_plain_zeros(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return rows with 0.0 for -0.0 in some columns, as a state has it in a key."""
     for name in names:
         at = rows.schema.get_field_index(name)
         if pa.types.is_floating(rows.schema.field(at).type):

@@ -516,8 +516,7 @@ class StateTransaction:
 
     def _written_columns(self) -> ColumnRows | None:
         """Return the writes of the group before this txid, and of this txid, if there are any."""
-        parts = [*self._writes_before, self._overlay]
-        columns = [self._as_columns(part) for part in parts if part]
+        columns = [self._as_columns(part) for part in (self._earlier, self._overlay) if part]
         if not columns:
             return None
         return columns[0].merged(columns[1:]) if len(columns) > 1 else columns[0]

@@ -50,7 +50,7 @@ from txtopo.collector import ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.durations import MICROSECOND, shown
-from txtopo.state.keyed_columns import codes_of, flags_of, is_key, positions, there
+from txtopo.state.keyed_columns import Flags, Numbers, codes_of, flags_of, is_key, positions, there
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.event_time import TimeColumn, event_times
 from txtopo.streams.late_rows import (
@@ -163,10 +163,10 @@ class DropDuplicates(ArrowBolt, Committer):
         values.put_columns(pa.concat_tables(entries))
         return rows if through.all() else rows.filter(pa.array(through))
 
-    def _close(self, rows: pa.Table, known: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def _close(self, rows: pa.Table, known: pa.Table) -> Flags:
         """Return which rows are close to the latest time of their key."""
         times = microseconds(rows.column(self._time.column), self._time.offset)
-        latest = microseconds(known.column("time"), datetime.timedelta(0))
+        latest = microseconds(known.column("time"))
         apart = pc.abs(pc.subtract(times, latest))
         close = pc.less(apart, pa.scalar(self._within // MICROSECOND))
         return flags_of(close.fill_null(False))
@@ -174,10 +174,10 @@ class DropDuplicates(ArrowBolt, Committer):
     def _judged(
         self,
         rows: pa.Table,
-        others: np.ndarray[Any, np.dtype[np.int64]],
-        numbers: np.ndarray[Any, np.dtype[np.int64]],
+        others: Numbers,
+        numbers: Numbers,
         known: pa.Table,
-        through: np.ndarray[Any, np.dtype[np.bool_]],
+        through: Flags,
     ) -> pa.Table:
         """Judge rows one by one, those of each key in their order; return their entries.
 

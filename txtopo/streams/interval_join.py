@@ -56,13 +56,15 @@ from txtopo.context import TaskContext
 from txtopo.durations import MICROSECOND, duration, shown
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.state.keyed_columns import (
+    Flags,
+    Numbers,
     differing,
     flags_of,
     is_key,
     order_of,
     positions,
     same_as_before,
-    with_plain_keys,
+    with_plain_zeros,
 )
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.checks import check_new_columns, check_same_types, column_names
@@ -215,7 +217,7 @@ class IntervalJoin(ArrowBolt, Committer):
     def finish_batch(self) -> None:
         """Match the rows of the batch with each other and with the buffered rows."""
         rows = pa.Table.from_batches(self._batches, self._joined.packed.arrow_schema())
-        times = microseconds(rows.column("time"), datetime.timedelta(0))
+        times = microseconds(rows.column("time"))
         kept, late = on_time(rows, times, self._watermark.before)
         fits = is_key(kept, self._keys)
         matchable = kept if fits is None else kept.filter(fits)
@@ -243,7 +245,7 @@ class IntervalJoin(ArrowBolt, Committer):
             # Rows that were closed earlier match nothing.
             open_yet = pc.greater_equal(buffered.column("expires"), _scalar(before))
             buffered = buffered.filter(open_yet)
-        plain = with_plain_keys(rows.select([*names, "packed"]), self._keys)
+        plain = with_plain_zeros(rows.select([*names, "packed"]), self._keys)
         return _Lines(plain, buffered, self._keys)
 
     def _closed_before(self, values: StateTransaction, lines: _Lines, matched: Flags) -> pa.Table:
@@ -264,7 +266,7 @@ class IntervalJoin(ArrowBolt, Committer):
         """Buffer the rows of the batch; return its unmatched left rows that are already closed."""
         groups, after = lines.groups, self._watermark.after
         left = pc.equal(groups.column("side"), LEFT)
-        times = microseconds(groups.column("time"), datetime.timedelta(0))
+        times = microseconds(groups.column("time"))
         wait = pc.if_else(left, pa.scalar(self._upper), pa.scalar(-self._lower))
         expires = pc.coalesce(groups.column("expires").cast(pa.int64()), pc.add(times, wait))
         noted: Any = pa.nulls(len(groups), pa.bool_())
@@ -328,10 +330,6 @@ class IntervalJoin(ArrowBolt, Committer):
         return pa.table([side, *rows.columns], schema=fields.arrow_schema())
 
 
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
-
-
 class _Lines:
     """The rows of a batch and the buffered rows of their keys, a line for each.
 
@@ -362,9 +360,7 @@ class _Lines:
         other_key = ~same_as_before(self._lines.select(keys))
         self._key = np.cumsum(np.append(True, other_key)[: len(both)])
         self._right = flags_of(pc.equal(self._lines.column("side"), RIGHT))
-        self._times: Numbers = microseconds(
-            self._lines.column("time"), datetime.timedelta(0)
-        ).to_numpy()
+        self._times: Numbers = microseconds(self._lines.column("time")).to_numpy()
         groups = self._lines.select(names).take(pa.array(self._begins))
         place = positions(groups, buffered.select(names))
         known = buffered.select(["expires", "matched"]).take(place)

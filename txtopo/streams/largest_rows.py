@@ -22,7 +22,7 @@ from txtopo.bolts.bolt import ArrowBolt
 from txtopo.collector import ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.state.keyed_columns import last_of_each, zero_without_sign
+from txtopo.state.keyed_columns import last_of_each, with_plain_zeros
 from txtopo.tuples import Fields
 
 
@@ -48,8 +48,7 @@ class MaxBy:
         """Return the largest row of each key: key columns, then value columns."""
         others = [name for name in self.value if name not in self.by]
         kept = rows.select([*self.key, *self.value])
-        columns = [zero_without_sign(column) for column in kept.columns]
-        kept = pa.table(columns, names=kept.column_names)
+        kept = with_plain_zeros(kept, kept.column_names)
         return last_of_each(kept, len(self.key), [*self.by, *others], self.smallest)
 
     def combined(self, before: pa.Table, changes: pa.Table) -> pa.Table:

@@ -138,7 +138,9 @@ def on_time(
     return rows.filter(pc.invert(late)), rows.filter(late)
 
 
-def microseconds(times: pa.ChunkedArray, offset: datetime.timedelta) -> pa.ChunkedArray:
+def microseconds(
+    times: pa.ChunkedArray, offset: datetime.timedelta = datetime.timedelta(0)
+) -> pa.ChunkedArray:
     """Return event times, with their offset, in microseconds since 1970.
 
     Creating Python's own datetimes with a zone would take five times as long.

@@ -44,10 +44,10 @@ import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.durations import MICROSECOND
-from txtopo.state.keyed_columns import codes_of, order_of
+from txtopo.state.keyed_columns import Flags, Numbers, codes_of, order_of
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.event_time import TimeColumn, event_times
-from txtopo.streams.late_rows import microseconds_of
+from txtopo.streams.late_rows import microseconds, microseconds_of
 from txtopo.streams.operators import Operator
 from txtopo.streams.tables import Aggregating
 from txtopo.streams.windows import (
@@ -172,7 +172,7 @@ class SessionCommitter(WindowCommitter):
         taken = joined[of_stored]
         replaced = stored.filter(pa.array(taken))
         starts = begins[of_stored[taken]]
-        gone = pa.array(microseconds(replaced.column(START)) != starts)
+        gone = pa.array(microseconds(replaced.column(START)).to_numpy() != starts)
         values.delete_columns(replaced.select(self._keys).filter(gone))
         earlier = _beginning(replaced, starts).take(order_of(replaced, [START]))
         assert isinstance(self._applies, Aggregating)
@@ -190,9 +190,6 @@ class SessionCommitter(WindowCommitter):
         if bound is None:
             return found
         return found.filter(pc.greater_equal(found.column(END), pa.scalar(bound, BOUND)))
-
-
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class _Spans:
@@ -213,8 +210,8 @@ class _Spans:
         names = [*users, START, END]
         both = pa.concat_tables([rows.select(names), stored.select(names)])
         self.new = np.arange(len(both)) < len(rows)
-        self._starts = microseconds(both.column(START))
-        ends = microseconds(both.column(END))
+        self._starts: Numbers = microseconds(both.column(START)).to_numpy()
+        ends = microseconds(both.column(END)).to_numpy()
         user = codes_of(both.select(users)) if users else np.zeros(len(both), np.int64)
         order = np.lexsort((self._starts, user))
         user, starts, after = user[order], self._starts[order], ends[order]
@@ -232,20 +229,14 @@ class _Spans:
         np.maximum.at(last, self.session, ends)
         self.ends = last[self.session]
 
-    def first_of(self, chosen: Flags) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def first_of(self, chosen: Flags) -> Numbers:
         """Return the first start of chosen spans in each session; the largest number for none."""
         first = np.full(self._count, np.iinfo(np.int64).max)
         np.minimum.at(first, self.session[chosen], self._starts[chosen])
         return first
 
 
-def _beginning(rows: pa.Table, starts: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Table:
+def _beginning(rows: pa.Table, starts: Numbers) -> pa.Table:
     """Return rows with other starts of their sessions."""
     at = rows.schema.get_field_index(START)
     return rows.set_column(at, rows.schema.field(at), pa.array(starts).cast(BOUND))
-
-
-def microseconds(times: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return times in microseconds since 1970."""
-    found: np.ndarray[Any, np.dtype[np.int64]] = times.cast(pa.int64()).to_numpy()
-    return found

@@ -35,7 +35,7 @@ from txtopo.state.keyed_columns import (
     order_of,
     positions,
     there,
-    with_plain_keys,
+    with_plain_zeros,
 )
 from txtopo.state.reader import ReaderView
 from txtopo.state.transaction import StateTransaction
@@ -173,7 +173,7 @@ class Upserting:
     def changed(self, rows: pa.Table) -> pa.Table:
         """Return the new value of each key in some rows: key columns, then value columns."""
         ordered = self.inputs_of(rows).select([*self.key, *self.value])
-        return last_of_each(with_plain_keys(ordered, self.key), len(self.key))
+        return last_of_each(with_plain_zeros(ordered, self.key), len(self.key))
 
     def combined(self, before: pa.Table, changes: pa.Table) -> pa.Table:
         """Return the rows after changes."""
@@ -363,8 +363,8 @@ class TableCommitter(ArrowBolt, Committer):
                 self._takers.setdefault(source, []).append(self._asked[name])
 
     def execute(self, batch: pa.RecordBatch) -> None:
-        """Refuse rows of an unknown stream."""
-        raise AssertionError("execute_from is called")
+        """Never called, since :meth:`execute_from` takes the rows of all streams."""
+        raise AssertionError("execute_from takes the rows")
 
     def execute_from(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
         """Add rows of the table, or of a query, to the batch."""

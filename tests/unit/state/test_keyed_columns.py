@@ -22,7 +22,7 @@ from txtopo.state.keyed_columns import (
     order_of,
     positions,
     there,
-    with_plain_keys,
+    with_plain_zeros,
 )
 
 NAN = math.nan
@@ -231,6 +231,6 @@ def test_a_key_has_neither_null_nor_nan() -> None:
 def test_zero_has_no_sign_in_the_key_columns_alone() -> None:
     rows = pa.table({"k": [-0.0, 1.0], "v": [-0.0, 1.0], "s": ["a", "b"]})
 
-    plain = with_plain_keys(rows, ["k", "s"])
+    plain = with_plain_zeros(rows, ["k", "s"])
     assert [str(value) for value in plain.column("k").to_pylist()] == ["0.0", "1.0"]
     assert [str(value) for value in plain.column("v").to_pylist()] == ["-0.0", "1.0"]
