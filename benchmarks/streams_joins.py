@@ -13,7 +13,7 @@ import argparse
 import datetime
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,20 +34,22 @@ from txtopo.streams.interval_join import (
     LEFT,
     RIGHT,
     SIDE_AND_TIME,
-    BufferRows,
     IntervalJoin,
+    JoinedStream,
     joined_fields,
 )
 from txtopo.streams.tables import RunningValues, StoredRows, Upserting
-from txtopo.tuples import Origin
+from txtopo.tuples import DEFAULT_STREAM, Origin
 
 IDS, ORDERS, BUFFER, TXIDS = 10_000, 1_000, 1_000_000, 12
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+NOTHING = datetime.timedelta(0)
 EVENT = Fields("id string, shop string, amount long, ts timestamp")
 ORDER = Fields("order_id long, customer string, total double, ts timestamp")
 PAYMENT = Fields("order_id long, payment_id string, paid double, at timestamp")
 BID = Fields("auction long, bidder long, id long, price long, date_time timestamp")
-Batches = Iterator[list[pa.RecordBatch]]
+Batches = Iterator[dict[str, pa.RecordBatch]]
+"""The rows of each component."""
 
 
 def main() -> None:
@@ -110,11 +112,11 @@ def measure(
     backend.close()
 
 
-def feed(bolt: Any, batches: list[pa.RecordBatch], attempt: TransactionAttempt) -> None:
+def feed(bolt: Any, batches: Mapping[str, pa.RecordBatch], attempt: TransactionAttempt) -> None:
     """Give a bolt the tuples of a batch as it gets them in a stage."""
-    for batch in batches:
+    for component, batch in batches.items():
         if isinstance(bolt, ArrowBolt):
-            bolt.execute(batch)
+            bolt.execute_from(component, DEFAULT_STREAM, batch)
         else:
             origin = Origin(attempt, "bids", "default", BID)
             for values in rows_of(batch):
@@ -147,24 +149,30 @@ def bids() -> Batches:
             chosen.integers(0, end, IDS).tolist() for end in (2_000, 5_000, 10_000_000)
         )
         ids = list(range(number * IDS, (number + 1) * IDS))
-        yield [batch_of([auctions, bidders, ids, prices, times], BID)]
+        yield {"bids": batch_of([auctions, bidders, ids, prices, times], BID)}
 
 
 def deduplication() -> DropDuplicates:
     """Return a committer that drops duplicates within a day."""
-    time = TimeColumn("ts", {"events": datetime.timedelta(0)})
+    time = TimeColumn("ts", {"events": NOTHING})
     return DropDuplicates("it", ("id",), time, datetime.timedelta(days=1), EVENT, late=False)
 
 
 def join() -> IntervalJoin:
     """Return a committer that joins orders with payments within an hour."""
     joined = joined_fields(ORDER, PAYMENT, "order_id", *hour(), "left")
-    return IntervalJoin("it", joined, late=False)
+    streams = [
+        JoinedStream(
+            ((side, DEFAULT_STREAM),), fields, TimeColumn(fields.names[3], {side: NOTHING})
+        )
+        for side, fields in ((LEFT, ORDER), (RIGHT, PAYMENT))
+    ]
+    return IntervalJoin("it", joined, (streams[0], streams[1]), late=False)
 
 
 def hour() -> tuple[datetime.timedelta, datetime.timedelta]:
     """Return the interval."""
-    return datetime.timedelta(0), datetime.timedelta(hours=1)
+    return NOTHING, datetime.timedelta(hours=1)
 
 
 def ids(*, repeated: bool) -> Batches:
@@ -174,31 +182,28 @@ def ids(*, repeated: bool) -> Batches:
         chosen = np.random.default_rng(number).permutation(IDS) + first
         times = [START + datetime.timedelta(seconds=number, microseconds=n) for n in range(IDS)]
         columns = [[f"event-{n:09d}" for n in chosen], ["shop"] * IDS, list(range(IDS)), times]
-        yield [watermark(number), batch_of(columns, EVENT)]
+        yield {"watermark": watermark(number), "events": batch_of(columns, EVENT)}
 
 
 def orders() -> Batches:
     """Yield orders until they are buffered, then orders with payments of any of them."""
     for first in range(0, BUFFER, 50_000):
-        yield [watermark(0), packed(list(range(first, first + 50_000)), 60, ORDER, LEFT)]
+        orders_before = rows_at(list(range(first, first + 50_000)), 60, ORDER)
+        yield {"watermark": watermark(0), LEFT: orders_before}
     for number in range(TXIDS):
         new = list(range(BUFFER + number * ORDERS, BUFFER + (number + 1) * ORDERS))
         paid = np.random.default_rng(number).choice(BUFFER, ORDERS, replace=False).tolist()
         after = 120 + number
-        left, right = packed(new, after, ORDER, LEFT), packed(paid, after, PAYMENT, RIGHT)
-        yield [watermark(number), left, right]
+        both = {LEFT: rows_at(new, after, ORDER), RIGHT: rows_at(paid, after, PAYMENT)}
+        yield {"watermark": watermark(number), **both}
 
 
-def packed(numbers: list[int], second: float, fields: Fields, side: str) -> pa.RecordBatch:
-    """Return rows of one side as they reach the committer."""
-    joined = joined_fields(ORDER, PAYMENT, "order_id", *hour(), "left")
-    time = TimeColumn(fields.names[3], {"orders": datetime.timedelta(0)})
-    operator = BufferRows(side, fields, joined.packed, print, ("order_id",), time, side)
+def rows_at(numbers: list[int], second: float, fields: Fields) -> pa.RecordBatch:
+    """Return orders or payments from this second on."""
     begun = START + datetime.timedelta(seconds=second)
     times = [begun + datetime.timedelta(milliseconds=n) for n in range(len(numbers))]
     columns = [numbers, [f"some-{n}" for n in numbers], [n * 1.5 for n in numbers], times]
-    (found,) = operator.apply(batch_of(columns, fields), TransactionAttempt(1, 0, 1))
-    return found
+    return batch_of(columns, fields)
 
 
 def watermark(second: int) -> pa.RecordBatch:

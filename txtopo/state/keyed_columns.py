@@ -20,16 +20,23 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _CODES_MAX = 2**63 - 1
 
 
-def codes_of(keys: pa.Table) -> Numbers:
+def codes_of(keys: pa.Table, *, in_order: bool = False) -> Numbers:
     """Return a number for each key, from 0: equal numbers for equal keys, and for no others.
 
     NULL equals NULL, as far as this is concerned.
+
+    Args:
+        keys: The keys.
+        in_order: Whether a larger key has a larger number, in the order of :func:`order_of`.
     """
     codes, count = np.zeros(keys.num_rows, np.int64), 1
     for column in map(zero_without_sign, keys.columns):
         encoded = pc.dictionary_encode(_one(column), null_encoding="encode")
         found = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         distinct = max(len(encoded.dictionary), 1)
+        if in_order:
+            values = pa.table([encoded.dictionary], names=["value"])
+            found = np.argsort(order_of(values, ["value"]).to_numpy())[found]
         if count * distinct > _CODES_MAX:
             known, codes = np.unique(codes, return_inverse=True)
             count = len(known)

@@ -457,7 +457,9 @@ def usable_times(column: pa.Array, latest: datetime.datetime) -> pa.Array:
     return pc.fill_null(pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high)), False)
 
 
-def event_times(id: str, batch: pa.RecordBatch, time: TimeColumn) -> np.ndarray[Any, Any]:
+def event_times(
+    id: str, batch: pa.RecordBatch | pa.Table, time: TimeColumn
+) -> np.ndarray[Any, Any]:
     """Return the event times of some rows, in microseconds since 1970.
 
     Args:

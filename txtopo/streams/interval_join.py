@@ -1,4 +1,4 @@
-"""Interval joins: BufferRows packs the rows of both sides, IntervalJoin buffers and matches them.
+"""IntervalJoin: it buffers the rows of two streams, and emits those that match.
 
 Rules
 -----
@@ -37,10 +37,8 @@ Rules
 
 from __future__ import annotations
 
-import base64
 import datetime
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -58,12 +56,12 @@ from txtopo.errors import FieldsError, TopologyError
 from txtopo.state.keyed_columns import (
     Flags,
     Numbers,
+    codes_of,
     differing,
     flags_of,
     is_key,
     order_of,
     positions,
-    same_as_before,
     with_plain_zeros,
 )
 from txtopo.state.transaction import StateTransaction
@@ -77,7 +75,8 @@ from txtopo.streams.late_rows import (
     microseconds_of,
     on_time,
 )
-from txtopo.streams.operators import Operator
+from txtopo.streams.packed_rows import packed_rows, unpacked_columns
+from txtopo.streams.tables import Output
 from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Fields
 
@@ -92,42 +91,14 @@ SIDE_AND_TIME = Fields("side string, time timestamp")
 BUFFERED = Fields("expires timestamp, matched boolean, rows string")
 """The value columns of the state; ``matched`` is NULL except for left rows of a left join."""
 
-PACKED = Fields("side string, time timestamp, packed string")
-"""What ``BufferRows`` emits after the columns of the key."""
-
 LATE_SIDE = Fields("side string")
 """The first value column of the table of late rows."""
 
+TIME = ""
+"""The column of event times while rows are joined: no field has an empty name."""
 
-@dataclass(frozen=True)
-class BufferRows(Operator):
-    """Packs the rows of one side: its key, side and event time, and the other values as JSON.
-
-    It runs above the commit phase, with many tasks.
-
-    Attributes:
-        key: The columns that are compared.
-        time: The event time of the rows.
-        side: ``"left"`` or ``"right"``.
-    """
-
-    key: tuple[str, ...]
-    time: TimeColumn
-    side: str
-    word = "join"
-
-    def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
-        """Pack rows for the buffer."""
-        schema = self.fields.arrow_schema()
-        times = pa.array(event_times(self.id, batch, self.time))
-        others = [name for name in batch.schema.names if name not in self.key]
-        packed = [
-            *(batch.column(name) for name in self.key),
-            pa.array([self.side] * batch.num_rows, pa.string()),
-            times.cast(schema.field("time").type),
-            pa.array(packed_rows([batch.column(name) for name in others], batch.num_rows)),
-        ]
-        yield pa.RecordBatch.from_arrays(packed, schema=schema)
+Columns = dict[str, pa.Array]
+"""Columns by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +125,24 @@ class Joined:
     upper: datetime.timedelta
     how: How
 
-    @property
-    def packed(self) -> Fields:
-        """The fields of packed rows."""
-        return Fields.of([*self.key, *PACKED])
+    def fields_of(self, side: str) -> Fields:
+        """Return the other columns of a side."""
+        return self.left if side == LEFT else self.right
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedStream:
+    """One of the two streams of a join.
+
+    Attributes:
+        outputs: The streams of components that it is made of.
+        fields: The fields of its rows.
+        time: The event time of its rows.
+    """
+
+    outputs: tuple[Output, ...]
+    fields: Fields
+    time: TimeColumn
 
 
 class IntervalJoin(ArrowBolt, Committer):
@@ -168,13 +153,16 @@ class IntervalJoin(ArrowBolt, Committer):
     Args:
         id: Its id, which is also the name of its state.
         joined: What it joins.
+        streams: The left stream and the right stream.
         late: Whether late rows are kept.
     """
 
     writes_nowhere_else = True
 
-    def __init__(self, id: str, joined: Joined, *, late: bool) -> None:
-        self._id, self._joined, self._late = id, joined, late
+    def __init__(
+        self, id: str, joined: Joined, streams: tuple[JoinedStream, JoinedStream], *, late: bool
+    ) -> None:
+        self._id, self._joined, self._streams, self._late = id, joined, streams, late
         self.output_fields = joined.fields
 
     @property
@@ -205,85 +193,123 @@ class IntervalJoin(ArrowBolt, Committer):
         self._state = context.state(self._id)
         self._late_rows = LateRows(context.state(LATE), attempt) if self._late else None
         self._watermark = Watermark()
-        self._batches: list[pa.RecordBatch] = []
+        self._batches: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = [], []
         self._lower = self._joined.lower // MICROSECOND
         self._upper = self._joined.upper // MICROSECOND
 
     def execute(self, batch: pa.RecordBatch) -> None:
-        """Add packed rows to the batch, or receive the watermark."""
-        if not self._watermark.takes(batch):
-            self._batches.append(batch)
+        """Never called, since :meth:`execute_from` takes the rows of all streams."""
+        raise AssertionError("execute_from takes the rows")
+
+    def execute_from(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
+        """Add rows to their side, or to both if a stream is joined with itself."""
+        sides = zip(self._streams, self._batches, strict=True)
+        takers = [batches for each, batches in sides if (component, stream) in each.outputs]
+        for batches in takers:
+            batches.append(batch)
+        if not takers:
+            self._watermark.takes(batch)
 
     def finish_batch(self) -> None:
         """Match the rows of the batch with each other and with the buffered rows."""
-        rows = pa.Table.from_batches(self._batches, self._joined.packed.arrow_schema())
-        times = microseconds(rows.column("time"))
-        kept, late = on_time(rows, times, self._watermark.before)
-        fits = is_key(kept, self._keys)
-        matchable = kept if fits is None else kept.filter(fits)
+        before, after = self._watermark.before, self._watermark.after
+        rows = [self._arrived(at) for at in (0, 1)]
+        divided = [on_time(each, each.column(TIME), before) for each in rows]
+        left, right = (kept for kept, _ in divided)
+        fits = [is_key(each, self._keys) for each in (left, right)]
+        sides = [
+            kept if fit is None else kept.filter(fit)
+            for kept, fit in zip((left, right), fits, strict=True)
+        ]
         with self._state.transaction(self._attempt) as values:
-            lines = self._lines(values, matchable)
-            matched = lines.matched(self._lower, self._upper)
-            pairs = [lines.pairs(self._lower, self._upper)]
-            if self._joined.how == "left" and fits is not None:
-                pairs.append(_alone(self._in_order(kept.filter(pc.invert(fits)))))
-            pairs.append(self._closed_before(values, lines, matched))
-            pairs.append(self._buffer(values, lines, matched))
-            if self._watermark.after is not None:
-                values.expire(self._watermark.after - MICROSECOND)
-        self._emit([each for each in pairs if each.num_rows])
+            lines = self._lines(values, sides[0], sides[1])
+            parts, matched = [self._pairs(lines)], lines.nothing
+            if self._joined.how == "left":
+                matched = lines.matched(self._lower, self._upper)
+                if fits[0] is not None:
+                    parts.append(self._in_order(left.filter(pc.invert(fits[0]))))
+                parts.append(self._closed_before(values, lines, matched))
+            parts.append(self._buffer(values, lines, matched))
+            if after is not None:
+                values.expire(after - MICROSECOND)
+        for part in parts:
+            for batch in part.to_batches():
+                if batch.num_rows:
+                    self._collector.emit(batch)
         if self._late_rows is not None:
-            self._late_rows.keep(self._late_table(late))
+            self._late_rows.keep(self._late_table(*(late for _, late in divided)))
 
-    def _lines(self, values: StateTransaction, rows: pa.Table) -> _Lines:
+    def _arrived(self, at: int) -> pa.Table:
+        """Return the rows of a side: key columns, named as on the left, others, and times."""
+        joined, stream = self._joined, self._streams[at]
+        key, others = (
+            (joined.key.names, joined.left) if at == 0 else (joined.right_key, joined.right)
+        )
+        rows = pa.Table.from_batches(self._batches[at], stream.fields.arrow_schema())
+        times = pa.chunked_array([pa.array(event_times(self._id, rows, stream.time))])
+        found = rows.select([*key, *others.names]).rename_columns([*self._keys, *others.names])
+        return with_plain_zeros(found, self._keys).append_column(TIME, times)
+
+    def _lines(self, values: StateTransaction, left: pa.Table, right: pa.Table) -> _Lines:
         """Return the rows of a batch, with the buffered rows of their keys."""
-        names = [*self._keys, *SIDE_AND_TIME.names]
         buffered = self._stored.empty_table()
-        if rows.num_rows:
-            buffered = values.columns_starting(rows.select(self._keys))
+        keys = pa.concat_tables([left.select(self._keys), right.select(self._keys)])
+        if keys.num_rows:
+            buffered = values.columns_starting(keys)
         if (before := self._watermark.before) is not None:
             # Rows that were closed earlier match nothing.
             open_yet = pc.greater_equal(buffered.column("expires"), _scalar(before))
             buffered = buffered.filter(open_yet)
-        plain = with_plain_zeros(rows.select([*names, "packed"]), self._keys)
-        return _Lines(plain, buffered, self._keys)
+        return _Lines(left, right, buffered, self._joined)
+
+    def _pairs(self, lines: _Lines) -> pa.Table:
+        """Return the joined rows of the matches."""
+        lefts, rights = lines.pairs(self._lower, self._upper)
+        found = [lines.others(lefts, LEFT), lines.others(rights, RIGHT)]
+        return self._joined_rows(lines.keys(lefts), *found)
 
     def _closed_before(self, values: StateTransaction, lines: _Lines, matched: Flags) -> pa.Table:
         """Return the buffered left rows without a match that this txid closes."""
         before, after = self._watermark.before, self._watermark.after
-        if self._joined.how == "inner" or after is None or before == after:
-            return _alone(self._stored.empty_table().rename_columns({"rows": "packed"}))
+        if after is None or before == after:
+            return self._joined.fields.arrow_schema().empty_table()
         above = None if before is None else before - MICROSECOND
         closed = values.columns_between("expires", above, after - MICROSECOND)
         alone = pc.equal(closed.column("matched"), pa.scalar(False)).fill_null(False)
         closed = closed.filter(pc.and_(pc.equal(closed.column("side"), LEFT), alone))
         names = [*self._keys, *SIDE_AND_TIME.names]
-        now = lines.groups.select(names).filter(pa.array(matched))
-        found = positions(closed.select(names), now)
-        return _alone(exploded(closed.filter(found.is_null())))
+        found = positions(closed.select(names), lines.stored_keys(matched))
+        closed = closed.filter(found.is_null())
+        texts, parents = lines_of(closed)
+        keys = closed.select(self._keys).take(parents)
+        return self._joined_rows(keys, unpacked_columns(texts, self._joined.left))
 
     def _buffer(self, values: StateTransaction, lines: _Lines, matched: Flags) -> pa.Table:
         """Buffer the rows of the batch; return its unmatched left rows that are already closed."""
-        groups, after = lines.groups, self._watermark.after
-        left = pc.equal(groups.column("side"), LEFT)
-        times = microseconds(groups.column("time"))
-        wait = pc.if_else(left, pa.scalar(self._upper), pa.scalar(-self._lower))
-        expires = pc.coalesce(groups.column("expires").cast(pa.int64()), pc.add(times, wait))
-        noted: Any = pa.nulls(len(groups), pa.bool_())
+        after = self._watermark.after
+        wait = np.where(lines.group_right, -self._lower, self._upper)
+        known = lines.known("expires").cast(pa.int64())
+        expires = pc.coalesce(known, pa.array(lines.group_times + wait)).to_numpy()
+        noted: Any = pa.nulls(len(expires), pa.bool_())
         if self._joined.how == "left":
-            noted = pc.if_else(left, lines.noted(matched), noted)
-        changed = differing(pa.table([groups.column("matched")], ["m"]), pa.table([noted], ["m"]))
-        closed = np.zeros(len(groups), np.bool_)
+            noted = pc.if_else(pa.array(lines.group_right), noted, lines.noted(matched))
+        changed = differing(
+            pa.table([lines.known("matched")], ["matched"]), pa.table([noted], ["matched"])
+        )
+        closed = lines.nothing
         if after is not None:
-            closed = flags_of(pc.less(expires, pa.scalar(microseconds_of(after))))
+            closed = expires < microseconds_of(after)
         written = ~closed & (lines.renewed | changed)
-        columns = groups.select([*self._keys, *SIDE_AND_TIME.names]).columns
         kind = self._stored.field("expires").type
-        kept = _numbered([*columns, expires.cast(kind), noted]).filter(pa.array(written))
-        texts = lines.joined(written)
-        values.put_columns(pa.table([*kept.columns, texts], schema=self._stored))
-        alone = closed & flags_of(pc.equal(noted, pa.scalar(False)).fill_null(False))
-        return _alone(lines.new_of(alone))
+        columns = [
+            *lines.stored_keys(written).columns,
+            pa.array(expires[written]).cast(kind),
+            noted.filter(pa.array(written)),
+            lines.texts_of(written),
+        ]
+        values.put_columns(pa.table(columns, schema=self._stored))
+        alone = lines.new_of(closed & flags_of(pc.equal(noted, pa.scalar(False)).fill_null(False)))
+        return self._joined_rows(lines.keys(alone), lines.others(alone, LEFT))
 
     @property
     def _keys(self) -> list[str]:
@@ -296,38 +322,37 @@ class IntervalJoin(ArrowBolt, Committer):
 
     def _in_order(self, rows: pa.Table) -> pa.Table:
         """Return the left rows that have no key, in an order that depends on these rows alone."""
-        rows = rows.filter(pc.equal(rows.column("side"), LEFT))
-        return rows.take(order_of(rows, [*self._keys, "packed"]))
+        names = self._joined.left.names
+        texts = packed_rows(rows.select(names).columns, len(rows))
+        placed = rows.select(self._keys).append_column(TIME, texts)
+        rows = rows.take(order_of(placed, placed.column_names))
+        return self._joined_rows(rows.select(self._keys), columns_of(rows, names))
 
-    def _emit(self, parts: Sequence[pa.Table]) -> None:
-        if parts:
-            for batch in self._unpacked(pa.concat_tables(parts)).to_batches():
-                self._collector.emit(batch)
+    def _joined_rows(
+        self, keys: pa.Table, left: Columns | None, right: Columns | None = None
+    ) -> pa.Table:
+        """Return joined rows; the columns of a side that is None are NULL."""
+        schema = self._joined.fields.arrow_schema()
+        columns: dict[str, Any] = {**columns_of(keys, self._keys), **(left or {}), **(right or {})}
+        count = keys.num_rows
+        found = [
+            columns[each.name] if each.name in columns else pa.nulls(count, each.type)
+            for each in schema
+        ]
+        return pa.table(found, schema=schema)
 
-    def _unpacked(self, pairs: pa.Table) -> pa.Table:
-        """Return the joined rows of pairs; the columns of a missing side are NULL.
-
-        Args:
-            pairs: The key columns, then the packed left row, then the packed right row.
-        """
-        joined, width = self._joined, len(self._keys)
-        columns = dict(zip(self._keys, pairs.columns[:width], strict=True))
-        lefts, rights = pairs.columns[width:]
-        columns |= unpacked_columns(lefts, joined.left) | unpacked_columns(rights, joined.right)
-        schema = joined.fields.arrow_schema()
-        return pa.table([columns[name] for name in schema.names], schema=schema)
-
-    def _late_table(self, late: pa.Table) -> pa.Table:
+    def _late_table(self, left: pa.Table, right: pa.Table) -> pa.Table:
         """Return late rows with the columns of their table."""
-        fields = Fields.of([*LATE_SIDE, *self._joined.fields])
-        if not late.num_rows:
-            return fields.arrow_schema().empty_table()
-        side, packed = late.column("side"), late.column("packed")
-        left, none = pc.equal(side, LEFT), pa.scalar(None, pa.string())
-        both = [pc.if_else(left, packed, none), pc.if_else(left, none, packed)]
-        keys = late.select(self._keys).columns
-        rows = self._unpacked(_numbered([*keys, *both]))
-        return pa.table([side, *rows.columns], schema=fields.arrow_schema())
+        lefts = columns_of(left, self._joined.left.names)
+        rights = columns_of(right, self._joined.right.names)
+        rows = pa.concat_tables(
+            [
+                self._joined_rows(left.select(self._keys), lefts),
+                self._joined_rows(right.select(self._keys), None, rights),
+            ]
+        )
+        sides = pa.array([LEFT] * len(left) + [RIGHT] * len(right), pa.string())
+        return rows.add_column(0, LATE_SIDE[0].name, sides)
 
 
 class _Lines:
@@ -335,62 +360,80 @@ class _Lines:
 
     They are sorted by key, side and time; of those with equal ones the buffered rows come first, in
     the order in which they are buffered, then the rows of the batch, in the order of their texts.
+    Lines with the same key, side and time are one group. A row that was buffered is a text until
+    its values are needed, and a row of the batch becomes one when it is buffered.
 
     Args:
-        rows: The rows of the batch: key, side, time, packed.
+        left: The left rows of the batch: key, other columns, ``TIME``.
+        right: The right rows of the batch.
         buffered: The buffered rows: key, side, time, expires, matched, rows.
-        keys: Names of the key columns.
+        joined: What is joined.
 
     Attributes:
-        groups: Lines with the same key, side and time are one group. A row for each: key, side,
-            time, then ``expires`` and ``matched`` as buffered; NULL if it is not.
+        group_right: Whether each group is one of right rows.
+        group_times: The time of each group.
         renewed: Whether each group has a row of the batch.
     """
 
-    def __init__(self, rows: pa.Table, buffered: pa.Table, keys: list[str]) -> None:
-        names = [*keys, *SIDE_AND_TIME.names]
-        old = exploded(buffered).select(rows.column_names)
-        both = pa.concat_tables([old, rows.take(order_of(rows, [*names, "packed"]))])
-        order = order_of(both, names)
-        self._lines = both.take(order)
-        self._new = order.to_numpy() >= len(old)
-        again = same_as_before(self._lines.select(names))
-        self._begins = np.flatnonzero(np.append(True, ~again)[: len(both)])
-        self._group = np.cumsum(np.append(True, ~again)[: len(both)]) - 1
-        other_key = ~same_as_before(self._lines.select(keys))
-        self._key = np.cumsum(np.append(True, other_key)[: len(both)])
-        self._right = flags_of(pc.equal(self._lines.column("side"), RIGHT))
-        self._times: Numbers = microseconds(self._lines.column("time")).to_numpy()
-        groups = self._lines.select(names).take(pa.array(self._begins))
-        place = positions(groups, buffered.select(names))
-        known = buffered.select(["expires", "matched"]).take(place)
-        self.groups = pa.table(
-            [*groups.columns, *known.columns], names=[*names, "expires", "matched"]
-        )
-        self.renewed = np.zeros(len(groups), np.bool_)
+    def __init__(self, left: pa.Table, right: pa.Table, buffered: pa.Table, joined: Joined) -> None:
+        self._joined, self._buffered = joined, buffered
+        self._rows = {LEFT: left, RIGHT: right}
+        self._texts, parents = lines_of(buffered)
+        old, names = len(parents), joined.key.names
+        # The lines before they are sorted: those that were buffered, left rows, right rows.
+        self._first = {LEFT: old, RIGHT: old + len(left)}
+        keys = [buffered.select(names).take(parents), left.select(names), right.select(names)]
+        self._keys = pa.concat_tables(keys).combine_chunks()
+        sides = flags_of(pc.equal(buffered.column("side"), RIGHT))[parents]
+        right_side = np.append(sides, np.repeat([False, True], [len(left), len(right)]))
+        stored = microseconds(buffered.column("time")).to_numpy()[parents]
+        times = np.concatenate([stored, *(each.column(TIME).to_numpy() for each in (left, right))])
+        codes = codes_of(self._keys, in_order=True)
+        order = np.lexsort((times, right_side, codes))
+        again = np.diff(codes[order]) == 0
+        again &= (np.diff(times[order]) == 0) & (right_side[order][1:] == right_side[order][:-1])
+        self._order = self._in_order_of_texts(order, again)
+        self._new = self._order >= old
+        self._right, self._times = right_side[self._order], times[self._order]
+        self._key = codes[self._order]
+        starts = np.append(True, ~again)[: len(order)]
+        self._begins, self._group = np.flatnonzero(starts), np.cumsum(starts) - 1
+        self.group_right, self.group_times = self._right[self._begins], self._times[self._begins]
+        self.renewed = self.nothing
         self.renewed[self._group[self._new]] = True
-        self._keys = keys
+        # Where each group is buffered; the first line of such a group is a buffered one.
+        begin = self._order[self._begins]
+        self._is_buffered = begin < old
+        at = np.append(parents, 0)[np.where(self._is_buffered, begin, old)]
+        self._buffered_at = pa.array(at, mask=~self._is_buffered)
+
+    @property
+    def nothing(self) -> Flags:
+        """False for each group."""
+        return np.zeros(len(self._begins), np.bool_)
 
     def matched(self, lower: int, upper: int) -> Flags:
         """Return for each group whether a row of the other side is in its interval, if left."""
-        found = np.zeros(len(self.groups), np.bool_)
+        found = self.nothing
         lefts, rights = np.flatnonzero(~self._right), np.flatnonzero(self._right)
         first, last = self._ends(lefts, rights, lower, upper)
         found[self._group[lefts[last > first]]] = True
         return found
 
+    def known(self, name: str) -> pa.Array:
+        """Return ``expires`` or ``matched`` of each group as buffered; NULL if it is not."""
+        return self._buffered.column(name).combine_chunks().take(self._buffered_at)
+
     def noted(self, matched: Flags) -> pa.Array:
         """Return what the state notes of each group; NULL if nobody knows whether it matched."""
-        known = self.groups.column("matched").combine_chunks()
-        unknown = known.is_null()
+        known = self.known("matched")
         # A group that is not buffered has no match yet, and neither has one with new rows.
-        unknown = pc.and_(unknown, self.groups.column("expires").combine_chunks().is_valid())
-        unknown = pc.and_(unknown, pa.array(~self.renewed))
+        unknown = pc.and_(known.is_null(), pa.array(self._is_buffered & ~self.renewed))
         before = pc.if_else(unknown, pa.scalar(None, pa.bool_()), known.fill_null(False))
         return pc.if_else(pa.array(matched), pa.scalar(True), before)
 
-    def pairs(self, lower: int, upper: int) -> pa.Table:
-        """Return the matches with at least one row of the batch: key, left and right text."""
+    def pairs(self, lower: int, upper: int) -> tuple[Numbers, Numbers]:
+        """Return the left and right lines of the matches with at least one row of the batch."""
         lefts, rights = np.flatnonzero(~self._right), np.flatnonzero(self._right)
         old, new = lefts[~self._new[lefts]], lefts[self._new[lefts]]
         parts = [
@@ -398,22 +441,77 @@ class _Lines:
             self._matches(new, rights, lower, upper),
         ]
         left, right = (np.concatenate(each) for each in zip(*parts, strict=True))
-        order = np.lexsort((right, left, self._times[right], self._times[left], self._key[left]))
-        left, right = pa.array(left[order]), pa.array(right[order])
-        packed = self._lines.column("packed")
-        keys = self._lines.select(self._keys).take(left)
-        return _numbered([*keys.columns, packed.take(left), packed.take(right)])
+        # Groups are in the order of their keys and times.
+        order = np.lexsort((right, left, self._group[right], self._group[left]))
+        return left[order], right[order]
 
-    def joined(self, groups: Flags) -> pa.Array:
+    def keys(self, lines: Numbers) -> pa.Table:
+        """Return the keys of some lines."""
+        return self._keys.take(pa.array(self._order[lines]))
+
+    def others(self, lines: Numbers, side: str) -> Columns:
+        """Return the other columns of some lines of one side."""
+        rows, fields = self._rows[side], self._joined.fields_of(side)
+        place = self._order[lines]
+        new = self._new[lines]
+        fresh = rows.take(pa.array(place[new] - self._first[side]))
+        if new.all():
+            return columns_of(fresh, fields.names)
+        opened = unpacked_columns(self._texts.take(pa.array(place[~new])), fields)
+        return {
+            name: _together([(~new, column), (new, fresh.column(name).combine_chunks())])
+            for name, column in opened.items()
+        }
+
+    def stored_keys(self, groups: Flags) -> pa.Table:
+        """Return key, side and time of some groups, as they are stored."""
+        begins = self._begins[groups]
+        sides = pc.if_else(pa.array(self._right[begins]), pa.scalar(RIGHT), pa.scalar(LEFT))
+        kind = SIDE_AND_TIME.arrow_schema().field("time").type
+        found = self.keys(begins).append_column("side", sides)
+        return found.append_column("time", pa.array(self._times[begins]).cast(kind))
+
+    def texts_of(self, groups: Flags) -> pa.Array:
         """Return the texts of some groups, one to a line of its text."""
-        kept = self._lines.column("packed").filter(pa.array(groups[self._group]))
-        counts = np.bincount(self._group, minlength=len(groups))[groups]
+        lines = np.flatnonzero(groups[self._group])
+        counts = np.bincount(self._group[lines], minlength=len(groups))[groups]
         offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
-        return pc.binary_join(pa.ListArray.from_arrays(offsets, kept.combine_chunks()), "\n")
+        texts = self._packed(self._order[lines])
+        return pc.binary_join(pa.ListArray.from_arrays(offsets, texts), "\n")
 
-    def new_of(self, groups: Flags) -> pa.Table:
-        """Return the rows of the batch that are in some groups."""
-        return self._lines.filter(pa.array(groups[self._group] & self._new))
+    def new_of(self, groups: Flags) -> Numbers:
+        """Return the lines of some groups that are rows of the batch."""
+        return np.flatnonzero(groups[self._group] & self._new)
+
+    def _in_order_of_texts(self, order: Numbers, again: Flags) -> Numbers:
+        """Sort rows of the batch with the same key, side and time by their texts.
+
+        Args:
+            order: The lines in the order of key, side and time.
+            again: Whether each line but the first has the same ones as the line before it.
+        """
+        ties = again & (order[:-1] >= self._first[LEFT])
+        if not ties.any():
+            return order
+        among = np.flatnonzero(np.append(False, ties) | np.append(ties, False))
+        runs = np.cumsum(np.append(False, ~ties))[among]
+        texts = pa.table([pa.array(runs), self._packed(order[among])], names=["run", "text"])
+        sorted_lines = order.copy()
+        sorted_lines[among] = order[among][order_of(texts, ["run", "text"]).to_numpy()]
+        return sorted_lines
+
+    def _packed(self, places: Numbers) -> pa.Array:
+        """Return lines as texts, by their places before they were sorted."""
+        is_right = places >= self._first[RIGHT]
+        is_old = places < self._first[LEFT]
+        parts = [(is_old, self._texts.take(pa.array(places[is_old])))]
+        for side, chosen in ((LEFT, ~is_old & ~is_right), (RIGHT, is_right)):
+            if chosen.any():
+                names = self._joined.fields_of(side).names
+                rows = self._rows[side].take(pa.array(places[chosen] - self._first[side]))
+                texts = packed_rows(rows.select(names).columns, rows.num_rows)
+                parts.append((chosen, texts))
+        return _together(parts)
 
     def _matches(
         self, lefts: Numbers, rights: Numbers, lower: int, upper: int
@@ -438,24 +536,23 @@ class _Lines:
         return np.searchsorted(known, first), np.searchsorted(known, last)
 
 
-def exploded(buffered: pa.Table) -> pa.Table:
-    """Return a row for each line of the buffered rows, in a column ``packed``."""
+def lines_of(buffered: pa.Table) -> tuple[pa.Array, Numbers]:
+    """Return the lines of the texts of buffered rows, and for each line the place of its row."""
     texts = pc.split_pattern(buffered.column("rows").combine_chunks(), "\n")
-    parents = pc.list_parent_indices(texts)
-    found = buffered.drop_columns(["rows"]).take(parents)
-    return found.append_column("packed", texts.flatten())
+    parents: Numbers = pc.list_parent_indices(texts).to_numpy()
+    return texts.flatten(), parents
 
 
-def _alone(lefts: pa.Table) -> pa.Table:
-    """Return left rows as pairs without a right row."""
-    keys = lefts.column_names[: lefts.column_names.index("side")]
-    none = pa.nulls(len(lefts), pa.string())
-    return _numbered([*lefts.select(keys).columns, lefts.column("packed"), none])
+def columns_of(rows: pa.Table, names: Sequence[str]) -> Columns:
+    """Return some columns of rows by name, each in one piece."""
+    return {name: rows.column(name).combine_chunks() for name in names}
 
 
-def _numbered(columns: Sequence[Any]) -> pa.Table:
-    """Return a table whose columns have numbers as names: a user's column may have any name."""
-    return pa.table(list(columns), names=[str(at) for at in range(len(columns))])
+def _together(parts: Sequence[tuple[Flags, pa.Array]]) -> pa.Array:
+    """Return one column of several; each has the values of the places that its flags name."""
+    places = np.concatenate([np.flatnonzero(chosen) for chosen, _ in parts])
+    order = pa.array(np.argsort(places, kind="stable"))
+    return pa.concat_arrays([values for _, values in parts]).take(order)
 
 
 def _scalar(time: datetime.datetime) -> pa.Scalar[Any]:
@@ -484,7 +581,7 @@ def joined_fields(
         raise FieldsError("join compares no column; got an empty on; expected at least one name")
     key = left.select(names)
     check_same_types("join, on its right side,", right.select(others), key)
-    check_new_columns("the state of join", key, [*SIDE_AND_TIME, *BUFFERED, PACKED[-1]])
+    check_new_columns("the state of join", key, [*SIDE_AND_TIME, *BUFFERED])
     lefts = Fields.of([each for each in left if each.name not in names])
     rights = Fields.of([each for each in right if each.name not in others])
     fields = check_new_columns("join", left, rights)
@@ -558,58 +655,3 @@ def _signed(what: str, given: object) -> datetime.timedelta:
     if isinstance(given, datetime.timedelta) and given < datetime.timedelta(0):
         return -duration(what, -given)
     return duration(what, given, zero=True)
-
-
-def packed_rows(columns: Sequence[pa.Array], count: int) -> list[str]:
-    """Return each row as text: a JSON list on one line."""
-    if not columns or not count:
-        return ["[]"] * count
-    # By column: encoding row by row takes three times as long. A line break inside a text is
-    # escaped, so every line break here separates two values.
-    texts = [_LINES.encode(_plain(column))[1:-1].split("\n") for column in columns]
-    return [f"[{row}]" for row in map(",".join, zip(*texts, strict=True))]
-
-
-def unpacked_columns(rows: pa.ChunkedArray, fields: Fields) -> dict[str, pa.Array]:
-    """Return the columns of rows that :func:`packed_rows` made; NULL stands for a row of NULLs."""
-    # A row with several matches is parsed once, and all rows are parsed in one call.
-    encoded = pc.dictionary_encode(rows.combine_chunks())
-    schema = fields.arrow_schema()
-    values = json.loads(f"[{','.join(encoded.dictionary.to_pylist())}]")
-    columns = zip(*values, strict=True) if values else [()] * len(schema)
-    return {
-        each.name: _of_plain(column, each.type).take(encoded.indices)
-        for each, column in zip(schema, columns, strict=len(schema) > 0)
-    }
-
-
-# NaN and the infinities are written as Python's json reads them.
-_LINES = json.JSONEncoder(separators=("\n", ":"))
-
-
-def _plain(column: pa.Array) -> list[Any]:
-    """Return the values of a column as JSON has them."""
-    kind = column.type
-    if pa.types.is_binary(kind):
-        return [v if v is None else base64.b64encode(v).decode() for v in column.to_pylist()]
-    if (stored := _stored_as(kind)) is not None:
-        column = column.cast(stored)
-    values: list[Any] = column.to_pylist()
-    return values
-
-
-def _of_plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_binary(kind):
-        return pa.array([v if v is None else base64.b64decode(v) for v in values], kind)
-    if (stored := _stored_as(kind)) is not None:
-        return pa.array(values, stored).cast(kind)
-    return pa.array(values, kind)
-
-
-def _stored_as(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type whose values represent another type in JSON; None if it is the same."""
-    if pa.types.is_timestamp(kind):
-        return pa.int64()
-    if pa.types.is_date32(kind):
-        return pa.int32()
-    return pa.string() if pa.types.is_decimal(kind) else None

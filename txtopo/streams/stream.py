@@ -36,13 +36,10 @@ from txtopo.streams.expiring_values import SEEN, ExpiringValues, TimeToLive
 from txtopo.streams.interval_join import (
     BUFFERED,
     LATE_SIDE,
-    LEFT,
-    RIGHT,
     SIDE_AND_TIME,
-    BufferRows,
     How,
     IntervalJoin,
-    Joined,
+    JoinedStream,
     check_of_streams,
     checked_how,
     interval,
@@ -524,7 +521,7 @@ class DataStream:
                 ``<table>_late`` in the same store; with False late rows are dropped. Its key is the
                 txid and a number, its value the side and the columns.
             id: Id of the committer; by default the name of the table. With a lookup, see the class.
-            parallelism: Number of tasks of the part above the commit phase; see the class.
+            parallelism: Only with a lookup: see the class.
 
         Raises:
             TopologyError: A stream has no event time, the types of the keys differ, a column would
@@ -558,6 +555,15 @@ class DataStream:
         id: str | None,
         parallelism: int | None,
     ) -> DataStream:
+        if parallelism is not None:
+            raise TopologyError(
+                f"join with a stream takes no parallelism; got {parallelism!r:.100}; expected "
+                "none, since it runs in the commit phase, in one task; set the parallelism of the "
+                "operators above it",
+                setting="parallelism",
+            )
+        for each in (self, other):
+            each._check_not_retracted("join")
         times = checked_time("join", self), checked_time("join", other)
         lower, upper = interval("within, of join,", within)
         joined = joined_fields(self.fields, other.fields, on, lower, upper, how)
@@ -574,27 +580,16 @@ class DataStream:
                 .with_columns(Fields.of([*joined.key, *SIDE_AND_TIME]), BUFFERED)
             )
             kept_late = self._late_table("join", kept, late, joined.fields, [*LATE_SIDE])
-            left = self._buffered(joined, joined.key.names, times[0], LEFT, taken, parallelism)
-            right = other._buffered(joined, joined.right_key, times[1], RIGHT, taken, parallelism)
+            left, right = (
+                JoinedStream(tuple(port.output for port in each.ports), each.fields, time)
+                for each, time in zip((self, other), times, strict=True)
+            )
             both = times[0].together(times[1])
-            bolt = IntervalJoin(taken, joined, late=kept_late is not None)
-            node = self._timed(taken, left + right, bolt, both, kept.ranged("expires"), kept_late)
+            bolt = IntervalJoin(taken, joined, (left, right), late=kept_late is not None)
+            ports = tuple(dict.fromkeys(self.ports + other.ports))
+            node = self._timed(taken, ports, bolt, both, kept.ranged("expires"), kept_late)
             time = both.later(max(upper, datetime.timedelta(0)))
             return DataStream(self.draft, taken, (Port(node),), joined.fields, time)
-
-    def _buffered(
-        self,
-        joined: Joined,
-        key: tuple[str, ...],
-        time: TimeColumn,
-        side: str,
-        id: str,
-        parallelism: int | None,
-    ) -> tuple[Port, ...]:
-        """Pack the rows of this stream as one side of a join."""
-        rows, more = joined.packed, (key, time, side)
-        packed = self._stateless(BufferRows, rows, _no_function, f"{id}.{side}", parallelism, *more)
-        return packed.ports
 
     def _timed(
         self,

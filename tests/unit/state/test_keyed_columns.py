@@ -111,6 +111,14 @@ def test_equal_keys_have_equal_codes_and_no_others_have() -> None:
             assert [key == other for other in keys[:at]] == [code == o for o in codes[:at]]
 
 
+def test_codes_in_order_are_larger_where_keys_are() -> None:
+    for _, table in tables():
+        codes = codes_of(table, in_order=True)
+        in_order = codes[order_of(table, table.column_names).to_numpy()]
+        assert (np.diff(in_order) >= 0).all()
+        assert len(np.unique(codes)) == len(np.unique(codes_of(table)))
+
+
 @pytest.mark.parametrize("columns", [6, 9])
 def test_codes_of_many_distinct_values_do_not_overflow(columns: int) -> None:
     """Their product is more than 64 bits hold, with six columns and again with nine."""

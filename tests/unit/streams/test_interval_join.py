@@ -14,13 +14,28 @@ import pytest
 
 from tests.unit.streams.plain_joins import joined
 from tests.unit.streams.times import at, minutes
-from tests.unit.streams.txids import Join, second
+from tests.unit.streams.txids import Join, Txids, second
 from tests.unit.streams.worlds import LOCAL, run
 from txtopo import Count, Fields, StreamBuilder, TopologyError, open_state
 from txtopo.errors import FieldsError
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.streams import DataStream, tumbling
-from txtopo.streams.interval_join import LEFT, RIGHT, How, packed_rows, unpacked_columns
+from txtopo.streams.event_time import TimeColumn
+from txtopo.streams.interval_join import (
+    BUFFERED,
+    LEFT,
+    RIGHT,
+    SIDE_AND_TIME,
+    How,
+    IntervalJoin,
+    JoinedStream,
+    joined_fields,
+)
+from txtopo.streams.packed_rows import packed_rows, unpacked_columns
+
+ORDER = Fields("id string, n long, ts timestamp")
+PAYMENT = Fields("order string, paid long, at timestamp")
+MINUTE = datetime.timedelta(minutes=1)
 
 
 @pytest.fixture
@@ -144,6 +159,48 @@ def test_the_order_of_matches_depends_on_nothing_but_the_rows() -> None:
     assert [row[:2] for row in first] == sorted(row[:2] for row in first)
 
 
+@pytest.mark.rule("txtopo.streams.interval_join", "Rules", 7)
+def test_rows_of_one_key_and_time_are_in_the_order_of_their_txids_and_values() -> None:
+    chance = random.Random(2)
+    paid: list[Any] = [{"order": "a", "paid": n, "at": second(0)} for n in range(6)]
+    ordered: list[Any] = [{"id": "a", "n": n, "ts": second(0)} for n in (1, 2)]
+    for _ in range(3):
+        chance.shuffle(paid)
+        chance.shuffle(ordered)
+        txids = orders_with_payments()
+        rows = {LEFT: ordered, RIGHT: [row for row in paid if row["paid"] % 2]}
+        first = txids.run(columns_of(rows), None)
+        then = txids.run(columns_of({RIGHT: [row for row in paid if not row["paid"] % 2]}), None)
+        last = txids.run(columns_of({LEFT: [{"id": "a", "n": 0, "ts": second(0)}]}), None)
+
+        assert pairs(first) == [(n, m) for n in (1, 2) for m in (1, 3, 5)]
+        assert pairs(then) == [(n, m) for n in (1, 2) for m in (0, 2, 4)]
+        assert pairs(last) == [(0, m) for m in (1, 3, 5, 0, 2, 4)]
+
+
+def orders_with_payments() -> Txids:
+    joined = joined_fields(ORDER, PAYMENT, {"id": "order"}, -MINUTE, MINUTE, "inner")
+    key = Fields.of([*joined.key, *SIDE_AND_TIME])
+    state = open_state("memory:", table="join").with_columns(key, BUFFERED).ranged("expires")
+    streams = (
+        JoinedStream(((LEFT, "default"),), ORDER, TimeColumn("ts", {"orders": MINUTE})),
+        JoinedStream(((RIGHT, "default"),), PAYMENT, TimeColumn("at", {"payments": MINUTE})),
+    )
+    return Txids(
+        lambda: IntervalJoin("join", joined, streams, late=False),
+        {"join": state},
+    )
+
+
+def columns_of(rows: dict[str, list[dict[str, Any]]]) -> dict[str, pa.RecordBatch]:
+    schemas = {LEFT: ORDER.arrow_schema(), RIGHT: PAYMENT.arrow_schema()}
+    return {side: pa.RecordBatch.from_pylist(each, schemas[side]) for side, each in rows.items()}
+
+
+def pairs(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(row["n"], row["paid"]) for row in rows]
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_how_streams_are_cut_makes_no_difference_without_late_rows(how: Any) -> None:
@@ -203,20 +260,13 @@ def test_values_of_every_type_come_back_from_the_buffer_as_they_were() -> None:
         for column, kind in zip(zip(*values, strict=True), schema.types, strict=True)
     ]
     lines = packed_rows(columns, 2)
-    found = unpacked_columns(pa.chunked_array([[*lines, None]], pa.string()), fields)
+    found = unpacked_columns(lines, fields)
 
-    assert not any("\n" in line for line in lines)
-    assert [found[name].to_pylist()[:2] for name in fields.names] == [
-        c.to_pylist() for c in columns
-    ]
-    assert all(found[name][2].as_py() is None for name in fields.names)
+    assert not any("\n" in line for line in lines.to_pylist())
+    assert [found[name].to_pylist() for name in fields.names] == [c.to_pylist() for c in columns]
     lines = packed_rows([pa.array([float("nan")])], 1)
-    (nan,) = unpacked_columns(pa.chunked_array([lines]), Fields("x double")).values()
+    (nan,) = unpacked_columns(lines, Fields("x double")).values()
     assert str(nan[0].as_py()) == "nan"
-
-
-ORDER = Fields("id string, n long, ts timestamp")
-PAYMENT = Fields("order string, paid long, at timestamp")
 
 
 def two(url: str, left: Any, right: Any, write: Any, **time: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,13 +22,13 @@ from txtopo.streams.interval_join import (
     LEFT,
     RIGHT,
     SIDE_AND_TIME,
-    BufferRows,
     How,
     IntervalJoin,
-    Joined,
+    JoinedStream,
     joined_fields,
 )
 from txtopo.streams.late_rows import LATE, LATE_KEY, moment
+from txtopo.tuples import DEFAULT_STREAM
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 INSTANT = datetime.timedelta(microseconds=1)
@@ -66,9 +66,14 @@ class Txids:
         self._before: datetime.datetime | None = None
 
     def run(
-        self, batches: Sequence[pa.RecordBatch], watermark: datetime.datetime | None
+        self, batches: Mapping[str, pa.RecordBatch], watermark: datetime.datetime | None
     ) -> list[dict[str, Any]]:
-        """Run a txid after which the watermark is this one; return what it emits."""
+        """Run a txid after which the watermark is this one; return what it emits.
+
+        Args:
+            batches: The rows of each component.
+            watermark: The watermark after the txid.
+        """
         self._txid += 1
         attempt = TransactionAttempt(self._txid, 0, 1)
         states = {
@@ -78,9 +83,9 @@ class Txids:
         bolt, collected = self._make(), _Collected()
         bolt.prepare(Config(), _Context(states), collected, attempt)
         row = {"before": [self._before], "after": [watermark]}
-        bolt.execute(pa.RecordBatch.from_pydict(row, schema=WATERMARK.arrow_schema()))
-        for batch in batches:
-            bolt.execute(batch)
+        mark = pa.RecordBatch.from_pydict(row, schema=WATERMARK.arrow_schema())
+        for component, batch in {"watermark": mark, **batches}.items():
+            bolt.execute_from(component, DEFAULT_STREAM, batch)
         bolt.finish_batch()
         for name, handle in states.items():
             if handle.writes is not None:
@@ -122,7 +127,11 @@ class Join:
             .ranged("expires"),
             LATE: open_state("memory:", table="late").with_columns(LATE_KEY, fields),
         }
-        self.txids = Txids(lambda: IntervalJoin("join", self.joined, late=True), states)
+        streams = (
+            JoinedStream(((LEFT, DEFAULT_STREAM),), LEFT_ROW, TimeColumn("ts", TIME)),
+            JoinedStream(((RIGHT, DEFAULT_STREAM),), RIGHT_ROW, TimeColumn("at", TIME)),
+        )
+        self.txids = Txids(lambda: IntervalJoin("join", self.joined, streams, late=True), states)
         self._late = 0
 
     def run(
@@ -132,10 +141,7 @@ class Join:
         watermark: datetime.datetime | None,
     ) -> list[tuple[str | None, float | None, float | None]]:
         """Run a txid; return (key, left second, right second or None) of each row."""
-        batches = [
-            packed(self.joined, LEFT_ROW, LEFT, left),
-            packed(self.joined, RIGHT_ROW, RIGHT, right),
-        ]
+        batches = {LEFT: batch_of(LEFT_ROW, left), RIGHT: batch_of(RIGHT_ROW, right)}
         found = self.txids.run(batches, watermark)
         return [(row["key"], seconds(row["ts"]), seconds(row["at"])) for row in found]
 
@@ -151,20 +157,14 @@ class Join:
         return sorted(seconds(time) or 0 for _, at, time in self.txids.held("join") if at == side)
 
 
-def packed(
-    joined: Joined, fields: Fields, side: str, rows: Sequence[tuple[str | None, float]]
-) -> pa.RecordBatch:
-    """Return rows of one side as ``BufferRows`` packs them."""
-    time = TimeColumn(fields.names[1], TIME)
-    operator = BufferRows(side, fields, joined.packed, print, ("key",), time, side)
+def batch_of(fields: Fields, rows: Sequence[tuple[str | None, float]]) -> pa.RecordBatch:
+    """Return rows of one side."""
     columns = [[key for key, _ in rows], [second(at) for _, at in rows]]
     arrays = [
         pa.array(column, kind)
         for column, kind in zip(columns, fields.arrow_schema().types, strict=True)
     ]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=fields.arrow_schema())
-    (found,) = operator.apply(batch, TransactionAttempt(1, 0, 1))
-    return found
+    return pa.RecordBatch.from_arrays(arrays, schema=fields.arrow_schema())
 
 
 class Unique:
@@ -191,7 +191,7 @@ class Unique:
             for column, kind in zip(columns, ROW.arrow_schema().types, strict=True)
         ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=ROW.arrow_schema())
-        found = self.txids.run([batch] if rows else [], watermark)
+        found = self.txids.run({"rows": batch} if rows else {}, watermark)
         return [(row["key"], row["n"], seconds(row["ts"])) for row in found]
 
     def held(self) -> dict[str, list[float | None]]:

@@ -1,0 +1,80 @@
+"""Rows as text: each row is a JSON list on one line, as a join buffers it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.tuples import Fields
+
+
+def packed_rows(columns: Sequence[pa.Array | pa.ChunkedArray], count: int) -> pa.Array:
+    """Return each row as text: a JSON list on one line. It depends on that row alone."""
+    if not columns:
+        return pa.array(["[]"] * count, pa.string())
+    joined = pc.binary_join_element_wise(*map(_texts, columns), ",")
+    return _one(pc.binary_join_element_wise("[", joined, "]", ""))
+
+
+def unpacked_columns(rows: pa.Array, fields: Fields) -> dict[str, pa.Array]:
+    """Return the columns of rows that :func:`packed_rows` made, by name."""
+    # A row with several matches is parsed once, and all rows are parsed in one call.
+    encoded = pc.dictionary_encode(rows)
+    schema = fields.arrow_schema()
+    values = json.loads(f"[{','.join(encoded.dictionary.to_pylist())}]")
+    columns = zip(*values, strict=True) if values else [()] * len(schema)
+    return {
+        each.name: _of_plain(column, each.type).take(encoded.indices)
+        for each, column in zip(schema, columns, strict=len(schema) > 0)
+    }
+
+
+# A line break inside a text is escaped, so every line break here separates two values. NaN and the
+# infinities are written as Python's json reads them.
+_LINES = json.JSONEncoder(separators=("\n", ":"), ensure_ascii=False)
+
+_ESCAPED = r'["\\\x00-\x1f]'
+
+
+def _texts(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the values of a column as JSON; Arrow does it where it can, ten times as fast."""
+    column, kind = _one(column), column.type
+    if (stored := _stored_as(kind)) is not None:
+        column = column.cast(stored)
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+        return column.cast(pa.string()).fill_null("null")
+    if pa.types.is_string(column.type):
+        special = pc.match_substring_regex(column, _ESCAPED)
+        if not pc.any(special, min_count=0).as_py():
+            return pc.binary_join_element_wise('"', column, '"', "").fill_null("null")
+    values = column.to_pylist()
+    if pa.types.is_binary(kind):
+        values = [v if v is None else base64.b64encode(v).decode() for v in values]
+    lines = _LINES.encode(values)[1:-1]
+    return pa.array(lines.split("\n") if values else [], pa.string())
+
+
+def _of_plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_binary(kind):
+        return pa.array([v if v is None else base64.b64decode(v) for v in values], kind)
+    if (stored := _stored_as(kind)) is not None:
+        return pa.array(values, stored).cast(kind)
+    return pa.array(values, kind)
+
+
+def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _stored_as(kind: pa.DataType) -> pa.DataType | None:
+    """Return the type whose values represent another type in JSON; None if it is the same."""
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return pa.string() if pa.types.is_decimal(kind) else None
