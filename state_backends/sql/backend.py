@@ -22,6 +22,10 @@ Rules
 6. What takes statements back is executed before the rows are undone, and statements after the rows
    are written. An error of the database in one is the user's, unless it is an outage or a lock that
    another try may meet no more.
+7. Beyond a limit the server ends a write transaction that pauses, so that a writer that hangs does
+   not keep the ledger locked. A batch whose values Python combines or encodes for longer would
+   never be written. So the next write transactions of these states may pause for twice as long,
+   up to ten minutes.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ import sqlalchemy as sa
 from state_backends.sql.creation import create_tables, stored_states
 from state_backends.sql.dialect import LedgerRow, SqlDialect, ledger_of, ledger_row
 from state_backends.sql.evolution import change_of, change_table
-from state_backends.sql.failures import stuck, translated
+from state_backends.sql.failures import paused, stuck, translated
 from state_backends.sql.queries import check_query, query_rows, refused
 from state_backends.sql.statements import (
     check_statement,
@@ -104,6 +108,9 @@ _TRIES_MAX = 3
 # Each snapshot reads them with the ledger, and MariaDB takes 16 MiB in one statement by default.
 _UNDOS_MAX = 4 * 2**20
 
+# For as long a writer that hangs may keep others from the ledger.
+_PAUSE_MAX_S = 600.0
+
 # A commit waits for this many, a few milliseconds.
 _EXPIRED_AT_ONCE = 1_000
 
@@ -122,6 +129,7 @@ class SqlBackend(StateBackend):
         self._ledger = LedgerRow(dialect)
         self._left: _Left | None = None
         self._tried_undos: set[str] = set()
+        self._pause_s = 0.0  # for how long a write transaction has to be allowed to pause
         self._failures: tuple[type[Exception], ...] = (
             *(sa.exc.SQLAlchemyError, UnicodeError, OverflowError),
             *dialect.driver_errors,
@@ -474,7 +482,8 @@ class SqlBackend(StateBackend):
                 for each in backends:
                     each._dialect.prepare(connection)
                 with connection.begin() as transaction:
-                    result = body(connection)
+                    with self._pausing(connection, backends):
+                        result = body(connection)
                     _check_places(connection, backends)
                     sent = True
                     transaction.commit()
@@ -492,6 +501,32 @@ class SqlBackend(StateBackend):
                     )
                 raise found from error
         return result
+
+    @contextmanager
+    def _pausing(self, connection: sa.Connection, backends: Sequence[SqlBackend]) -> Iterator[None]:
+        """Let the transaction pause for as long as its states need; allow more if it was ended."""
+        usual_s = self._dialect.idle_limit_s(connection)
+        if usual_s is None:
+            yield
+            return
+        limit_s = max(usual_s, *[each._pause_s for each in backends])
+        if limit_s > usual_s:
+            self._dialect.limit_idle(connection, limit_s)
+        info = connection.info  # while it is there: asked later, it would be opened again
+        failures: tuple[type[Exception], ...] = (StoreUnavailable, *self._failures)
+        try:
+            yield
+        except failures as error:
+            # A state of several has translated its errors, so that they name it.
+            found = error if isinstance(error, StoreUnavailable) else None
+            cause = error if found is None else found.__cause__
+            if not self._dialect.ended_idle(cause, info, limit_s):
+                raise
+            next_s = max(limit_s, min(2 * limit_s, _PAUSE_MAX_S))
+            for each in backends:
+                each._pause_s = next_s
+            last = found or translated(error, _label_of(backends))
+            raise paused(last, limit_s, next_s) from cause
 
     @contextmanager
     def _connected(self) -> Iterator[sa.Connection]:

@@ -165,6 +165,28 @@ class SqlDialect(ABC):
     def write_options(self) -> dict[str, Any]:
         """Return the execution options of a transaction that writes."""
 
+    def idle_limit_s(self, connection: sa.Connection) -> float | None:
+        """Return for how long a transaction that writes may pause, unless it is given longer.
+
+        Beyond that the server ends it. The default returns None: the server waits.
+        """
+        return None
+
+    def limit_idle(self, connection: sa.Connection, limit_s: float) -> None:  # noqa: B027 - a hook
+        """Give the transaction of a connection another limit, at its beginning."""
+
+    def ended_idle(
+        self, error: BaseException | None, info: Mapping[Any, Any], limit_s: float
+    ) -> bool:
+        """Return whether the server has ended a transaction, since it paused for too long.
+
+        Args:
+            error: The error of the database.
+            info: What was kept about the connection, which is closed now.
+            limit_s: The limit.
+        """
+        return False
+
     @abstractmethod
     def read_options(self) -> dict[str, Any]:
         """Return the execution options of a transaction that reads."""

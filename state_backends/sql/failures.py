@@ -117,6 +117,25 @@ def translated(error: Exception, label: str, *, during_commit: bool = False) -> 
             )
 
 
+def paused(last: TxtopoError, limit_s: float, next_s: float) -> StoreUnavailable:
+    """Return the error to raise after the server has ended a transaction that paused.
+
+    Args:
+        last: What the statement behind the pause met.
+        limit_s: For how long the transaction was allowed to pause.
+        next_s: For how long the next one may.
+    """
+    return StoreUnavailable(
+        f"cannot use {last.facts['store']}: the server ended the transaction, since it got no "
+        f"statement for {limit_s:g} s: {last.got}; nothing was written; expected the values of the "
+        f"batch to be combined and encoded by then; the next attempt may pause for {next_s:g} s; "
+        "unless this process stood still, let the spout cut smaller batches, or make combine() of "
+        "an aggregate of yours faster",
+        timeout_s=limit_s,
+        **last.facts,
+    )
+
+
 def stuck(last: StoreContended, tries: int) -> TxtopoError:
     """Return the error to raise after *tries* tries that all met another writer."""
     if isinstance(last, Duplicate):

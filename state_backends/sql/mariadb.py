@@ -53,6 +53,7 @@ from state_backends.sql.mariadb_rows import (
     parameter,
 )
 from state_backends.sql.names import TakenName, check_mariadb_names, mariadb_names
+from txtopo.clock import now
 from txtopo.errors import StateUsageError, StoreUnavailable, TopologyError
 from txtopo.extras import require
 from txtopo.plugins.stores import (
@@ -186,6 +187,9 @@ class MariadbDialect(SqlDialect):
         sa.event.listen(engine, "do_connect", _connect)
         sa.event.listen(engine, "connect", self._on_connect)
         sa.event.listen(engine, "do_executemany", _one_by_one)
+        sa.event.listen(engine, "begin", _answered)
+        sa.event.listen(engine, "before_cursor_execute", _asked)
+        sa.event.listen(engine, "after_cursor_execute", _answered)
         return engine
 
     def _on_connect(self, driver: Any, _: object) -> None:
@@ -275,6 +279,25 @@ class MariadbDialect(SqlDialect):
     def write_options(self) -> dict[str, Any]:
         """Return no options: sessions are set up for writes."""
         return {}
+
+    def idle_limit_s(self, connection: sa.Connection) -> float | None:
+        """Return the limit that each session of MariaDB has; MySQL waits."""
+        return _IDLE_TIMEOUT_S if is_mariadb(connection.dialect) else None
+
+    def limit_idle(self, connection: sa.Connection, limit_s: float) -> None:
+        """Give the session another limit, which counts from the next pause on."""
+        connection.exec_driver_sql(f"SET SESSION {_IDLE} = {round(limit_s)}")
+
+    def ended_idle(
+        self, error: BaseException | None, info: Mapping[Any, Any], limit_s: float
+    ) -> bool:
+        """Return whether the connection was lost while this process paused.
+
+        The server does not say why it closes one. It counts from the end of its answer, a little
+        earlier than this process, so half the limit is enough.
+        """
+        lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
+        return lost and info.get(_PAUSED_S, 0.0) >= limit_s / 2
 
     def read_options(self) -> dict[str, Any]:
         """Return no options: ``begin_reading`` starts the transaction."""
@@ -426,11 +449,13 @@ _MODES = (
 )
 
 # A writer that hangs (SIGSTOP) keeps the row of the ledger locked. Others stop waiting after the
-# first time and try again; MariaDB ends an idle transaction that writes after the second. MySQL has
-# no such setting.
+# first time and try again; MariaDB ends an idle transaction that writes after the second, or later,
+# see rule 7 of ``backend.py``. MySQL has no such setting.
 _LOCK_TIMEOUT_S = 5
 
 _IDLE_TIMEOUT_S = 10
+
+_IDLE = "idle_write_transaction_timeout"
 
 _DURABLE = (
     ("innodb_flush_log_at_trx_commit", "1", "a crash of the machine may lose the last commits"),
@@ -470,9 +495,7 @@ def check_server(connection: sa.Connection) -> int:
         )
     connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     if mariadb:
-        connection.exec_driver_sql(
-            f"SET SESSION idle_write_transaction_timeout = {_IDLE_TIMEOUT_S}"
-        )
+        connection.exec_driver_sql(f"SET SESSION {_IDLE} = {_IDLE_TIMEOUT_S}")
     found = _variables(connection)
     connection.rollback()
     faults = [
@@ -535,6 +558,19 @@ def _connection_class() -> type:
             return _OneContext.shared
 
     return _OneContext
+
+
+# What the info of a connection has: when the last answer came, or the transaction began; and how
+# long this process paused before the statement that is executed now.
+_ANSWERED_AT, _PAUSED_S = "answered_at", "paused_s"
+
+
+def _asked(connection: sa.Connection, *_: object) -> None:
+    connection.info[_PAUSED_S] = now() - connection.info[_ANSWERED_AT]
+
+
+def _answered(connection: sa.Connection, *_: object) -> None:
+    connection.info.update({_ANSWERED_AT: now(), _PAUSED_S: 0.0})
 
 
 _NAMED_LATER = re.compile(r"ON DUPLICATE\b.*%(?:s|\()", re.IGNORECASE | re.DOTALL)

@@ -66,6 +66,7 @@ from state_backends.sql.dialect import (
     url_options,
 )
 from state_backends.sql.names import STAGE, SqlNames, TakenName, postgresql_names, stage_name
+from txtopo.database_errors import state_of
 from txtopo.errors import TopologyError, ValueRefusedError
 from txtopo.extras import require
 from txtopo.log_records import logger_of
@@ -100,18 +101,16 @@ _CONNECTION: Mapping[str, str | int] = {
 }
 
 # A writer that hangs (SIGSTOP) keeps the row of the ledger locked. Others stop waiting after the
-# first time and try again; the server ends an idle transaction that writes after the second.
+# first time and try again; the server ends an idle transaction that writes after the second, or
+# later, see rule 7 of ``backend.py``.
 _LOCK_TIMEOUT = "5s"
 
-_IDLE_TIMEOUT = "10s"
+_IDLE_TIMEOUT_S = 10
 
-# What a state needs from its sessions, besides exact values and texts.
-_SESSION = {
-    "synchronous_commit": "on",
-    "jit": "off",
-    "lock_timeout": _LOCK_TIMEOUT,
-    "idle_in_transaction_session_timeout": _IDLE_TIMEOUT,
-}
+_IDLE = "idle_in_transaction_session_timeout"
+
+# Its SQLSTATE. The server sends it before it closes the connection, so whoever writes reads it.
+_ENDED_IDLE = "25P03"
 
 # "txtopo" as a number. Creators have to wait for each other, since IF NOT EXISTS does not wait.
 _CREATION_LOCK = 0x747874_6F706F
@@ -202,7 +201,7 @@ class PostgresqlDialect(SqlDialect):
         parameters = {name: value for name, value in _CONNECTION.items() if name not in given}
         engine = sa.create_engine(self._url, pool_size=2, connect_args=parameters)
         self.driver_errors = (engine.dialect.loaded_dbapi.Error,)
-        set_up_postgresql(engine, _SESSION)
+        set_up_postgresql(engine, session())
         return engine
 
     def prepare(self, connection: sa.Connection) -> None:
@@ -318,13 +317,28 @@ class PostgresqlDialect(SqlDialect):
         """Return READ COMMITTED; the lock on the ledger's row puts writers in order."""
         return {"isolation_level": "READ COMMITTED"}
 
+    def idle_limit_s(self, connection: sa.Connection) -> float | None:
+        """Return the limit that each session has."""
+        return _IDLE_TIMEOUT_S
+
+    def limit_idle(self, connection: sa.Connection, limit_s: float) -> None:
+        """Give this transaction another limit; 0 for none."""
+        connection.exec_driver_sql(f"SET LOCAL {_IDLE} = {round(limit_s * 1000)}")
+
+    def ended_idle(
+        self, error: BaseException | None, info: Mapping[Any, Any], limit_s: float
+    ) -> bool:
+        """Return whether the server says so."""
+        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        return state_of(cause) == _ENDED_IDLE
+
     def read_options(self) -> dict[str, Any]:
         """Return REPEATABLE READ: ledger and rows are from one moment."""
         return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
     def begin_reading(self, connection: sa.Connection) -> None:
         """Turn off the limit on idle transactions: a user may pause for long between two reads."""
-        connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
+        self.limit_idle(connection, 0)
 
     @contextmanager
     def read_only(
@@ -452,6 +466,16 @@ class PostgresqlDialect(SqlDialect):
             partials = checked_partials(self.state, writes.partials)
             rows = partials.rename_columns([given(at) for at in range(partials.num_columns)])
             self._rows.write(connection, rows, txid, put=False)
+
+
+def session() -> dict[str, str]:
+    """Return what a state needs from its sessions, besides exact values and texts."""
+    return {
+        "synchronous_commit": "on",
+        "jit": "off",
+        "lock_timeout": _LOCK_TIMEOUT,
+        _IDLE: f"{_IDLE_TIMEOUT_S}s",
+    }
 
 
 # Below this, arrays in the statement are faster than COPY with its extra round trips.

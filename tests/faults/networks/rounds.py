@@ -233,7 +233,7 @@ def short_waits() -> Iterator[None]:
         postgresql: {
             "_CONNECTION": {**probes, "tcp_user_timeout": 1_500, "connect_timeout": 2},
             "_LOCK_TIMEOUT": "1s",
-            "_IDLE_TIMEOUT": "2s",
+            "_IDLE_TIMEOUT_S": 2,
         },
         mariadb: {
             "_CONNECTION": {**dict.fromkeys(mariadb._CONNECTION, 1), "TCP_USER_TIMEOUT": 1_500},

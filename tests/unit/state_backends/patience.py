@@ -10,7 +10,7 @@ import pytest
 # A lock that a test holds is held until the test continues, and so is a transaction left idle.
 POSTGRESQL_PATIENCE: Mapping[str, object] = {
     "state_backends.sql.postgresql._LOCK_TIMEOUT": "120s",
-    "state_backends.sql.postgresql._IDLE_TIMEOUT": "120s",
+    "state_backends.sql.postgresql._IDLE_TIMEOUT_S": 120,
 }
 MARIADB_PATIENCE: Mapping[str, object] = {
     "state_backends.sql.mariadb._LOCK_TIMEOUT_S": 120,
