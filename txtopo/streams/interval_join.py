@@ -38,7 +38,7 @@ Rules
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -323,8 +323,7 @@ class IntervalJoin(ArrowBolt, Committer):
     def _in_order(self, rows: pa.Table) -> pa.Table:
         """Return the left rows that have no key, in an order that depends on these rows alone."""
         names = self._joined.left.names
-        texts = packed_rows(rows.select(names).columns, len(rows))
-        placed = rows.select(self._keys).append_column(TIME, texts)
+        placed = _numbered([*_sortable(rows.select([*self._keys, *names]))])
         rows = rows.take(order_of(placed, placed.column_names))
         return self._joined_rows(rows.select(self._keys), columns_of(rows, names))
 
@@ -359,7 +358,7 @@ class _Lines:
     """The rows of a batch and the buffered rows of their keys, a line for each.
 
     They are sorted by key, side and time; of those with equal ones the buffered rows come first, in
-    the order in which they are buffered, then the rows of the batch, in the order of their texts.
+    the order in which they are buffered, then the rows of the batch, in the order of their values.
     Lines with the same key, side and time are one group. A row that was buffered is a text until
     its values are needed, and a row of the batch becomes one when it is buffered.
 
@@ -389,13 +388,16 @@ class _Lines:
         stored = microseconds(buffered.column("time")).to_numpy()[parents]
         times = np.concatenate([stored, *(each.column(TIME).to_numpy() for each in (left, right))])
         codes = codes_of(self._keys, in_order=True)
-        order = np.lexsort((times, right_side, codes))
-        again = np.diff(codes[order]) == 0
-        again &= (np.diff(times[order]) == 0) & (right_side[order][1:] == right_side[order][:-1])
-        self._order = self._in_order_of_texts(order, again)
+        placed = pa.table([codes, right_side, times], names=["key", "side", "time"])
+        order = order_of(placed, placed.column_names).to_numpy()
+        other_key = np.diff(codes[order]) != 0
+        again = ~other_key & (np.diff(times[order]) == 0)
+        again &= right_side[order][1:] == right_side[order][:-1]
+        self._order = self._in_order_of_values(order, again)
         self._new = self._order >= old
         self._right, self._times = right_side[self._order], times[self._order]
-        self._key = codes[self._order]
+        # Small numbers: a code of several columns may have 63 bits.
+        self._key = np.cumsum(np.append(True, other_key)[: len(order)])
         starts = np.append(True, ~again)[: len(order)]
         self._begins, self._group = np.flatnonzero(starts), np.cumsum(starts) - 1
         self.group_right, self.group_times = self._right[self._begins], self._times[self._begins]
@@ -441,9 +443,12 @@ class _Lines:
             self._matches(new, rights, lower, upper),
         ]
         left, right = (np.concatenate(each) for each in zip(*parts, strict=True))
-        # Groups are in the order of their keys and times.
-        order = np.lexsort((right, left, self._group[right], self._group[left]))
-        return left[order], right[order]
+        # Groups are in the order of their keys and times. Both sorts find long runs in order.
+        by_line = np.argsort(left * len(self._key) + right, kind="stable")
+        left, right = left[by_line], right[by_line]
+        groups = self._group[left] * len(self._begins) + self._group[right]
+        by_group = np.argsort(groups, kind="stable")
+        return left[by_group], right[by_group]
 
     def keys(self, lines: Numbers) -> pa.Table:
         """Return the keys of some lines."""
@@ -483,8 +488,8 @@ class _Lines:
         """Return the lines of some groups that are rows of the batch."""
         return np.flatnonzero(groups[self._group] & self._new)
 
-    def _in_order_of_texts(self, order: Numbers, again: Flags) -> Numbers:
-        """Sort rows of the batch with the same key, side and time by their texts.
+    def _in_order_of_values(self, order: Numbers, again: Flags) -> Numbers:
+        """Sort rows of the batch with the same key, side and time by their other columns.
 
         Args:
             order: The lines in the order of key, side and time.
@@ -493,19 +498,31 @@ class _Lines:
         ties = again & (order[:-1] >= self._first[LEFT])
         if not ties.any():
             return order
-        among = np.flatnonzero(np.append(False, ties) | np.append(ties, False))
-        runs = np.cumsum(np.append(False, ~ties))[among]
-        texts = pa.table([pa.array(runs), self._packed(order[among])], names=["run", "text"])
         sorted_lines = order.copy()
-        sorted_lines[among] = order[among][order_of(texts, ["run", "text"]).to_numpy()]
+        tied = np.append(False, ties) | np.append(ties, False)
+        runs = np.cumsum(np.append(False, ~ties))
+        for side, chosen in self._by_side(order):
+            among = np.flatnonzero(tied & chosen)
+            rows = self._rows[side].take(pa.array(order[among] - self._first[side]))
+            values = [
+                pa.array(runs[among]),
+                *_sortable(rows.select(self._joined.fields_of(side).names)),
+            ]
+            table = _numbered(values)
+            sorted_lines[among] = order[among][order_of(table, table.column_names).to_numpy()]
         return sorted_lines
+
+    def _by_side(self, places: Numbers) -> Iterator[tuple[str, Flags]]:
+        """Yield which lines are rows of the batch, by side and by places before the sorting."""
+        right = places >= self._first[RIGHT]
+        yield LEFT, (places >= self._first[LEFT]) & ~right
+        yield RIGHT, right
 
     def _packed(self, places: Numbers) -> pa.Array:
         """Return lines as texts, by their places before they were sorted."""
-        is_right = places >= self._first[RIGHT]
         is_old = places < self._first[LEFT]
         parts = [(is_old, self._texts.take(pa.array(places[is_old])))]
-        for side, chosen in ((LEFT, ~is_old & ~is_right), (RIGHT, is_right)):
+        for side, chosen in self._by_side(places):
             if chosen.any():
                 names = self._joined.fields_of(side).names
                 rows = self._rows[side].take(pa.array(places[chosen] - self._first[side]))
@@ -546,6 +563,19 @@ def lines_of(buffered: pa.Table) -> tuple[pa.Array, Numbers]:
 def columns_of(rows: pa.Table, names: Sequence[str]) -> Columns:
     """Return some columns of rows by name, each in one piece."""
     return {name: rows.column(name).combine_chunks() for name in names}
+
+
+def _sortable(rows: pa.Table) -> Iterator[Any]:
+    """Yield the columns of rows, and the signs of floats: -0.0 and 0.0 are equal, but differ."""
+    for column in rows.columns:
+        yield column
+        if pa.types.is_floating(column.type):
+            yield pa.array(np.signbit(column.fill_null(0.0).to_numpy()))
+
+
+def _numbered(columns: Sequence[Any]) -> pa.Table:
+    """Return a table whose columns have numbers as names: a user's column may have any name."""
+    return pa.table(list(columns), names=[str(at) for at in range(len(columns))])
 
 
 def _together(parts: Sequence[tuple[Flags, pa.Array]]) -> pa.Array:

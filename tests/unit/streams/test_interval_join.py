@@ -28,6 +28,7 @@ from txtopo.streams.interval_join import (
     SIDE_AND_TIME,
     How,
     IntervalJoin,
+    Joined,
     JoinedStream,
     joined_fields,
 )
@@ -178,18 +179,44 @@ def test_rows_of_one_key_and_time_are_in_the_order_of_their_txids_and_values() -
         assert pairs(last) == [(0, m) for m in (1, 3, 5, 0, 2, 4)]
 
 
-def orders_with_payments() -> Txids:
-    joined = joined_fields(ORDER, PAYMENT, {"id": "order"}, -MINUTE, MINUTE, "inner")
+def test_keys_of_many_columns_and_many_times_are_not_confused() -> None:
+    """Numbers for all combinations of their values would not fit 64 bits."""
+    names, count = [f"k{n}" for n in range(6)], 1_024
+    key = Fields(", ".join(f"{name} long" for name in names))
+    left, right = (Fields.of([*key, *Fields(f"{time} timestamp")]) for time in ("ts", "at"))
+    chance = random.Random(3)
+    keys = list(zip(*(chance.sample(range(count), count) for _ in names), strict=True))
+    joined = joined_fields(left, right, names, -MINUTE, MINUTE, "inner")
+    both = {
+        side: pa.RecordBatch.from_pylist(
+            [
+                dict(zip(names, each, strict=True), **{time: second(n)})
+                for n, each in enumerate(keys)
+            ],
+            fields.arrow_schema(),
+        )
+        for side, fields, time in ((LEFT, left, "ts"), (RIGHT, right, "at"))
+    }
+
+    found = joining_txids(joined, (left, "ts"), (right, "at")).run(both, None)
+
+    assert len(found) == count
+    assert {tuple(row[name] for name in names) for row in found} == set(keys)
+
+
+def joining_txids(joined: Joined, *sides: tuple[Fields, str]) -> Txids:
     key = Fields.of([*joined.key, *SIDE_AND_TIME])
     state = open_state("memory:", table="join").with_columns(key, BUFFERED).ranged("expires")
-    streams = (
-        JoinedStream(((LEFT, "default"),), ORDER, TimeColumn("ts", {"orders": MINUTE})),
-        JoinedStream(((RIGHT, "default"),), PAYMENT, TimeColumn("at", {"payments": MINUTE})),
+    left, right = (
+        JoinedStream(((side, "default"),), fields, TimeColumn(time, {side: MINUTE}))
+        for side, (fields, time) in zip((LEFT, RIGHT), sides, strict=True)
     )
-    return Txids(
-        lambda: IntervalJoin("join", joined, streams, late=False),
-        {"join": state},
-    )
+    return Txids(lambda: IntervalJoin("join", joined, (left, right), late=False), {"join": state})
+
+
+def orders_with_payments() -> Txids:
+    joined = joined_fields(ORDER, PAYMENT, {"id": "order"}, -MINUTE, MINUTE, "inner")
+    return joining_txids(joined, (ORDER, "ts"), (PAYMENT, "at"))
 
 
 def columns_of(rows: dict[str, list[dict[str, Any]]]) -> dict[str, pa.RecordBatch]:
