@@ -170,7 +170,9 @@ def q18(read: Read, generator: Generator) -> Any:
 
 def q19(read: Read, generator: Generator) -> Any:
     def top(rows: DataFrame) -> DataFrame:
-        order = Window.partitionBy("auction").orderBy(f.desc("price"), f.expr("string(id) DESC"))
+        order = Window.partitionBy("auction").orderBy(
+            f.desc("price"), f.col("id").cast("string").desc()
+        )
         ranked = rows.withColumn("place", f.row_number().over(order)).where("place <= 10")
         return ranked.select("id", "auction", "bidder", "price")
 

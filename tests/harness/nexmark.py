@@ -260,11 +260,14 @@ def q18(events: Events) -> Table:
 
 def q19(events: Events) -> Table:
     """Return the ten highest bids on each auction; among equal prices the labels decide."""
-    found = {}
-    for auction, rows in events.bids.groupby("auction"):
-        bids = [list(row) for row in rows[["price", "id", "bidder"]].itertuples(index=False)]
-        found[auction] = (sorted(bids, key=lambda bid: (bid[0], str(bid[1:])), reverse=True)[:10],)
-    return found
+    bids = events.bids[["auction", "price", "id", "bidder"]]
+    labels = bids["id"].astype(str) + ", " + bids["bidder"].astype(str) + "]"
+    ranked = bids.assign(labels=labels).sort_values(["price", "labels"], ascending=False)
+    found: dict[Any, list[list[Any]]] = {}
+    for row in ranked.groupby("auction").head(10)[bids.columns].itertuples(index=False):
+        auction, *bid = map(plain, row)
+        found.setdefault(auction, []).append(bid)
+    return {auction: (best,) for auction, best in found.items()}
 
 
 def marks(table: str, *kinds: str) -> Callable[[Events], Table]:

@@ -20,10 +20,11 @@ Arrow counts the bytes of a column in 31 bits, and ``group_by`` does not check i
 more than 2 GiB, their offsets wrap, and the result has wrong keys. So fewer bytes are combined at a
 time. If the result, which has one row for each key, is larger, it is refused with an error.
 
-Aggregates that Arrow cannot combine are combined in Python, key by key (:class:`Folding`). Arrow
-gathers the values of each key in a list (``hash_list``), for each column that the aggregate reads.
-The lists become rows again, the aggregate makes one partial aggregate of them, and its type is
-checked like that of a stored value.
+Aggregates that Arrow cannot combine are combined in Python (:class:`Folding`). Arrow gathers the
+values of each key in a list (``hash_list``), for each column that the aggregate reads. An aggregate
+that knows how combines all keys at once, in columns. Otherwise it does so key by key: the lists
+become rows again, the aggregate makes one partial aggregate of them, and its type is checked like
+that of a stored value.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from txtopo.bolts.persistent_aggregate import GLOBAL_KEY, PersistentAggregate
 from txtopo.errors import ValueRefusedError
 from txtopo.state.aggregates import Aggregate, Count, OwnAggregate, PythonAggregate
 from txtopo.state.columns import Columns
+from txtopo.state.keyed_columns import KeyedRows
 from txtopo.tuples import Field, Fields
 
 # The limit of a column of text: Arrow's offsets have 32 bits, with a sign.
@@ -335,10 +337,18 @@ class Folding:
 
     def folded(self, lists: Sequence[pa.ChunkedArray]) -> list[pa.Array]:
         """Return the columns of a partial aggregate for each key, from lists of its input rows."""
+        if self.aggregate.at_once and self.retracted is None:
+            found = self.aggregate.folded_at_once(KeyedRows.of_lists(lists))
+            if found is not None:
+                return [found]
         return self._reduced(lists, self._partial)
 
     def merged(self, lists: Sequence[pa.ChunkedArray]) -> list[pa.Array]:
         """Return the columns of a partial aggregate for each key, from lists of several of them."""
+        if self.aggregate.at_once:
+            found = self.aggregate.united_at_once(KeyedRows.of_lists(lists))
+            if found is not None:
+                return [found]
         opened = self.columns.opened
         return self._reduced(lists, lambda rows: self.aggregate.merged([opened(r) for r in rows]))
 

@@ -16,10 +16,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from txtopo.errors import FieldsError
 from txtopo.tuples import Field, Fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txtopo.state.keyed_columns import KeyedRows
 
 Operator = Literal["add", "min", "max"]
 
@@ -232,10 +237,13 @@ class PythonAggregate(Aggregate):
     Attributes:
         by_txid: Whether partial results of several txids must be combined by
             :meth:`combine_values`, one txid after the other, and not by :meth:`merged`.
+        at_once: Whether it defines :meth:`folded_at_once` and :meth:`united_at_once`, which combine
+            many keys in columns. Its partial result has one column.
     """
 
     operator: ClassVar[Operator | None] = None
     by_txid: ClassVar[bool] = False
+    at_once: ClassVar[bool] = False
 
     def partial_fields(self, name: str, inputs: Fields) -> list[Field]:
         """Return the columns of a partial result. Only the name of the first one matters."""
@@ -256,6 +264,29 @@ class PythonAggregate(Aggregate):
     @abstractmethod
     def combine_values(self, left: Any, right: Any) -> Any:
         """Combine the stored value *left* with the first column of a partial result, *right*."""
+
+    def folded_at_once(self, rows: KeyedRows) -> pa.Array | None:
+        """Return the partial result of each key, as it is stored; called only if ``at_once``.
+
+        Args:
+            rows: The columns of ``inputs``.
+
+        Returns:
+            None if :meth:`folded` must be called for each key, for instance to raise its error.
+        """
+        raise NotImplementedError(f"{type(self).__name__} combines key by key")
+
+    def united_at_once(self, values: KeyedRows) -> pa.Array | None:
+        """Return one value for all values of each key, as it is stored; called only if ``at_once``.
+
+        Args:
+            values: A column of stored values and partial results. Those of one key are in the order
+                in which they are combined.
+
+        Returns:
+            None if :meth:`merged` or :meth:`combine_values` must be called for each key.
+        """
+        raise NotImplementedError(f"{type(self).__name__} combines key by key")
 
 
 class OwnAggregate(PythonAggregate):

@@ -8,6 +8,7 @@ order; a join of Acero does not keep it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,41 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _CODES_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRows:
+    """Rows of some keys, in any order.
+
+    Attributes:
+        keys: The number of the key of each row, from 0.
+        count: How many keys there are; a key may have no rows.
+        columns: The columns of the rows.
+    """
+
+    keys: Numbers
+    count: int
+    columns: Sequence[pa.Array]
+
+    @classmethod
+    def of(cls, keys: Numbers, count: int, columns: Sequence[pa.ChunkedArray]) -> KeyedRows:
+        """Return rows; each column becomes one piece."""
+        return cls(keys, count, list(map(_one, columns)))
+
+    @classmethod
+    def of_lists(cls, lists: Sequence[pa.ChunkedArray]) -> KeyedRows:
+        """Return the rows of columns that have a list for each key, without NULL."""
+        count = len(lists[0])
+        lengths = _one(pc.list_value_length(lists[0])).to_numpy()
+        keys = np.repeat(np.arange(count), lengths)
+        return cls.of(keys, count, [pc.list_flatten(column) for column in lists])
+
+    def filter(self, flags: Flags) -> KeyedRows:
+        """Return the rows with a flag, of the same keys."""
+        if flags.all():
+            return self
+        columns = [column.filter(pa.array(flags)) for column in self.columns]
+        return KeyedRows(self.keys[flags], self.count, columns)
 
 
 def codes_of(keys: pa.Table, *, in_order: bool = False) -> Numbers:

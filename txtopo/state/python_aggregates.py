@@ -21,6 +21,9 @@ from txtopo.tuples import Field, Fields
 
 if TYPE_CHECKING:
     import datasketches
+    import pyarrow as pa
+
+    from txtopo.state.keyed_columns import KeyedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,7 @@ class TopN(PythonAggregate):
 
     n: int = 10
     labels: tuple[str, ...] = ()
+    at_once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.labels, str):
@@ -182,7 +186,19 @@ class TopN(PythonAggregate):
 
     def combine_values(self, left: Any, right: Any) -> Any:
         """Return the largest values of the stored ones and those of the batch."""
-        return self._largest([*(left or ()), *right])
+        return self._largest([*(left or ()), *(right or ())])
+
+    def folded_at_once(self, rows: KeyedRows) -> pa.Array | None:
+        """Return the largest values of the rows of each key; None if one is not finite."""
+        from txtopo.state.largest_entries import largest_of_rows
+
+        return largest_of_rows(self.n, rows)
+
+    def united_at_once(self, values: KeyedRows) -> pa.Array | None:
+        """Return the largest values of each key; None if a column of them has several types."""
+        from txtopo.state.largest_entries import largest_of_texts
+
+        return largest_of_texts(self.n, len(self.labels), values)
 
     def _largest(self, entries: list[Any]) -> list[Any]:
         if not self.labels:

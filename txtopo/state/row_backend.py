@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import PlugInError, StateUsageError, StoreUnavailable, ValueRefusedError
+from txtopo.state.aggregates import Aggregate, PythonAggregate
 from txtopo.state.backend import (
     Key,
     Merges,
@@ -37,7 +38,7 @@ from txtopo.state.evolution import TableChange, check_none_taken, not_allowed, t
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, expiring, standing
 from txtopo.state.values import Row, first_row
 from txtopo.state.witness import witness_of
-from txtopo.tuples import Fields
+from txtopo.tuples import Field, Fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -371,34 +372,66 @@ def final_values(table: StateTable, txid: int, writes: Writes, read: ReadRows) -
     if isinstance(writes, Puts):
         return writes
     partials = checked_partials(table, writes.partials)
-    columns = [column.to_pylist() for column in partials.columns]
     width = len(table.key)
-    keys = list(zip(*columns[:width], strict=True))
+    keys = list(zip(*(column.to_pylist() for column in partials.columns[:width]), strict=True))
     rows = read(keys)
-    door = Columns(table.name, "value", table.value)
     before = [_before(table, txid, rows.get(key)) for key in keys]
-    if not combines_in_store(table) or any(field.type == "json" for field in table.value):
-        partial = list(zip(*columns[width:], strict=True))
-        return Puts(_combined(table, door, keys, before, partial))
-    try:
-        stored = list(zip(*before, strict=True)) or [()] * len(table.value)
-        parts = zip(table.aggregates, stored, columns[width:], strict=True)
-        combined = [list(map(one.combine_values, old, new)) for one, old, new in parts]
-        values = zip(*door.exact_columns(combined), strict=True)
-    except Exception:  # noqa: BLE001 - raised again, with the key
-        partial = list(zip(*columns[width:], strict=True))
-        return Puts(_combined(table, door, keys, before, partial))
-    return Puts(dict(zip(keys, values, strict=True)))
+    columns = partials.columns[width:]
+    combined = None
+    if all(map(_combines_columns, table.aggregates, table.value)):
+        with suppress(Exception):  # raised again, with the key
+            combined = _in_columns(table, before, columns)
+    if combined is None:
+        partial = list(zip(*(column.to_pylist() for column in columns), strict=True))
+        return Puts(_combined(table, keys, before, partial))
+    return Puts(dict(zip(keys, zip(*combined, strict=True), strict=True)))
+
+
+def _combines_columns(one: Aggregate, column: Field) -> bool:
+    return one.at_once if isinstance(one, PythonAggregate) else column.type != "json"
+
+
+def _in_columns(
+    table: StateTable, before: Sequence[Values], partials: Sequence[pa.ChunkedArray]
+) -> list[Sequence[Any]] | None:
+    """Return the final values by column; None if one has to be combined key by key."""
+    final: list[Sequence[Any]] = []
+    stored = list(zip(*before, strict=True)) or [()] * len(table.value)
+    for at, one in enumerate(table.aggregates):
+        if isinstance(one, PythonAggregate):
+            united = _united_at_once(one, stored[at], partials[at])
+            if united is None:
+                return None
+            final.append(united.to_pylist())
+        else:
+            combined = list(map(one.combine_values, stored[at], partials[at].to_pylist()))
+            door = Columns(table.name, "value", Fields.of([table.value[at]]))
+            final += door.exact_columns([combined])
+    return final
+
+
+def _united_at_once(
+    one: PythonAggregate, stored: Sequence[Any], partials: pa.ChunkedArray
+) -> pa.Array | None:
+    import numpy as np
+    import pyarrow as pa
+
+    from txtopo.state.keyed_columns import KeyedRows
+
+    count = len(stored)
+    both = [pa.chunked_array([stored], partials.type), partials]
+    values = pa.chunked_array([chunk for each in both for chunk in each.chunks], partials.type)
+    return one.united_at_once(KeyedRows.of(np.tile(np.arange(count), 2), count, [values]))
 
 
 def _combined(
     table: StateTable,
-    door: Columns,
     keys: Sequence[Key],
     before: Sequence[Values],
     partials: Sequence[Values],
 ) -> dict[Key, Values | None]:
     """Combine key by key, so that an error names its key."""
+    door = Columns(table.name, "value", table.value)
     final: dict[Key, Values | None] = {}
     for key, stored, partial in zip(keys, before, partials, strict=True):
         parts = zip(table.aggregates, door.opened(stored), door.opened(partial), strict=True)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txtopo.state.json_columns import json_texts
 from txtopo.tuples import Fields
 
 
@@ -17,8 +18,11 @@ def packed_rows(columns: Sequence[pa.Array | pa.ChunkedArray], count: int) -> pa
     """Return each row as text: a JSON list on one line. It depends on that row alone."""
     if not columns:
         return pa.array(["[]"] * count, pa.string())
-    joined = pc.binary_join_element_wise(*map(_texts, columns), ",")
-    return _one(pc.binary_join_element_wise("[", joined, "]", ""))
+    comma, begin, end, nothing = (
+        pa.scalar(text, pa.large_string()) for text in (",", "[", "]", "")
+    )
+    row = pc.binary_join_element_wise(*map(_texts, columns), comma)
+    return pc.binary_join_element_wise(begin, row, end, nothing).cast(pa.string())
 
 
 def unpacked_columns(rows: pa.Array, fields: Fields) -> dict[str, pa.Array]:
@@ -34,29 +38,15 @@ def unpacked_columns(rows: pa.Array, fields: Fields) -> dict[str, pa.Array]:
     }
 
 
-# A line break inside a text is escaped, so every line break here separates two values. NaN and the
-# infinities are written as Python's json reads them.
-_LINES = json.JSONEncoder(separators=("\n", ":"), ensure_ascii=False)
-
-_ESCAPED = r'["\\\x00-\x1f]'
-
-
 def _texts(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the values of a column as JSON; Arrow does it where it can, ten times as fast."""
-    column, kind = _one(column), column.type
-    if (stored := _stored_as(kind)) is not None:
+    """Return the values of a column as JSON."""
+    column = _one(column)
+    if pa.types.is_binary(column.type):
+        values = [v if v is None else base64.b64encode(v).decode() for v in column.to_pylist()]
+        column = pa.array(values, pa.string())
+    elif (stored := _stored_as(column.type)) is not None:
         column = column.cast(stored)
-    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
-        return column.cast(pa.string()).fill_null("null")
-    if pa.types.is_string(column.type):
-        special = pc.match_substring_regex(column, _ESCAPED)
-        if not pc.any(special, min_count=0).as_py():
-            return pc.binary_join_element_wise('"', column, '"', "").fill_null("null")
-    values = column.to_pylist()
-    if pa.types.is_binary(kind):
-        values = [v if v is None else base64.b64encode(v).decode() for v in values]
-    lines = _LINES.encode(values)[1:-1]
-    return pa.array(lines.split("\n") if values else [], pa.string())
+    return json_texts(column)
 
 
 def _of_plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -25,9 +25,11 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError
 from txtopo.stages.aggregation import Aggregation
+from txtopo.state.aggregates import Aggregate, PythonAggregate
 from txtopo.state.backend import StateTable
 from txtopo.state.columns import Columns, values_of
 from txtopo.state.keyed_columns import (
+    KeyedRows,
     codes_of,
     differing,
     is_key,
@@ -215,20 +217,33 @@ class Aggregating:
         if not aggregation.foldings:
             return pa.Table.from_batches([aggregation.combine(rows.to_batches())])
         keys = rows.select(aggregation.keys)
-        codes = pc.dictionary_encode(pa.array(codes_of(keys)))
-        first = np.unique(codes.indices.to_numpy(), return_index=True)[1]
+        encoded = pc.dictionary_encode(pa.array(codes_of(keys)))
+        codes = encoded.indices.to_numpy().astype(np.int64)
+        first = np.unique(codes, return_index=True)[1]
         columns = []
         fields = zip(aggregation.names, aggregation.aggregates, self._fields, strict=True)
         for name, aggregate, field in fields:
-            column = Columns(name, "value", Fields.of([field]))
-            values: list[Any] = [None] * len(first)
-            opened = map(column.opened, zip(values_of(rows.column(name)), strict=True))
-            for at, (value,) in zip(codes.indices.to_pylist(), opened, strict=True):
-                values[at] = aggregate.combine_values(values[at], value)
-            (exact,) = column.exact_columns([values])
-            columns.append(pa.array(exact, rows.schema.field(name).type))
+            column, united = rows.column(name), None
+            if isinstance(aggregate, PythonAggregate) and aggregate.at_once:
+                united = aggregate.united_at_once(KeyedRows.of(codes, len(first), [column]))
+            if united is None:
+                united = _united(aggregate, field, codes.tolist(), column)
+            columns.append(united)
         together = [*keys.take(pa.array(first)).columns, *columns]
         return pa.table(together, names=aggregation.stored)
+
+
+def _united(
+    aggregate: Aggregate, field: Field, keys: Sequence[int], values: pa.ChunkedArray
+) -> pa.Array:
+    """Return the value of each key, combined from its values in their order."""
+    column = Columns(field.name, "value", Fields.of([field]))
+    united: list[Any] = [None] * len(set(keys))
+    opened = map(column.opened, zip(values_of(values), strict=True))
+    for at, (value,) in zip(keys, opened, strict=True):
+        united[at] = aggregate.combine_values(united[at], value)
+    (exact,) = column.exact_columns([united])
+    return pa.array(exact, values.type)
 
 
 Applies = Upserting | MaxBy | Aggregating
