@@ -24,8 +24,8 @@ SILENCE_S_MAX = 300.0
 
 
 def say(event: str, **details: object) -> None:
-    """Print one line that the parent reads as an event."""
-    print(json.dumps({"event": event, **details}), flush=True)
+    """Print one line that the parent reads as an event; in one write, since threads may meet."""
+    print(json.dumps({"event": event, **details}) + "\n", end="", flush=True)
 
 
 class Child:

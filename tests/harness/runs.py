@@ -80,6 +80,13 @@ def on(carrier: Carrier, config: Config = LOCAL) -> Config:
     return replace(config, carrier=carrier)
 
 
+def write_states_apart() -> None:
+    """Give each state of a database transactions of its own, for as long as this process lives."""
+    from state_backends.sql.backend import SqlBackend  # SQLAlchemy, which few of the tests need
+
+    SqlBackend.database = lambda backend: None  # type: ignore[assignment,method-assign]
+
+
 class Changes(TopologyListener):
     """Keeps every change of a run, and calls a hook on each.
 

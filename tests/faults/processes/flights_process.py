@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 from examples.flights import JsonProgress, flights
-from state_backends.sql.backend import SqlBackend
 from tests.harness.dying import DyingScheduler, StoppingScheduler
 from tests.harness.processes import say
+from tests.harness.runs import write_states_apart
 from tests.harness.servers.zookeeper import LONG_SESSION_S
 from tests.harness.spark_session import open_test_session
 from txtopo import Config, ZooKeeper
@@ -56,7 +56,7 @@ def main() -> None:
     args = parse()
     telling = Telling(args.pause_s)
     if args.apart:
-        SqlBackend.database = lambda backend: None  # type: ignore[assignment,method-assign]
+        write_states_apart()
     topology = flights(
         args.input,
         args.state,

@@ -14,7 +14,15 @@ import pytest
 from examples.nexmark.generator import FIELDS, TOTAL, Generator
 from examples.nexmark.queries import QUERIES, topology
 from examples.nexmark.spout import EventSpout
-from tests.harness.nexmark import EXPECTED, TABLES, Events, held, oracle
+from tests.harness.nexmark import (
+    EXPECTED,
+    TABLES,
+    Events,
+    held,
+    of_all_times,
+    oracle,
+    tables_of,
+)
 from tests.unit.streams.worlds import judged, planned_time
 from txtopo import Config, open_state
 from txtopo.context import EPOCH
@@ -132,22 +140,12 @@ def run(folder: Path, query: str, generator: Generator, **more: Any) -> Any:
         return held(reader)
 
 
-def of_all_times(found: Any) -> Any:
-    """Which ten seconds a batch was planned in is not known, but that they are ten."""
-    counts: Counter[int] = Counter()
-    for (start, bidder), (bids,) in found.items():
-        assert start.timestamp() % 10 == 0
-        counts[bidder] += bids
-    return {bidder: (bids,) for bidder, bids in counts.items()}
-
-
 @pytest.mark.integration
 @pytest.mark.parametrize("query", [query for query in QUERIES if query != "q12"])
 def test_a_query_is_right_whatever_crashes(query: str) -> None:
     """Not q12, which needs the planned times of the run."""
     program = topology(query, SMALL, "memory:", take=100)
-    components = program.graph.components.values()
-    tables = {state.layout().name for each in components for state in each.states.values()}
+    tables = tables_of(program).values()
     oracles = {table: oracle(table) for table in tables if table in TABLES}
 
     handoff = ThreadHandoff()
