@@ -255,7 +255,8 @@ class IntervalJoin(ArrowBolt, Committer):
         buffered = self._stored.empty_table()
         keys = pa.concat_tables([left.select(self._keys), right.select(self._keys)])
         if keys.num_rows:
-            buffered = values.columns_starting(keys)
+            distinct = pa.TableGroupBy(keys, self._keys, use_threads=False).aggregate([])
+            buffered = values.columns_starting(distinct)
         if (before := self._watermark.before) is not None:
             # Rows that were closed earlier match nothing.
             open_yet = pc.greater_equal(buffered.column("expires"), _scalar(before))
@@ -396,6 +397,7 @@ class _Lines:
         self._order = self._in_order_of_values(order, again)
         self._new = self._order >= old
         self._right, self._times = right_side[self._order], times[self._order]
+        self._moments, self._moment = np.unique(self._times, return_inverse=True)
         # Small numbers: a code of several columns may have 63 bits.
         self._key = np.cumsum(np.append(True, other_key)[: len(order)])
         starts = np.append(True, ~again)[: len(order)]
@@ -544,12 +546,11 @@ class _Lines:
         self, lefts: Numbers, rights: Numbers, lower: int, upper: int
     ) -> tuple[Numbers, Numbers]:
         """Return between which places in *rights* the matches of each left line are."""
-        times = np.unique(self._times[rights])
         # Key and time as one number: the time as its place among all times.
-        keys, width = self._key * (len(times) + 1), self._times[lefts]
-        known = keys[rights] + np.searchsorted(times, self._times[rights])
-        first = keys[lefts] + np.searchsorted(times, width + lower, "left")
-        last = keys[lefts] + np.searchsorted(times, width + upper, "right")
+        keys, times = self._key * (len(self._moments) + 1), self._times[lefts]
+        known = keys[rights] + self._moment[rights]
+        first = keys[lefts] + np.searchsorted(self._moments, times + lower, "left")
+        last = keys[lefts] + np.searchsorted(self._moments, times + upper, "right")
         return np.searchsorted(known, first), np.searchsorted(known, last)
 
 
