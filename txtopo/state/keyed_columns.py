@@ -38,13 +38,13 @@ class KeyedRows:
     @classmethod
     def of(cls, keys: Numbers, count: int, columns: Sequence[pa.ChunkedArray]) -> KeyedRows:
         """Return rows; each column becomes one piece."""
-        return cls(keys, count, list(map(_one, columns)))
+        return cls(keys, count, list(map(in_one_piece, columns)))
 
     @classmethod
     def of_lists(cls, lists: Sequence[pa.ChunkedArray]) -> KeyedRows:
         """Return the rows of columns that have a list for each key, without NULL."""
         count = len(lists[0])
-        lengths = _one(pc.list_value_length(lists[0])).to_numpy()
+        lengths = in_one_piece(pc.list_value_length(lists[0])).to_numpy()
         keys = np.repeat(np.arange(count), lengths)
         return cls.of(keys, count, [pc.list_flatten(column) for column in lists])
 
@@ -67,7 +67,7 @@ def codes_of(keys: pa.Table, *, in_order: bool = False) -> Numbers:
     """
     codes, count = np.zeros(keys.num_rows, np.int64), 1
     for column in map(zero_without_sign, keys.columns):
-        encoded = pc.dictionary_encode(_one(column), null_encoding="encode")
+        encoded = pc.dictionary_encode(in_one_piece(column), null_encoding="encode")
         found = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         distinct = max(len(encoded.dictionary), 1)
         if in_order:
@@ -90,13 +90,16 @@ def positions(keys: pa.Table, among: pa.Table) -> pa.Int64Array:
     if not among.num_rows or not keys.num_rows:
         return pa.nulls(keys.num_rows, pa.int64())
     if keys.num_columns == 1:
-        wanted, known = zero_without_sign(keys.column(0)), _one(zero_without_sign(among.column(0)))
+        wanted, known = (
+            zero_without_sign(keys.column(0)),
+            in_one_piece(zero_without_sign(among.column(0))),
+        )
     else:
         pairs = zip(keys.columns, among.columns, strict=True)
         together = [_stacked(one, other) for one, other in pairs]
         codes = codes_of(pa.table(together, names=[str(at) for at in range(len(together))]))
         wanted, known = pa.array(codes[: keys.num_rows]), pa.array(codes[keys.num_rows :])
-    return _one(pc.index_in(wanted, known)).cast(pa.int64())
+    return in_one_piece(pc.index_in(wanted, known)).cast(pa.int64())
 
 
 def last_of_each(
@@ -123,7 +126,7 @@ def last_of_each(
 def same_as_before(keys: pa.Table) -> Flags:
     """Return for each key but the first whether it equals the one before it."""
     same = np.ones(max(keys.num_rows - 1, 0), np.bool_)
-    for column in map(_one, keys.columns):
+    for column in map(in_one_piece, keys.columns):
         equal = pc.equal(column.slice(1), column.slice(0, max(len(column) - 1, 0)))
         same &= equal.fill_null(False).to_numpy(zero_copy_only=False)
     return same
@@ -150,6 +153,20 @@ def order_of(rows: pa.Table, names: Sequence[str], falling: Collection[str] = ()
     return pc.sort_indices(numbered, list(zip(numbered.column_names, orders, strict=True)))
 
 
+def order_of_all(rows: pa.Table) -> pa.Array:
+    """Return the places of rows in the order of all their columns, of floats also of their signs.
+
+    So it does not matter in which order the rows come: -0.0 and 0.0 are equal, but differ.
+    """
+    columns: list[Any] = []
+    for column in rows.columns:
+        columns.append(column)
+        if pa.types.is_floating(column.type):
+            columns.append(pa.array(np.signbit(column.fill_null(0.0).to_numpy())))
+    numbered = pa.table(columns, names=[str(at) for at in range(len(columns))])
+    return order_of(numbered, numbered.column_names)
+
+
 def differing(rows: pa.Table, others: pa.Table) -> Flags:
     """Return for each row whether it differs from the other one; NULL equals NULL, NaN NaN."""
     found = np.zeros(rows.num_rows, np.bool_)
@@ -169,7 +186,7 @@ def there(places: pa.Int64Array) -> Flags:
 
 def flags_of(flags: pa.ChunkedArray | pa.Array) -> Flags:
     """Return booleans without NULL as an array of NumPy."""
-    found: Flags = _one(flags).to_numpy(zero_copy_only=False)
+    found: Flags = in_one_piece(flags).to_numpy(zero_copy_only=False)
     return found
 
 
@@ -184,7 +201,7 @@ def is_key(rows: pa.Table, names: Sequence[str]) -> pa.Array | None:
         if column.null_count or pa.types.is_floating(column.type):
             valid = pc.invert(column.is_null(nan_is_null=True))
             fits = valid if fits is None else pc.and_(fits, valid)
-    return None if fits is None or pc.all(fits, min_count=0).as_py() else _one(fits)
+    return None if fits is None or pc.all(fits, min_count=0).as_py() else in_one_piece(fits)
 
 
 def with_plain_zeros(rows: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -203,7 +220,7 @@ def zero_without_sign(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.add(column, pa.scalar(0.0, column.type))
 
 
-def _one(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+def in_one_piece(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Return a column in one piece."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()

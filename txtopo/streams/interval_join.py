@@ -61,6 +61,7 @@ from txtopo.state.keyed_columns import (
     flags_of,
     is_key,
     order_of,
+    order_of_all,
     positions,
     with_plain_zeros,
 )
@@ -95,10 +96,10 @@ LATE_SIDE = Fields("side string")
 """The first value column of the table of late rows."""
 
 TIME = ""
-"""The column of event times while rows are joined: no field has an empty name."""
+"""The column of event times while rows are joined: no declared field has an empty name."""
 
-Columns = dict[str, pa.Array]
-"""Columns by name."""
+ByName = dict[str, pa.Array]
+"""ByName by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +195,8 @@ class IntervalJoin(ArrowBolt, Committer):
         self._late_rows = LateRows(context.state(LATE), attempt) if self._late else None
         self._watermark = Watermark()
         self._batches: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = [], []
+        key = self._joined.key
+        self._stored = Fields.of([*key, *SIDE_AND_TIME, *BUFFERED]).arrow_schema()
         self._lower = self._joined.lower // MICROSECOND
         self._upper = self._joined.upper // MICROSECOND
 
@@ -207,8 +210,7 @@ class IntervalJoin(ArrowBolt, Committer):
         takers = [batches for each, batches in sides if (component, stream) in each.outputs]
         for batches in takers:
             batches.append(batch)
-        if not takers:
-            self._watermark.takes(batch)
+        assert takers or self._watermark.takes(batch), "it subscribes to nothing else"
 
     def finish_batch(self) -> None:
         """Match the rows of the batch with each other and with the buffered rows."""
@@ -223,7 +225,7 @@ class IntervalJoin(ArrowBolt, Committer):
         ]
         with self._state.transaction(self._attempt) as values:
             lines = self._lines(values, sides[0], sides[1])
-            parts, matched = [self._pairs(lines)], lines.nothing
+            parts, matched = [self._pairs(lines)], np.zeros(len(lines.renewed), np.bool_)
             if self._joined.how == "left":
                 matched = lines.matched(self._lower, self._upper)
                 if fits[0] is not None:
@@ -248,10 +250,11 @@ class IntervalJoin(ArrowBolt, Committer):
         rows = pa.Table.from_batches(self._batches[at], stream.fields.arrow_schema())
         times = pa.chunked_array([pa.array(event_times(self._id, rows, stream.time))])
         found = rows.select([*key, *others.names]).rename_columns([*self._keys, *others.names])
-        return with_plain_zeros(found, self._keys).append_column(TIME, times)
+        return found.append_column(TIME, times)
 
     def _lines(self, values: StateTransaction, left: pa.Table, right: pa.Table) -> _Lines:
         """Return the rows of a batch, with the buffered rows of their keys."""
+        left, right = (with_plain_zeros(each, self._keys) for each in (left, right))
         buffered = self._stored.empty_table()
         keys = pa.concat_tables([left.select(self._keys), right.select(self._keys)])
         if keys.num_rows:
@@ -297,7 +300,7 @@ class IntervalJoin(ArrowBolt, Committer):
         changed = differing(
             pa.table([lines.known("matched")], ["matched"]), pa.table([noted], ["matched"])
         )
-        closed = lines.nothing
+        closed = np.zeros(len(expires), np.bool_)
         if after is not None:
             closed = expires < microseconds_of(after)
         written = ~closed & (lines.renewed | changed)
@@ -316,20 +319,14 @@ class IntervalJoin(ArrowBolt, Committer):
     def _keys(self) -> list[str]:
         return list(self._joined.key.names)
 
-    @property
-    def _stored(self) -> pa.Schema:
-        """The columns of the state."""
-        return Fields.of([*self._joined.key, *SIDE_AND_TIME, *BUFFERED]).arrow_schema()
-
     def _in_order(self, rows: pa.Table) -> pa.Table:
         """Return the left rows that have no key, in an order that depends on these rows alone."""
         names = self._joined.left.names
-        placed = _numbered([*_sortable(rows.select([*self._keys, *names]))])
-        rows = rows.take(order_of(placed, placed.column_names))
+        rows = rows.take(order_of_all(rows.select([*self._keys, *names])))
         return self._joined_rows(rows.select(self._keys), columns_of(rows, names))
 
     def _joined_rows(
-        self, keys: pa.Table, left: Columns | None, right: Columns | None = None
+        self, keys: pa.Table, left: ByName | None, right: ByName | None = None
     ) -> pa.Table:
         """Return joined rows; the columns of a side that is None are NULL."""
         schema = self._joined.fields.arrow_schema()
@@ -403,22 +400,18 @@ class _Lines:
         starts = np.append(True, ~again)[: len(order)]
         self._begins, self._group = np.flatnonzero(starts), np.cumsum(starts) - 1
         self.group_right, self.group_times = self._right[self._begins], self._times[self._begins]
-        self.renewed = self.nothing
+        self.renewed = np.zeros(len(self._begins), np.bool_)
         self.renewed[self._group[self._new]] = True
         # Where each group is buffered; the first line of such a group is a buffered one.
         begin = self._order[self._begins]
         self._is_buffered = begin < old
-        at = np.append(parents, 0)[np.where(self._is_buffered, begin, old)]
-        self._buffered_at = pa.array(at, mask=~self._is_buffered)
-
-    @property
-    def nothing(self) -> Flags:
-        """False for each group."""
-        return np.zeros(len(self._begins), np.bool_)
+        place = np.zeros(len(begin), np.int64)
+        place[self._is_buffered] = parents[begin[self._is_buffered]]
+        self._buffered_at = pa.array(place, mask=~self._is_buffered)
 
     def matched(self, lower: int, upper: int) -> Flags:
         """Return for each group whether a row of the other side is in its interval, if left."""
-        found = self.nothing
+        found = np.zeros(len(self._begins), np.bool_)
         lefts, rights = np.flatnonzero(~self._right), np.flatnonzero(self._right)
         first, last = self._ends(lefts, rights, lower, upper)
         found[self._group[lefts[last > first]]] = True
@@ -456,17 +449,20 @@ class _Lines:
         """Return the keys of some lines."""
         return self._keys.take(pa.array(self._order[lines]))
 
-    def others(self, lines: Numbers, side: str) -> Columns:
+    def others(self, lines: Numbers, side: str) -> ByName:
         """Return the other columns of some lines of one side."""
-        rows, fields = self._rows[side], self._joined.fields_of(side)
-        place = self._order[lines]
+        fields, place = self._joined.fields_of(side), self._order[lines]
         new = self._new[lines]
-        fresh = rows.take(pa.array(place[new] - self._first[side]))
+        rows = columns_of(self._rows[side], fields.names)
+        at = pa.array(place[new] - self._first[side])
+        fresh = {name: column.take(at) for name, column in rows.items()}
         if new.all():
-            return columns_of(fresh, fields.names)
-        opened = unpacked_columns(self._texts.take(pa.array(place[~new])), fields)
+            return fresh
+        # A row with several matches is unpacked once.
+        places, again = np.unique(place[~new], return_inverse=True)
+        opened = unpacked_columns(self._texts.take(pa.array(places)), fields)
         return {
-            name: _together([(~new, column), (new, fresh.column(name).combine_chunks())])
+            name: _together([(~new, column.take(pa.array(again))), (new, fresh[name])])
             for name, column in opened.items()
         }
 
@@ -506,12 +502,9 @@ class _Lines:
         for side, chosen in self._by_side(order):
             among = np.flatnonzero(tied & chosen)
             rows = self._rows[side].take(pa.array(order[among] - self._first[side]))
-            values = [
-                pa.array(runs[among]),
-                *_sortable(rows.select(self._joined.fields_of(side).names)),
-            ]
-            table = _numbered(values)
-            sorted_lines[among] = order[among][order_of(table, table.column_names).to_numpy()]
+            values = rows.select(self._joined.fields_of(side).names)
+            values = values.add_column(0, TIME, pa.array(runs[among]))
+            sorted_lines[among] = order[among][order_of_all(values).to_numpy()]
         return sorted_lines
 
     def _by_side(self, places: Numbers) -> Iterator[tuple[str, Flags]]:
@@ -561,22 +554,9 @@ def lines_of(buffered: pa.Table) -> tuple[pa.Array, Numbers]:
     return texts.flatten(), parents
 
 
-def columns_of(rows: pa.Table, names: Sequence[str]) -> Columns:
+def columns_of(rows: pa.Table, names: Sequence[str]) -> ByName:
     """Return some columns of rows by name, each in one piece."""
     return {name: rows.column(name).combine_chunks() for name in names}
-
-
-def _sortable(rows: pa.Table) -> Iterator[Any]:
-    """Yield the columns of rows, and the signs of floats: -0.0 and 0.0 are equal, but differ."""
-    for column in rows.columns:
-        yield column
-        if pa.types.is_floating(column.type):
-            yield pa.array(np.signbit(column.fill_null(0.0).to_numpy()))
-
-
-def _numbered(columns: Sequence[Any]) -> pa.Table:
-    """Return a table whose columns have numbers as names: a user's column may have any name."""
-    return pa.table(list(columns), names=[str(at) for at in range(len(columns))])
 
 
 def _together(parts: Sequence[tuple[Flags, pa.Array]]) -> pa.Array:

@@ -15,6 +15,7 @@ from txtopo.config import Config
 from txtopo.context import EPOCH, TaskContext
 from txtopo.durations import MICROSECOND
 from txtopo.log_records import logger_of
+from txtopo.state.keyed_columns import order_of_all
 from txtopo.state.transaction import StateHandle
 from txtopo.streams.event_time import WATERMARK
 from txtopo.traits import Traits
@@ -64,8 +65,7 @@ class LateRows:
         with self._handle.transaction(self._attempt) as values:
             if not rows.num_rows:
                 return
-            order = [(name, "ascending") for name in rows.column_names]
-            rows = rows.take(pc.sort_indices(rows, order))
+            rows = rows.take(order_of_all(rows))
             batches = pa.repeat(pa.scalar(self._attempt.txid, pa.int64()), rows.num_rows)
             numbers = pa.array(range(1, rows.num_rows + 1), pa.int64())
             for at, column in enumerate((batches, numbers)):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.state.json_columns import json_texts
+from txtopo.state.keyed_columns import in_one_piece
 from txtopo.tuples import Fields
 
 
@@ -27,20 +28,19 @@ def packed_rows(columns: Sequence[pa.Array | pa.ChunkedArray], count: int) -> pa
 
 def unpacked_columns(rows: pa.Array, fields: Fields) -> dict[str, pa.Array]:
     """Return the columns of rows that :func:`packed_rows` made, by name."""
-    # A row with several matches is parsed once, and all rows are parsed in one call.
-    encoded = pc.dictionary_encode(rows)
     schema = fields.arrow_schema()
-    values = json.loads(f"[{','.join(encoded.dictionary.to_pylist())}]")
+    # All rows in one call.
+    values = json.loads(f"[{','.join(rows.to_pylist())}]")
     columns = zip(*values, strict=True) if values else [()] * len(schema)
     return {
-        each.name: _of_plain(column, each.type).take(encoded.indices)
+        each.name: _of_plain(column, each.type)
         for each, column in zip(schema, columns, strict=len(schema) > 0)
     }
 
 
 def _texts(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the values of a column as JSON."""
-    column = _one(column)
+    column = in_one_piece(column)
     if pa.types.is_binary(column.type):
         values = [v if v is None else base64.b64encode(v).decode() for v in column.to_pylist()]
         column = pa.array(values, pa.string())
@@ -55,10 +55,6 @@ def _of_plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if (stored := _stored_as(kind)) is not None:
         return pa.array(values, stored).cast(kind)
     return pa.array(values, kind)
-
-
-def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _stored_as(kind: pa.DataType) -> pa.DataType | None:

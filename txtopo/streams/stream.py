@@ -562,9 +562,9 @@ class DataStream:
                 "operators above it",
                 setting="parallelism",
             )
+        times = checked_time("join", self), checked_time("join", other)
         for each in (self, other):
             each._check_not_retracted("join")
-        times = checked_time("join", self), checked_time("join", other)
         lower, upper = interval("within, of join,", within)
         joined = joined_fields(self.fields, other.fields, on, lower, upper, how)
         if state is None:

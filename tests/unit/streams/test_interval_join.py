@@ -23,6 +23,7 @@ from txtopo.streams import DataStream, tumbling
 from txtopo.streams.event_time import TimeColumn
 from txtopo.streams.interval_join import (
     BUFFERED,
+    LATE_SIDE,
     LEFT,
     RIGHT,
     SIDE_AND_TIME,
@@ -32,6 +33,7 @@ from txtopo.streams.interval_join import (
     JoinedStream,
     joined_fields,
 )
+from txtopo.streams.late_rows import LATE, LATE_KEY
 from txtopo.streams.packed_rows import packed_rows, unpacked_columns
 
 ORDER = Fields("id string, n long, ts timestamp")
@@ -134,6 +136,21 @@ def test_late_rows_match_nothing_and_are_kept_with_their_columns() -> None:
     assert join.late() == [("left", "a", 9), ("right", "a", 9.999999)]
 
 
+def test_late_rows_keep_the_sign_of_zero_and_are_numbered_by_their_values() -> None:
+    left, right = Fields("k double, ts timestamp"), Fields("k double, v double, at timestamp")
+    joined = joined_fields(left, right, "k", -MINUTE, MINUTE, "inner")
+    for values in ([0.0, -0.0], [-0.0, 0.0]):
+        late = [{"k": -0.0, "v": value, "at": second(1)} for value in values]
+        txids = joining_txids(joined, (left, "ts"), (right, "at"), late=True)
+        txids.run({}, second(10))
+
+        rows = pa.RecordBatch.from_pylist(late, right.arrow_schema())
+        assert not txids.run({RIGHT: rows}, second(10))
+
+        kept = [row for _, row in sorted(txids.held(LATE).items())]
+        assert [repr(row[1:4]) for row in kept] == ["(-0.0, None, 0.0)", "(-0.0, None, -0.0)"]
+
+
 @pytest.mark.rule("txtopo.streams.interval_join", "Rules", 3)
 def test_rows_are_buffered_as_long_as_they_may_match_each_side_by_its_own_end() -> None:
     join = Join(-3, 5)
@@ -204,14 +221,18 @@ def test_keys_of_many_columns_and_many_times_are_not_confused() -> None:
     assert {tuple(row[name] for name in names) for row in found} == set(keys)
 
 
-def joining_txids(joined: Joined, *sides: tuple[Fields, str]) -> Txids:
+def joining_txids(joined: Joined, *sides: tuple[Fields, str], late: bool = False) -> Txids:
     key = Fields.of([*joined.key, *SIDE_AND_TIME])
     state = open_state("memory:", table="join").with_columns(key, BUFFERED).ranged("expires")
+    states = {"join": state}
+    if late:
+        fields = Fields.of([*LATE_SIDE, *joined.fields])
+        states[LATE] = open_state("memory:", table="late").with_columns(LATE_KEY, fields)
     left, right = (
         JoinedStream(((side, "default"),), fields, TimeColumn(time, {side: MINUTE}))
         for side, (fields, time) in zip((LEFT, RIGHT), sides, strict=True)
     )
-    return Txids(lambda: IntervalJoin("join", joined, (left, right), late=False), {"join": state})
+    return Txids(lambda: IntervalJoin("join", joined, (left, right), late=late), states)
 
 
 def orders_with_payments() -> Txids:
