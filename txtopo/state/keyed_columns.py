@@ -90,10 +90,8 @@ def positions(keys: pa.Table, among: pa.Table) -> pa.Int64Array:
     if not among.num_rows or not keys.num_rows:
         return pa.nulls(keys.num_rows, pa.int64())
     if keys.num_columns == 1:
-        wanted, known = (
-            zero_without_sign(keys.column(0)),
-            in_one_piece(zero_without_sign(among.column(0))),
-        )
+        wanted = zero_without_sign(keys.column(0))
+        known = in_one_piece(zero_without_sign(among.column(0)))
     else:
         pairs = zip(keys.columns, among.columns, strict=True)
         together = [_stacked(one, other) for one, other in pairs]

@@ -99,7 +99,7 @@ TIME = ""
 """The column of event times while rows are joined: no declared field has an empty name."""
 
 ByName = dict[str, pa.Array]
-"""ByName by their names."""
+"""Columns by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,8 @@ class IntervalJoin(ArrowBolt, Committer):
         takers = [batches for each, batches in sides if (component, stream) in each.outputs]
         for batches in takers:
             batches.append(batch)
-        assert takers or self._watermark.takes(batch), "it subscribes to nothing else"
+        if not takers and not self._watermark.takes(batch):
+            raise AssertionError(f"rows of {component!r}, to which {self._id!r} does not subscribe")
 
     def finish_batch(self) -> None:
         """Match the rows of the batch with each other and with the buffered rows."""
