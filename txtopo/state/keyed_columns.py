@@ -152,9 +152,10 @@ def order_of(rows: pa.Table, names: Sequence[str], falling: Collection[str] = ()
 
 
 def order_of_all(rows: pa.Table) -> pa.Array:
-    """Return the places of rows in the order of all their columns, of floats also of their signs.
+    """Return the places of rows in the order of all their columns: NaN and NULL last.
 
-    So it does not matter in which order the rows come: -0.0 and 0.0 are equal, but differ.
+    It does not depend on the order in which the rows come: of -0.0 and 0.0, which are equal but
+    differ, 0.0 is first.
     """
     columns: list[Any] = []
     for column in rows.columns:
@@ -162,7 +163,7 @@ def order_of_all(rows: pa.Table) -> pa.Array:
         if pa.types.is_floating(column.type):
             columns.append(pa.array(np.signbit(column.fill_null(0.0).to_numpy())))
     numbered = pa.table(columns, names=[str(at) for at in range(len(columns))])
-    return order_of(numbered, numbered.column_names)
+    return pc.sort_indices(numbered, [(name, "ascending") for name in numbered.column_names])
 
 
 def differing(rows: pa.Table, others: pa.Table) -> Flags:

@@ -103,7 +103,7 @@ def test_late_rows_are_numbered_in_the_order_of_their_columns() -> None:
     unique.run([("a", 1, 50)], second(50))
     unique.run([("b", 2, 9), ("a", 7, 8), (None, 1, 3), ("a", 3, 8)], second(50))
 
-    assert unique.late() == [(None, 1, 3), ("a", 3, 8), ("a", 7, 8), ("b", 2, 9)]
+    assert unique.late() == [("a", 3, 8), ("a", 7, 8), ("b", 2, 9), (None, 1, 3)]
 
 
 @pytest.mark.rule("txtopo.streams.deduplication", "Rules", 5)
