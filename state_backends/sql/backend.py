@@ -510,8 +510,7 @@ class SqlBackend(StateBackend):
             yield
             return
         limit_s = max(usual_s, *[each._pause_s for each in backends])
-        if limit_s > usual_s:
-            self._dialect.limit_idle(connection, limit_s)
+        self._dialect.limit_idle(connection, limit_s)
         info = connection.info  # while it is there: asked later, it would be opened again
         failures: tuple[type[Exception], ...] = (StoreUnavailable, *self._failures)
         try:

@@ -173,7 +173,7 @@ class SqlDialect(ABC):
         return None
 
     def limit_idle(self, connection: sa.Connection, limit_s: float) -> None:  # noqa: B027 - a hook
-        """Give the transaction of a connection another limit, at its beginning."""
+        """Give the transaction of a connection this limit, at its beginning, unless it has it."""
 
     def ended_idle(
         self, error: BaseException | None, info: Mapping[Any, Any], limit_s: float

@@ -285,8 +285,13 @@ class MariadbDialect(SqlDialect):
         return _IDLE_TIMEOUT_S if is_mariadb(connection.dialect) else None
 
     def limit_idle(self, connection: sa.Connection, limit_s: float) -> None:
-        """Give the session another limit, which counts from the next pause on."""
-        connection.exec_driver_sql(f"SET SESSION {_IDLE} = {round(limit_s)}")
+        """Give the session a limit, which counts from the next pause on.
+
+        It outlives the transaction, and the next one may be of another state.
+        """
+        if connection.info.get(_IDLE, _IDLE_TIMEOUT_S) != limit_s:
+            connection.exec_driver_sql(f"SET SESSION {_IDLE} = {round(limit_s)}")
+            connection.info[_IDLE] = limit_s
 
     def ended_idle(
         self, error: BaseException | None, info: Mapping[Any, Any], limit_s: float
@@ -294,10 +299,10 @@ class MariadbDialect(SqlDialect):
         """Return whether the connection was lost while this process paused.
 
         The server does not say why it closes one. It counts from the end of its answer, a little
-        earlier than this process, so half the limit is enough.
+        earlier than this process.
         """
         lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
-        return lost and info.get(_PAUSED_S, 0.0) >= limit_s / 2
+        return lost and info.get(_PAUSED_S, 0.0) >= 0.9 * limit_s
 
     def read_options(self) -> dict[str, Any]:
         """Return no options: ``begin_reading`` starts the transaction."""

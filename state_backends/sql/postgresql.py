@@ -322,8 +322,9 @@ class PostgresqlDialect(SqlDialect):
         return _IDLE_TIMEOUT_S
 
     def limit_idle(self, connection: sa.Connection, limit_s: float) -> None:
-        """Give this transaction another limit; 0 for none."""
-        connection.exec_driver_sql(f"SET LOCAL {_IDLE} = {round(limit_s * 1000)}")
+        """Give this transaction a limit; 0 for none."""
+        if limit_s != _IDLE_TIMEOUT_S:
+            connection.exec_driver_sql(f"SET LOCAL {_IDLE} = {round(limit_s * 1000)}")
 
     def ended_idle(
         self, error: BaseException | None, info: Mapping[Any, Any], limit_s: float

@@ -64,16 +64,17 @@ def largest_of_texts(n: int, labels: int, values: KeyedRows) -> pa.Array | None:
     Args:
         n: The number of entries.
         labels: How many labels an entry has.
-        values: A column of lists of at most *n* entries, as text. NULL has no entries.
+        values: A column of lists of at most *n* entries, as this module and ``TopN`` write them.
+            NULL has no entries. A list that is the only one of its key is returned as it is.
 
     Returns:
-        None if there are few lists, if a text is not such a list, if a column of the entries has
-        several types, or if the text is too long for a column.
+        None if there are few lists, if a text that has to be united is not such a list, if a column
+        of the entries has several types, or if the text is too long for a column.
     """
     if len(values.keys) < ROWS_MIN:
         return None
     values = values.filter(flags_of(values.columns[0].is_valid()))
-    # A list that is the only one of its key stays as it is. Most are.
+    # Most lists are the only one of their key.
     alone = np.bincount(values.keys, minlength=values.count)[values.keys] == 1
     single, several = values.filter(alone), values.filter(~alone)
     numbers, keys = np.unique(several.keys, return_inverse=True)

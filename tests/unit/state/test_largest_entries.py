@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -109,6 +109,22 @@ def test_largest_entries_are_those_that_are_found_key_by_key(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TopN, "at_once", False)
         assert found == results()
+
+
+def test_a_subclass_of_topn_combines_key_by_key() -> None:
+    class Smallest(TopN):
+        def folded(self, rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+            return (sorted(value for (value,) in rows)[: self.n],)
+
+    bolt = PersistentAggregate(open_state("memory:"), "key", {"v": Smallest("x", 2)})
+    fields = Fields("key string, x long")
+    rows = pa.RecordBatch.from_pydict(
+        {"key": ["a"] * 200, "x": list(range(200))}, schema=fields.arrow_schema()
+    )
+
+    found = Aggregation.of(bolt, fields).inputs_of(rows)
+
+    assert found.column("v").to_pylist() == ["[0,1]"]
 
 
 def test_among_equal_values_the_larger_text_of_the_labels_counts() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from state_backends.sql.backend import SqlBackend
 from tests.harness.servers.mariadb import MariaServer
 from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.tcp_proxy import TcpProxy
@@ -106,6 +107,25 @@ def test_a_batch_that_takes_long_to_combine_gets_more_time(
     assert "since it got no statement for 1 s: " in first
     assert "; nothing was written; " in first
     assert "the next attempt may pause for 2 s; " in first
+
+
+def test_more_time_for_one_state_is_none_for_another_on_the_same_connection(
+    server: MariaServer | PostgresServer, states: list[StateDriver]
+) -> None:
+    fast, slow = (each.backend for each in states)
+    assert isinstance(fast, SqlBackend)
+    assert isinstance(slow, SqlBackend)
+    slow._pause_s = 600.0
+    commit(states, 1)
+    commit(states[:1], 2)
+
+    name, unit = ("idle_write_transaction_timeout", "")
+    if isinstance(server, PostgresServer):
+        name, unit = "idle_in_transaction_session_timeout", "s"
+    with fast._connected() as connection:
+        query = f"SHOW {name}" if unit else f"SELECT @@SESSION.{name}"
+        (found,) = connection.exec_driver_sql(query).one()
+    assert float(str(found).removesuffix(unit)) == LIMIT_S
 
 
 def test_a_connection_that_is_lost_for_another_reason_gives_no_more_time(
