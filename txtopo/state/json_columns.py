@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,10 +29,17 @@ def json_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         escaped = pc.match_substring_regex(column, _ESCAPED)
         if not pc.any(escaped, min_count=0).as_py():
-            column = column.cast(pa.large_string())
-            quote, nothing = (pa.scalar(text, column.type) for text in ('"', ""))
-            quoted = pc.binary_join_element_wise(quote, column, quote, nothing)
-            return quoted.fill_null("null")
+            return joined_texts(['"', column.cast(pa.large_string()), '"']).fill_null("null")
     values = column.to_pylist()
     lines = _LINES.encode(values)[1:-1].split("\n") if values else []
     return pa.array(lines, pa.large_string())
+
+
+def joined_texts(parts: Sequence[pa.Array | str]) -> pa.Array:
+    """Return the texts of each row, one after the other; NULL if one of them is.
+
+    Args:
+        parts: Columns of ``large_string``, and texts that are the same in each row.
+    """
+    texts = [pa.scalar(p, pa.large_string()) if isinstance(p, str) else p for p in parts]
+    return pc.binary_join_element_wise(*texts, pa.scalar("", pa.large_string()))

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.state.json_columns import json_texts
+from txtopo.state.json_columns import joined_texts, json_texts
 from txtopo.state.keyed_columns import KeyedRows, flags_of, order_of
 
 # Fewer rows or lists are combined faster key by key, in less than a millisecond.
@@ -39,6 +39,7 @@ _TYPES: dict[type, pa.DataType] = {
 _TEXT = r'"(?:[^"\\]|\\.)*"'
 _PART = rf'(?:{_TEXT}|[^][",\s]+)'
 
+_COMMA = pa.scalar(",", pa.large_string())
 _NO_ENTRIES = pa.array(["[]"], pa.large_string())
 
 
@@ -131,25 +132,17 @@ def _largest(n: int, entries: KeyedRows) -> pa.Array:
     if labels:
         # The bracket counts: it decides between two texts of which one begins with the other.
         parts = [part for label in labels for part in (",", json_texts(label))]
-        sort["labels"] = _joined([*parts, "]"])
+        sort["labels"] = joined_texts([*parts, "]"])
     order = order_of(pa.table(sort), list(sort), falling=("value", "labels"))
     counts = np.bincount(entries.keys, minlength=entries.count)
     rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
     kept = order.filter(pa.array(rank < n))
     texts = json_texts(value.take(kept))
     if labels:
-        texts = _joined(["[", texts, sort["labels"].take(kept)])
+        texts = joined_texts(["[", texts, sort["labels"].take(kept)])
     ends = np.append(0, np.cumsum(np.minimum(counts, n)))
     lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), texts)
-    return _joined(["[", pc.binary_join(lists, _COMMA), "]"])
-
-
-_COMMA, _NOTHING = pa.scalar(",", pa.large_string()), pa.scalar("", pa.large_string())
-
-
-def _joined(texts: Sequence[pa.Array | str]) -> pa.Array:
-    parts = [pa.scalar(t, pa.large_string()) if isinstance(t, str) else t for t in texts]
-    return pc.binary_join_element_wise(*parts, _NOTHING)
+    return joined_texts(["[", pc.binary_join(lists, _COMMA), "]"])
 
 
 def _is_finite(column: pa.Array) -> bool:

@@ -25,7 +25,7 @@ Rules
 7. Rows with the same key, side and time have the same matches, so they are one row of the state:
    ``rows`` has a line for each, a JSON list of its other values. A txid reads the rows of all its
    keys in one request. It emits the matches sorted by key, left time and right time. Rows with
-   equal times are in the order of their txids, and within one txid in the order of their lines.
+   equal times are in the order of their txids, and within one txid in the order of their values.
    Then it emits the left rows without a match.
 8. A join that continues with another interval matches by the new interval, but closes buffered rows
    by their stored ``expires``, so no row is emitted twice. An inner join does not record which rows
@@ -454,9 +454,7 @@ class _Lines:
         """Return the other columns of some lines of one side."""
         fields, place = self._joined.fields_of(side), self._order[lines]
         new = self._new[lines]
-        rows = columns_of(self._rows[side], fields.names)
-        at = pa.array(place[new] - self._first[side])
-        fresh = {name: column.take(at) for name, column in rows.items()}
+        fresh = self._fresh(side, place[new])
         if new.all():
             return fresh
         # A row with several matches is unpacked once.
@@ -502,9 +500,7 @@ class _Lines:
         runs = np.cumsum(np.append(False, ~ties))
         for side, chosen in self._by_side(order):
             among = np.flatnonzero(tied & chosen)
-            rows = self._rows[side].take(pa.array(order[among] - self._first[side]))
-            values = rows.select(self._joined.fields_of(side).names)
-            values = values.add_column(0, TIME, pa.array(runs[among]))
+            values = pa.table({TIME: pa.array(runs[among]), **self._fresh(side, order[among])})
             sorted_lines[among] = order[among][order_of_all(values).to_numpy()]
         return sorted_lines
 
@@ -514,16 +510,20 @@ class _Lines:
         yield LEFT, (places >= self._first[LEFT]) & ~right
         yield RIGHT, right
 
+    def _fresh(self, side: str, places: Numbers) -> ByName:
+        """Return the other columns of rows of the batch, by their places before the sorting."""
+        rows = columns_of(self._rows[side], self._joined.fields_of(side).names)
+        at = pa.array(places - self._first[side])
+        return {name: column.take(at) for name, column in rows.items()}
+
     def _packed(self, places: Numbers) -> pa.Array:
         """Return lines as texts, by their places before they were sorted."""
         is_old = places < self._first[LEFT]
         parts = [(is_old, self._texts.take(pa.array(places[is_old])))]
         for side, chosen in self._by_side(places):
             if chosen.any():
-                names = self._joined.fields_of(side).names
-                rows = self._rows[side].take(pa.array(places[chosen] - self._first[side]))
-                texts = packed_rows(rows.select(names).columns, rows.num_rows)
-                parts.append((chosen, texts))
+                fresh = self._fresh(side, places[chosen])
+                parts.append((chosen, packed_rows([*fresh.values()], int(chosen.sum()))))
         return _together(parts)
 
     def _matches(

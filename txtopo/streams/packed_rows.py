@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from txtopo.state.json_columns import json_texts
+from txtopo.state.json_columns import joined_texts, json_texts
 from txtopo.state.keyed_columns import in_one_piece
 from txtopo.tuples import Fields
 
@@ -19,11 +18,8 @@ def packed_rows(columns: Sequence[pa.Array | pa.ChunkedArray], count: int) -> pa
     """Return each row as text: a JSON list on one line. It depends on that row alone."""
     if not columns:
         return pa.array(["[]"] * count, pa.string())
-    comma, begin, end, nothing = (
-        pa.scalar(text, pa.large_string()) for text in (",", "[", "]", "")
-    )
-    row = pc.binary_join_element_wise(*map(_texts, columns), comma)
-    return pc.binary_join_element_wise(begin, row, end, nothing).cast(pa.string())
+    parts = [part for column in columns for part in (",", _texts(column))]
+    return joined_texts(["[", *parts[1:], "]"]).cast(pa.string())
 
 
 def unpacked_columns(rows: pa.Array, fields: Fields) -> dict[str, pa.Array]:

@@ -31,7 +31,7 @@ TXIDS = GENERATOR.events // EVENTS_A_TXID
 
 
 class Held(Telling):
-    """Goes on after a commit when the parent allows it.
+    """Continues after a commit when the parent allows it.
 
     A listener must not block. This one does, so that the test has time to read.
     """

@@ -120,8 +120,8 @@ class KilledQuery:
     def follow(self, child: Child, event: str) -> None:
         """Read the tables whenever a driver says something, until it says *event*.
 
-        After a commit the driver waits until they are read. They are read once more while it goes
-        on.
+        After a commit the driver waits until they are read. They are read once more while it
+        continues.
         """
         while (said := child.next_event()) is not None and said["event"] != event:
             assert said["event"] != "failed", child.story()

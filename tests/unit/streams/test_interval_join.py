@@ -14,26 +14,19 @@ import pytest
 
 from tests.unit.streams.plain_joins import joined
 from tests.unit.streams.times import at, minutes
-from tests.unit.streams.txids import Join, Txids, second
+from tests.unit.streams.txids import Join, Txids, joining, second
 from tests.unit.streams.worlds import LOCAL, run
 from txtopo import Count, Fields, StreamBuilder, TopologyError, open_state
 from txtopo.errors import FieldsError
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.streams import DataStream, tumbling
-from txtopo.streams.event_time import TimeColumn
 from txtopo.streams.interval_join import (
-    BUFFERED,
-    LATE_SIDE,
     LEFT,
     RIGHT,
-    SIDE_AND_TIME,
     How,
-    IntervalJoin,
-    Joined,
-    JoinedStream,
     joined_fields,
 )
-from txtopo.streams.late_rows import LATE, LATE_KEY
+from txtopo.streams.late_rows import LATE
 from txtopo.streams.packed_rows import packed_rows, unpacked_columns
 
 ORDER = Fields("id string, n long, ts timestamp")
@@ -141,7 +134,7 @@ def test_late_rows_keep_the_sign_of_zero_and_are_numbered_by_their_values() -> N
     joined = joined_fields(left, right, "k", -MINUTE, MINUTE, "inner")
     for values in ([0.0, -0.0], [-0.0, 0.0]):
         late = [{"k": -0.0, "v": value, "at": second(1)} for value in values]
-        txids = joining_txids(joined, (left, "ts"), (right, "at"), late=True)
+        txids = joining(lambda: joined, (left, "ts"), (right, "at"), late=True)
         txids.run({}, second(10))
 
         rows = pa.RecordBatch.from_pylist(late, right.arrow_schema())
@@ -215,29 +208,15 @@ def test_keys_of_many_columns_and_many_times_are_not_confused() -> None:
         for side, fields, time in ((LEFT, left, "ts"), (RIGHT, right, "at"))
     }
 
-    found = joining_txids(joined, (left, "ts"), (right, "at")).run(both, None)
+    found = joining(lambda: joined, (left, "ts"), (right, "at"), late=False).run(both, None)
 
     assert len(found) == count
     assert {tuple(row[name] for name in names) for row in found} == set(keys)
 
 
-def joining_txids(joined: Joined, *sides: tuple[Fields, str], late: bool = False) -> Txids:
-    key = Fields.of([*joined.key, *SIDE_AND_TIME])
-    state = open_state("memory:", table="join").with_columns(key, BUFFERED).ranged("expires")
-    states = {"join": state}
-    if late:
-        fields = Fields.of([*LATE_SIDE, *joined.fields])
-        states[LATE] = open_state("memory:", table="late").with_columns(LATE_KEY, fields)
-    left, right = (
-        JoinedStream(((side, "default"),), fields, TimeColumn(time, {side: MINUTE}))
-        for side, (fields, time) in zip((LEFT, RIGHT), sides, strict=True)
-    )
-    return Txids(lambda: IntervalJoin("join", joined, (left, right), late=late), states)
-
-
 def orders_with_payments() -> Txids:
     joined = joined_fields(ORDER, PAYMENT, {"id": "order"}, -MINUTE, MINUTE, "inner")
-    return joining_txids(joined, (ORDER, "ts"), (PAYMENT, "at"))
+    return joining(lambda: joined, (ORDER, "ts"), (PAYMENT, "at"), late=False)
 
 
 def columns_of(rows: dict[str, list[dict[str, Any]]]) -> dict[str, pa.RecordBatch]:

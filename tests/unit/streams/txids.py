@@ -24,6 +24,7 @@ from txtopo.streams.interval_join import (
     SIDE_AND_TIME,
     How,
     IntervalJoin,
+    Joined,
     JoinedStream,
     joined_fields,
 )
@@ -109,6 +110,27 @@ class Txids:
         }
 
 
+def joining(joined: Callable[[], Joined], *sides: tuple[Fields, str], late: bool) -> Txids:
+    """Return the txids of a join.
+
+    Args:
+        joined: Returns what is joined; asked in each txid, so that a test may change it.
+        sides: The fields of each side, and its event time.
+        late: Whether late rows are kept.
+    """
+    key = Fields.of([*joined().key, *SIDE_AND_TIME])
+    state = open_state("memory:", table="join").with_columns(key, BUFFERED).ranged("expires")
+    states = {"join": state}
+    if late:
+        fields = Fields.of([*LATE_SIDE, *joined().fields])
+        states[LATE] = open_state("memory:", table="late").with_columns(LATE_KEY, fields)
+    left, right = (
+        JoinedStream(((side, DEFAULT_STREAM),), fields, TimeColumn(time, TIME))
+        for side, (fields, time) in zip((LEFT, RIGHT), sides, strict=True)
+    )
+    return Txids(lambda: IntervalJoin("join", joined(), (left, right), late=late), states)
+
+
 class Join:
     """A join of ``(key, second)`` and ``(key, second)``.
 
@@ -119,19 +141,7 @@ class Join:
     def __init__(self, lower: float, upper: float, how: How = "inner") -> None:
         apart = [datetime.timedelta(seconds=each) for each in (lower, upper)]
         self.joined = joined_fields(LEFT_ROW, RIGHT_ROW, "key", apart[0], apart[1], how)
-        key = Fields.of([*self.joined.key, *SIDE_AND_TIME])
-        fields = Fields.of([*LATE_SIDE, *self.joined.fields])
-        states = {
-            "join": open_state("memory:", table="join")
-            .with_columns(key, BUFFERED)
-            .ranged("expires"),
-            LATE: open_state("memory:", table="late").with_columns(LATE_KEY, fields),
-        }
-        streams = (
-            JoinedStream(((LEFT, DEFAULT_STREAM),), LEFT_ROW, TimeColumn("ts", TIME)),
-            JoinedStream(((RIGHT, DEFAULT_STREAM),), RIGHT_ROW, TimeColumn("at", TIME)),
-        )
-        self.txids = Txids(lambda: IntervalJoin("join", self.joined, streams, late=True), states)
+        self.txids = joining(lambda: self.joined, (LEFT_ROW, "ts"), (RIGHT_ROW, "at"), late=True)
         self._late = 0
 
     def run(
