@@ -237,6 +237,20 @@ class _OpaqueRowsEmitter(OpaquePartitionedTransactionalEmitter):
         take = _least(take, rows_max)
         return _emit(collector, self._partitions[partition], _end(last_metadata), take)
 
+    def repeat_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Json,
+    ) -> bool:
+        index, amount = _range(metadata)
+        rows = self._partitions[partition]
+        if index + amount > len(rows):
+            raise _lost(partition, rows, index + amount)
+        _emit(collector, rows, index, amount)
+        return True
+
 
 def _least(take: int, rows_max: int | None) -> int:
     return take if rows_max is None else min(take, rows_max)
