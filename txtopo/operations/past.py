@@ -1,6 +1,7 @@
 """The states of a topology as they were before a txid, as far as their stores can still tell.
 
-* An opaque state has the values from before the group that it holds: those are read.
+* An opaque state has the values from before the group that it holds: those are read. (One in mode
+  ``"log"`` has them in rows of their own, which readers combine, and cannot tell.)
 * A store with history, such as Delta, is read as of the version of then.
 * A state that does not hold the txid yet is read as it is.
 * A sink is empty: no bolt reads it, and nothing connects to it.
@@ -88,8 +89,6 @@ def _past(
         return found[0] if found is not None and found[1] == txid else None
 
     def past(rows: PastRows, after: int | None, how: str) -> PastState:
-        if table.mode == "log":
-            rows = PastRows()  # a txid appends partial aggregates, whatever is there
         at = txid - 1 if after is None else after
         then = replace(ledger, txid=at, first_txid=at, attempts=(), writer_epoch=0, attempt=0)
         overlay = OverlayState(table, rows, then, backend.check_statement)
@@ -97,7 +96,8 @@ def _past(
 
     if held < txid:
         return past(PastRows(now), held, f"as it is, with txid {held}")
-    if table.kind == "opaque" and first <= txid and now.missing_undo() is None:
+    opaque = table.kind == "opaque" and table.mode == "table" and not ledger.is_empty
+    if opaque and first <= txid:
         return past(
             PastRows(now, held), first - 1, f"as of txid {first - 1}, by its earlier values"
         )

@@ -338,7 +338,9 @@ class _Replaying:
         for each in range(first, txid + 1):
             if (written := past.overlay.written.get(each)) is not None:
                 ours |= {key: change.after for key, change in written.changes.items()}
-        theirs = {key: row.visible() for key, row in past.afterwards.items() if row.txid == txid}
+        log = self._session.table(name).mode == "log"  # its rows are combined, and of no txid
+        rows = past.afterwards.rows([*ours]).items() if log else past.afterwards.items()
+        theirs = {key: row.visible() for key, row in rows if log or row.txid == txid}
         keys = [
             key for key in {**ours, **theirs} if not same_values(ours.get(key), theirs.get(key))
         ]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import txids_text
+from txtopo.log_records import printable
 from txtopo.metadata import Json
 from txtopo.operations.replay import ROWS_SHOWN, Replay, StateChanges
 from txtopo.state.plain_values import json_of
@@ -136,7 +137,7 @@ def _change_lines(state: StateChanges) -> Iterator[str]:
     if (more := len(state.changes) - ROWS_SHOWN) > 0:
         yield f"… {more} more"
     for each in state.statements:
-        yield f"would execute: {str(each.statement)!r:.200}"
+        yield f"would execute: {printable(str(each.statement)):.200}"
 
 
 def _named(fields: Fields, values: Key | Values | None) -> str:
