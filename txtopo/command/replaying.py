@@ -61,4 +61,4 @@ def _debug(found: Replay) -> None:
     if found.raised is None:
         print_note("no code of the topology raised an exception, so there is nothing to debug")
     else:
-        pdb.post_mortem(found.raised.error.__traceback__)
+        pdb.post_mortem(found.raised.traceback)

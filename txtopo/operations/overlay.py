@@ -55,7 +55,7 @@ class PastRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KeyChange:
     """What a txid did to a key.
 
     Attributes:
@@ -76,7 +76,7 @@ class Written:
         statements: The statements of users, none of which was executed.
     """
 
-    changes: dict[Key, Change] = field(default_factory=dict)
+    changes: dict[Key, KeyChange] = field(default_factory=dict)
     statements: tuple[Statement, ...] = ()
 
 
@@ -133,7 +133,7 @@ class OverlayState(StateBackend):
         values = {
             key: None if (row := before.get(key)) is None else row.current for key in final.rows
         }
-        changes = {key: Change(values[key], after) for key, after in final.rows.items()}
+        changes = {key: KeyChange(values[key], after) for key, after in final.rows.items()}
         self.written[attempt.txid] = Written(changes, final.statements)
         self._now.update(final.rows)
         self._ledger = self._ledger.written_by(attempt)

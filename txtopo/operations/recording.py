@@ -5,6 +5,8 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from txtopo.stages import bolt_tasks
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from txtopo.stages.mailboxes import Arrival
+
+
+_PACKAGE = f"{Path(__file__).parents[1]}/"
 
 
 @dataclass(slots=True)
@@ -46,9 +51,23 @@ class Raised:
     source: str | None = None
 
     @property
+    def traceback(self) -> TracebackType | None:
+        """The traceback of the user's code: without the frames of txtopo at both ends."""
+        found = list(_tracebacks(self.error))
+        ours = [each.tb_frame.f_code.co_filename.startswith(_PACKAGE) for each in found]
+        if all(ours):
+            return self.error.__traceback__
+        first, last = ours.index(False), len(ours) - ours[::-1].index(False)
+        users: TracebackType | None = None
+        for each in reversed(found[first:last]):
+            users = TracebackType(users, each.tb_frame, each.tb_lasti, each.tb_lineno)
+        return users
+
+    @property
     def text(self) -> str:
-        """The traceback, from the user's code on."""
-        return "".join(traceback.format_exception(self.error)).rstrip()
+        """The traceback of the user's code, as text."""
+        parts = traceback.format_exception(type(self.error), self.error, self.traceback)
+        return "".join(parts).rstrip()
 
 
 class Recording:
@@ -92,16 +111,16 @@ class Recording:
 
 def _processed(error: BaseException) -> Tuple | None:
     """Return the tuple that a task of a bolt was processing, from the frames of its loop."""
-    for frame in _frames(error):
-        if frame.f_code.co_filename == bolt_tasks.__file__:
-            found = frame.f_locals.get("each")
+    for each in _tracebacks(error):
+        if each.tb_frame.f_code.co_filename == bolt_tasks.__file__:
+            found = each.tb_frame.f_locals.get("each")
             if isinstance(found, Tuple):
                 return found
     return None
 
 
-def _frames(error: BaseException) -> Iterator[Any]:
+def _tracebacks(error: BaseException) -> Iterator[TracebackType]:
     at = error.__traceback__
     while at is not None:
-        yield at.tb_frame
+        yield at
         at = at.tb_next

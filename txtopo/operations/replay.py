@@ -38,7 +38,7 @@ from txtopo.ensemble.nodes import (
 from txtopo.errors import StateUsageError
 from txtopo.log_records import one_line
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.operations.overlay import Change
+from txtopo.operations.overlay import KeyChange
 from txtopo.operations.past import PastState, first_to_replay, open_past
 from txtopo.operations.session import Access, OperatorSession, open_operator_session
 
@@ -100,7 +100,7 @@ class StateChanges:
 
     columns: StateTable = field(repr=False)
     how: str
-    changes: Mapping[Key, Change]
+    changes: Mapping[Key, KeyChange]
     statements: tuple[Statement, ...]
     compared: str
 

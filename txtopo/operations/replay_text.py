@@ -82,7 +82,8 @@ def _lines(found: Replay, component: str | None) -> Iterator[str]:
     status = "committed" if found.committed else "not committed"
     yield f"txid {attempt.txid} of topology {found.topology_id!r}, attempt {attempt}, {status}"
     if found.first_txid < attempt.txid:
-        yield f"  {txids_text(found.first_txid, attempt.txid - 1)} before it were computed first"
+        earlier = txids_text(found.first_txid, attempt.txid - 1)
+        yield f"  computed after {earlier}, of its group"
     for id, tuples in _components(found, component):
         yield f"component {id!r}"
         for kind, streams in (("received", tuples.received), ("emitted", tuples.emitted)):
@@ -105,7 +106,7 @@ def _verdict(found: Replay) -> Iterator[str]:
         yield f"component {raised.component!r} failed"
         if raised.row is not None:
             yield f"  on the row of {raised.source}: {json_of(raised.row, CHARACTERS_MAX)}"
-        yield from (f"  {line}" for line in raised.text.splitlines())
+        yield from (f"  {line}" for line in raised.text.split("\n"))
     elif found.failure is not None:
         yield f"the batch failed: {found.failure}"
     told = [(f"spout {id!r}", text) for id, text in found.content.items()]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import io
+import json
+import sys
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -13,9 +18,10 @@ import pytest
 
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import LOCAL, started
+from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.harness.sources import Opaque, Partitioned, Ranges, Source
 from tests.unit.operations.conftest import Make
-from tests.unit.operations.deployment import BATCHES, ROWS, Deployment
+from tests.unit.operations.deployment import BATCHES, ROWS, Deployment, Poisoned
 from txtopo import (
     BasicBolt,
     BatchBolt,
@@ -32,12 +38,16 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
     Tuple,
+    ZooKeeper,
     open_state,
 )
+from txtopo.bolts import KafkaSink
+from txtopo.command.program import WRONG_CALL, run
 from txtopo.ensemble import MemoryEnsemble
 from txtopo.errors import PoisonBatchError, StateUsageError
 from txtopo.operations import Access, Replay, replay
 from txtopo.operations.replay import DIFFERS, EQUAL, NOT_COMPARED
+from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.streams import tumbling
 
@@ -79,6 +89,7 @@ def test_a_replay_of_the_last_txid_does_what_was_committed(
     assert batch.column("amount").to_pylist() == [*rows]
 
 
+@pytest.mark.rule("txtopo.operations.overlay", "Rules", 2)
 def test_a_txid_within_a_group_reads_what_the_members_before_it_wrote(memory: Make) -> None:
     deployment = memory(group=3)
     deployment.run()
@@ -91,6 +102,7 @@ def test_a_txid_within_a_group_reads_what_the_members_before_it_wrote(memory: Ma
     assert found.states["a.totals"].compared.startswith(NOT_COMPARED)
 
 
+@pytest.mark.rule("txtopo.operations.overlay", "Rules", 1)
 def test_a_state_without_the_past_is_read_as_it_is_and_not_compared(memory: Make) -> None:
     deployment = memory()
     deployment.run()
@@ -138,8 +150,7 @@ def test_what_differs_from_what_was_committed_is_named(memory: Make) -> None:
         deployment.id, "spout", MemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS)
     )
     for name, state in zip("ab", deployment.states, strict=True):
-        prototype = deployment.topology().graph.components[name].prototype
-        declarer = builder.set_bolt(name, prototype).global_grouping("spout")
+        declarer = builder.set_bolt(name, Poisoned(None)).global_grouping("spout")
         declarer.with_state("totals", state.named(f"totals_{name}"))
 
     found = replayed(deployment, BATCHES, builder.build_topology())
@@ -236,6 +247,7 @@ class Executes(BatchBolt, Committer):
             state.execute("INSERT INTO own VALUES (:rows)", {"rows": self.rows})
 
 
+@pytest.mark.rule("txtopo.operations.overlay", "Rules", 3)
 def test_a_statement_is_shown_and_not_executed(tmp_path: Path) -> None:
     import sqlalchemy as sa
 
@@ -355,3 +367,87 @@ def test_a_replay_of_each_txid_of_each_kind_of_topology_is_equal(
         assert states == {EQUAL}, str(found)
         assert EQUAL in found.content.values()
         assert any(each.changes for each in found.states.values())
+
+
+# ------------------------------------------------------------------------------ the command
+
+
+def typed(*arguments: str) -> int:
+    return run(["--set", "carrier=local", *arguments])
+
+
+@pytest.fixture
+def failed(
+    zookeeper: ZooKeeperProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, ...]:
+    """A topology whose second batch fails; the arguments that replay a txid of it."""
+    monkeypatch.chdir(tmp_path)
+    hosts = f"{zookeeper.hosts}/{uuid.uuid4()}"
+    topology = converting(["1", "2", "3", "4", "x", "6"])
+    config = replace(ONE_BY_ONE, zookeeper=ZooKeeper(hosts))
+    run = start_topology(topology.graph, None, config)
+    with pytest.raises(ValueError, match="invalid literal"):
+        run.await_termination(LIMIT_S)
+    module = ModuleType("converting_here")
+    module.topology = topology  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return ("--zookeeper", hosts, "replay", "converting_here:topology", "--txid")
+
+
+def test_the_command_tells_a_failure_by_its_status_and_as_json(
+    failed: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(*failed, "1", "--component", "counts") == 0
+    assert "component 'convert'" not in capsys.readouterr().out
+
+    assert typed(*failed, "2", "--json", "--out", "rows") == 1
+
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["raised"]["row"] == {"word": "x"}
+    assert "invalid literal" in shown["failure"]
+    assert Path("rows/words.out.default.parquet").is_file()
+    assert typed(*failed, "2", "--component", "cuonts") == WRONG_CALL
+    assert "did you mean 'counts'" in capsys.readouterr().err
+    assert typed(*failed, "77") == WRONG_CALL
+
+
+def test_the_debugger_stops_in_the_users_code(
+    failed: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("p tuple['word']\nq\n"))
+
+    assert typed(*failed, "2", "--pdb") == 1
+
+    out = capsys.readouterr().out
+    assert "-> collector.emit([int(tuple" in out
+    assert "(Pdb) 'x'" in out
+
+
+def test_a_sink_is_not_connected_to(memory: Make) -> None:
+    deployment = memory()
+    deployment.run()
+    builder = TransactionalTopologyBuilder(
+        deployment.id,
+        "spout",
+        MemoryTransactionalSpout(
+            {0: [[amount] for amount in range(BATCHES * ROWS)]}, Fields("amount long"), ROWS
+        ),
+    )
+    builder.set_bolt("text", Texts()).global_grouping("spout")
+    sink = KafkaSink("192.0.2.1:9092", "topic", value="text")
+    builder.set_bolt("sink", sink).global_grouping("text")
+
+    found = replayed(deployment, 2, builder.build_topology())
+
+    assert found.failure is None
+    assert len(found.states["sink.sink"].changes) == ROWS
+    assert found.states["sink.sink"].compared.startswith(NOT_COMPARED)
+
+
+class Texts(BasicBolt):
+    """Amounts as text."""
+
+    output_fields = Fields("text string")
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        collector.emit([str(tuple["amount"])])
