@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import io
-import json
 import sys
 import uuid
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from tests.harness.polling import LIMIT_S
 from tests.harness.runs import LOCAL, started
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.harness.sources import Opaque, Partitioned, Ranges, Source
+from tests.unit.command.documents import document
 from tests.unit.operations.conftest import Make
 from tests.unit.operations.deployment import BATCHES, ROWS, Deployment, Poisoned
 from txtopo import (
@@ -435,7 +435,7 @@ def test_the_command_tells_a_failure_by_its_status_and_as_json(
 
     assert typed(*failed, "2", "--json", "--out", "rows") == 1
 
-    shown = json.loads(capsys.readouterr().out)
+    shown = document("replay", capsys.readouterr().out)
     assert shown["raised"]["row"] == {"word": "x"}
     assert "invalid literal" in shown["failure"]
     assert Path("rows/words.out.default.parquet").is_file()
