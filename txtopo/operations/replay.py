@@ -13,7 +13,8 @@ Rules
    the rows of a state that holds exactly this txid, or the group that ends with it, and also has
    the values from before. All else is told as not compared.
 3. An opaque spout repeats its stored batch if its emitter can, and cuts it again if not. Neither is
-   compared.
+   compared. Of a batch of opaque spouts nothing is stored before it was processed, so the lowest
+   uncommitted one is planned again (:mod:`txtopo.operations.next_batch`).
 """
 
 from __future__ import annotations
@@ -196,13 +197,20 @@ class StoredHistory:
 
     def __init__(self, session: OperatorSession) -> None:
         self._session = session
+        self._next: StoredBatch | None = None
         self.current = current_of(session.state.get(CURRENT)) if session.known else 1
 
     def batch(self, txid: int) -> StoredBatch | None:
-        """Return what is stored of a txid; None if nothing is."""
+        """Return what is stored of a txid, or planned for the next one; None if nothing is."""
         path = batch_path(txid)
         node = self._session.state.get(path)
-        return None if node is None else batch_of(path, txid, node)
+        if node is not None:
+            return batch_of(path, txid, node)
+        if txid == self.current and self._next is None:
+            from txtopo.operations.next_batch import planned_batch  # it needs pyarrow
+
+            self._next = planned_batch(self._session, txid - 1, self.metadata(txid - 1))
+        return self._next if txid == self.current else None
 
     def txids(self) -> list[int]:
         """Return the txids of which metadata is stored."""

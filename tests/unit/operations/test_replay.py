@@ -215,6 +215,31 @@ def test_a_poison_batch_shows_the_row_on_which_it_fails(tmp_path: Path) -> None:
     assert pq.read_table(paths[0]).num_rows == 3
 
 
+@pytest.mark.rule("txtopo.operations.replay", "Rules", 3)
+@pytest.mark.parametrize("word", [0, 2])
+def test_a_poison_batch_of_an_opaque_spout_is_planned_again(word: int) -> None:
+    """Nothing is stored of it, since it was never processed."""
+    words = [["x"] if at == word else [str(at)] for at in range(4)]
+    spout = OpaqueMemoryTransactionalSpout({0: words}, Fields("word string"), 2)
+    builder = TransactionalTopologyBuilder("opaque", "words", spout)
+    builder.set_bolt("convert", Convert()).shuffle_grouping("words")
+    counts = PersistentAggregate(open_state("memory:"), "number", Count())
+    builder.set_bolt("counts", counts).fields_grouping("convert", "number")
+    topology, ensemble = builder.build_topology(), MemoryEnsemble()
+    invalid = pytest.raises(ValueError, match="invalid literal")
+    with started(topology, ONE_BY_ONE, ensemble) as run, invalid:
+        run.process_all_available(LIMIT_S)
+    txid, nodes = 1 + word // 2, dict(ensemble.nodes)
+
+    found = replay(topology, txid, ONE_BY_ONE, access=Access(ensemble=ensemble))
+
+    assert found.raised is not None
+    assert found.raised.row == {"word": "x"}
+    assert ensemble.nodes == nodes
+    with pytest.raises(StateUsageError, match="it was not planned yet"):
+        replay(topology, txid + 1, ONE_BY_ONE, access=Access(ensemble=ensemble))
+
+
 @pytest.mark.parametrize(
     ("txid", "text"),
     [
