@@ -91,6 +91,7 @@ class OverlayState(StateBackend):
 
     Attributes:
         written: What each txid that was computed again has written, by txid.
+        writing: Whether a write has begun and not ended; it has failed then.
     """
 
     modes = frozenset({"table", "log"})
@@ -105,6 +106,7 @@ class OverlayState(StateBackend):
         check: Callable[[Statement], None] | None = None,
     ) -> None:
         self.written: dict[int, Written] = {}
+        self.writing = False
         self._table, self._past, self._ledger = table, rows, ledger
         self._begins = ledger.txid
         self._check = check
@@ -127,6 +129,7 @@ class OverlayState(StateBackend):
 
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         """Keep the final values of a txid."""
+        self.writing = True
         standing(self._ledger, attempt)
         final = final_values(self._table, attempt.txid, writes, self.rows)
         before = self.rows(list(final.rows))
@@ -137,6 +140,7 @@ class OverlayState(StateBackend):
         self.written[attempt.txid] = Written(changes, final.statements)
         self._now.update(final.rows)
         self._ledger = self._ledger.written_by(attempt)
+        self.writing = False
         return self._ledger
 
     def apply_frame(self, attempt: TransactionAttempt, writes: FrameWrites) -> Ledger:

@@ -3,7 +3,8 @@
 * An opaque state has the values from before the group that it holds: those are read. (One in mode
   ``"log"`` has them in rows of their own, which readers combine, and cannot tell.)
 * A store with history, such as Delta, is read as of the version of then.
-* A state that does not hold the txid yet is read as it is.
+* A state that does not hold the txid yet is read as it is. If it also lacks txids that are
+  committed, it is not of them: the topology did not have it then.
 * A sink is empty: no bolt reads it, and nothing connects to it.
 * Any other state is read as it is now. Whoever looks at the result is told so.
 
@@ -12,9 +13,8 @@ Nothing is created, claimed or written. All that is read of a store is of one mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from txtopo.errors import StateUsageError
@@ -44,70 +44,106 @@ class PastState:
     afterwards: Snapshot | None
 
 
-def open_past(session: OperatorSession, txid: int, stack: ExitStack) -> dict[StateName, PastState]:
-    """Return each state as it was before a txid, or before the group that the txid is in.
+def open_past(
+    session: OperatorSession, first: int, txid: int, current: int, stack: ExitStack
+) -> tuple[int, dict[StateName, PastState]]:
+    """Return the txid to begin with, and each state as it was before that.
+
+    It is earlier than the given one if that is within a group, or if a state lacks those before it.
 
     Args:
         session: The topology and its stores.
-        txid: The txid.
+        first: The first txid that is computed again.
+        txid: The last one; the states are also read as they were after it.
+        current: The lowest txid that is not committed.
         stack: Closes the snapshots.
 
     Raises:
         StoreUnavailable: A store cannot be reached.
     """
+    stores = {}
+    for name, owner in session.owners.items():
+        if session.graph.components[owner.component].traits.state is None:
+            backend = session.backends[name]
+            now = stack.enter_context(backend.snapshot())
+            stores[name] = _Store(session.table(name), backend, now, current, stack)
+    # Where one state has to begin with an earlier txid, all of them have to.
+    while True:
+        views = {name: store.before(first) for name, store in stores.items()}
+        known = [view.after for view in views.values() if view.after is not None]
+        begins = 1 + min(known, default=first - 1)
+        if begins == first:
+            break
+        first = begins
     found: dict[StateName, PastState] = {}
     for name, owner in session.owners.items():
-        component = session.graph.components[owner.component]
-        table, backend = session.table(name), session.backends[name]
-        if component.traits.state is not None:
-            empty = OverlayState(table, PastRows(), Ledger(session.graph.id, 0, txid - 1))
-            past = PastState(empty, None, "a sink, to which nothing was sent", None)
+        ledger = Ledger(session.graph.id, 0, first - 1)
+        if name in stores:
+            view, store = views[name], stores[name]
+            check = store.backend.check_statement
+            overlay = OverlayState(store.table, view.rows, ledger, check)
+            past = PastState(overlay, view.after, view.how, store.after(txid))
         else:
-            past = _past(session.graph.id, table, backend, txid, stack)
+            overlay = OverlayState(session.table(name), PastRows(), ledger)
+            past = PastState(overlay, None, "a sink, to which nothing was sent", None)
         found[owner.component, owner.state] = past
-    return found
+    return first, found
 
 
-def first_to_replay(past: Mapping[StateName, PastState], txid: int) -> int:
-    """Return the txid with which a replay of *txid* has to begin."""
-    return 1 + min(
-        (each.after for each in past.values() if each.after is not None), default=txid - 1
-    )
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What is read of a state: the rows, after which txid, and both in words."""
+
+    rows: PastRows
+    after: int | None
+    how: str
 
 
-def _past(
-    topology: str, table: StateTable, backend: StateBackend, txid: int, stack: ExitStack
-) -> PastState:
-    now = stack.enter_context(backend.snapshot())
-    ledger = now.ledger or Ledger(topology, 0)
-    held, first = ledger.txid, ledger.writer.first_txid
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """A state in its store.
 
-    def afterwards() -> Snapshot | None:
+    Attributes:
+        table: Its schema.
+        backend: Reads its history.
+        now: The state as it is now.
+        current: The lowest txid that is not committed.
+        stack: Closes the snapshots.
+    """
+
+    table: StateTable
+    backend: StateBackend
+    now: Snapshot
+    current: int
+    stack: ExitStack
+
+    def before(self, txid: int) -> _View:
+        """Return the state as it was before a txid, or before the group that it is in."""
+        ledger = self.now.ledger or Ledger(self.table.name, 0)
+        held, first = ledger.txid, ledger.writer.first_txid
+        if held < min(txid, self.current - 1):
+            # A state that the topology did not have then, and that begins with the next start.
+            how = f"as it is, with txid {held}: it lacks what was committed since"
+            return _View(PastRows(self.now), None, how)
+        if held < txid:
+            return _View(PastRows(self.now), held, f"as it is, with txid {held}")
+        opaque = self.table.kind == "opaque" and self.table.mode == "table" and not ledger.is_empty
+        if opaque and first <= txid:
+            how = f"as of txid {first - 1}, by its earlier values"
+            return _View(PastRows(self.now, held), first - 1, how)
+        if (found := _version(self.backend, txid - 1, self.stack)) is not None:
+            version, at = found
+            return _View(PastRows(version), at, f"as of txid {at}, by the history of its store")
+        how = f"as it is now, with txid {held}: its store keeps no earlier values"
+        return _View(PastRows(self.now), None, how)
+
+    def after(self, txid: int) -> Snapshot | None:
+        """Return the state as it was after a txid; None if the store no longer has that."""
+        held = 0 if self.now.ledger is None else self.now.ledger.txid
         if held <= txid:
-            return now if held == txid else None
-        found = _version(backend, txid, stack)
+            return self.now if held == txid else None
+        found = _version(self.backend, txid, self.stack)
         return found[0] if found is not None and found[1] == txid else None
-
-    def past(rows: PastRows, after: int | None, how: str) -> PastState:
-        at = txid - 1 if after is None else after
-        then = replace(ledger, txid=at, first_txid=at, attempts=(), writer_epoch=0, attempt=0)
-        overlay = OverlayState(table, rows, then, backend.check_statement)
-        return PastState(overlay, after, how, afterwards())
-
-    if held < txid:
-        return past(PastRows(now), held, f"as it is, with txid {held}")
-    opaque = table.kind == "opaque" and table.mode == "table" and not ledger.is_empty
-    if opaque and first <= txid:
-        return past(
-            PastRows(now, held), first - 1, f"as of txid {first - 1}, by its earlier values"
-        )
-    found = _version(backend, txid - 1, stack)
-    if found is not None:
-        version, at = found
-        return past(PastRows(version), at, f"as of txid {at}, by the history of its store")
-    return past(
-        PastRows(now), None, f"as it is now, with txid {held}: its store keeps no earlier values"
-    )
 
 
 def _version(backend: StateBackend, txid: int, stack: ExitStack) -> tuple[Snapshot, int] | None:

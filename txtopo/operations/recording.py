@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from txtopo import collector
 from txtopo.stages import bolt_tasks
 from txtopo.tuples import Tuple
 
@@ -110,13 +111,20 @@ class Recording:
 
 
 def _processed(error: BaseException) -> Tuple | None:
-    """Return the tuple that a task of a bolt was processing, from the frames of its loop."""
+    """Return the tuple that a task of a bolt was processing, from the frames of its loop.
+
+    What a bolt emits is checked when many tuples are together. Then it is not known which of those
+    that were received is to blame.
+    """
+    found = None
     for each in _tracebacks(error):
-        if each.tb_frame.f_code.co_filename == bolt_tasks.__file__:
-            found = each.tb_frame.f_locals.get("each")
-            if isinstance(found, Tuple):
-                return found
-    return None
+        code = each.tb_frame.f_code
+        if (code.co_filename, code.co_name) == (collector.__file__, "_flush"):
+            return None
+        if code.co_filename == bolt_tasks.__file__:
+            one = each.tb_frame.f_locals.get("each")
+            found = one if isinstance(one, Tuple) else found
+    return found
 
 
 def _tracebacks(error: BaseException) -> Iterator[TracebackType]:

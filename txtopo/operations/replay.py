@@ -13,7 +13,8 @@ Rules
    the rows of a state that holds exactly this txid, or the group that ends with it, and also has
    the values from before. All else is told as not compared.
 3. An opaque spout repeats its stored batch if its emitter can, and cuts it again if not. Neither is
-   compared.
+   compared. Of a batch of opaque spouts nothing is stored before it was processed, so the lowest
+   uncommitted one is planned again (:mod:`txtopo.operations.next_batch`).
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ from txtopo.errors import StateUsageError
 from txtopo.log_records import one_line
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.operations.overlay import KeyChange
-from txtopo.operations.past import PastState, first_to_replay, open_past
+from txtopo.operations.past import PastState, open_past
 from txtopo.operations.session import Access, OperatorSession, open_operator_session
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology
     from txtopo.fingerprint import StateName
     from txtopo.operations.recording import ComponentTuples, Raised
+    from txtopo.operations.rerun import RerunOutcome
     from txtopo.state.backend import Key, StateTable, Values
     from txtopo.state.statements import Statement
 
@@ -83,8 +85,8 @@ def replay(
         _check_driven(session)
         history = StoredHistory(session)
         history.check(txid)
-        past = open_past(session, txid, stack)
-        return _Replaying(session, history, past, access.spark, stack).replayed(txid)
+        first, past = open_past(session, history.begins(txid), txid, history.current, stack)
+        return _Replaying(session, history, past, access.spark, stack).replayed(first, txid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class StateChanges:
     """What a txid does to a state.
 
     Attributes:
+        component: Id of the component that it belongs to.
         columns: The schema of the state.
         how: As of which txid it was read, in words.
         changes: Values before and after, by key.
@@ -99,6 +102,7 @@ class StateChanges:
         compared: ``"equal"``, how it differs, or why it was not compared.
     """
 
+    component: str
     columns: StateTable = field(repr=False)
     how: str
     changes: Mapping[Key, KeyChange]
@@ -193,13 +197,20 @@ class StoredHistory:
 
     def __init__(self, session: OperatorSession) -> None:
         self._session = session
+        self._next: StoredBatch | None = None
         self.current = current_of(session.state.get(CURRENT)) if session.known else 1
 
     def batch(self, txid: int) -> StoredBatch | None:
-        """Return what is stored of a txid; None if nothing is."""
+        """Return what is stored of a txid, or planned for the next one; None if nothing is."""
         path = batch_path(txid)
         node = self._session.state.get(path)
-        return None if node is None else batch_of(path, txid, node)
+        if node is not None:
+            return batch_of(path, txid, node)
+        if txid == self.current and self._next is None:
+            from txtopo.operations.next_batch import planned_batch  # it needs pyarrow
+
+            self._next = planned_batch(self._session, txid - 1, self.metadata(txid - 1))
+        return self._next if txid == self.current else None
 
     def txids(self) -> list[int]:
         """Return the txids of which metadata is stored."""
@@ -229,6 +240,19 @@ class StoredHistory:
             f"ZooKeeper has {there}; expected one of these",
             txid=txid,
         )
+
+    def begins(self, txid: int) -> int:
+        """Return the txid to compute first, so that it is known where *txid* begins.
+
+        Of txids in flight only the plan may be stored, and not yet where they end.
+        """
+        while txid > 1 and not (self.is_cut(txid) or self.is_cut(txid - 1)):
+            txid -= 1
+        return txid
+
+    def is_cut(self, txid: int) -> bool:
+        """Return whether it is stored where a txid ends."""
+        return self.metadata(txid).is_cut(self._session.cutting)
 
     def metadata(self, txid: int) -> BatchMetadata:
         """Return the metadata of a txid, as the topology reads it; raises as :meth:`check`."""
@@ -271,14 +295,14 @@ class _Replaying:
         states = {name: each.overlay for name, each in past.items()}
         self._rerun = Rerun(session.graph, config, carrier, states, self._recording)
 
-    def replayed(self, txid: int) -> Replay:
-        first, history = first_to_replay(self._past, txid), self._history
+    def replayed(self, first: int, txid: int) -> Replay:
+        history = self._history
         attempt, outcome = None, None
         for each in range(first, txid + 1):
             self._recording.clear()
             stored = history.check(each)
             attempt, metadata = stored.attempt, history.metadata(each)
-            outcome = self._rerun.run(attempt, metadata, self._previous(each, metadata))
+            outcome = self._rerun.run(attempt, metadata, self._previous(each, metadata, outcome))
             if outcome.failure is not None:
                 break
         assert attempt is not None
@@ -294,37 +318,46 @@ class _Replaying:
             components=self._recording.components,
             tuples={} if batch is None else batch.tuples,
             states={} if failure is not None else self._states(first, txid),
-            content=self._content(stored.content, brought) if batch is not None else {},
+            content=self._content(metadata, stored.content, brought) if batch is not None else {},
             raised=raised,
             failure=None if failure is None else one_line(failure.error),
         )
 
-    def _previous(self, txid: int, metadata: BatchMetadata) -> BatchMetadata | None:
+    def _previous(
+        self, txid: int, metadata: BatchMetadata, outcome: RerunOutcome | None
+    ) -> BatchMetadata | None:
         """Return the metadata of the txid before, if a spout needs it to emit this one."""
         needs = self._session.cutting - set(self._session.repeatable)
         if metadata.is_cut(self._session.cutting) and not needs:
             return None
+        if outcome is not None and outcome.batch is not None and not self._history.is_cut(txid - 1):
+            return outcome.batch.metadata
         return self._history.metadata(txid - 1)
 
     def _content(
         self,
+        metadata: BatchMetadata,
         known: Mapping[str, Mapping[str, Json]] | None,
         brought: Mapping[str, Mapping[str, Json]],
     ) -> dict[str, str]:
         found = {}
         for spout in self._session.graph.spouts:
             id, kind = spout.id, spout.spout_kind
-            if id not in brought:
+            if not metadata.takes_part(id):
+                found[id] = f"{NOT_COMPARED}: it took no part in this txid"
+            elif id not in brought:
                 found[id] = (
                     f"{NOT_COMPARED}: a replay of {kind.text} {id!r} may bring another batch"
                 )
             elif not known or id not in known:
                 found[id] = f"{NOT_COMPARED}: no content of it was stored"
-            elif (part := kind.differing(known[id], brought[id])) is None:
-                found[id] = EQUAL
-            else:
-                then, now = known[id][part], brought[id][part]
+            elif (part := kind.differing(known[id], brought[id])) is not None:
+                then, now = known[id].get(part), brought[id].get(part)
                 found[id] = f"{DIFFERS} in {kind.part} {part}: got {now}, committed was {then}"
+            elif known[id].keys() != brought[id].keys():
+                found[id] = f"{NOT_COMPARED}: it had other {kind.part}s then"
+            else:
+                found[id] = EQUAL
         return found
 
     def _states(self, first: int, txid: int) -> dict[str, StateChanges]:
@@ -333,6 +366,7 @@ class _Replaying:
             name = f"{component}.{state}"
             written = past.overlay.written.get(txid)
             found[name] = StateChanges(
+                component,
                 self._session.table(name),
                 past.how,
                 {} if written is None else written.changes,
@@ -350,9 +384,8 @@ class _Replaying:
         for each in range(first, txid + 1):
             if (written := past.overlay.written.get(each)) is not None:
                 ours |= {key: change.after for key, change in written.changes.items()}
-        log = self._session.table(name).mode == "log"  # its rows are combined, and of no txid
-        rows = past.afterwards.rows([*ours]).items() if log else past.afterwards.items()
-        theirs = {key: row.visible() for key, row in rows if log or row.txid == txid}
+        rows = past.afterwards.items()
+        theirs = {key: row.visible() for key, row in rows if row.txid == txid}
         keys = [
             key for key in {**ours, **theirs} if not same_values(ours.get(key), theirs.get(key))
         ]

@@ -70,11 +70,7 @@ def _components(found: Replay, only: str | None) -> Iterator[tuple[str, Componen
 
 
 def _states(found: Replay, only: str | None) -> Iterator[tuple[str, StateChanges]]:
-    return (
-        (name, each)
-        for name, each in found.states.items()
-        if only in (None, name.partition(".")[0])
-    )
+    return ((name, each) for name, each in found.states.items() if only in (None, each.component))
 
 
 def _lines(found: Replay, component: str | None) -> Iterator[str]:
@@ -83,7 +79,7 @@ def _lines(found: Replay, component: str | None) -> Iterator[str]:
     yield f"txid {attempt.txid} of topology {found.topology_id!r}, attempt {attempt}, {status}"
     if found.first_txid < attempt.txid:
         earlier = txids_text(found.first_txid, attempt.txid - 1)
-        yield f"  computed after {earlier}, of its group"
+        yield f"  computed after {earlier}, since the states are read from before them"
     for id, tuples in _components(found, component):
         yield f"component {id!r}"
         for kind, streams in (("received", tuples.received), ("emitted", tuples.emitted)):

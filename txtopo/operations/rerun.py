@@ -78,7 +78,7 @@ class Rerun:
         # Tasks would open the real states.
         compiled = compile_topology(graph, config, slots, commit_in_driver=True)
         carrier.start(compiled)
-        self._states = states
+        self._states, self._observer = states, observer
         scheduler = ThreadScheduler(f"txtopo-{graph.id}-rerun")
         self._context = RerunContext(graph, compiled, carrier, NoPlanner(), scheduler)
         alone = SharedTransactions(tuple((name,) for name in states))
@@ -122,9 +122,18 @@ class Rerun:
                 report = self._phase.run([result], lambda count: True, pinned=True)
             except InfrastructureError:
                 raise
-            except TxtopoError as error:
-                component = str(error.facts.get("component", ""))
-                return RerunOutcome(batch, FailedBatch(attempt, error, component))
+            except Exception as error:  # noqa: BLE001 - an aggregate of the user's may raise any
+                return RerunOutcome(batch, FailedBatch(attempt, error, self._blamed(error)))
             return RerunOutcome(batch, report.failure)
         finally:
             carrier.release(output)
+
+    def _blamed(self, error: Exception) -> str:
+        """Return the component whose write failed, and tell the observer what user code raised."""
+        writing = (id for (id, _), state in self._states.items() if state.writing)
+        component = next(writing, "")
+        if isinstance(error, TxtopoError):
+            return str(error.facts.get("component", component))
+        if self._observer is not None:
+            self._observer.failed(component, error)
+        return component

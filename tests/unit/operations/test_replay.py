@@ -44,9 +44,12 @@ from txtopo import (
 from txtopo.bolts import KafkaSink
 from txtopo.command.program import WRONG_CALL, run
 from txtopo.ensemble import MemoryEnsemble
-from txtopo.errors import PoisonBatchError, StateUsageError
+from txtopo.ensemble.nodes import batch_path
+from txtopo.errors import EmitError, PoisonBatchError, StateUsageError
 from txtopo.operations import Access, Replay, replay
+from txtopo.operations.overlay import KeyChange
 from txtopo.operations.replay import DIFFERS, EQUAL, NOT_COMPARED
+from txtopo.operations.replay_text import replay_text
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import (
     MemoryTransactionalSpout,
@@ -54,6 +57,8 @@ from txtopo.spouts import (
     Outage,
     StreamSpout,
 )
+from txtopo.state import State
+from txtopo.state.aggregates import OwnAggregate
 from txtopo.streams import tumbling
 
 ONE_BY_ONE = replace(LOCAL, group_txids_max=1)
@@ -208,6 +213,31 @@ def test_a_poison_batch_shows_the_row_on_which_it_fails(tmp_path: Path) -> None:
     paths = found.write(tmp_path / "rows")
     assert tmp_path / "rows" / "words.out.default.parquet" in paths
     assert pq.read_table(paths[0]).num_rows == 3
+
+
+@pytest.mark.rule("txtopo.operations.replay", "Rules", 3)
+@pytest.mark.parametrize("word", [0, 2])
+def test_a_poison_batch_of_an_opaque_spout_is_planned_again(word: int) -> None:
+    """Nothing is stored of it, since it was never processed."""
+    words = [["x"] if at == word else [str(at)] for at in range(4)]
+    spout = OpaqueMemoryTransactionalSpout({0: words}, Fields("word string"), 2)
+    builder = TransactionalTopologyBuilder("opaque", "words", spout)
+    builder.set_bolt("convert", Convert()).shuffle_grouping("words")
+    counts = PersistentAggregate(open_state("memory:"), "number", Count())
+    builder.set_bolt("counts", counts).fields_grouping("convert", "number")
+    topology, ensemble = builder.build_topology(), MemoryEnsemble()
+    invalid = pytest.raises(ValueError, match="invalid literal")
+    with started(topology, ONE_BY_ONE, ensemble) as run, invalid:
+        run.process_all_available(LIMIT_S)
+    txid, nodes = 1 + word // 2, dict(ensemble.nodes)
+
+    found = replay(topology, txid, ONE_BY_ONE, access=Access(ensemble=ensemble))
+
+    assert found.raised is not None
+    assert found.raised.row == {"word": "x"}
+    assert ensemble.nodes == nodes
+    with pytest.raises(StateUsageError, match="it was not planned yet"):
+        replay(topology, txid + 1, ONE_BY_ONE, access=Access(ensemble=ensemble))
 
 
 @pytest.mark.parametrize(
@@ -484,3 +514,214 @@ class Texts(BasicBolt):
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
         collector.emit([str(tuple["amount"])])
+
+
+# ------------------------------------------------------ states and txids that do not fit together
+
+TWOS = replace(LOCAL, group_txids_max=3, max_spout_pending=9, poll_interval_s=1.5, slots=1)
+WORDS = [["a"], ["b"], ["a"], ["c"], ["b"], ["a"], ["c"], ["c"], ["a"], ["b"], ["a"], ["a"]]
+
+
+def counting(
+    *states: State, drop: str | None = None, sink: bool = False, words: Sequence[Any] = WORDS
+) -> Topology:
+    """Counts words in each of some states."""
+    spout = MemoryTransactionalSpout({0: words}, Fields("word string"), 2)
+    builder = TransactionalTopologyBuilder("counting", "words", spout)
+    builder.set_bolt("kept.words", Without(drop)).shuffle_grouping("words")
+    for at, state in enumerate(states):
+        counts = PersistentAggregate(state, "word", Count())
+        builder.set_bolt(f"counts{at}", counts).fields_grouping("kept.words", "word")
+    if sink:
+        kafka = KafkaSink("192.0.2.1:9092", "topic", value="word")
+        builder.set_bolt("sink", kafka).global_grouping("kept.words")
+    return builder.build_topology()
+
+
+class Without(BasicBolt):
+    """Drops one word."""
+
+    output_fields = Fields("word string")
+
+    def __init__(self, drop: str | None) -> None:
+        self.drop = drop
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        if tuple["word"] != self.drop:
+            collector.emit([tuple["word"]])
+
+
+def ran(topology: Topology, config: Config = ONE_BY_ONE) -> MemoryEnsemble:
+    ensemble = MemoryEnsemble()
+    with started(topology, config, ensemble) as run:
+        run.process_all_available(LIMIT_S)
+    return ensemble
+
+
+@pytest.mark.parametrize("other", ["transactional", "new", "sink"])
+def test_states_without_the_past_begin_with_the_group_of_those_that_have_it(other: str) -> None:
+    first, second = open_state("memory:"), open_state("memory:", "transactional")
+    there = [first, second] if other == "transactional" else [first]
+    ensemble = ran(counting(*there), TWOS)
+    now = [first, open_state("memory:")] if other == "new" else there
+
+    found = replay(counting(*now, sink=other == "sink"), 6, TWOS, access=Access(ensemble=ensemble))
+
+    assert found.failure is None
+    assert found.first_txid == 4
+    assert found.states["counts0.counts0"].compared == EQUAL
+
+
+def test_a_state_that_is_behind_takes_all_others_back_to_its_txid() -> None:
+    """A crash between the writes to two stores leaves it one group behind."""
+    first, behind = open_state("memory:"), open_state("memory:")
+    ensemble = ran(counting(first, open_state("memory:")), TWOS)
+    ran(counting(open_state("memory:"), behind, words=WORDS[:6]), TWOS)
+    current, sixth, planned = (f"/counting/{name}" for name in ("current", *map(batch, (6, 7))))
+    stored, version = ensemble.nodes[current]
+    ensemble.nodes[current] = stored.replace(b'"current":7', b'"current":4'), version
+    stored, version = ensemble.nodes[sixth]
+    ensemble.nodes[planned] = stored.replace(b"[10,2]", b"[12,2]"), version
+    topology = counting(first, behind, words=[*WORDS, ["a"], ["b"]])
+
+    found = replay(
+        topology, 7, replace(TWOS, check_replays=False), access=Access(ensemble=ensemble)
+    )
+
+    assert (found.failure, found.first_txid) == (None, 4)
+    one, other = (found.states[f"counts{at}.counts{at}"] for at in range(2))
+    assert one.changes == other.changes
+    assert one.changes[("a",)] == KeyChange((6,), (7,))
+
+
+def batch(txid: int) -> str:
+    return batch_path(txid).removeprefix("/")
+
+
+def test_a_txid_in_flight_begins_where_the_one_before_it_ends() -> None:
+    """Of both only the plan is stored, since an earlier one of their run failed."""
+    state = open_state("memory:")
+    config, ensemble = replace(TWOS, attempts_max=1), MemoryEnsemble()
+    with (
+        started(failing(state, "6"), config, ensemble) as run,
+        pytest.raises(ValueError, match="invalid literal"),
+    ):
+        run.process_all_available(LIMIT_S)
+
+    found = replay(failing(state, None), 6, config, access=Access(ensemble=ensemble))
+
+    (batch,) = found.components["words"].emitted["default"]
+    assert (found.first_txid, batch.column("word").to_pylist()) == (4, ["10", "11"])
+
+
+def failing(state: State, word: str | None) -> Topology:
+    words = [["x"] if str(each) == word else [str(each)] for each in range(12)]
+    spout = MemoryTransactionalSpout({0: words}, Fields("word string"), 2)
+    builder = TransactionalTopologyBuilder("failing", "words", spout)
+    builder.set_bolt("convert", Convert()).shuffle_grouping("words")
+    counts = PersistentAggregate(state, "number", Count())
+    builder.set_bolt("counts", counts).fields_grouping("convert", "number")
+    return builder.build_topology()
+
+
+@pytest.mark.integration
+def test_a_log_tells_the_key_that_is_not_written_any_more(tmp_path: Path) -> None:
+    state = open_state(f"delta:///{tmp_path}/log", mode="log")
+    ensemble = ran(counting(state))
+
+    found = replay(counting(state, drop="b"), 5, ONE_BY_ONE, access=Access(ensemble=ensemble))
+
+    assert found.states["counts0.counts0"].compared.startswith(f"{DIFFERS} in 1 of 2 keys")
+
+
+def test_tasks_are_not_compared_with_those_of_another_parallelism() -> None:
+    def ranges(tasks: int) -> Topology:
+        spout = Ranges(Source("ranges", 4))
+        builder = TransactionalTopologyBuilder("ranges", "ranges", spout, tasks)
+        aggregate = PersistentAggregate(state, "source", Sum("number"))
+        builder.set_bolt("sum", aggregate).fields_grouping("ranges", "source")
+        return builder.build_topology()
+
+    state = open_state("memory:")
+    ensemble = ran(ranges(2))
+
+    found = replay(ranges(1), 1, ONE_BY_ONE, access=Access(ensemble=ensemble))
+
+    assert found.content["ranges"].startswith(NOT_COMPARED)
+
+
+class EmitsText(BasicBolt):
+    """Emits a text for one number, which its stream does not take."""
+
+    output_fields = Fields("number long")
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        collector.emit(["five" if tuple["number"] == 5 else tuple["number"]])
+
+
+def test_a_row_that_is_not_to_blame_is_not_named() -> None:
+    """Values are checked when many rows are together."""
+    rows = [[number] for number in range(20_000)]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("number long"), len(rows))
+    builder = TransactionalTopologyBuilder("text", "numbers", spout)
+    builder.set_bolt("text", EmitsText()).shuffle_grouping("numbers")
+    topology, ensemble = builder.build_topology(), MemoryEnsemble()
+    config = replace(ONE_BY_ONE, attempts_max=1)
+    with started(topology, config, ensemble) as run, pytest.raises(EmitError):
+        run.process_all_available(LIMIT_S)
+
+    raised = replay(topology, 1, config, access=Access(ensemble=ensemble)).raised
+
+    assert raised is not None
+    assert (raised.component, raised.row) == ("text", None)
+
+
+class Fails(OwnAggregate):
+    """A sum that cannot be combined with what is stored."""
+
+    def value_type(self, inputs: Fields) -> str:
+        return "long"
+
+    def zero(self) -> int:
+        return 0
+
+    def add(self, value: int, *items: Any) -> int:
+        return value + 1
+
+    def combine(self, left: int, right: int) -> int:
+        if left and right:
+            raise ValueError("cannot be combined")
+        return left + right
+
+
+def test_an_aggregate_that_fails_in_the_write_fails_the_batch() -> None:
+    spout = MemoryTransactionalSpout({0: [["a"], ["a"]]}, Fields("word string"), 1)
+    builder = TransactionalTopologyBuilder("fails", "words", spout)
+    aggregate = PersistentAggregate(open_state("memory:"), "word", Fails("word"))
+    builder.set_bolt("counts", aggregate).fields_grouping("words", "word")
+    topology, ensemble = builder.build_topology(), MemoryEnsemble()
+    config = replace(ONE_BY_ONE, attempts_max=1)
+    with (
+        started(topology, config, ensemble) as run,
+        pytest.raises(ValueError, match="cannot be combined"),
+    ):
+        run.process_all_available(LIMIT_S)
+
+    found = replay(topology, 2, config, access=Access(ensemble=ensemble))
+
+    assert found.raised is not None
+    assert (found.raised.component, found.failure) == ("counts", "ValueError: cannot be combined")
+
+
+def test_the_states_of_a_component_with_a_dot_in_its_name_are_shown() -> None:
+    spout = MemoryTransactionalSpout({0: [["a"]]}, Fields("word string"), 1)
+    builder = TransactionalTopologyBuilder("dots", "words", spout)
+    counts = PersistentAggregate(open_state("memory:"), "word", Count())
+    builder.set_bolt("the.counts", counts).fields_grouping("words", "word")
+    topology = builder.build_topology()
+    ensemble = ran(topology)
+
+    found = replay(topology, 1, ONE_BY_ONE, access=Access(ensemble=ensemble))
+
+    assert "1 key written" in replay_text(found, "the.counts")
+    assert "1 key written" not in replay_text(found, "words")
