@@ -5,7 +5,8 @@
 * A store with history, such as Delta, is read as of the version of then.
 * A state that does not hold the txid yet is read as it is. If it also lacks txids that are
   committed, it is not of them: the topology did not have it then.
-* A sink is empty: no bolt reads it, and nothing connects to it.
+* A sink is empty: no bolt reads it, and nothing connects to it. So is a state that the topology did
+  not have when it ran.
 * Any other state is read as it is now. Whoever looks at the result is told so.
 
 Nothing is created, claimed or written. All that is read of a store is of one moment.
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING
 
 from txtopo.errors import StateUsageError
 from txtopo.operations.overlay import OverlayState, PastRows
+from txtopo.operations.program import known_topology
 from txtopo.state.backend import Snapshot, StateBackend, StateTable
 from txtopo.state.ledger import Ledger
+from txtopo.topology.graph import fingerprint
 
 if TYPE_CHECKING:
     from txtopo.fingerprint import StateName
@@ -61,9 +64,10 @@ def open_past(
     Raises:
         StoreUnavailable: A store cannot be reached.
     """
-    stores = {}
+    stores, new = {}, _new_states(session)
     for name, owner in session.owners.items():
-        if session.graph.components[owner.component].traits.state is None:
+        is_sink = session.graph.components[owner.component].traits.state is not None
+        if not is_sink and (owner.component, owner.state) not in new:
             backend = session.backends[name]
             now = stack.enter_context(backend.snapshot())
             stores[name] = _Store(session.table(name), backend, now, current, stack)
@@ -85,9 +89,20 @@ def open_past(
             past = PastState(overlay, view.after, view.how, store.after(txid))
         else:
             overlay = OverlayState(session.table(name), PastRows(), ledger)
-            past = PastState(overlay, None, "a sink, to which nothing was sent", None)
+            is_new = (owner.component, owner.state) in new
+            how = "empty: it is new" if is_new else "a sink, to which nothing was sent"
+            past = PastState(overlay, None, how, None)
         found[owner.component, owner.state] = past
     return first, found
+
+
+def _new_states(session: OperatorSession) -> set[StateName]:
+    """Return the states that the topology did not have when it ran; their tables may be missing."""
+    known, now = known_topology(session), fingerprint(session.graph).states
+    if known is None:
+        return set()
+    tables = {state.table for state in known.states.values()}
+    return {name for name in now if name not in known.states and now[name].table not in tables}
 
 
 @dataclass(frozen=True, slots=True)

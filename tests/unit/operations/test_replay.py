@@ -572,6 +572,18 @@ def test_states_without_the_past_begin_with_the_group_of_those_that_have_it(othe
     assert found.states["counts0.counts0"].compared == EQUAL
 
 
+def test_a_state_that_is_new_is_empty_and_nothing_is_made_for_it(tmp_path: Path) -> None:
+    first = open_state("memory:")
+    ensemble = ran(counting(first))
+    new = open_state(f"sqlite:///{tmp_path}/new.db")
+
+    found = replay(counting(first, new), 6, ONE_BY_ONE, access=Access(ensemble=ensemble))
+
+    assert (found.failure, found.first_txid) == (None, 6)
+    assert found.states["counts1.counts1"].changes == {("a",): KeyChange(None, (2,))}
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_state_that_is_behind_takes_all_others_back_to_its_txid() -> None:
     """A crash between the writes to two stores leaves it one group behind."""
     first, behind = open_state("memory:"), open_state("memory:")
