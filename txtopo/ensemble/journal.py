@@ -412,6 +412,8 @@ def put_batch(batch: StoredBatch) -> Put:
     }
     if batch.content is not None:
         value["content"] = {**batch.content}
+    if batch.verb is not None:
+        value["verb"] = batch.verb
     return Put(batch_path(attempt.txid), value)
 
 

@@ -18,7 +18,8 @@
 ``/batches/<txid as 20 digits>``
     ``{"attempt": [epoch, attempt, term], "metadata": …}``: how to emit the batch of the txid again,
     and the attempt that the metadata belongs to. After processing it may also have
-    ``"content": {spout: {part: …}}``, with which replays are compared. The metadata
+    ``"content": {spout: {part: …}}``, with which replays are compared. With ``"verb": name`` the
+    txid has no batch of its own: a verb of an operator wrote it. The metadata
     (:mod:`txtopo.metadata`) is ``{"spouts": {id: share}}``. The share of a spout is
     ``{"planned": …, "cut": {partition: …}}``, or ``"absent"`` with its newest plan in place of
     ``"planned"``; it has no ``"cut"`` while that is unknown, and of a spout that plans whole
@@ -102,11 +103,13 @@ class StoredBatch:
         attempt: The attempt that the metadata belongs to.
         metadata: What the spouts need to emit it.
         content: Count and digest of its tuples, by spout and part; None if not known.
+        verb: The verb of an operator that wrote the txid, which has no batch then; None for none.
     """
 
     attempt: TransactionAttempt
     metadata: Json
     content: dict[str, dict[str, Json]] | None = None
+    verb: str | None = None
 
 
 def batch_path(txid: int, parent: str = BATCHES) -> str:
@@ -246,10 +249,10 @@ def batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
     """
     match node.value if node else None:
         case {"attempt": [int(epoch), int(number), str(term)], "metadata": metadata, **rest}:
-            content = rest.get("content")
-            if _is_content(content):
+            content, verb = rest.get("content"), rest.get("verb")
+            if _is_content(content) and isinstance(verb, str | None):
                 attempt = TransactionAttempt(txid, number, epoch, term=term)
-                return StoredBatch(attempt, metadata, content)
+                return StoredBatch(attempt, metadata, content, verb)
     raise corrupt(path, node and node.value)
 
 

@@ -90,7 +90,7 @@ def open_past(
         else:
             overlay = OverlayState(session.table(name), PastRows(), ledger)
             is_new = (owner.component, owner.state) in new
-            how = "empty: it is new" if is_new else "a sink, to which nothing was sent"
+            how = "empty, since it is new" if is_new else "empty, since it is a sink"
             past = PastState(overlay, None, how, None)
         found[owner.component, owner.state] = past
     return first, found

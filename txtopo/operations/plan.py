@@ -241,6 +241,9 @@ def _claim(session: OperatorSession, work: VerbSteps, program: Fingerprint | Non
     return claim
 
 
+_NODE = {"attempt", "metadata", "content", "verb"}
+
+
 def checked_metadata(
     session: OperatorSession, txid: int, value: Json, *, given: bool = False
 ) -> BatchMetadata:
@@ -258,7 +261,7 @@ def checked_metadata(
     Raises:
         StateUsageError: It cannot be read, or does not include where the batch ended.
     """
-    if isinstance(value, dict) and {*value, "content"} == {"attempt", "metadata", "content"}:
+    if isinstance(value, dict) and {"attempt", "metadata"} <= {*value} <= _NODE:
         value = value["metadata"]
     flaw = json_flaw(value)
     if flaw is None:
@@ -343,9 +346,17 @@ def with_unnamed_partitions(before: BatchMetadata | None, metadata: BatchMetadat
     return replace(metadata, spouts=shares)
 
 
-def put_metadata(attempt: TransactionAttempt, metadata: BatchMetadata) -> Put:
-    """Return the write that stores the metadata of a batch."""
-    return put_batch(StoredBatch(attempt, metadata_to_json(metadata), metadata.content))
+def put_metadata(
+    attempt: TransactionAttempt, metadata: BatchMetadata, verb: str | None = None
+) -> Put:
+    """Return the write that stores the metadata of a batch.
+
+    Args:
+        attempt: The attempt.
+        metadata: Its metadata.
+        verb: The verb that writes the txid without a batch; None for a batch.
+    """
+    return put_batch(StoredBatch(attempt, metadata_to_json(metadata), metadata.content, verb))
 
 
 def delete_batches(txids: Iterable[int]) -> list[Delete]:

@@ -247,5 +247,6 @@ class _Quarantine:
 
     def _end_it(self, end: BatchMetadata, claim: VerbClaim) -> None:
         claim.write(
-            put_metadata(claim.attempt(self.txid), end), Put(CURRENT, {"current": self.txid + 1})
+            put_metadata(claim.attempt(self.txid), end, self.name),
+            Put(CURRENT, {"current": self.txid + 1}),
         )

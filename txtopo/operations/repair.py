@@ -288,7 +288,8 @@ class _RepairNode:
                 metadata = checked_metadata(session, txid, batch.metadata)
             metadata = replace(metadata, content=batch.content)
             step = VerbStep(
-                f"set {self.path} to {self.value!r:.300}", partial(_put, batch.attempt, metadata)
+                f"set {self.path} to {self.value!r:.300}",
+                partial(_put, batch.attempt, metadata, verb=batch.verb),
             )
             return VerbSteps([step], {})
         if txid < current - 1:
@@ -319,8 +320,10 @@ class _RepairNode:
         )
 
 
-def _put(attempt: TransactionAttempt, metadata: BatchMetadata, claim: VerbClaim) -> None:
-    claim.write(put_metadata(attempt, metadata))
+def _put(
+    attempt: TransactionAttempt, metadata: BatchMetadata, claim: VerbClaim, verb: str | None = None
+) -> None:
+    claim.write(put_metadata(attempt, metadata, verb))
 
 
 def _drop(txids: list[int], claim: VerbClaim) -> None:

@@ -19,9 +19,10 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,12 +45,17 @@ from txtopo.operations.past import PastState, open_past
 from txtopo.operations.session import Access, OperatorSession, open_operator_session
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from txtopo.builders.transactional import Topology
     from txtopo.fingerprint import StateName
     from txtopo.operations.recording import ComponentTuples, Raised
     from txtopo.operations.rerun import RerunOutcome
     from txtopo.state.backend import Key, StateTable, Values
     from txtopo.state.statements import Statement
+
+ROWS_SCANNED_MAX = 100_000
+"""How many rows of a state are read to find those that only the committed batch wrote."""
 
 ROWS_SHOWN = 100
 """How many rows of a stream, and how many keys of a state, are shown."""
@@ -84,7 +90,7 @@ def replay(
     with open_operator_session(topology, config, access) as session, ExitStack() as stack:
         _check_driven(session)
         history = StoredHistory(session)
-        history.check(txid)
+        history.processed(txid)
         first, past = open_past(session, history.begins(txid), txid, history.current, stack)
         return _Replaying(session, history, past, access.spark, stack).replayed(first, txid)
 
@@ -116,7 +122,9 @@ class Replay:
 
     Attributes:
         topology_id: Id of the topology.
-        attempt: The attempt as which the txid ran.
+        txid: The txid that was asked for.
+        attempt: The attempt as which it ran; or, if one of the txids that were computed before it
+            failed, the attempt at that one.
         committed: Whether the txid is committed.
         first_txid: The first member of its group that was computed before it; the txid itself for
             none.
@@ -132,6 +140,7 @@ class Replay:
     """
 
     topology_id: str
+    txid: int
     attempt: TransactionAttempt
     committed: bool
     first_txid: int
@@ -163,19 +172,34 @@ class Replay:
 
         Returns:
             The files.
+
+        Raises:
+            StateUsageError: The folder cannot be written.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        folder.mkdir(parents=True, exist_ok=True)
-        written = []
-        for id, each in self.components.items():
-            streams = [(f"{id}.out.{stream}", found) for stream, found in each.emitted.items()]
-            streams += [(f"{id}.in.{stream}", found) for stream, found in each.received.items()]
-            for name, batches in streams:
-                written.append(folder / f"{name}.parquet")
+        written: list[Path] = []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, batches in self._streams():
+                # An id may have any character but "/", which would name a folder.
+                written.append(folder / f"{name.replace('/', '_')}.parquet")
                 pq.write_table(pa.Table.from_batches(batches), written[-1])
+        except OSError as error:
+            raise StateUsageError(
+                f"the rows cannot be written to {str(folder)!r}: {error}; expected a folder that "
+                "can be made or written",
+                path=str(folder),
+            ) from error
         return written
+
+    def _streams(self) -> Iterator[tuple[str, list[pa.RecordBatch]]]:
+        for id, each in self.components.items():
+            for stream, batches in each.emitted.items():
+                yield f"{id}.out.{stream}", batches
+            for stream, batches in each.received.items():
+                yield f"{id}.in.{stream}", batches
 
 
 EQUAL = "equal"
@@ -241,6 +265,23 @@ class StoredHistory:
             txid=txid,
         )
 
+    def processed(self, txid: int) -> StoredBatch:
+        """Return what is stored of a txid that has a batch.
+
+        Raises:
+            StateUsageError: Nothing is stored, or a verb of an operator wrote the txid.
+        """
+        found = self.check(txid)
+        if found.verb is not None:
+            raise StateUsageError(
+                f"txid {txid} of topology {self._session.graph.id!r} cannot be replayed; it has no "
+                f"batch: {found.verb} wrote it, without a record of the sources; expected a txid "
+                "that was processed",
+                txid=txid,
+                verb=found.verb,
+            )
+        return found
+
     def begins(self, txid: int) -> int:
         """Return the txid to compute first, so that it is known where *txid* begins.
 
@@ -300,7 +341,7 @@ class _Replaying:
         attempt, outcome = None, None
         for each in range(first, txid + 1):
             self._recording.clear()
-            stored = history.check(each)
+            stored = history.processed(each)
             attempt, metadata = stored.attempt, history.metadata(each)
             outcome = self._rerun.run(attempt, metadata, self._previous(each, metadata, outcome))
             if outcome.failure is not None:
@@ -311,6 +352,7 @@ class _Replaying:
         brought = {} if batch is None else batch.metadata.content or {}
         return Replay(
             topology_id=self._session.graph.id,
+            txid=txid,
             attempt=attempt,
             committed=attempt.txid < history.current,
             first_txid=first,
@@ -377,20 +419,22 @@ class _Replaying:
 
     def _compared(self, name: str, past: PastState, first: int, txid: int) -> str:
         if past.after is None:
-            return f"{NOT_COMPARED}: the state is read {past.how}"
+            return f"{NOT_COMPARED}: {past.how}"
         if past.afterwards is None:
             return f"{NOT_COMPARED}: the state does not hold what it held after this txid"
         ours: dict[Key, Values | None] = {}
         for each in range(first, txid + 1):
             if (written := past.overlay.written.get(each)) is not None:
                 ours |= {key: change.after for key, change in written.changes.items()}
-        rows = past.afterwards.items()
+        scanned = [*islice(past.afterwards.items(), ROWS_SCANNED_MAX + 1)]
+        whole = len(scanned) <= ROWS_SCANNED_MAX
+        rows = scanned if whole else past.afterwards.rows([*ours]).items()
         theirs = {key: row.visible() for key, row in rows if row.txid == txid}
         keys = [
             key for key in {**ours, **theirs} if not same_values(ours.get(key), theirs.get(key))
         ]
         if not keys:
-            return EQUAL
+            return EQUAL if whole else f"{EQUAL} in the keys that it wrote, of a large table"
         key, component = keys[0], self._session.owners[name].component
         if component not in self._session.graph.repeating:
             return f"{NOT_COMPARED}: an opaque spout may have brought another batch"

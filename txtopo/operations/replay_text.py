@@ -37,6 +37,7 @@ def replay_json(found: Replay, component: str | None = None) -> dict[str, Json]:
     attempt = found.attempt
     value: dict[str, Json] = {
         "topology": found.topology_id,
+        "asked_txid": found.txid,
         "txid": attempt.txid,
         "attempt": attempt.attempt,
         "epoch": attempt.epoch,
@@ -77,6 +78,8 @@ def _lines(found: Replay, component: str | None) -> Iterator[str]:
     attempt = found.attempt
     status = "committed" if found.committed else "not committed"
     yield f"txid {attempt.txid} of topology {found.topology_id!r}, attempt {attempt}, {status}"
+    if attempt.txid != found.txid:
+        yield f"  txid {found.txid} was not reached, since this one has to be computed before it"
     if found.first_txid < attempt.txid:
         earlier = txids_text(found.first_txid, attempt.txid - 1)
         yield f"  computed after {earlier}, since the states are read from before them"

@@ -41,6 +41,7 @@ from txtopo.ensemble.journal import JournalContents
 from txtopo.ensemble.nodes import (
     CURRENT,
     EPOCH,
+    StoredBatch,
     batch_of,
     batch_path,
     ensemble_of,
@@ -289,7 +290,7 @@ class _Rewind:
     ) -> None:
         first, last = group
         claim.write(
-            put_metadata(claim.attempt(last), end),
+            put_metadata(claim.attempt(last), end, self.name),
             *delete_batches(txid for txid in contents.batches if txid >= first and txid != last),
             Put(CURRENT, {"current": last + 1}),
         )
@@ -533,8 +534,15 @@ def _write(
     attempts = {txid: TransactionAttempt(txid, 0, 0) for txid in batches} | {writer.txid: writer}
     claim.write(
         Put(CURRENT, {"current": writer.txid + 1}),
-        *(put_metadata(attempts[txid], each) for txid, each in batches.items()),
+        *(
+            put_metadata(attempts[txid], each, verb=_verb_of(contents.batches.get(txid)))
+            for txid, each in batches.items()
+        ),
         *delete_batches(txid for txid in contents.batches if txid not in batches),
         # Their txids are used again, for other rows.
         *(each.put_back(writer.txid) for each in published_after(claim.session.state, writer.txid)),
     )
+
+
+def _verb_of(batch: StoredBatch | None) -> str | None:
+    return None if batch is None else batch.verb

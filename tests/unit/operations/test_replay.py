@@ -46,7 +46,7 @@ from txtopo.command.program import WRONG_CALL, run
 from txtopo.ensemble import MemoryEnsemble
 from txtopo.ensemble.nodes import batch_path
 from txtopo.errors import EmitError, PoisonBatchError, StateUsageError
-from txtopo.operations import Access, Replay, replay
+from txtopo.operations import Access, Replay, replay, rewind, show
 from txtopo.operations.overlay import KeyChange
 from txtopo.operations.replay import DIFFERS, EQUAL, NOT_COMPARED
 from txtopo.operations.replay_text import replay_text
@@ -286,6 +286,21 @@ def test_a_partition_that_was_silent_emits_nothing_again() -> None:
 
     (batch,) = found.components["words"].emitted["default"]
     assert batch.column("word").to_pylist() == ["01"]
+
+
+def test_a_txid_that_a_verb_wrote_has_no_batch(memory: Make) -> None:
+    deployment = memory(opaque=True)
+    deployment.run(batches=3)
+    access = deployment.access()
+    rewind(deployment.topology(), 2, deployment.config, access=access).apply()
+
+    with pytest.raises(StateUsageError, match="it has no batch: rewind wrote it"):
+        replayed(deployment, 3)
+    deployment.run(batches=3)
+    assert replayed(deployment, 4).differences == ()
+    kept = show(deployment.topology(), deployment.config, access=access).batches[3]
+    assert isinstance(kept, dict)
+    assert kept["verb"] == "rewind"
 
 
 def test_a_topology_that_never_ran_has_no_txid(memory: Make) -> None:
