@@ -37,6 +37,7 @@ OF_USERS = frozenset(
         "file.py",
         "first.py",
         "my_bolts.py",
+        "new_shop.py",
         "orders.py",
         "pages.py",
         "program.py",

@@ -17,6 +17,7 @@ from txtopo.command import (
     settings,
     states,
     topologies,
+    trying,
 )
 from txtopo.command.choices import common_options
 
@@ -73,6 +74,7 @@ commands.add_command(operations.rewind_topology)
 commands.add_command(running.run)
 commands.add_command(topologies.show)
 commands.add_command(states.state)
+commands.add_command(trying.try_program)
 commands.add_command(serving.ui)
 commands.add_command(operations.verify_topology)
 commands.add_command(figures.watch)

@@ -11,6 +11,8 @@ from txtopo.operations.replay import Replay, StateChanges, replay
 from txtopo.operations.rewind import rebuild, rewind
 from txtopo.operations.session import Access
 from txtopo.operations.show import Finding, Overview, show, verify
+from txtopo.operations.table_comparison import RowDifference, TableComparison
+from txtopo.operations.trial import Trial, TrialFailure, TriedState, trial
 
 __all__ = [
     "Access",
@@ -18,7 +20,12 @@ __all__ = [
     "Overview",
     "Plan",
     "Replay",
+    "RowDifference",
     "StateChanges",
+    "TableComparison",
+    "Trial",
+    "TrialFailure",
+    "TriedState",
     "forget",
     "quarantine",
     "rebuild",
@@ -26,5 +33,6 @@ __all__ = [
     "replay",
     "rewind",
     "show",
+    "trial",
     "verify",
 ]

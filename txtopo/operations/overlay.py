@@ -27,6 +27,7 @@ from txtopo.state.backend import (
     Values,
     Writes,
 )
+from txtopo.state.evolution import TableChange
 from txtopo.state.ledger import Claim, Ledger, standing
 from txtopo.state.row_backend import final_values
 from txtopo.state.statements import Statement
@@ -44,13 +45,17 @@ class PastRows:
         snapshot: Reads them; None for a state that is empty, and for a sink.
         undone: The last txid of the group whose writes are taken back; None if the snapshot shows
             the rows as they were.
+        change: Gives a row the columns of a changed program; None if it has them.
     """
 
     snapshot: Snapshot | None = None
     undone: int | None = None
+    change: TableChange | None = None
 
     def values(self, row: Row) -> Values | None:
         """Return the values that a row had; None if there was no row."""
+        if self.change is not None:
+            row = self.change.row(row)
         return row.visible() if self.undone is None else row.before(self.undone)
 
 
@@ -74,10 +79,12 @@ class Written:
     Attributes:
         changes: The keys that it wrote, also those whose values stayed the same.
         statements: The statements of users, none of which was executed.
+        expires: Up to which value of its range column no later txid needs rows; None for none.
     """
 
     changes: dict[Key, KeyChange] = field(default_factory=dict)
     statements: tuple[Statement, ...] = ()
+    expires: Any = None
 
 
 class OverlayState(StateBackend):
@@ -137,7 +144,7 @@ class OverlayState(StateBackend):
             key: None if (row := before.get(key)) is None else row.current for key in final.rows
         }
         changes = {key: KeyChange(values[key], after) for key, after in final.rows.items()}
-        self.written[attempt.txid] = Written(changes, final.statements)
+        self.written[attempt.txid] = Written(changes, final.statements, final.expires)
         self._now.update(final.rows)
         self._ledger = self._ledger.written_by(attempt)
         self.writing = False
@@ -178,7 +185,10 @@ class OverlayState(StateBackend):
         """
         snapshot, undone = self._past.snapshot, self._past.undone
         if snapshot is not None:
-            rows = stored(snapshot, self._begins + 1 if undone is None else undone)
+            # With other columns than the stored ones, whoever asked picks from all rows.
+            every = self._past.change is not None
+            at = self._begins + 1 if undone is None else undone
+            rows = snapshot.items() if every else stored(snapshot, at)
             yield from self._then(each for each in rows if each[0] not in self._now)
         for key, values in self._now.items():
             if values is not None:

@@ -70,7 +70,7 @@ def open_past(
         if not is_sink and (owner.component, owner.state) not in new:
             backend = session.backends[name]
             now = stack.enter_context(backend.snapshot())
-            stores[name] = _Store(session.table(name), backend, now, current, stack)
+            stores[name] = PastStore(session.table(name), backend, now, current, stack)
     # Where one state has to begin with an earlier txid, all of them have to.
     while True:
         views = {name: store.before(first) for name, store in stores.items()}
@@ -106,7 +106,7 @@ def _new_states(session: OperatorSession) -> set[StateName]:
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class PastView:
     """What is read of a state: the rows, after which txid, and both in words."""
 
     rows: PastRows
@@ -115,7 +115,7 @@ class _View:
 
 
 @dataclass(frozen=True, slots=True)
-class _Store:
+class PastStore:
     """A state in its store.
 
     Attributes:
@@ -132,25 +132,25 @@ class _Store:
     current: int
     stack: ExitStack
 
-    def before(self, txid: int) -> _View:
+    def before(self, txid: int) -> PastView:
         """Return the state as it was before a txid, or before the group that it is in."""
         ledger = self.now.ledger or Ledger(self.table.name, 0)
         held, first = ledger.txid, ledger.writer.first_txid
         if held < min(txid, self.current - 1):
             # A state that the topology did not have then, and that begins with the next start.
             how = f"as it is, with txid {held}: it lacks what was committed since"
-            return _View(PastRows(self.now), None, how)
+            return PastView(PastRows(self.now), None, how)
         if held < txid:
-            return _View(PastRows(self.now), held, f"as it is, with txid {held}")
+            return PastView(PastRows(self.now), held, f"as it is, with txid {held}")
         opaque = self.table.kind == "opaque" and self.table.mode == "table" and not ledger.is_empty
         if opaque and first <= txid:
             how = f"as of txid {first - 1}, by its earlier values"
-            return _View(PastRows(self.now, held), first - 1, how)
+            return PastView(PastRows(self.now, held), first - 1, how)
         if (found := _version(self.backend, txid - 1, self.stack)) is not None:
             version, at = found
-            return _View(PastRows(version), at, f"as of txid {at}, by the history of its store")
+            return PastView(PastRows(version), at, f"as of txid {at}, by the history of its store")
         how = f"as it is now, with txid {held}: its store keeps no earlier values"
-        return _View(PastRows(self.now), None, how)
+        return PastView(PastRows(self.now), None, how)
 
     def after(self, txid: int) -> Snapshot | None:
         """Return the state as it was after a txid; None if the store no longer has that."""
@@ -159,6 +159,31 @@ class _Store:
             return self.now if held == txid else None
         found = _version(self.backend, txid, self.stack)
         return found[0] if found is not None and found[1] == txid else None
+
+
+def rows_after(
+    table: StateTable, backend: StateBackend, txid: int, stack: ExitStack
+) -> PastRows | None:
+    """Return the rows as they were after a txid; None if the store no longer has them.
+
+    Args:
+        table: The schema of the state, as its store has it.
+        backend: The state.
+        txid: The txid.
+        stack: Closes the snapshots.
+    """
+    if table.mode == "log":
+        return None  # it has the parts of all txids, and no values of one
+    now = stack.enter_context(backend.snapshot())
+    if now.ledger is None:
+        return None
+    held, first = now.ledger.txid, now.ledger.writer.first_txid
+    if held == txid:
+        return PastRows(now)
+    if table.kind == "opaque" and first == txid + 1 and not now.ledger.is_empty:
+        return PastRows(now, held)
+    found = _version(backend, txid, stack) if held > txid else None
+    return PastRows(found[0]) if found is not None and found[1] == txid else None
 
 
 def _version(backend: StateBackend, txid: int, stack: ExitStack) -> tuple[Snapshot, int] | None:

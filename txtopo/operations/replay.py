@@ -88,7 +88,7 @@ def replay(
         SourceDataLost: The source no longer has the records.
     """
     with open_operator_session(topology, config, access) as session, ExitStack() as stack:
-        _check_driven(session)
+        check_driven(session)
         history = StoredHistory(session)
         history.processed(txid)
         first, past = open_past(session, history.begins(txid), txid, history.current, stack)
@@ -302,7 +302,12 @@ class StoredHistory:
         return self._session.metadata_of(txid, self.check(txid).metadata)
 
 
-def _check_driven(session: OperatorSession) -> None:
+def check_driven(session: OperatorSession) -> None:
+    """Check that the batches of a topology are in ZooKeeper.
+
+    Raises:
+        StateUsageError: A streaming query drives it.
+    """
     spout = session.graph.spout
     if spout.spout_kind.driven_by == "query":
         raise StateUsageError(

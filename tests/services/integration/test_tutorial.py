@@ -237,6 +237,35 @@ def test_a_batch_of_the_past_is_shown_as_its_page_shows_it(
     assert matches(run_python(["look.py"], tmp_path).stdout, page.logs[0])
 
 
+@pytest.mark.slow
+def test_a_changed_program_is_tried_as_its_page_shows_it(
+    zookeeper: ZooKeeperProcess, tmp_path: Path
+) -> None:
+    settings = (
+        f'zookeeper.hosts = "{zookeeper.hosts}/{uuid4()}"\ncarrier = "local"\ngroup_txids_max = 1\n'
+    )
+    (tmp_path / "txtopo.toml").write_text(settings)
+    page = Part("../how-to/try.md", {}, tmp_path)
+    program, changed, look = programs("../how-to/try.md", {})
+    (tmp_path / "shop.py").write_text(program)
+    (tmp_path / "new_shop.py").write_text(changed)
+    assert (
+        run_python(["-m", "txtopo", "run", "shop.py", "--available-now"], tmp_path).returncode == 0
+    )
+    store = (tmp_path / "shop.db").read_bytes()
+
+    page.check("txtopo try new_shop.py --from 4", status=1)
+    page.check("txtopo try new_shop.py --from 2 --against shop.py", status=1)
+    (tmp_path / "new_shop.py").write_text(changed.replace(" int(", " round("))
+    page.check("txtopo try new_shop.py --from 2 --against shop.py")
+    page.check("txtopo try new_shop.py --from 4 --store sqlite:///scratch.db")
+    page.check("txtopo state query sqlite:///scratch.db")
+    assert not page.waiting
+    (tmp_path / "look.py").write_text(look)
+    assert matches(run_python(["look.py"], tmp_path).stdout, page.logs[0])
+    assert (tmp_path / "shop.db").read_bytes() == store
+
+
 @contextmanager
 def running(
     folder: Path, name: str, *settings: str
