@@ -244,7 +244,7 @@ class _Trying:
 
         changes, start = self._looked_at()
         begins, beginnings = self._beginnings()
-        batches = {txid: self._history.check(txid) for txid in range(begins, self._txids.stop)}
+        batches = {txid: self._history.processed(txid) for txid in range(begins, self._txids.stop)}
         programs = [
             TriedProgram(graph, self._session.config, states, self._on, self._spark, self._stack)
             for graph, states in zip(self._graphs, beginnings, strict=True)
