@@ -12,6 +12,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.coordinator.protocol import NotReady, PlanBatch
 from txtopo.errors import EmitError
+from txtopo.log_records import logger_of
 from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
 from txtopo.pacing import Allowance, Asked, Pacer, Postponed
 from txtopo.runtime.plan_clock import held_back_by
@@ -22,6 +23,8 @@ from txtopo.stages.pickling import Prototype
 from txtopo.topology.component import Component, check_runs
 from txtopo.topology.elsewhere import emitter_may_write_elsewhere
 from txtopo.topology.spout_kinds import KnownShare
+
+_logger = logger_of("txtopo.spouts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class SpoutPlanner:
         times: PlanningClocks | None = None,
     ) -> None:
         self.spout_id = spout.id
+        self._topology_id = topology_id
         self._kind = kind = spout.spout_kind
         self.plans_batches = kind.plans_batches
         self.time_only = spout.traits.brings_time_only
@@ -132,10 +136,15 @@ class SpoutPlanner:
                 planned = self._kind.plan(
                     self._coordinator, txid, last, partitions, allowance.rows_max
                 )
-                return SpoutPlan(self._plain(planned), allowance.metadata)
+                plan = SpoutPlan(self._plain(planned), allowance.metadata)
             except BaseException:
                 self.withdraw(txid)
                 raise
+        if self._kind.begins_again(SpoutShare(plan.planned), txid):
+            text = "topology %r: spout %r has read its first part; txid %d is its switch: %s"
+            about = {"topology": self._topology_id, "component": self.spout_id, "txid": txid}
+            _logger.info(text, *about.values(), shown(plan.planned), extra=about)
+        return plan
 
     def withdraw(self, txid: int) -> None:
         """Give back the allowance of a batch that could not be planned."""

@@ -30,7 +30,6 @@ one. The switch itself has neither a batch nor partitions.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -40,7 +39,6 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError, TopologyError
-from txtopo.log_records import logger_of
 from txtopo.metadata import Json, json_copy, shown
 from txtopo.spouts.spout import (
     Emitter,
@@ -61,6 +59,9 @@ PartSpout = TransactionalSpout | PartitionedTransactionalSpout | OpaquePartition
 
 Part = Literal["first", "then"]
 
+_Key = tuple[Part, str | None]
+"""A part, and the place at which it begins, as JSON."""
+
 _KINDS: tuple[type, ...] = (
     TransactionalSpout,
     PartitionedTransactionalSpout,
@@ -72,8 +73,6 @@ _EMITS_NEW: dict[type, str] = {
     PartitionedTransactionalSpout: "emit_partition_batch_new",
     OpaquePartitionedTransactionalSpout: "emit_partition_batch",
 }
-
-_logger = logger_of("txtopo.spouts")
 
 
 class SequenceSpout(HasReplays):
@@ -181,11 +180,12 @@ class SequenceSpout(HasReplays):
         """Make an emitting part."""
         return SequenceEmitter(self, config, context)
 
-    def part_at(self, part: Part, place: Json) -> PartSpout:
+    def part_at(self, key: _Key) -> PartSpout:
         """Return a part; ``then`` as it begins at a place, if there is one."""
+        part, place = key
         if part == "first":
             return self.first
-        return self.then if place is None else self.then.beginning_at(place)
+        return self.then if place is None else self.then.beginning_at(json.loads(place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +203,11 @@ class Standing:
     switch: int = 0
     place: Json = None
     known: Json = None
+
+    @property
+    def key(self) -> _Key:
+        """What tells the coordinators and emitters of the parts apart."""
+        return self.part, _text(self.place)
 
     @classmethod
     def of(cls, metadata: Json) -> Standing:
@@ -270,21 +275,20 @@ class SequenceCoordinator:
 
     def __init__(self, spout: SequenceSpout, config: Config, context: TaskContext) -> None:
         self._spout, self._config, self._context = spout, config, context
-        self._opened: dict[Part, tuple[str, Any]] = {}
-        # Held while a part is opened or closed, since lag() has a thread of its own.
-        self._lock = threading.RLock()
+        # By part and place. Only single operations change it, since lag() has its own thread.
+        self._opened: dict[_Key, Any] = {}
         self._next: _Next | None = None
         self._partitions = 0
         self._answers: tuple[str, Json] | None = None
-        self._reads: Part | None = None
-        self._open("then", None)
+        self._reads: _Key | None = None
+        self._open(("then", None))
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         """Return whether the part has a batch, or its end was reached."""
         standing = Standing.of(last.metadata)
-        self._reads = standing.part
+        self._reads = standing.key
         if standing.part == "then":
-            self._close("first")
+            self._close_all_but(standing.key)
             own = replace(last, txid=last.txid - standing.switch, metadata=standing.known)
             self._next = _Next(standing, txid - standing.switch, own)
             return bool(self._planner(standing).is_ready(self._next.txid, own))
@@ -296,7 +300,7 @@ class SequenceCoordinator:
         if last.pending or not first.ended(own):
             return False
         place = self._place_after(standing)
-        self._open("then", place)  # which checks the place
+        self._open(("then", _text(place)))  # which checks the place
         self._next = _Next(standing, txid, own, place, switches=True)
         return True
 
@@ -315,15 +319,6 @@ class SequenceCoordinator:
         found = self._found
         standing = found.standing
         if found.switches:
-            about = {"topology": self._context.topology_id, "component": self._context.component_id}
-            _logger.info(
-                "topology %r: spout %r has read its first part to the end; txid %d switches to the "
-                "second, which begins %s",
-                *about.values(),
-                txid,
-                "by its own arguments" if found.place is None else f"at {shown(found.place)}",
-                extra={**about, "txid": txid},
-            )
             return {"part": "then", "switch": txid, **_begins(found.place)}
         plan: dict[str, Json] = {"part": standing.part}
         if standing.part == "then":
@@ -363,15 +358,14 @@ class SequenceCoordinator:
 
     def held_back(self) -> str | None:
         """Return what the part that is read holds back."""
-        part = self._reads
-        opened = None if part is None else self._opened.get(part)
-        told: str | None = getattr(opened[1], "held_back", lambda: None)() if opened else None
+        planner = None if self._reads is None else self._opened.get(self._reads)
+        # A coordinator of a user need not be derived from ours, and then may lack the method.
+        told: str | None = getattr(planner, "held_back", lambda: None)()
         return told
 
     def close(self) -> None:
         """Close both parts."""
-        for part in tuple(self._opened):
-            self._close(part)
+        self._close_all_but(None)
 
     @property
     def _found(self) -> _Next:
@@ -403,24 +397,24 @@ class SequenceCoordinator:
 
     def _planner(self, standing: Standing) -> Any:
         """Return the coordinator of the part that stands there."""
-        return self._open(standing.part, standing.place)
+        return self._open(standing.key)
 
-    def _open(self, part: Part, place: Json) -> Any:
-        key = json.dumps(place)
-        with self._lock:
-            if part in self._opened and self._opened[part][0] == key:
-                return self._opened[part][1]
-            self._close(part)
-            spout = self._spout.part_at(part, place)
-            planner = spout.coordinator(self._config, self._context)
-            self._opened[part] = key, planner
-            self._check_pace(part, spout, planner)
-            return planner
+    def _open(self, key: _Key) -> Any:
+        if key in self._opened:
+            return self._opened[key]
+        spout = self._spout.part_at(key)
+        planner = spout.coordinator(self._config, self._context)
+        kept = self._opened.setdefault(key, planner)
+        if kept is not planner:  # another thread was faster
+            planner.close()
+            return kept
+        self._check_pace(key[0], spout, planner)
+        return planner
 
-    def _close(self, part: Part) -> None:
-        with self._lock:
-            if part in self._opened:
-                self._opened.pop(part)[1].close()
+    def _close_all_but(self, key: _Key | None) -> None:
+        for other in tuple(self._opened):
+            if other != key and (planner := self._opened.pop(other, None)) is not None:
+                planner.close()
 
     def _check_pace(self, part: Part, spout: PartSpout, planner: Any) -> None:
         config, id, kind = self._config, self._context.component_id, self._kind(part)
@@ -431,6 +425,10 @@ class SequenceCoordinator:
             check_paced(config, id, ("emitter", emitter, _EMITS_NEW[kind]))
             emitter.close()
         check_unread(config, id, planner)
+
+
+def _text(place: Json) -> str | None:
+    return None if place is None else json.dumps(place)
 
 
 def _begins(place: Json) -> dict[str, Json]:
@@ -445,7 +443,7 @@ class SequenceEmitter(Emitter):
 
     def __init__(self, spout: SequenceSpout, config: Config, context: TaskContext) -> None:
         self._spout, self._config, self._context = spout, config, context
-        self._opened: dict[tuple[Part, str], Any] = {}
+        self._opened: dict[_Key, Any] = {}
         self._emitter: Any = None
         self._switch: int | None = None
 
@@ -456,7 +454,7 @@ class SequenceEmitter(Emitter):
             TopologyChanged: Another spout planned it.
         """
         standing = Standing.of({"planned": planned, "cut": None})
-        self._emitter = self._open(standing.part, standing.place)
+        self._emitter = self._open(standing.key)
         self._switch = standing.switch
         return self._spout.kinds[standing.part == "then"]
 
@@ -511,8 +509,8 @@ class SequenceEmitter(Emitter):
 
     def part_emitters(self) -> Iterator[Any]:
         """Return an emitter of each part, which may be asked what it is."""
-        yield self._open("first", None)
-        yield self._open("then", None)
+        yield self._open(("first", None))
+        yield self._open(("then", None))
 
     def close(self) -> None:
         """Close the emitters."""
@@ -523,10 +521,9 @@ class SequenceEmitter(Emitter):
         """Return the attempt as the part counts txids."""
         return replace(attempt, txid=attempt.txid - self._switch) if self._switch else attempt
 
-    def _open(self, part: Part, place: Json) -> Any:
-        key = part, json.dumps(place)
+    def _open(self, key: _Key) -> Any:
         if key not in self._opened:
-            spout = self._spout.part_at(part, place)
+            spout = self._spout.part_at(key)
             self._opened[key] = spout.emitter(self._config, self._context)
         return self._opened[key]
 
