@@ -90,7 +90,8 @@ class SequenceSpout(HasReplays):
     in the program, with their settings, as long as the topology lives; the source of ``first`` is
     not opened again after the switch and may be deleted.
 
-    Lag is shown as ``first/…`` and ``then/…``; ``txtopo show`` prints the part with each batch.
+    Lag is shown as ``first/…`` and ``then/…``. While ``first`` is read, pages, metrics and ``txtopo
+    show`` report that ``then`` waits. The stored plan of each batch has its part.
 
     Args:
         first: A transactional, partitioned or opaque spout whose source has an end: of files, of a
@@ -166,6 +167,10 @@ class SequenceSpout(HasReplays):
             repeatable=all(each.repeatable for each in parts),
             needs_planned_time=any(each.needs_planned_time for each in (own, *parts)),
             client_modules=tuple(dict.fromkeys(modules)),
+            operators=tuple(
+                f"{part} {type(each).__name__}"
+                for part, each in zip(("first", "then"), self.parts, strict=True)
+            ),
         )
 
     def coordinator(self, config: Config, context: TaskContext) -> SequenceCoordinator:
@@ -357,11 +362,15 @@ class SequenceCoordinator:
         return {f"{standing.part}/{name}": text for name, text in told.items()}
 
     def held_back(self) -> str | None:
-        """Return what the part that is read holds back."""
-        planner = None if self._reads is None else self._opened.get(self._reads)
+        """Return that ``then`` waits for ``first``, and what the part holds back that is read."""
+        reads, spout = self._reads, self._spout
+        planner = None if reads is None else self._opened.get(reads)
         # A coordinator of a user need not be derived from ours, and then may lack the method.
-        told: str | None = getattr(planner, "held_back", lambda: None)()
-        return told
+        told = [getattr(planner, "held_back", lambda: None)()]
+        if reads is not None and reads[0] == "first":
+            first, then = (type(each).__name__ for each in spout.parts)
+            told = [f"then ({then}) waits for the end of first ({first})", *told]
+        return "; ".join(filter(None, told)) or None
 
     def close(self) -> None:
         """Close both parts."""

@@ -12,6 +12,7 @@ import pytest
 
 from txtopo import Config, Fields, Pace, PersistentAggregate, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
+from txtopo.builders import Topology
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.errors import (
@@ -41,6 +42,7 @@ from txtopo.state import Count, open_state
 from txtopo.testing.conformance.spout_driver import SpoutDriver, StoredMetadata
 from txtopo.topology.component import spout_kind
 from txtopo.topology.elsewhere import emitter_may_write_elsewhere, emitters_to_ask
+from txtopo.topology.graph import Graph, fingerprint
 from txtopo.tuples import Stream
 
 MODULE = "txtopo.spouts.sequence"
@@ -414,6 +416,9 @@ def test_the_first_part_is_open_only_while_it_is_read(start: Starts) -> None:
 # ---------------------------------------------------------------- what others are told
 
 
+WAITS = "then (Numbered) waits for the end of first (Numbered)"
+
+
 def test_lag_and_what_is_held_back_are_those_of_the_part(start: Starts) -> None:
     driver = start(SequenceSpout(Numbered("a", 2), Numbered("b", 3)))
     planner = driver._planner
@@ -424,11 +429,36 @@ def test_lag_and_what_is_held_back_are_those_of_the_part(start: Starts) -> None:
         driver.commit()
 
     assert seen == [
-        ({"first/numbers": 1}, "what a holds back"),
-        ({"first/numbers": 0}, "what a holds back"),
-        ({}, "what a holds back"),
+        ({"first/numbers": 1}, f"{WAITS}; what a holds back"),
+        ({"first/numbers": 0}, f"{WAITS}; what a holds back"),
+        ({}, f"{WAITS}; what a holds back"),
         ({"then/numbers": 2}, "what b holds back"),
     ]
+
+
+def graph_of(spout: SequenceSpout) -> Graph:
+    builder = TransactionalTopologyBuilder("words", "spout", spout)
+    count = PersistentAggregate(open_state("memory:", kind="opaque"), "word", Count())
+    builder.set_bolt("count", count).fields_grouping("spout", "word")
+    return builder.build_topology().graph
+
+
+def test_an_explanation_names_both_parts() -> None:
+    topology = Topology(graph_of(SequenceSpout(Numbered("a", 1), opaque("b"))))
+
+    text = str(topology.explain(CONFIG))
+
+    assert "opaque sequence spout SequenceSpout" in text
+    assert "ƒ first Numbered → then OpaqueMemoryTransactionalSpout" in text
+
+
+def test_arguments_of_parts_may_change_and_their_role_may_not() -> None:
+    one, other = Numbered("a", 1), Numbered("b", 9)
+    known = fingerprint(graph_of(SequenceSpout(one, one)))
+
+    assert fingerprint(graph_of(SequenceSpout(other, one, 7))) == known
+    assert fingerprint(graph_of(SequenceSpout(other, memory("a")))) != known
+    assert fingerprint(graph_of(SequenceSpout(memory("a"), opaque("b")))) != known
 
 
 def test_the_switch_is_logged(start: Starts, caplog: pytest.LogCaptureFixture) -> None:
