@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from txtopo.errors import TwoHistoriesError
@@ -118,3 +118,23 @@ def check_one_history(one: TransactionAttempt, other: TransactionAttempt) -> Non
 def txids_text(first: int, last: int) -> str:
     """Return consecutive txids in words, for messages."""
     return f"txid {last}" if first == last else f"txids {first} to {last}"
+
+
+def ranges_text(txids: Iterable[int]) -> str:
+    """Return any txids in words, for messages: ``"no txid"``, ``"txid 7"``, ``"txids 2 to 5, 7"``.
+
+    Example:
+        >>> ranges_text([7, 3, 2, 4])
+        'txids 2 to 4, 7'
+    """
+    ranges: list[tuple[int, int]] = []
+    for txid in sorted(txids):
+        if ranges and ranges[-1][1] == txid - 1:
+            ranges[-1] = (ranges[-1][0], txid)
+        else:
+            ranges.append((txid, txid))
+    if not ranges:
+        return "no txid"
+    texts = [str(last) if first == last else f"{first} to {last}" for first, last in ranges]
+    one = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+    return f"txid{'' if one else 's'} {', '.join(texts)}"

@@ -349,8 +349,8 @@ class Config(_CommonConfig):
         driver_bytes_max: Maximum bytes of processed envelopes that wait in the driver for their
             commit.
         history_txids: The number of committed txids before the last group of them whose metadata
-            stays in ZooKeeper; an operator can rewind to those without giving the position of the
-            source. Of a group only that of its last txid stays.
+            stays in ZooKeeper. An operator can replay those (``txtopo replay``), and rewind to them
+            without giving the position of the source.
         allow_change: What may differ from the topology that ran under this id; meant for one start.
             Names of ``"components"``, ``"states"``, ``"columns"`` and ``"source"``, such as
             ``{"states", "columns"}``; True allows all of them. See ``docs/how-to/evolution.md``.
@@ -366,7 +366,7 @@ class Config(_CommonConfig):
     attempts_max: int | None = 5
     batch_timeout_s: float = 120.0
     driver_bytes_max: int = 1 << 30
-    history_txids: int = 1
+    history_txids: int = 1_000
     allow_change: bool | Collection[str] = False
     check_replays: bool = True
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
 from txtopo.stages.compiled_topology import Chain, CompiledTopology, Run
+from txtopo.stages.observer import Observer
 from txtopo.stages.outcome import FailedBatch
 from txtopo.stages.permits import Permits, no_permits
 from txtopo.stages.stage import run_stage
@@ -197,13 +198,18 @@ class LocalCarrier:
     """Runs the stages in this process.
 
     ``cancel`` takes effect between two stages. It does not interrupt user code.
+
+    Args:
+        slots: The number of slots; None for one.
+        observer: Is told of the tuples, and of what user code raises.
     """
 
     has_engine = False
     keeps_handover_in_driver = True
 
-    def __init__(self, slots: int | None = None) -> None:
+    def __init__(self, slots: int | None = None, observer: Observer | None = None) -> None:
         self._slots = slots or 1
+        self._observer = observer
         self._compiled: CompiledTopology | None = None
         self._task_ids = itertools.count(1)
         self._running: set[str] = set()
@@ -293,7 +299,7 @@ class LocalCarrier:
         permits: Permits = no_permits,
     ) -> Iterable[Record]:
         """Run one level in one slot."""
-        return run_stage(stage, records, rows=rows, permits=permits)
+        return run_stage(stage, records, rows=rows, permits=permits, observer=self._observer)
 
 
 # An abandoned run is never started again, so old tags can be forgotten.

@@ -11,6 +11,7 @@ from txtopo.command import (
     explaining,
     figures,
     operations,
+    replaying,
     running,
     serving,
     settings,
@@ -67,6 +68,7 @@ commands.add_command(topologies.list_topologies)
 commands.add_command(operations.quarantine_batch)
 commands.add_command(operations.rebuild_topology)
 commands.add_command(operations.repair_topology)
+commands.add_command(replaying.replay_txid)
 commands.add_command(operations.rewind_topology)
 commands.add_command(running.run)
 commands.add_command(topologies.show)

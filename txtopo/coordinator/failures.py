@@ -74,6 +74,7 @@ def poison(transaction: Transaction, failure: Failure, end: int) -> PoisonBatchE
         f"batch of txid {transaction.txid} failed {transaction.failures} times; "
         f"the last time in {where}, with {type(cause).__name__}: {cause}; "
         "expected it to pass before attempts_max is reached; "
+        f"look at it with: txtopo replay MODULE:TOPOLOGY --txid {transaction.txid} --pdb; "
         f"repair the cause and start again: nothing is lost, it continues at txid {end}; or take "
         "the batch out of the order with txtopo.operations.quarantine",
         txid=transaction.txid,

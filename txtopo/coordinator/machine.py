@@ -269,10 +269,9 @@ class Coordinator:
             return []
         group = tuple(each.attempt for each in self._table.committing)
         assert event.attempts == group, "what was taken out of the group was told before"
-        last = event.attempts[-1].txid
-        self._table.remove_committed(last)
+        self._table.remove_committed(event.attempts[-1].txid)
         self._pinned, self._faults = None, 0
-        return [Advance(current=self.current, drop_before=last)]
+        return [Advance(self.current)]
 
     def _run_failed(self, event: RunFailed) -> list[Action]:
         found = [self._table.expecting(attempt, RunFailed) for attempt in event.attempts]

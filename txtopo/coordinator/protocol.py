@@ -221,15 +221,13 @@ class StartCommit:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Make durable that all txids before *current* are committed, and delete old metadata.
+    """Make durable that all txids before *current* are committed.
 
     Attributes:
         current: The lowest uncommitted txid.
-        drop_before: The same write deletes the metadata of txids below this one.
     """
 
     current: int
-    drop_before: int
 
 
 @dataclass(frozen=True, slots=True)

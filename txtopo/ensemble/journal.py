@@ -65,6 +65,10 @@ from txtopo.fingerprint import (
     differences,
 )
 
+DELETES_MAX = 1_000
+"""How many old batches one advance deletes; later ones delete the rest. A start with a shorter
+history would otherwise delete more than one request holds."""
+
 
 class Journal:
     """Reads and writes the nodes of one coordinator, with a check of its epoch in every write.
@@ -75,7 +79,7 @@ class Journal:
 
     Args:
         state: The transactional state.
-        history_txids: How many txids before the last committed group keep their metadata.
+        history_txids: How many txids before the group that was committed last keep their metadata.
 
     Attributes:
         ensemble: Token of the ensemble that the claimed epoch comes from.
@@ -238,32 +242,39 @@ class Journal:
         return current, found
 
     def load(self) -> JournalContents:
-        """Read what earlier coordinators stored.
+        """Read what a coordinator needs: the metadata from ``current`` - 1 on, without history.
 
         Raises:
             CorruptNodeError: A node is missing or cannot be read.
             OperationUnfinished: An operator's verb was begun and has not ended.
         """
-        contents = self.read()
+        contents = self._read(history=False)
         if contents.operation is not None:
             raise unfinished(contents.operation)
         return contents
 
     def read(self) -> JournalContents:
-        """Read what is stored, even if an operator's verb is unfinished.
+        """Read all that is stored, even if an operator's verb is unfinished.
 
         Raises:
             CorruptNodeError: A node is missing or cannot be read.
         """
+        return self._read(history=True)
+
+    def _read(self, *, history: bool) -> JournalContents:
         node = self._state.get(CURRENT)
         current = current_of(node)
-        batches = {}
-        for name in self._state.children(BATCHES):
-            path = f"{BATCHES}/{name}"
-            txid = txid_of(path)
-            batches[txid] = batch_of(path, txid, self._state.get(path))
-        self.current, self._stored = current, set(batches)
+        paths = {txid_of(path): path for path in self._paths()}
+        batches = {
+            txid: batch_of(path, txid, self._state.get(path))
+            for txid, path in paths.items()
+            if history or txid >= current - 1
+        }
+        self.current, self._stored = current, set(paths)
         return JournalContents(current, batches, operation_of(node))
+
+    def _paths(self) -> list[str]:
+        return [f"{BATCHES}/{name}" for name in self._state.children(BATCHES)]
 
     def write(self, steps: Sequence[Step]) -> None:
         """Apply all steps of an operator's verb, or none.
@@ -291,22 +302,20 @@ class Journal:
                 self._apply(claim, group)
         stored.update(batch.attempt.txid for batch in batches)
 
-    def advance(self, current: int, drop_before: int) -> None:
+    def advance(self, current: int) -> None:
         """Store that all txids below *current* are committed, and delete old metadata.
+
+        That of the group which is now committed stays, and of ``history_txids`` before it.
 
         Args:
             current: The lowest txid that is not committed.
-            drop_before: Metadata of earlier txids is deleted, except for ``history_txids`` of them
-                before the group that is now committed.
 
         Raises:
             FencedError: Another coordinator has taken over; nothing was written.
         """
         claim, stored = self._claimed(), self._stored
-        # No state ever held a txid within the group, so nobody can go back to one.
-        group = range(self.current, drop_before)
         kept_from = self.current - self._history_txids
-        old = sorted(t for t in stored if t in group or t < kept_from)
+        old = sorted(txid for txid in stored if txid < kept_from)[:DELETES_MAX]
         drops = [Delete(batch_path(txid)) for txid in old]
         self._apply(claim, [Put(CURRENT, {"current": current}), *drops])
         stored.difference_update(old)
@@ -350,11 +359,12 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class JournalContents:
-    """What is stored for a coordinator that starts.
+    """What is stored of a topology.
 
     Attributes:
         current: The lowest txid that is not committed.
-        batches: The stored batches, by txid.
+        batches: The stored batches, by txid; for a coordinator that starts those from *current* - 1
+            on.
         operation: The unfinished verb of an operator, or None.
     """
 

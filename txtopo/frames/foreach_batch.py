@@ -57,7 +57,7 @@ from txtopo.runtime.progress import (
     Stopped,
 )
 from txtopo.runtime.reporting import ProgressMeter
-from txtopo.runtime.run_context import close_backends, open_states, tell_shared
+from txtopo.runtime.run_context import NoPlanner, close_backends, open_states, tell_shared
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.start import check_states
 from txtopo.stages.compiled_topology import CompiledTopology, Run, compile_topology
@@ -71,8 +71,6 @@ from txtopo.topology.graph import Graph
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from txtopo.runtime.spout_planner import SpoutPlanner
 
 
 class ForeachBatch:
@@ -181,21 +179,6 @@ class ForeachBatch:
             run = self._runs.pop(query, None)
             if run is not None:
                 run.close()
-
-
-class NoPlanner:
-    """A planner that does nothing: Spark plans and tracks the batches of a stream spout."""
-
-    parts: Sequence[SpoutPlanner] = ()
-    """Empty: no emitter of a stream spout takes part in a commit."""
-
-    def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
-        """Return nothing. The progress of the query shows its lag."""
-        return {}
-
-    def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
-        """Return nothing. Only the query knows what its source lost."""
-        return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -679,6 +679,16 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
             ) from error
         return batch.to_json()
 
+    def repeat_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Json,
+    ) -> bool:
+        self._source.emit(from_json(metadata).ranges, collector)
+        return True
+
     def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         if self._group is not None:
             self._group.committing(attempt.txid, whole(metadata))

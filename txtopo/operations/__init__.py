@@ -1,4 +1,4 @@
-"""The operator's verbs, which repair what faults leave behind.
+"""The operator's verbs, which look at the past, and repair what faults leave behind.
 
 See ``docs/how-to/operations.md``.
 """
@@ -7,6 +7,7 @@ from txtopo.operations.forget import forget
 from txtopo.operations.plan import Plan
 from txtopo.operations.quarantine import quarantine
 from txtopo.operations.repair import repair_node
+from txtopo.operations.replay import Replay, StateChanges, replay
 from txtopo.operations.rewind import rebuild, rewind
 from txtopo.operations.session import Access
 from txtopo.operations.show import Finding, Overview, show, verify
@@ -16,10 +17,13 @@ __all__ = [
     "Finding",
     "Overview",
     "Plan",
+    "Replay",
+    "StateChanges",
     "forget",
     "quarantine",
     "rebuild",
     "repair_node",
+    "replay",
     "rewind",
     "show",
     "verify",

@@ -249,8 +249,7 @@ class _RepairNode:
             batch_of("", txid, Node(there[txid], 0)).attempt for txid in group if txid in there
         ]
         if len(members) < len(group):
-            # What is before the last txid is deleted when the group is committed, and rebuild
-            # stores the last one alone.
+            # Only rebuild and rewind store the last txid alone, and they commit it.
             last = members[-1]
             if {each.last_writer for each in ledgers if not each.is_empty} - {last}:
                 raise self._unknown(f"the metadata of txids {first} to {high} is not complete")

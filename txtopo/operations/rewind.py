@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from txtopo.attempt import TransactionAttempt, txids_text
+from txtopo.attempt import TransactionAttempt, ranges_text, txids_text
 from txtopo.config import Config
 from txtopo.ensemble.journal import JournalContents
 from txtopo.ensemble.nodes import (
@@ -248,7 +248,7 @@ class _Rewind:
         if batch is None:
             raise StateUsageError(
                 f"it is not known where the source stood after txid {self.txid}; ZooKeeper has the "
-                f"metadata of {sorted(contents.batches)}; expected "
+                f"metadata of {ranges_text(contents.batches)}; expected "
                 f"metadata={metadata_form(session)}; Config.history_txids says how many are kept "
                 "from now on",
                 txid=self.txid,
@@ -409,7 +409,7 @@ class _Rebuild:
             )
         raise StateUsageError(
             f"it is not known where the source stood after txid {txid}, which the states hold; "
-            f"ZooKeeper has the metadata of {sorted(contents.batches)}{other}; expected "
+            f"ZooKeeper has the metadata of {ranges_text(contents.batches)}{other}; expected "
             f"metadata={{{txid}: {metadata_form(session)}}}, from an earlier show(), or as you "
             "know it from the source",
             txid=txid,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from txtopo.attempt import txids_text
+from txtopo.attempt import ranges_text, txids_text
 from txtopo.config import Config
 from txtopo.ensemble.commands import Desired
 from txtopo.ensemble.nodes import (
@@ -151,8 +151,13 @@ class Overview:
         if self.operation is not None:
             lines.append(f"  under way    {json.dumps(self.operation)}")
         lines += [f"  unreadable   {path}: {error}" for path, error in self.unreadable.items()]
+        used_from = (self.current or 1) - 1
+        if earlier := [txid for txid in self.batches if txid < used_from]:
+            lines.append(f"  history      the metadata of {ranges_text(earlier)}")
         lines += [
-            f"  batch        {txid}: {json.dumps(each)}" for txid, each in self.batches.items()
+            f"  batch        {txid}: {json.dumps(each)}"
+            for txid, each in self.batches.items()
+            if txid >= used_from
         ]
         lines += [
             f"  quarantined  {txid}: {json.dumps(each)}" for txid, each in self.quarantined.items()

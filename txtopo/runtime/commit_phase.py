@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from txtopo.carriers.carrier import EngineCarrier
     from txtopo.fingerprint import StateName
     from txtopo.runtime.run_context import CommitContext
+    from txtopo.stages.observer import Observer
     from txtopo.stages.permits import Permit
     from txtopo.stages.task_states import StateOpener
     from txtopo.state.together import SharedTransactions
@@ -136,6 +137,7 @@ class CommitPhase:
         shared: Which of them share transactions.
         spouts_elsewhere: Ids of the spouts whose emitters have a ``commit`` that may write
             elsewhere than to the states.
+        observer: Is told of the tuples of committers in the driver, and of what they raise.
     """
 
     def __init__(
@@ -144,8 +146,9 @@ class CommitPhase:
         backends: Mapping[StateName, StateBackend],
         shared: SharedTransactions,
         spouts_elsewhere: Collection[str] = (),
+        observer: Observer | None = None,
     ) -> None:
-        self._context = context
+        self._context, self._observer = context, observer
         self._backends = backends
         self._shared = shared
         self._states = {id: each.states for id, each in context.graph.components.items()}
@@ -415,7 +418,9 @@ class CommitPhase:
         run = result.output.run.only(result.attempt)
         permits = partial(self._permit_of, permit)
         if compiled.commit_in_driver:
-            return commit_in_driver(compiled, result.outcome, run, opener, permits, times)
+            return commit_in_driver(
+                compiled, result.outcome, run, opener, permits, times, self._observer
+            )
         records = carrier.commit(result.output, result.attempt, permits)
         return judge_commit(compiled, result.outcome, run, records)
 

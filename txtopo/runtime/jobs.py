@@ -157,18 +157,10 @@ class Jobs:
     def _process(self, run: Run) -> tuple[RunOutput, RunOutcome]:
         self._scheduler.point("process.before")
         output = self._carrier.process(run)
-        outcome = self._judged(run, output)
+        outcome = judged(self._compiled, run, output)
         output.records = []
         self._scheduler.point("process.after")
         return output, outcome
-
-    def _judged(self, run: Run, output: RunOutput) -> RunOutcome:
-        engine = self._compiled.engine
-        if output.failure is not None:
-            return RunOutcome((), output.failure)
-        if engine is not None and not engine.emitting:
-            return outcome_without_envelopes(run)
-        return judge(self._compiled, run, output.records)
 
     def _take(self, output: RunOutput, outcome: RunOutcome, seconds: float) -> None:
         taken: list[BatchOutcome] = []
@@ -206,6 +198,16 @@ class Jobs:
         number = next(self._numbers)
         topology = self._compiled.topology_id
         return f"txtopo:{topology}:{first.epoch}:{first.txid}-{last.txid}:{number}"
+
+
+def judged(compiled: CompiledTopology, run: Run, output: RunOutput) -> RunOutcome:
+    """Return the outcome of a run; raises as :func:`~txtopo.stages.outcome.judge` does."""
+    engine = compiled.engine
+    if output.failure is not None:
+        return RunOutcome((), output.failure)
+    if engine is not None and not engine.emitting:
+        return outcome_without_envelopes(run)
+    return judge(compiled, run, output.records)
 
 
 def _nothing(future: Future[None]) -> None:

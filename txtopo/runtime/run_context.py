@@ -86,10 +86,25 @@ class CommittingSpout(Protocol):
         ...
 
 
+class NoPlanner:
+    """A ``CommittingSpout`` without an emitter, where nobody is to be told of a commit."""
+
+    parts: Sequence[SpoutPlanner] = ()
+    """Empty: no emitter takes part in a commit."""
+
+    def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
+        """Return nothing: the lag is not known here."""
+        return {}
+
+    def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
+        """Return nothing: what the source lost is not known here."""
+        return {}
+
+
 class CommitContext(Protocol):
     """The attributes of a ``RunContext`` that a commit needs.
 
-    A streaming query commits without a coordinator and has a context of its own.
+    What commits without a coordinator, as a streaming query does, has a context of its own.
     """
 
     @property

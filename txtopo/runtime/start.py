@@ -322,7 +322,7 @@ def _session_and_carrier(
         return None, config
     if config.carrier == "resident":
         SLOT_HOSTING.get().check()
-    session = _session(spark, graph)
+    session = session_for(graph, spark)
     engine, slots_max = graph.has_engine_part, graph.slots_max
     config = with_carrier(config, session, engine=engine, slots_max=slots_max)
     if is_classic(session):
@@ -331,7 +331,12 @@ def _session_and_carrier(
     return session, config
 
 
-def _session(spark: SparkSession | None, graph: Graph) -> SparkSession:
+def session_for(graph: Graph, spark: SparkSession | None) -> SparkSession:
+    """Return a session that can run a topology: the given one, the active one, or a new one.
+
+    Raises:
+        ConfigError: It cannot; the message says what it lacks.
+    """
     given = spark if spark is not None else active_session()
     conf = {} if given is not None else engine_session_conf(graph)
     session, opened = open_session(given, conf=conf)

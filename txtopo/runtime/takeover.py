@@ -347,7 +347,7 @@ def _coordinator(
     adopted = None
     if found.adopted is not None:
         adopted = (current, found.adopted)
-        journal.advance(found.adopted + 1, drop_before=found.adopted)
+        journal.advance(found.adopted + 1)
         current = found.adopted + 1
         context.scheduler.point("claim.adopted")
     one_by_one = why_one_by_one(context.graph, context.compiled, backends, elsewhere)

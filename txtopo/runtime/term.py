@@ -382,7 +382,7 @@ class LeaderTerm:
                 point("store-metadata.after")
             case Advance():
                 point("advance.before")
-                self._journal.advance(write.current, drop_before=write.drop_before)
+                self._journal.advance(write.current)
                 point("advance.after")
                 # Done as part of the write, so the next write waits for it. That way the spout
                 # gets one call at a time, with the txids in order.

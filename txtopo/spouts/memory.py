@@ -271,6 +271,20 @@ class _OpaqueRowsEmitter(OpaquePartitionedTransactionalEmitter):
         take = _least(take, rows_max)
         return _emit(collector, self._partitions[partition], _end(last_metadata), take)
 
+    def repeat_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Json,
+    ) -> bool:
+        index, amount = _range(metadata)
+        rows = self._partitions[partition]
+        if index + amount > len(rows):
+            raise _lost(partition, rows, index + amount)
+        _emit(collector, rows, index, amount)
+        return True
+
 
 def _behind(place: Json, partitions: Partitions) -> Partitions:
     numbers = [str(at) for at in range(len(partitions))]

@@ -634,6 +634,30 @@ class OpaquePartitionedTransactionalEmitter(Emitter, ABC):
             SourceDataLost: To end the run.
         """
 
+    def repeat_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Json,
+    ) -> bool:
+        """Emit a batch of a partition as it was, and return whether that is possible.
+
+        Only an operator who looks at a txid of the past asks for it (``txtopo replay``); the tuples
+        are committed nowhere. The default returns False and emits nothing: then
+        ``emit_partition_batch`` cuts the batch again.
+
+        Args:
+            attempt: The attempt that was committed, or is stored.
+            collector: Where to emit.
+            partition: Number of the partition, from 0.
+            metadata: What ``emit_partition_batch`` returned for the batch.
+
+        Raises:
+            SourceDataLost: The source no longer has the records.
+        """
+        return False
+
 
 class OpaquePartitionedTransactionalSpout(HasReplays, ABC):
     """A partitioned source that loses nothing but may cut its batches differently in a replay.

@@ -245,8 +245,18 @@ class CompiledTopology:
         return 1 if chain == "commit" and self.commit_in_driver else self.slots
 
 
-def compile_topology(graph: TopologyGraph, config: AnyConfig, slots: int) -> CompiledTopology:
-    """Compile a checked topology for a number of slots."""
+def compile_topology(
+    graph: TopologyGraph, config: AnyConfig, slots: int, *, commit_in_driver: bool = False
+) -> CompiledTopology:
+    """Compile a checked topology for a number of slots.
+
+    Args:
+        graph: The topology.
+        config: Its settings.
+        slots: The number of slots.
+        commit_in_driver: Whether the commit phase runs in the driver even if committers have
+            several tasks.
+    """
     engine = engine_part(graph.components)
     working = {id: c for id, c in graph.components.items() if _has_tasks(c, engine)}
     aggregations = {
@@ -256,7 +266,7 @@ def compile_topology(graph: TopologyGraph, config: AnyConfig, slots: int) -> Com
     }
     depths = _commit_depths(graph, working)
     processing = _processing_depths(graph, working, engine)
-    in_driver = all(working[id].parallelism == 1 for id in depths)
+    in_driver = commit_in_driver or all(working[id].parallelism == 1 for id in depths)
     edges = _edges(graph, engine, aggregations, processing, depths)
     components = {
         id: replace(

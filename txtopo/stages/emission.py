@@ -15,6 +15,7 @@ from txtopo.stages.columns import conform, parts_of, to_batches
 from txtopo.stages.compiled_topology import PlannedComponent, PlannedEdge
 from txtopo.stages.envelopes import Control
 from txtopo.stages.mailboxes import Outbox
+from txtopo.stages.observer import Observer
 from txtopo.stages.partials import Partials
 from txtopo.stages.pickling import Prototype
 from txtopo.stages.replays import Digest
@@ -35,13 +36,17 @@ class Channel:
         control: What is known of the whole run, such as counts of tuples.
         outbox: Takes tuples for bolts.
         partials: Takes rows for every ``PersistentAggregate``.
+        observer: Is told of the tuples; None in a run.
     """
 
-    def __init__(self, stage: StageContext, control: Control) -> None:
+    def __init__(
+        self, stage: StageContext, control: Control, observer: Observer | None = None
+    ) -> None:
         self.stage = stage
         self.control = control
         self.outbox = Outbox(stage)
         self.partials = Partials(stage)
+        self.observer = observer
 
 
 class Emission:
@@ -150,6 +155,8 @@ class Emission:
         if not batch.num_rows:
             return
         channel = self._channel
+        if channel.observer is not None:
+            channel.observer.emitted(self._component.id, stream, batch)
         if self._digest is None:
             self._handed_on += batch.num_rows
         else:

@@ -31,6 +31,7 @@ from txtopo.stages.envelopes import (
     raise_fault,
 )
 from txtopo.stages.mailboxes import NOWHERE, Records
+from txtopo.stages.observer import Observer
 from txtopo.stages.permits import Permits, no_permits
 from txtopo.stages.replays import check_replay
 from txtopo.stages.stage import run_stage
@@ -369,6 +370,7 @@ def commit_in_driver(
     states: StateOpener,
     permits: Permits = no_permits,
     times: ComponentTimes | None = None,
+    observer: Observer | None = None,
 ) -> CommitOutcome:
     """Run the commit phase of a batch in this process.
 
@@ -379,6 +381,7 @@ def commit_in_driver(
         states: Opens the states of the committers.
         permits: Returns what each bolt asks before each call.
         times: Takes how long each component took.
+        observer: Is told of the tuples, and of what user code raises.
 
     Raises:
         NotPermitted: A permit was refused.
@@ -388,7 +391,9 @@ def commit_in_driver(
         return CommitOutcome(None, {}, {}, {})
     records: Iterable[bytes] = batch.handover
     writes: list[WriteSet] = []
-    run_level = partial(run_stage, states=states, writes=writes, permits=permits, times=times)
+    run_level = partial(
+        run_stage, states=states, writes=writes, permits=permits, times=times, observer=observer
+    )
     for level in range(len(compiled.commit)):
         # No task is computed twice here, so all of them may have the same id.
         stage = RunLevel("commit", run, level).in_slot(compiled, slot=0, task_id=0)

@@ -143,6 +143,18 @@ class _Share:
                 self.end_part(partition)
                 yield
 
+    def look_back(self, repeat: Callable[..., bool], emit: Callable[..., Json]) -> Iterator[None]:
+        """Emit a batch of an opaque spout as it was, where its emitter can do that."""
+        cut, limits = self.share.cut or {}, self._limits(emit)
+        for partition in self._partitions():
+            end, last = cut.get(str(partition)), self.last.get(partition)
+            if end != last:  # else it was silent, and kept its position
+                if not repeat(self.attempt, self.collector, partition, json_copy(end)):
+                    limit = {} if limits is None else {"rows_max": limits[partition]}
+                    emit(self.attempt, self.collector, partition, json_copy(last), **limit)
+                self.last[partition] = end
+            yield
+
     def cut_partitions(
         self, emit: Callable[..., Json], *, may_be_silent: bool = False
     ) -> Iterator[None]:

@@ -28,6 +28,7 @@ from txtopo.stages.component_times import ComponentTimes
 from txtopo.stages.emission import Channel, Emission
 from txtopo.stages.envelopes import Control, WriteSet, fault_of, raise_fault
 from txtopo.stages.mailboxes import Arrival, Inbox, Records, sender_at
+from txtopo.stages.observer import Observer
 from txtopo.stages.partials import AggregateFailed
 from txtopo.stages.permits import NotPermitted, Permits, no_permits
 from txtopo.stages.spout_tasks import SpoutTask
@@ -49,6 +50,7 @@ def run_stage(
     writes: list[WriteSet] | None = None,
     permits: Permits = no_permits,
     times: ComponentTimes | None = None,
+    observer: Observer | None = None,
 ) -> Iterator[Record]:
     """Run one level of a run in one slot.
 
@@ -61,6 +63,7 @@ def run_stage(
         writes: Takes the write sets of committers, in the driver, where they need not be sent.
         permits: Returns what each bolt of a commit phase in this process asks before each call.
         times: Takes how long each component of such a commit phase took.
+        observer: Is told of the tuples of the tasks, and of what user code raises.
 
     Yields:
         The records that the stage sends, each with its address.
@@ -71,7 +74,7 @@ def run_stage(
     with ExitStack() as closing:
         if states is None:
             states = open_in_task(stage.compiled, closing)
-        yield from _Stage(stage, states, rows, writes, permits, times).run(records)
+        yield from _Stage(stage, states, rows, writes, permits, times, observer).run(records)
 
 
 class _Stage:
@@ -85,13 +88,15 @@ class _Stage:
         writes: list[WriteSet] | None,
         permits: Permits,
         times: ComponentTimes | None,
+        observer: Observer | None,
     ) -> None:
         self._stage, self._permits, self._times = stage, permits, times
+        self._observer = observer
         self._rows = rows
         self._states = states
         self._control = Control()
         self._writes = self._control.writes if writes is None else writes
-        self._channel = Channel(stage, self._control)
+        self._channel = Channel(stage, self._control, observer)
         self._spouts: dict[tuple[str, int], SpoutTask] = {}
         self._engine_rows: EngineRows | None = None
         self._failed_txid: int | None = None
@@ -212,6 +217,8 @@ class _Stage:
         stamp: Stamp,
     ) -> Iterator[None]:
         compiled = self._stage.compiled
+        if self._observer is not None:
+            self._observer.received(component.id, arrivals)
         emission = Emission(self._channel, component, txid=attempt.txid, task=task)
         states = TaskStates(self._states, component.id, attempt)
         opens = states.state if self._stage.chain == "commit" else no_states
@@ -243,6 +250,8 @@ class _Stage:
                 yield from self._channel.outbox.ready()
 
     def _fail(self, error: BaseException, component: str, txid: int, task: int) -> None:
+        if self._observer is not None:
+            self._observer.failed(component, error)
         self._control.failures.append(
             failure_of(error, self._stage, component, txid=txid, task=task)
         )

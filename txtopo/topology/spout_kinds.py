@@ -94,6 +94,12 @@ class TaskShare(Protocol):
     def repeat_partitions(self, emit: Callable[..., None]) -> Iterator[None]:
         """Call *emit* with each partition that the batch had, and its metadata in the batch."""
 
+    def look_back(self, repeat: Callable[..., bool], emit: Callable[..., Json]) -> Iterator[None]:
+        """Call *repeat* as ``repeat_partitions`` does, or *emit* where it returns False.
+
+        Partitions that emitted nothing in the batch are left out.
+        """
+
     def cut_partitions(
         self, emit: Callable[..., Json], *, may_be_silent: bool = False
     ) -> Iterator[None]:
@@ -353,6 +359,10 @@ class OpaqueKind(CutByEmitters):
 
     def emit(self, share: TaskShare) -> Iterator[None]:
         """Emit the share of one task in a batch."""
+        if share.share.cut is not None:  # only an operator who looks at the past knows it
+            return share.look_back(
+                share.emitter.repeat_partition_batch, share.emitter.emit_partition_batch
+            )
         return share.cut_partitions(share.emitter.emit_partition_batch, may_be_silent=True)
 
 

@@ -166,18 +166,23 @@ class Part:
         ]
         self._folder = folder
 
-    def type(self, command: str) -> str:
-        """Run a command, which has to be the next one of the page; return what it prints."""
+    def type(self, command: str, status: int = 0) -> str:
+        """Run a command, which has to be the next one of the page; return what it prints.
+
+        Args:
+            command: How it begins.
+            status: The exit status that it has to have.
+        """
         assert self.waiting[0][0].startswith(command), f"the page continues with {self.waiting[0]}"
         program, *arguments = shlex.split(self.waiting[0][0])
         run = ["-m", "txtopo", *arguments] if program == "txtopo" else arguments
         done = run_python(run, self._folder)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == status, done.stderr
         return done.stderr + done.stdout
 
-    def check(self, command: str, *, numbers: bool = True) -> None:
+    def check(self, command: str, *, numbers: bool = True, status: int = 0) -> None:
         """Run the next command, and compare what it prints; without *numbers*, the rest of it."""
-        printed = self.type(command)
+        printed = self.type(command, status)
         _, shown = self.waiting.pop(0)
         assert matches(plain(printed, numbers=numbers), plain(shown, numbers=numbers)), (
             f"{command} prints\n{printed}\nand the page shows\n{shown}"
@@ -207,6 +212,29 @@ def plain(text: str, *, numbers: bool) -> str:
         text = re.sub(r"\[#(,? #)*\]", "[#]", text)
         text = re.sub(r"# (planned|processing|processed|committing)\s+", "", text)
     return " ".join(text.split())
+
+
+@pytest.mark.slow
+def test_a_batch_of_the_past_is_shown_as_its_page_shows_it(
+    zookeeper: ZooKeeperProcess, tmp_path: Path
+) -> None:
+    settings = f'zookeeper.hosts = "{zookeeper.hosts}/{uuid4()}"\ncarrier = "local"\n'
+    (tmp_path / "txtopo.toml").write_text(settings)
+    page = Part("../how-to/replay.md", {}, tmp_path)
+    program, look = programs("../how-to/replay.md", {})
+    (tmp_path / "shop.py").write_text(program)
+    run = ["-m", "txtopo", "run", "shop.py", "--available-now"]
+    assert "could not convert" in run_python(run, tmp_path).stderr
+
+    page.check("txtopo replay shop.py --txid 3", status=1)
+    repaired = program.replace('tuple["price"]\n', 'tuple["price"].replace(",", ".")\n')
+    (tmp_path / "shop.py").write_text(repaired)
+    page.check("txtopo replay shop.py --txid 3")
+    assert run_python(run, tmp_path).returncode == 0
+    page.check("txtopo replay shop.py --txid 3 --component revenue")
+    assert not page.waiting
+    (tmp_path / "look.py").write_text(look)
+    assert matches(run_python(["look.py"], tmp_path).stdout, page.logs[0])
 
 
 @contextmanager

@@ -142,10 +142,10 @@ class Script:
                 self.stored.update(zip(txids, metadata, strict=True))
                 self.stored_attempts.update(zip(txids, attempts, strict=True))
                 return []
-            case Advance(current, drop_before):
+            case Advance(current):
                 self.writes += 1
                 self.durable_current = current
-                for txid in [txid for txid in self.stored if txid < drop_before]:
+                for txid in [txid for txid in self.stored if txid < current - 1]:
                     del self.stored[txid]
                 return []
             case StartProcessing():

@@ -132,11 +132,11 @@ class World:
                 assert list(attempts) == sorted(attempts), "what is left of a crash is a prefix"
                 for attempt, batch in zip(attempts, metadata, strict=True):
                     self.stored[attempt.txid], self.owners[attempt.txid] = batch, attempt
-            case Advance(current, drop_before):
+            case Advance(current):
                 assert self.current < current <= self.current + self.settings.group_txids_max
                 assert len(self.store.ranges) >= self.current, "advanced before the store wrote"
                 self.current = current
-                self.stored = {t: m for t, m in self.stored.items() if t >= drop_before}
+                self.stored = {t: m for t, m in self.stored.items() if t >= current - 1}
                 assert current - 1 in self.stored
             case PlanBatch() | StartProcessing() | StartCommit():
                 self.work.append(action)

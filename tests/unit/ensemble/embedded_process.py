@@ -35,7 +35,7 @@ def main(directory: str) -> None:
     current = journal.load().current
     say("leads", epoch=epoch, current=current)
     for txid in count(current + 1):
-        journal.advance(txid, drop_before=txid)
+        journal.advance(txid)
         say("at", current=txid)
 
 

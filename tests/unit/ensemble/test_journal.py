@@ -75,31 +75,48 @@ def test_a_later_attempt_replaces_the_metadata_of_its_txid(state: TransactionalS
     assert journal.load().batches == {1: batch(1, "second cut", attempt=1)}
 
 
-def test_advancing_drops_only_what_nobody_needs(state: TransactionalState) -> None:
-    journal = claimed(state)
-    journal.store_batches([batch(txid) for txid in range(1, 5)])
-
-    journal.advance(3, drop_before=2)
-
-    contents = journal.load()
-    assert contents.current == 3
-    assert sorted(contents.batches) == [2, 3, 4]
-
-
-@pytest.mark.parametrize(("history", "kept"), [(0, [5, 6]), (1, [2, 5, 6]), (2, [1, 2, 5, 6])])
+@pytest.mark.parametrize(
+    ("history", "kept"), [(0, [3, 4, 5, 6]), (1, [2, 3, 4, 5, 6]), (2, [1, 2, 3, 4, 5, 6])]
+)
 def test_history_goes_back_from_the_first_txid_of_the_last_group(
     state: TransactionalState, history: int, kept: list[int]
 ) -> None:
-    """Nobody can go back to within a group, so only where the others ended is kept."""
+    """Each member of a group stays: it can be replayed over what was there before the group."""
     journal = Journal(state, history)
     journal.claim_epoch("one", token="ensemble")
     journal.store_batches([batch(txid) for txid in range(1, 7)])
-    journal.advance(2, drop_before=1)
-    journal.advance(3, drop_before=2)
+    journal.advance(2)
+    journal.advance(3)
 
-    journal.advance(6, drop_before=5)
+    journal.advance(6)
 
-    assert sorted(journal.load().batches) == kept
+    assert sorted(journal.read().batches) == kept
+
+
+def test_a_start_reads_no_history(state: TransactionalState) -> None:
+    journal = Journal(state, history_txids=4)
+    journal.claim_epoch("one", token="ensemble")
+    journal.store_batches([batch(txid) for txid in range(1, 7)])
+    journal.advance(5)
+
+    assert sorted(journal.load().batches) == [4, 5, 6]
+
+
+def test_a_shorter_history_is_deleted_in_portions(
+    state: TransactionalState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request could not delete them all."""
+    monkeypatch.setattr("txtopo.ensemble.journal.DELETES_MAX", 2)
+    claimed(state).store_batches([batch(txid) for txid in range(1, 7)])
+    journal = claimed(state)
+    journal.load()
+
+    journal.advance(6)
+    assert sorted(journal.read().batches) == [1, 2, 3, 4, 5, 6]
+    journal.advance(7)
+    assert sorted(journal.read().batches) == [3, 4, 5, 6]
+    journal.advance(8)
+    assert sorted(journal.read().batches) == [5, 6]
 
 
 class Killed(BaseException):
@@ -129,12 +146,13 @@ def test_a_death_during_an_advance_leaves_all_of_it_or_nothing(
     state = connect()
     journal = claimed(state)
     journal.store_batches([batch(txid) for txid in range(1, 5)])
+    journal.advance(2)
     kill_after(state, writes)
     with suppress(Killed):
-        journal.advance(3, drop_before=2)
+        journal.advance(4)
 
-    contents = claimed(connect(), "successor").load()
-    wanted = (3, [2, 3, 4]) if writes else (1, [1, 2, 3, 4])
+    contents = claimed(connect(), "successor").read()
+    wanted = (4, [2, 3, 4]) if writes else (2, [1, 2, 3, 4])
     assert (contents.current, sorted(contents.batches)) == wanted
 
 
@@ -160,9 +178,10 @@ def test_a_successor_prunes_what_its_predecessor_left(connect: Connect) -> None:
     journal = claimed(connect())
     journal.load()
 
-    journal.advance(5, drop_before=4)
+    journal.advance(4)
+    journal.advance(5)
 
-    assert sorted(journal.load().batches) == [4]
+    assert sorted(journal.read().batches) == [4]
 
 
 @pytest.mark.row(47)
@@ -178,7 +197,7 @@ def test_a_deposed_coordinator_writes_nothing_and_names_its_successor(
 
     writes: list[Callable[[], None]] = [
         lambda: deposed.store_batches([batch(1, "late"), batch(2)]),
-        lambda: deposed.advance(2, drop_before=2),
+        lambda: deposed.advance(2),
         deposed.confirm,
     ]
     for write in writes:
@@ -228,7 +247,7 @@ def test_of_two_coordinators_that_claim_at_once_one_is_refused(connect: Connect)
     one.get = read_and_be_overtaken  # type: ignore[assignment,method-assign]
     with pytest.raises(FencedError, match="epoch 2 of other leads"):
         Journal(one).claim_epoch("one", token="ensemble")
-    rival.advance(1, drop_before=1)
+    rival.advance(1)
 
 
 @pytest.mark.row(6)
@@ -330,7 +349,7 @@ def at_txid_5(state: TransactionalState) -> Journal:
     journal = Journal(state)
     journal.claim_epoch("old", token="ensemble", fingerprint=OLD)
     journal.load()
-    journal.advance(5, drop_before=4)
+    journal.advance(5)
     return journal
 
 
@@ -370,7 +389,7 @@ def test_a_predecessor_that_advances_while_the_change_is_claimed_moves_its_begin
 
     def overtaken(known: object) -> list[StateName]:
         if not asked:
-            old.advance(7, drop_before=6)
+            old.advance(7)
         asked.append(known)
         return adding(known)
 
@@ -380,7 +399,7 @@ def test_a_predecessor_that_advances_while_the_change_is_claimed_moves_its_begin
     assert (journal.current, journal.added) == (7, (("b", "new"),))
     assert len(asked) == 2
     with pytest.raises(FencedError):
-        old.advance(8, drop_before=7)
+        old.advance(8)
 
 
 def test_who_claims_at_the_same_time_with_a_change_is_fenced(connect: Connect) -> None:
@@ -401,7 +420,7 @@ def test_the_note_of_added_states_goes_with_the_next_advance(connect: Connect) -
     journal = Journal(connect())
     journal.claim_epoch("new", token="ensemble", fingerprint=NEW, change=adding)
     journal.load()
-    journal.advance(6, drop_before=5)
+    journal.advance(6)
 
     successor = Journal(connect())
     successor.claim_epoch("again", token="ensemble", fingerprint=NEW)

@@ -95,7 +95,7 @@ def test_a_new_leader_claims_above_an_epoch_that_its_server_has_not_heard_of(
     behind.synchronize()
     lag()
     second.claim_epoch("second", token="ensemble")
-    second.advance(2, drop_before=1)
+    second.advance(2)
 
     assert third.claim_epoch("third", token="ensemble") == 3
     assert third.load().current == 2

@@ -188,7 +188,7 @@ def test_a_landed_write_of_a_coordinator_deposed_since_stays_done(
     Journal(opened()).claim_epoch("other", token="ensemble")
 
     with pytest.raises(FencedError, match="epoch 2 of other"):
-        journal.advance(2, drop_before=1)
+        journal.advance(2)
 
 
 @pytest.mark.row(50)

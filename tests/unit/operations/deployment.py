@@ -60,6 +60,7 @@ class Deployment:
         id: Id of the topology.
         group: How many txids are processed in a run, and then committed in one write.
         tasks: How many tasks each committer has.
+        history: How many txids before the last group keep their metadata.
     """
 
     states: tuple[State, State]
@@ -69,6 +70,7 @@ class Deployment:
     id: str = "sums"
     group: int = 1
     tasks: int = 1
+    history: int = 1_000
 
     @property
     def config(self) -> Config:
@@ -79,6 +81,7 @@ class Deployment:
             ),
             attempts_max=2,
             group_txids_max=self.group,
+            history_txids=self.history,
             max_spout_pending=3 * self.group,
             backoff_s=0.01,
             poll_interval_s=0.005 if self.group == 1 else 1.5,

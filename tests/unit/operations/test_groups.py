@@ -162,11 +162,10 @@ def test_current_is_put_back_before_a_group_that_one_state_lacks(memory: Make) -
 
 
 def test_current_is_put_back_after_a_group_that_every_state_has(memory: Make) -> None:
-    """Also if the group is committed, and the metadata of its first txid is gone with that."""
+    """Whether it is committed, or a start would adopt it."""
     assert repaired_current(written(memory(group=GROUP))) == 6
     done = memory(group=GROUP)
     done.run()
-    assert sorted(show(done).batches) == [3, 5]
     assert repaired_current(done) == 6
 
 

@@ -94,7 +94,7 @@ def test_further_back_than_a_store_keeps_is_refused_with_its_reason(memory: Make
 @pytest.mark.integration
 def test_delta_goes_back_as_far_as_its_history(tmp_path: Path) -> None:
     first, second = (open_state(f"delta:///{tmp_path}/{at}") for at in range(2))
-    deployment = Deployment((first, second), opaque=True, id="history")
+    deployment = Deployment((first, second), opaque=True, id="history", history=1)
     deployment.run(batches=2)
     end = show(deployment.topology(), deployment.config, access=deployment.access()).batches[2]
     deployment.run()

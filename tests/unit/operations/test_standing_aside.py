@@ -67,7 +67,7 @@ def test_a_coordinator_that_wakes_up_later_changes_nothing(memory: Make) -> None
     rewind(deployment.topology(), 2, deployment.config, access=deployment.access()).apply()
 
     with pytest.raises(FencedError):
-        sleeper.advance(5, drop_before=4)
+        sleeper.advance(5)
     with pytest.raises(FencedError):
         backend.commit(TransactionAttempt(4, 0, epoch), Puts({}))
 
@@ -102,7 +102,7 @@ def test_a_coordinator_of_a_zookeeper_that_was_wiped_never_meets_its_own_version
 
     for _ in range(3):
         with pytest.raises(FencedError):
-            sleeper.advance(9, drop_before=1)
+            sleeper.advance(9)
         Journal(MemoryTransactionalState(deployment.id, deployment.ensemble)).claim_epoch(
             "next", token="ensemble"
         )

@@ -24,7 +24,7 @@ from txtopo.runtime.action_queue import (
 
 ATTEMPT = TransactionAttempt(2, 0, 1)
 STORE = StoreBatches((ATTEMPT,), (of_one(1),))
-ADVANCE = Advance(2, 1)
+ADVANCE = Advance(2)
 CANCEL = Cancel((ATTEMPT,))
 AWAY = CoordinatorUnavailable("zookeeper is away")
 

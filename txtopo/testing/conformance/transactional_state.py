@@ -279,7 +279,7 @@ class ClientsSuite(EnsembleFixtures):
         with pytest.raises(FencedError):
             one.store_batches([_batch(2)])
         with pytest.raises(FencedError):
-            one.advance(2, drop_before=2)
+            one.advance(2)
         first.synchronize()
         assert first.get("/current") == Node({"current": 1}, 0)
         assert len(first.children("/batches")) == 1
