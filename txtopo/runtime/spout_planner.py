@@ -140,7 +140,7 @@ class SpoutPlanner:
             except BaseException:
                 self.withdraw(txid)
                 raise
-        if self._kind.begins_again(SpoutShare(plan.planned), txid):
+        if self._kind.begins_again(SpoutShare(plan.planned)):
             text = "topology %r: spout %r has read its first part; txid %d is its switch: %s"
             about = {"topology": self._topology_id, "component": self.spout_id, "txid": txid}
             _logger.info(text, *about.values(), shown(plan.planned), extra=about)

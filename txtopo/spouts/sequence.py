@@ -23,8 +23,9 @@ Metadata
 --------
 The plan of a batch is ``{"part": "first", "batch": …}``, with what ``initialize_transaction`` of
 the part returned, or ``{"part": "first", "partitions": n}`` if its emitters cut it. Plans of
-``then`` also have ``"switch"``, the txid of the switch, and ``"begins"``, the place, if there is
-one. The switch itself has neither a batch nor partitions.
+``then`` also have ``"after"``, the txid after which its own txids count from 1, and ``"begins"``,
+the place, if there is one. The switch itself has neither a batch nor partitions. The first batch
+after it counts from its predecessor: a rewind to the switch stores its plan at a later txid.
 """
 
 from __future__ import annotations
@@ -194,20 +195,22 @@ class SequenceSpout(HasReplays):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SequencePosition:
     """Where a sequence stands after a batch.
 
     Attributes:
         part: The part that plans the next batch, unless it has ended.
-        switch: The txid of the switch; 0 in ``first``.
+        after: The txid after which the part's own txids count from 1.
         place: Where ``then`` begins; None for its own arguments, and in ``first``.
         known: The metadata of the part's last batch; None if it has none.
+        at_switch: Whether the batch is the switch, so that ``then`` has not begun.
     """
 
     part: Part = "first"
-    switch: int = 0
+    after: int = 0
     place: Json = None
     known: Json = None
+    at_switch: bool = False
 
     @property
     def key(self) -> _Key:
@@ -215,7 +218,7 @@ class Standing:
         return self.part, _text(self.place)
 
     @classmethod
-    def of(cls, metadata: Json) -> Standing:
+    def of(cls, metadata: Json) -> SequencePosition:
         """Read ``{"planned": plan, "cut": cut}``, or None before the first batch.
 
         Raises:
@@ -227,14 +230,10 @@ class Standing:
         if not isinstance(plan, dict) or plan.get("part") not in ("first", "then"):
             raise other_position("a SequenceSpout", metadata)
         assert isinstance(metadata, dict)
-        # The switch has neither.
-        known = plan.get("batch")
-        if "partitions" in plan:
-            known = metadata.get("cut")
-        switch = switch_of(plan)
-        return (
-            cls(known=known) if switch is None else cls("then", switch, plan.get("begins"), known)
-        )
+        known = metadata.get("cut") if "partitions" in plan else plan.get("batch")
+        if plan["part"] == "first":
+            return cls(known=known)
+        return cls("then", after_of(plan), plan.get("begins"), known, is_switch(plan))
 
 
 def has_batch(planned: Json) -> bool:
@@ -248,12 +247,16 @@ def planned_by_part(planned: Json) -> Json:
     return planned.get("batch", planned.get("partitions"))
 
 
-def switch_of(planned: Json) -> int | None:
-    """Return the txid of the switch from a plan of ``then``; None for one of ``first``."""
-    match planned:
-        case {"switch": int(switch)}:
-            return switch
-    return None
+def is_switch(planned: Json) -> bool:
+    """Return whether a plan is that of the switch."""
+    return isinstance(planned, dict) and planned.keys() <= {"part", "after", "begins"}
+
+
+def after_of(planned: Json) -> int:
+    """Return the txid after which the part's own txids count, from a plan of a batch."""
+    after = planned.get("after", 0) if isinstance(planned, dict) else 0
+    assert isinstance(after, int), "it was stored as a txid"
+    return after
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +271,7 @@ class _Next:
         switches: Whether it is the switch.
     """
 
-    standing: Standing
+    standing: SequencePosition
     txid: int
     last: LastBatch
     place: Json = None
@@ -290,12 +293,14 @@ class SequenceCoordinator:
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         """Return whether the part has a batch, or its end was reached."""
-        standing = Standing.of(last.metadata)
+        standing = SequencePosition.of(last.metadata)
         self._reads = standing.key
         if standing.part == "then":
             self._close_all_but(standing.key)
-            own = replace(last, txid=last.txid - standing.switch, metadata=standing.known)
-            self._next = _Next(standing, txid - standing.switch, own)
+            if standing.at_switch:
+                standing = replace(standing, after=txid - 1)
+            own = replace(last, txid=max(0, last.txid - standing.after), metadata=standing.known)
+            self._next = _Next(standing, txid - standing.after, own)
             return bool(self._planner(standing).is_ready(self._next.txid, own))
         own = replace(last, metadata=standing.known)
         self._next = _Next(standing, txid, own)
@@ -324,10 +329,10 @@ class SequenceCoordinator:
         found = self._found
         standing = found.standing
         if found.switches:
-            return {"part": "then", "switch": txid, **_begins(found.place)}
+            return {"part": "then", "after": txid, **_begins(found.place)}
         plan: dict[str, Json] = {"part": standing.part}
         if standing.part == "then":
-            plan |= {"switch": standing.switch, **_begins(standing.place)}
+            plan |= {"after": standing.after, **_begins(standing.place)}
         if self._kind(standing.part) is not TransactionalSpout:
             return {**plan, "partitions": self._partitions}
         limit = {} if rows_max is None else {"rows_max": rows_max}
@@ -347,7 +352,7 @@ class SequenceCoordinator:
 
     def lag(self, metadata: Json) -> Mapping[str, int]:
         """Return how many records the part has after a batch, as ``first/…`` or ``then/…``."""
-        standing = Standing.of(metadata or None)
+        standing = SequencePosition.of(metadata or None)
         if standing.known is None:
             return {}
         told = self._planner(standing).lag(standing.known)
@@ -355,7 +360,7 @@ class SequenceCoordinator:
 
     def lost(self, metadata: Json) -> Mapping[str, str]:
         """Return what the batch skipped, by part and partition."""
-        standing = Standing.of(metadata or None)
+        standing = SequencePosition.of(metadata or None)
         if standing.known is None:
             return {}
         told = self._planner(standing).lost(standing.known)
@@ -384,7 +389,7 @@ class SequenceCoordinator:
     def _kind(self, part: Part) -> type:
         return self._spout.kinds[part == "then"]
 
-    def _place_after(self, standing: Standing) -> Json:
+    def _place_after(self, standing: SequencePosition) -> Json:
         """Return where ``then`` begins; the function is asked once for an end."""
         begins = self._spout.begins
         if not callable(begins):
@@ -404,7 +409,7 @@ class SequenceCoordinator:
                 ) from error
         return self._answers[1]
 
-    def _planner(self, standing: Standing) -> Any:
+    def _planner(self, standing: SequencePosition) -> Any:
         """Return the coordinator of the part that stands there."""
         return self._open(standing.key)
 
@@ -454,7 +459,7 @@ class SequenceEmitter(Emitter):
         self._spout, self._config, self._context = spout, config, context
         self._opened: dict[_Key, Any] = {}
         self._emitter: Any = None
-        self._switch: int | None = None
+        self._after = 0
 
     def begin(self, planned: Json) -> type:
         """Begin a batch; return of which class its part is.
@@ -462,9 +467,9 @@ class SequenceEmitter(Emitter):
         Raises:
             TopologyChanged: Another spout planned it.
         """
-        standing = Standing.of({"planned": planned, "cut": None})
+        standing = SequencePosition.of({"planned": planned, "cut": None})
         self._emitter = self._open(standing.key)
-        self._switch = standing.switch
+        self._after = standing.after
         return self._spout.kinds[standing.part == "then"]
 
     def emit_batch(
@@ -499,22 +504,34 @@ class SequenceEmitter(Emitter):
         end: Json = emit(self._own(attempt), collector, partition, metadata, **limit)
         return end
 
+    def repeat_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Json,
+    ) -> bool:
+        """Emit a batch of a partition of an opaque part as it was, if its emitter can do that."""
+        repeat = self._emitter.repeat_partition_batch
+        done: bool = repeat(self._own(attempt), collector, partition, metadata)
+        return done
+
     def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         """Call ``commit`` of the part, if it has one; not for the switch."""
-        standing = Standing.of(metadata)
+        standing = SequencePosition.of(metadata)
         assert isinstance(metadata, dict)
         self.begin(metadata["planned"])
-        if standing.switch == attempt.txid:
+        if standing.at_switch:
             return
         if commit := getattr(self._emitter, "commit", None):
             commit(self._own(attempt), standing.known)
 
     def cleanup_before(self, txid: int) -> None:
         """Call ``cleanup_before`` of the part of the last commit, if it has one."""
-        if self._switch is None or txid - self._switch < 1:
-            return
+        if self._emitter is None or txid <= self._after:
+            return  # nothing was committed here, or only the switch
         if cleanup := getattr(self._emitter, "cleanup_before", None):
-            cleanup(txid - self._switch)
+            cleanup(txid - self._after)
 
     def part_emitters(self) -> Iterator[Any]:
         """Return an emitter of each part, which may be asked what it is."""
@@ -528,7 +545,7 @@ class SequenceEmitter(Emitter):
 
     def _own(self, attempt: TransactionAttempt) -> TransactionAttempt:
         """Return the attempt as the part counts txids."""
-        return replace(attempt, txid=attempt.txid - self._switch) if self._switch else attempt
+        return replace(attempt, txid=attempt.txid - self._after) if self._after else attempt
 
     def _open(self, key: _Key) -> Any:
         if key not in self._opened:

@@ -254,7 +254,7 @@ def _ends(
     for attempt, metadata in zip(run.attempts, run.metadata, strict=True):
         share = metadata.of(spout)
         known = share.cut
-        if kind.begins_again(share, attempt.txid):
+        if kind.begins_again(share):
             cut = {}
         if known is not None and kind.repeats:
             cut = dict(known)

@@ -21,7 +21,13 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.metadata import Json, SpoutShare, json_copy
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
-from txtopo.spouts.sequence import SequenceSpout, has_batch, planned_by_part, switch_of
+from txtopo.spouts.sequence import (
+    SequenceSpout,
+    after_of,
+    has_batch,
+    is_switch,
+    planned_by_part,
+)
 from txtopo.spouts.spout import (
     LastBatch,
     OpaquePartitionedTransactionalSpout,
@@ -182,7 +188,7 @@ class SpoutKind:
         """Return the plan that carries forward from a txid while the spout is absent."""
         return share.planned if self.plans_batches else None
 
-    def begins_again(self, share: SpoutShare, txid: int) -> bool:
+    def begins_again(self, share: SpoutShare) -> bool:
         """Return whether the positions of all partitions end before this batch of the spout."""
         return False
 
@@ -435,14 +441,14 @@ class SequenceKind(PlannedByDriver):
     ) -> None:
         """Check nothing: the spout checks each part when it begins to read it."""
 
-    def begins_again(self, share: SpoutShare, txid: int) -> bool:
+    def begins_again(self, share: SpoutShare) -> bool:
         """Return whether the batch is the switch, after which the partitions are other ones."""
-        return not share.absent and switch_of(share.planned) == txid
+        return not share.absent and is_switch(share.planned)
 
     def emit(self, share: TaskShare) -> Iterator[None]:
         """Emit the share of one task in a batch, as the kind of its part does."""
         planned = share.share.planned
-        begins_again = self.begins_again(share.share, share.attempt.txid)
+        begins_again = self.begins_again(share.share)
         kind = SPOUTS[share.emitter.begin(planned)]
         own = SpoutShare(planned_by_part(planned), share.share.cut)
         one = share.of_part(own, begins_again=begins_again)
@@ -467,12 +473,12 @@ class PartitionedSequenceKind(SequenceKind):
     def newest(self, before: KnownShare, complete: KnownShare) -> KnownShare:
         """Return the newest txid whose end is known, with the newest plan."""
         share = before[1]
-        if share is None or has_batch(share.planned):
+        if share is None or has_batch(share.planned) or is_switch(share.planned):
             return before
         # A cut of the first part says nothing of the second.
-        switch = switch_of(share.planned) or 0
-        cut = None if complete[1] is None or complete[0] < switch else complete[1].cut
-        return max(complete[0], switch), SpoutShare(share.planned, cut)
+        after = after_of(share.planned)
+        cut = None if complete[1] is None or complete[0] <= after else complete[1].cut
+        return max(complete[0], after), SpoutShare(share.planned, cut)
 
     def carried(self, share: SpoutShare) -> Json:
         """Return the plan: it has the part, and of a part that plans batches its position."""

@@ -66,7 +66,7 @@ def switch_of(evidence: Evidence) -> int:
     nodes, id = evidence.history.nodes, evidence.topology_id
     plan = stored_plan(id, nodes, current_of(id, nodes) - 1, "spout")
     assert plan["part"] == "then", "all is read"
-    return int(plan["switch"])
+    return int(plan["after"])
 
 
 def passings(evidence: Evidence, world: World, *, whole: bool) -> dict[str, list[int]]:
@@ -127,19 +127,23 @@ def nodes(current: int, plans: Mapping[int, Json]) -> Nodes:
     return {f"/words/{path}": (data, 0) for path, data in found.items()}
 
 
-def plan(switch: int, place: int) -> Json:
-    return {"part": "then", "switch": switch, "begins": place}
+def plan(place: int, batch: int | None = None) -> Json:
+    more: dict[str, Json] = {} if batch is None else {"batch": batch}
+    return {"part": "then", "after": 3, "begins": place, **more}
 
 
 @pytest.mark.parametrize(
     ("versions", "found"),
     [
-        ([(3, {}), (3, {3: plan(3, 0)}), (3, {3: plan(3, 0), 4: plan(3, 0)})], []),
-        ([(2, {}), (2, {3: plan(3, 0)})], ["while 2 was not committed"]),
-        ([(3, {}), (3, {3: plan(3, 0)}), (3, {3: plan(3, 7)})], ["txid 3 made it (3, 7)"]),
-        ([(3, {}), (3, {3: plan(3, 0)}), (4, {4: plan(3, 7)})], ["txid 4 made it (3, 7)"]),
+        ([(3, {}), (3, {3: plan(0)}), (3, {3: plan(0), 4: plan(0, 1)})], []),
+        ([(2, {}), (2, {3: plan(0)})], ["2 was not committed"]),
+        ([(3, {}), (3, {3: plan(0)}), (3, {3: plan(7)})], ["in txid 3 begins at 7; before it was"]),
+        (
+            [(3, {}), (3, {3: plan(0)}), (4, {4: plan(7, 1)})],
+            ["in txid 4 begins at 7; its switch at one of [0]"],
+        ),
         # After a rewind it is asked again.
-        ([(3, {}), (3, {3: plan(3, 0)}), (2, {}), (3, {}), (3, {3: plan(3, 7)})], []),
+        ([(3, {}), (3, {3: plan(0)}), (2, {}), (3, {}), (3, {3: plan(7)})], []),
     ],
 )
 def test_the_checker_sees_a_switch_too_early_and_a_place_that_changes(

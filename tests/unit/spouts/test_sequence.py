@@ -30,7 +30,7 @@ from txtopo.spouts import (
     Recut,
     SequenceSpout,
 )
-from txtopo.spouts.sequence import PartSpout, SequenceCoordinator, Standing
+from txtopo.spouts.sequence import PartSpout, SequenceCoordinator, SequencePosition
 from txtopo.spouts.spout import (
     Emitter,
     LastBatch,
@@ -45,7 +45,6 @@ from txtopo.topology.elsewhere import emitter_may_write_elsewhere, emitters_to_a
 from txtopo.topology.graph import Graph, fingerprint
 from txtopo.tuples import Stream
 
-MODULE = "txtopo.spouts.sequence"
 WORDS = Fields("word string")
 CONTEXT = TaskContext("words", "spout", 0, 1)
 CONFIG = Config(carrier="local", zookeeper="memory")
@@ -231,7 +230,7 @@ def test_it_runs_in_a_topology() -> None:
 # ---------------------------------------------------------------- rules
 
 
-@pytest.mark.rule(MODULE, "Rules", 1)
+@pytest.mark.rule("txtopo.spouts.sequence", "Rules", 1)
 @pytest.mark.parametrize("first", [memory, opaque, Numbered])
 def test_it_switches_only_when_the_first_part_is_committed(first: Any, start: Starts) -> None:
     driver = start(SequenceSpout(first("a", 5), memory("b"), Asked()))
@@ -244,10 +243,10 @@ def test_it_switches_only_when_the_first_part_is_committed(first: Any, start: St
     driver.commit()
     (switch,) = driver.next()
     assert switch.rows == ()
-    assert plan(driver, switch.txid) == {"part": "then", "switch": last + 1}
+    assert plan(driver, switch.txid) == {"part": "then", "after": last + 1}
 
 
-@pytest.mark.rule(MODULE, "Rules", 1)
+@pytest.mark.rule("txtopo.spouts.sequence", "Rules", 1)
 def test_it_does_not_switch_while_the_first_part_waits_for_something() -> None:
     """A spout that is not ready has perhaps records that have not settled."""
 
@@ -262,7 +261,7 @@ def test_it_does_not_switch_while_the_first_part_waits_for_something() -> None:
     assert not planner.is_ready(1, LastBatch())
 
 
-@pytest.mark.rule(MODULE, "Rules", 2)
+@pytest.mark.rule("txtopo.spouts.sequence", "Rules", 2)
 def test_begins_is_asked_once_and_its_answer_is_in_all_plans(start: Starts) -> None:
     spout = SequenceSpout(Numbered("a", 3), Numbered("b", 9), Asked(4))
     driver = start(spout)
@@ -275,10 +274,10 @@ def test_begins_is_asked_once_and_its_answer_is_in_all_plans(start: Starts) -> N
 
     assert read(driver) == words("b", first=4, count=9)
     assert told("begins") == [("begins", 2)]
-    assert plan(driver, 9) == {"part": "then", "switch": 4, "begins": 4, "batch": 8}
+    assert plan(driver, 9) == {"part": "then", "after": 4, "begins": 4, "batch": 8}
 
 
-@pytest.mark.rule(MODULE, "Rules", 2)
+@pytest.mark.rule("txtopo.spouts.sequence", "Rules", 2)
 def test_a_rewind_to_before_the_switch_continues_with_the_first_part(start: Starts) -> None:
     driver = start(SequenceSpout(Numbered("a", 3), Numbered("b", 5), Asked(0)))
     driver.next()
@@ -293,7 +292,7 @@ def test_a_rewind_to_before_the_switch_continues_with_the_first_part(start: Star
     assert told("begins") == [("begins", 2), ("begins", 3)]
 
 
-@pytest.mark.rule(MODULE, "Rules", 2)
+@pytest.mark.rule("txtopo.spouts.sequence", "Rules", 2)
 def test_a_coordinator_that_looks_again_does_not_ask_begins_again() -> None:
     TOLD.clear()
     planner = SequenceSpout(Numbered("a", 0), Numbered("b", 5), Asked(1)).coordinator(
@@ -304,7 +303,7 @@ def test_a_coordinator_that_looks_again_does_not_ask_begins_again() -> None:
     assert told("begins") == [("begins", None)]
 
 
-@pytest.mark.rule(MODULE, "Rules", 3)
+@pytest.mark.rule("txtopo.spouts.sequence", "Rules", 3)
 def test_each_part_has_txids_and_positions_of_its_own(start: Starts) -> None:
     driver = start(SequenceSpout(Numbered("a", 2), Numbered("b", 2)))
 
@@ -330,7 +329,33 @@ def test_each_part_has_txids_and_positions_of_its_own(start: Starts) -> None:
     ]
 
 
-@pytest.mark.rule(MODULE, "Rules", 3)
+@pytest.mark.rule("txtopo.spouts.sequence", "Rules", 3)
+@pytest.mark.parametrize("then", [Numbered, opaque])
+def test_after_a_rewind_to_the_switch_the_second_part_begins_with_its_txid_1(
+    then: Any, start: Starts
+) -> None:
+    """A rewind stores the plan of the switch at a later txid; Kafka takes txid 1 for its start."""
+    spout = SequenceSpout(Numbered("a", 2), then("b", 2), Asked())
+    driver = start(spout)
+    for _ in range(3):
+        driver.next()
+        driver.commit()
+    rewound = StoredMetadata({6: driver.stored.metadata[3]}, 6, 7)
+    TOLD.clear()
+
+    driver = start(spout, rewound)
+    (one,) = driver.next()
+
+    assert plan(driver, 7)["after"] == 6
+    assert [word for (word,) in one.rows][:1] == ["b-0"]
+    if then is Numbered:
+        assert told("emit") == [("emit", "b", 1, 0)]
+    driver.commit()
+    assert sorted(read(driver))[-1].endswith("-1")
+    assert not told("begins")
+
+
+@pytest.mark.rule("txtopo.spouts.sequence", "Rules", 3)
 @pytest.mark.parametrize("kind", [memory, opaque])
 def test_partitions_of_both_parts_do_not_share_their_positions(kind: Any, start: Starts) -> None:
     """In one run with the switch, and in one that begins after it."""
@@ -347,7 +372,7 @@ def test_partitions_of_both_parts_do_not_share_their_positions(kind: Any, start:
     assert sorted(read(driver)) == words("b", "b'", first=2, count=7)
 
 
-@pytest.mark.rule(MODULE, "Rules", 3)
+@pytest.mark.rule("txtopo.spouts.sequence", "Rules", 3)
 def test_a_replay_of_the_switch_begins_at_no_position_of_the_first_part(start: Starts) -> None:
     spout = SequenceSpout(opaque("a", 4), opaque("b", 7))
     driver = start(spout)
@@ -360,7 +385,7 @@ def test_a_replay_of_the_switch_begins_at_no_position_of_the_first_part(start: S
     assert sorted(read(driver)) == words("b", "b'", count=7)
 
 
-@pytest.mark.rule(MODULE, "Rules", 4)
+@pytest.mark.rule("txtopo.spouts.sequence", "Rules", 4)
 @pytest.mark.parametrize(
     ("first", "then", "text", "repeats"),
     [
@@ -382,7 +407,7 @@ def test_the_weaker_part_decides_what_it_is(
     assert pickle.loads(pickle.dumps(kind)) == kind
 
 
-@pytest.mark.rule(MODULE, "Rules", 4)
+@pytest.mark.rule("txtopo.spouts.sequence", "Rules", 4)
 def test_an_opaque_part_refuses_transactional_states_before_it_is_read() -> None:
     spout = SequenceSpout(Numbered("a", 1), opaque("b"))
     builder = TransactionalTopologyBuilder("words", "spout", spout)
@@ -393,7 +418,7 @@ def test_an_opaque_part_refuses_transactional_states_before_it_is_read() -> None
         builder.build_topology()
 
 
-@pytest.mark.rule(MODULE, "Rules", 5)
+@pytest.mark.rule("txtopo.spouts.sequence", "Rules", 5)
 def test_the_first_part_is_open_only_while_it_is_read(start: Starts) -> None:
     spout = SequenceSpout(Numbered("a", 1), Numbered("b", 5), Asked(2))
     driver = start(spout)
@@ -472,9 +497,10 @@ def test_the_switch_is_logged(start: Starts, caplog: pytest.LogCaptureFixture) -
 
 
 def test_another_spout_under_the_id_is_noticed() -> None:
-    for metadata in ({"end": 7}, {"planned": {"end": 7}, "cut": None}, 7):
+    others: list[Json] = [{"end": 7}, {"planned": {"end": 7}, "cut": None}, 7]
+    for metadata in others:
         with pytest.raises(TopologyChanged, match="not one of a SequenceSpout"):
-            Standing.of(metadata)
+            SequencePosition.of(metadata)
 
 
 def test_limits_reach_the_part_and_are_checked_when_it_is_opened() -> None:

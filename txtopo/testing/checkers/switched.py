@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from txtopo.metadata import Json
+from txtopo.spouts.sequence import is_switch
 from txtopo.testing.checkers.evidence import (
     Evidence,
     Violation,
@@ -26,24 +27,25 @@ class Switched:
             yield from self._spout(evidence, spout)
 
     def _spout(self, evidence: Evidence, spout: str) -> Iterator[Violation]:
-        known: tuple[Json, Json] | None = None
+        id, places = evidence.topology_id, list[Json]()
         for write in evidence.history.writes:
             if not isinstance(write, NodesWrite):
                 continue
-            for attempt in sorted(stored_attempts(evidence.topology_id, write)):
-                plan = stored_plan(evidence.topology_id, write.after, attempt.txid, spout)
+            for attempt in sorted(stored_attempts(id, write)):
+                txid = attempt.txid
+                plan = stored_plan(id, write.after, txid, spout)
                 if not isinstance(plan, dict) or plan.get("part") != "then":
                     continue
-                found = plan.get("switch"), plan.get("begins")
-                before = stored_plan(evidence.topology_id, write.before, attempt.txid, spout)
-                again = isinstance(before, dict) and before.get("switch") == attempt.txid
-                if found[0] == attempt.txid and found != known and not again:
-                    current = current_of(evidence.topology_id, write.before)
-                    if current < attempt.txid:
-                        what = f"txid {attempt.txid} switched spout {spout!r}"
-                        yield Violation(self.name, f"{what} while {current} was not committed")
-                    known = found
-                elif found != known:
-                    what = f"the switch of spout {spout!r} was {known}"
-                    yield Violation(self.name, f"{what}; txid {attempt.txid} made it {found}")
-                    known = found
+                place, before = plan.get("begins"), stored_plan(id, write.before, txid, spout)
+                what = f"the plan of spout {spout!r} in txid {txid} begins at {place}"
+                if not is_switch(plan):
+                    if place not in places:
+                        yield Violation(self.name, f"{what}; its switch at one of {places}")
+                elif is_switch(before):
+                    if before.get("begins") != place:
+                        yield Violation(self.name, f"{what}; before it was {before}")
+                else:
+                    places.append(place)
+                    current = current_of(id, write.before)
+                    if current < txid:
+                        yield Violation(self.name, f"{what}; {current} was not committed")

@@ -247,6 +247,14 @@ class Section:
         end = self._source.end(partition)
         return end if self._records is None else min(end, self._records)
 
+    def take(self, available: int, rows_max: int | None = None) -> int:
+        """Return how many of the available records a batch takes."""
+        return self._source.take(available, rows_max)
+
+    def emit(self, collector: Any, partition: int, start: int, count: int) -> Json:
+        """Emit records of a partition, and return the metadata that names them."""
+        return self._source.emit(collector, partition, start, count)
+
     def after(self, partition: int, metadata: Json) -> int:
         """Return where the batch after this one of a partition starts."""
         return self._begins.get(str(partition), 0) if metadata is None else sum(_range(metadata))
