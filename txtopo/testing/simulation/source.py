@@ -247,6 +247,10 @@ class Section:
         end = self._source.end(partition)
         return end if self._records is None else min(end, self._records)
 
+    def number_of_partitions(self) -> int:
+        """Return how many partitions there are now."""
+        return self._source.number_of_partitions()
+
     def take(self, available: int, rows_max: int | None = None) -> int:
         """Return how many of the available records a batch takes."""
         return self._source.take(available, rows_max)
