@@ -80,6 +80,7 @@ def replay(
         SourceDataLost: The source no longer has the records.
     """
     with open_operator_session(topology, config, access) as session, ExitStack() as stack:
+        _check_driven(session)
         history = StoredHistory(session)
         history.check(txid)
         past = open_past(session, txid, stack)
@@ -234,6 +235,17 @@ class StoredHistory:
         if not txid:
             return self._session.beginning
         return self._session.metadata_of(txid, self.check(txid).metadata)
+
+
+def _check_driven(session: OperatorSession) -> None:
+    spout = session.graph.spout
+    if spout.spout_kind.driven_by == "query":
+        raise StateUsageError(
+            f"topology {session.graph.id!r} is driven by a streaming query, so its batches are in "
+            f"the checkpoint of Spark, not in ZooKeeper; got {spout.spout_kind.text} {spout.id!r}; "
+            "expected a spout that the coordinator plans",
+            component=spout.id,
+        )
 
 
 class _Replaying:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import io
-import json
 import sys
 import uuid
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from tests.harness.polling import LIMIT_S
 from tests.harness.runs import LOCAL, started
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.harness.sources import Opaque, Partitioned, Ranges, Source
+from tests.unit.command.documents import document
 from tests.unit.operations.conftest import Make
 from tests.unit.operations.deployment import BATCHES, ROWS, Deployment, Poisoned
 from txtopo import (
@@ -48,7 +48,12 @@ from txtopo.errors import PoisonBatchError, StateUsageError
 from txtopo.operations import Access, Replay, replay
 from txtopo.operations.replay import DIFFERS, EQUAL, NOT_COMPARED
 from txtopo.runtime.start import start_topology
-from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.spouts import (
+    MemoryTransactionalSpout,
+    OpaqueMemoryTransactionalSpout,
+    Outage,
+    StreamSpout,
+)
 from txtopo.streams import tumbling
 
 ONE_BY_ONE = replace(LOCAL, group_txids_max=1)
@@ -92,13 +97,13 @@ def test_a_replay_of_the_last_txid_does_what_was_committed(
 @pytest.mark.rule("txtopo.operations.overlay", "Rules", 2)
 def test_a_txid_within_a_group_reads_what_the_members_before_it_wrote(memory: Make) -> None:
     deployment = memory(group=3)
-    deployment.run()
+    deployment.run(batches=6)
 
-    found = replayed(deployment, BATCHES - 1)
+    found = replayed(deployment, 5)
 
     (change,) = found.states["a.totals"].changes.values()
-    before, after = (sum(range(at * ROWS)) for at in (BATCHES - 2, BATCHES - 1))
-    assert (change.before, change.after) == ((before,), (after,))
+    before, after = (sum(range(at * ROWS)) for at in (4, 5))
+    assert (found.first_txid, change.before, change.after) == (4, (before,), (after,))
     assert found.states["a.totals"].compared.startswith(NOT_COMPARED)
 
 
@@ -223,6 +228,34 @@ def test_a_txid_without_metadata_is_refused_with_the_reason(
 
     with pytest.raises(StateUsageError, match=text):
         replayed(deployment, txid)
+
+
+def test_a_streaming_query_has_no_txids_here() -> None:
+    builder = TransactionalTopologyBuilder("query", "words", StreamSpout(Fields("word string")))
+    counts = PersistentAggregate(open_state("memory:"), "word", Count())
+    builder.set_bolt("counts", counts).fields_grouping("words", "word")
+
+    with pytest.raises(StateUsageError, match="driven by a streaming query"):
+        replay(builder.build_topology(), 1, ONE_BY_ONE, access=Access(ensemble=MemoryEnsemble()))
+
+
+def test_a_partition_that_was_silent_emits_nothing_again() -> None:
+    """It keeps the position of an earlier batch."""
+    rows = {at: [[f"{at}{number}"] for number in range(4)] for at in range(2)}
+    spout = OpaqueMemoryTransactionalSpout(
+        rows, Fields("word string"), 1, script=(Outage(txid=2, partition=1),)
+    )
+    builder = TransactionalTopologyBuilder("silent", "words", spout)
+    counts = PersistentAggregate(open_state("memory:"), "word", Count())
+    builder.set_bolt("counts", counts).fields_grouping("words", "word")
+    topology, ensemble = builder.build_topology(), MemoryEnsemble()
+    with started(topology, ONE_BY_ONE, ensemble) as run:
+        run.process_all_available(LIMIT_S)
+
+    found = replay(topology, 2, ONE_BY_ONE, access=Access(ensemble=ensemble))
+
+    (batch,) = found.components["words"].emitted["default"]
+    assert batch.column("word").to_pylist() == ["01"]
 
 
 def test_a_topology_that_never_ran_has_no_txid(memory: Make) -> None:
@@ -402,7 +435,7 @@ def test_the_command_tells_a_failure_by_its_status_and_as_json(
 
     assert typed(*failed, "2", "--json", "--out", "rows") == 1
 
-    shown = json.loads(capsys.readouterr().out)
+    shown = document("replay", capsys.readouterr().out)
     assert shown["raised"]["row"] == {"word": "x"}
     assert "invalid literal" in shown["failure"]
     assert Path("rows/words.out.default.parquet").is_file()

@@ -34,6 +34,7 @@ from txtopo.groupings import DirectGrouping, GlobalGrouping
 from txtopo.metadata import BatchMetadata
 from txtopo.pacing import Pace
 from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.spouts.spout import OpaquePartitionedTransactionalEmitter
 from txtopo.stages.compiled_topology import Run, compile_topology
 from txtopo.stages.envelopes import open_envelope
 from txtopo.stages.outcome import BatchOutcome, judge
@@ -167,6 +168,29 @@ class SpoutDriver:
         if self.repeatable:
             self.processed = newest
         return batch
+
+    def look_back(self, txid: int) -> Batch | None:
+        """Process a txid again as an operator looks at it; None if an opaque spout cannot repeat.
+
+        It changes nothing that is known of the txid.
+        """
+        component = self._compiled.components["spout"]
+        emitter = component.prototype.copy().emitter(
+            self._compiled.config, self._compiled.context(component, 0)
+        )
+        repeat = getattr(type(emitter), "repeat_partition_batch", None)
+        emitter.close()
+        if repeat is OpaquePartitionedTransactionalEmitter.repeat_partition_batch:
+            return None
+        known = {each: self.stored.of(each) for each in range(max(txid - 1, 1), txid + 1)}
+        run = Run(
+            f"txtopo:{_TOPOLOGY}:{txid}", (self._done[txid],), (known[txid],), known.get(txid - 1)
+        )
+        outcome = judge(self._compiled, run, self._carrier.process(run).records)
+        if outcome.failure is not None:
+            raise outcome.failure.error
+        (batch,) = outcome.processed
+        return Batch(batch.attempt, tuple(self._rows(batch)), known[txid])
 
     def commit(self) -> None:
         """Commit all processed txids, and notify the spout as the framework does."""
