@@ -36,8 +36,8 @@ class Traits:
             lookup; read by the graph, as above.
         client_modules: The modules that its tasks import. Set by users, by spouts and by lookups;
             read by a start, which asks each executor of a cluster whether it has them.
-        operators: The names of the operators of a ``StreamBuilder`` that run in it, in order. Set
-            by the bolts of streams; read by an explanation.
+        operators: The names of the operators of a ``StreamBuilder`` that run in it, or of the parts
+            of a sequence of spouts, in order. Set by both; read by an explanation.
         repeatable: Whether a replay of a txid brings the same tuples; False for an opaque spout.
             Set by users and by spouts; read by the checks of states below it, and by the program,
             which compares replays. The default says nothing of a spout without txids.

@@ -59,7 +59,7 @@ FACES = {
         KafkaTransactionalSpout KafkaOpaqueSpout FilesTransactionalSpout QueryTransactionalSpout
         ClockTransactionalSpout DeltaTransactionalSpout DeltaDataFrameSpout
         DataFrameTransactionalSpout DataSourceSpout StreamSpout MemoryTransactionalSpout
-        OpaqueMemoryTransactionalSpout Outage Recut MemorySpout FileSpout QueueSpout
+        OpaqueMemoryTransactionalSpout Outage Recut SequenceSpout MemorySpout FileSpout QueueSpout
         KafkaSpout
     """,
     "txtopo.state": """

@@ -20,6 +20,7 @@ from txtopo.builders.prototypes import snapshot
 from txtopo.config import Config, StreamCarrier
 from txtopo.errors import TopologyError, TopologyWarning
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
+from txtopo.spouts.sequence import SequenceSpout
 from txtopo.spouts.spout import (
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,
@@ -160,6 +161,7 @@ Spout = (
     TransactionalSpout
     | PartitionedTransactionalSpout
     | OpaquePartitionedTransactionalSpout
+    | SequenceSpout
     | StreamSpout
     | DataFrameTransactionalSpout
 )

@@ -120,7 +120,8 @@ class ExplainedComponent:
         aggregates: What it computes, if it is a ``PersistentAggregate``.
         key: The key fields of a ``PersistentAggregate``.
         dead_letters: Whether it makes dead letters of bad records.
-        operators: The operators of a ``StreamBuilder`` that run in it, in order; otherwise empty.
+        operators: The operators of a ``StreamBuilder`` that run in it, or the parts of a sequence
+            of spouts, in order; otherwise empty.
     """
 
     component: str

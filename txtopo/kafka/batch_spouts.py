@@ -9,7 +9,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal
+from copy import copy
+from typing import Literal, Self
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.clock import now
@@ -36,6 +37,7 @@ from txtopo.kafka.offsets import (
     from_json,
     losses,
     recreated,
+    start_from,
     unseen,
 )
 from txtopo.kafka.reading import (
@@ -147,6 +149,20 @@ class KafkaTransactionalSpout(TransactionalSpout):
         self.output_fields = records.fields()
         self.client_modules = records.client_modules
 
+    def beginning_at(self, place: Json) -> Self:
+        """Return a copy of this spout whose first batch begins at a place.
+
+        Args:
+            place: As *start*, in JSON: ``"earliest"``, ``"latest"``, a time with a zone as text in
+                ISO 8601, or offsets as ``{topic: {"0": offset}}``.
+
+        Raises:
+            ConfigError: It is not such a place.
+        """
+        begun = copy(self)
+        begun._source = self._source.beginning_at(place)
+        return begun
+
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Make the planning part.
 
@@ -231,6 +247,20 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         self.output_fields = records.fields()
         self.client_modules = records.client_modules
 
+    def beginning_at(self, place: Json) -> Self:
+        """Return a copy of this spout whose first batch begins at a place.
+
+        Args:
+            place: As *start*, in JSON: ``"earliest"``, ``"latest"``, a time with a zone as text in
+                ISO 8601, or offsets as ``{topic: {"0": offset}}``.
+
+        Raises:
+            ConfigError: It is not such a place.
+        """
+        begun = copy(self)
+        begun._source = self._source.beginning_at(place)
+        return begun
+
     def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
         """Make the planning part.
 
@@ -265,8 +295,19 @@ class KafkaSource:
         self.offsets = Offsets(connection, topics)
         self._connection = connection
         self._records = records
+        self._topics = topics
         self._start: Start = checked_start(start, topics)
         self._records_max = checked_max(records_max)
+
+    def beginning_at(self, place: Json) -> KafkaSource:
+        """Return a copy that begins at a place, which is a *start* in JSON.
+
+        Raises:
+            ConfigError: It is not such a place.
+        """
+        begun = copy(self)
+        begun._start = checked_start(start_from(place), self._topics)
+        return begun
 
     def check(self, config: Config) -> None:
         """Check that the topics exist, and that batches can be as large as required.

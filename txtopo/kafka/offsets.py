@@ -13,10 +13,10 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from txtopo.errors import (
     ConfigError,
@@ -474,6 +474,22 @@ _INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 def _is_internal(topic: str) -> bool:
     """Return whether a topic has no records of users, so that patterns ignore it."""
     return topic in _INTERNAL or topic.endswith(LEDGER_END)
+
+
+def start_from(place: Json) -> Start:
+    """Return the start that a place in JSON stands for; what stands for none, as it is."""
+    start: Any = place
+    if isinstance(place, str) and place not in ("earliest", "latest"):
+        with suppress(ValueError):
+            start = datetime.fromisoformat(place)
+    elif isinstance(place, dict):
+        start = {
+            topic: {int(at) if at.isdecimal() else at: offset for at, offset in each.items()}
+            if isinstance(each, dict)
+            else each
+            for topic, each in place.items()
+        }
+    return cast("Start", start)
 
 
 def checked_start(start: Start, topics: Topics) -> Start:

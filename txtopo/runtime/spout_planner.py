@@ -11,22 +11,20 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.coordinator.protocol import NotReady, PlanBatch
-from txtopo.errors import ConfigError, EmitError
+from txtopo.errors import EmitError
+from txtopo.log_records import logger_of
 from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
 from txtopo.pacing import Allowance, Asked, Pacer, Postponed
 from txtopo.runtime.plan_clock import held_back_by
 from txtopo.runtime.stamp_planner import PlanningClocks, time_of
-from txtopo.spouts.spout import (
-    LastBatch,
-    PartitionedCoordinator,
-    TransactionalCoordinator,
-    check_commit,
-    takes_rows_max,
-)
+from txtopo.spouts.spout import LastBatch, check_commit
 from txtopo.stages.permits import Permit
 from txtopo.stages.pickling import Prototype
 from txtopo.topology.component import Component, check_runs
 from txtopo.topology.elsewhere import emitter_may_write_elsewhere
+from txtopo.topology.spout_kinds import KnownShare
+
+_logger = logger_of("txtopo.spouts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +67,7 @@ class SpoutPlanner:
         times: PlanningClocks | None = None,
     ) -> None:
         self.spout_id = spout.id
+        self._topology_id = topology_id
         self._kind = kind = spout.spout_kind
         self.plans_batches = kind.plans_batches
         self.time_only = spout.traits.brings_time_only
@@ -94,7 +93,7 @@ class SpoutPlanner:
         self._paced = bool(config.pace.given) and times is not None
         self._pace_lock = threading.Lock()
         if self._paced:
-            self._check_paced(config)
+            kind.check_paced(config, spout.id, self._coordinator, self._opened_emitter)
 
     @property
     def pace(self) -> Mapping[str, Json]:
@@ -121,7 +120,8 @@ class SpoutPlanner:
         Raises:
             EmitError: The metadata is not JSON.
         """
-        txid, last_txid, share = action.attempt.txid, *self._newest(action)
+        txid = action.attempt.txid
+        last_txid, share = self._kind.newest(self._before(action), self._complete(action))
         # Metadata is copied on its way in and out, because the spout may change the object.
         metadata = None if share is None else self._plain(self._kind.known(share))
         last = LastBatch(last_txid, metadata, pending, self._idle_s(action))
@@ -136,10 +136,15 @@ class SpoutPlanner:
                 planned = self._kind.plan(
                     self._coordinator, txid, last, partitions, allowance.rows_max
                 )
-                return SpoutPlan(self._plain(planned), allowance.metadata)
+                plan = SpoutPlan(self._plain(planned), allowance.metadata)
             except BaseException:
                 self.withdraw(txid)
                 raise
+        if self._kind.begins_again(SpoutShare(plan.planned)):
+            text = "topology %r: spout %r has read its first part; txid %d is its switch: %s"
+            about = {"topology": self._topology_id, "component": self.spout_id, "txid": txid}
+            _logger.info(text, *about.values(), shown(plan.planned), extra=about)
+        return plan
 
     def withdraw(self, txid: int) -> None:
         """Give back the allowance of a batch that could not be planned."""
@@ -147,9 +152,9 @@ class SpoutPlanner:
             self._pace.withdraw(txid)
 
     def newest_plan(self, action: PlanBatch) -> Json:
-        """Return the newest plan of a spout that plans whole batches; None for any other."""
-        _, share = self._newest(action)
-        return share.planned if share is not None and self.plans_batches else None
+        """Return the plan that carries forward while the spout is absent; None if none does."""
+        _, share = self._before(action)
+        return None if share is None else self._kind.carried(share)
 
     def lag(self, share: SpoutShare) -> Mapping[str, int]:
         """Return how many records are behind a batch, by partition, where the spout knows it."""
@@ -232,12 +237,15 @@ class SpoutPlanner:
             if self._emitter is not None:
                 self._emitter.close()
 
-    def _newest(self, action: PlanBatch) -> tuple[int, SpoutShare | None]:
-        """Return the newest txid whose share of the spout is known in full, with that share."""
-        txid, last = action.last_txid, action.last
-        if self.plans_batches and action.previous is not None:
-            txid, last = action.attempt.txid - 1, action.previous
-        return txid, None if last is None else last.of(self.spout_id)
+    def _before(self, action: PlanBatch) -> KnownShare:
+        """Return the previous txid, whose plan is known, with the share of the spout."""
+        if action.previous is None:
+            return self._complete(action)
+        return action.attempt.txid - 1, action.previous.of(self.spout_id)
+
+    def _complete(self, action: PlanBatch) -> KnownShare:
+        """Return the newest txid whose batch is known in full, with the share of the spout."""
+        return action.last_txid, None if action.last is None else action.last.of(self.spout_id)
 
     def _idle_s(self, action: PlanBatch) -> float | None:
         """Return how long ago the previous txid was planned."""
@@ -268,35 +276,6 @@ class SpoutPlanner:
                 got=shown(unread),
             )
         return None if unread is None else unread
-
-    def _check_paced(self, config: Config) -> None:
-        """Refuse a pace that the spout cannot keep.
-
-        Raises:
-            ConfigError: It cannot; leave the setting out, or repair the spout.
-        """
-        setting = config.pace.limiting
-        if setting is not None:
-            part, owner, method = self._kind.limited(self._coordinator, self._opened_emitter)
-            if not takes_rows_max(getattr(owner, method)):
-                raise ConfigError(
-                    f"the batches of spout {self.spout_id!r} cannot be limited; got {setting} and "
-                    f"{part} {type(owner).__qualname__}, whose {method} does not take the limit; "
-                    "expected the keyword argument rows_max=None; give it to the spout, or leave "
-                    f"{setting} out",
-                    setting=setting,
-                )
-        if config.pace.min_batch_rows is not None:
-            kind = type(self._coordinator)
-            told = getattr(kind, "unread", None)
-            if told in (None, TransactionalCoordinator.unread, PartitionedCoordinator.unread):
-                raise ConfigError(
-                    f"spout {self.spout_id!r} cannot tell how many rows are unread; got "
-                    f"pace.min_batch_rows and coordinator {kind.__qualname__} without a method "
-                    "unread; expected unread(self, last); give it to the spout, or leave "
-                    "pace.min_batch_rows and pace.max_batch_delay_s out",
-                    setting="pace.min_batch_rows",
-                )
 
     def _plain(self, metadata: Json) -> Any:
         try:

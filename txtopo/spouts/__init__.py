@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Outage,
         Recut,
     )
+    from txtopo.spouts.sequence import SequenceSpout
     from txtopo.spouts.spout import StreamSpout
 
 _LAZY = {
@@ -40,6 +41,7 @@ _LAZY = {
     ),
     "txtopo.sources.query": ("QueryTransactionalSpout",),
     "txtopo.sources.rabbitmq": ("QueueSpout",),
+    "txtopo.spouts.sequence": ("SequenceSpout",),
     "txtopo.spouts.spout": ("StreamSpout",),
 }
 
@@ -61,6 +63,7 @@ __all__ = [
     "QueryTransactionalSpout",
     "QueueSpout",
     "Recut",
+    "SequenceSpout",
     "StreamSpout",
 ]
 

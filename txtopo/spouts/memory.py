@@ -8,14 +8,15 @@ spouts can be pickled and a run can be repeated.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self, cast
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import FieldsError, OffsetRegression, TopologyError
+from txtopo.errors import ConfigError, FieldsError, OffsetRegression, TopologyError
 from txtopo.metadata import Json
 from txtopo.spouts.spout import (
     LastBatch,
@@ -50,10 +51,25 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
         TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
     """
 
+    ends = True
+
     def __init__(self, partitions: Mapping[int, Rows], fields: Fields, take: int) -> None:
         self.output_fields = fields
         self._partitions = _checked(partitions, fields, take)
         self._take = take
+
+    def beginning_at(self, place: Json) -> Self:
+        """Return a copy of this spout that leaves out the first rows of its partitions.
+
+        Args:
+            place: How many rows of each partition, by its number as text; 0 for the others.
+
+        Raises:
+            ConfigError: It is not such a mapping.
+        """
+        begun = copy(self)
+        begun._partitions = _behind(place, self._partitions)
+        return begun
 
     def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
         """Make the planning part.
@@ -84,6 +100,8 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
     """
 
+    ends = True
+
     def __init__(
         self,
         partitions: Mapping[int, Rows],
@@ -95,6 +113,19 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         self._partitions = _checked(partitions, fields, take)
         self._take = take
         self._script = tuple(script)
+
+    def beginning_at(self, place: Json) -> Self:
+        """Return a copy of this spout that leaves out the first rows of its partitions.
+
+        Args:
+            place: How many rows of each partition, by its number as text; 0 for the others.
+
+        Raises:
+            ConfigError: It is not such a mapping.
+        """
+        begun = copy(self)
+        begun._partitions = _behind(place, self._partitions)
+        return begun
 
     def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
         """Make the planning part.
@@ -156,6 +187,9 @@ class _RowsCoordinator(PartitionedCoordinator):
         """
         needed = max((-(-rows // self._take) for rows in self._left(last.metadata)), default=0)
         return txid - last.txid <= needed
+
+    def ended(self, last: LastBatch) -> bool:
+        return not any(self._left(last.metadata))
 
     def number_of_partitions(self) -> int:
         return len(self._partitions)
@@ -250,6 +284,20 @@ class _OpaqueRowsEmitter(OpaquePartitionedTransactionalEmitter):
             raise _lost(partition, rows, index + amount)
         _emit(collector, rows, index, amount)
         return True
+
+
+def _behind(place: Json, partitions: Partitions) -> Partitions:
+    numbers = [str(at) for at in range(len(partitions))]
+    if not isinstance(place, dict) or not all(
+        at in numbers and type(rows) is int and rows >= 0 for at, rows in place.items()
+    ):
+        raise ConfigError(
+            f"a memory spout cannot begin there; got {place!r:.100}; expected how many rows to "
+            "leave out of each partition, by its number as text, such as {'0': 7}",
+            setting="begins",
+        )
+    left_out = cast("dict[str, int]", place)
+    return tuple(rows[left_out.get(at, 0) :] for at, rows in zip(numbers, partitions, strict=True))
 
 
 def _least(take: int, rows_max: int | None) -> int:

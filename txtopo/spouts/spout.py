@@ -18,6 +18,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
@@ -136,6 +137,15 @@ class TransactionalCoordinator(ABC):
         """
         return {}
 
+    def ended(self, last: LastBatch) -> bool:
+        """Return whether the source has nothing after the batch *last*, not even unready records.
+
+        For the first part of a ``SequenceSpout``, whose spout sets ``ends``. Called right after
+        ``is_ready`` has returned False for the same *last*, with no batch in flight. Whatever comes
+        to the source after True was returned may never be read.
+        """
+        raise NotImplementedError
+
     def held_back(self) -> str | None:
         """Return which data of the source is not read now, and why, in words; None if all is read.
 
@@ -209,6 +219,51 @@ def check_min_batch_rows(
         raise ConfigError(
             f"pace.min_batch_rows is above the limit of the spout; got {rows_min}; expected at "
             f"most {limit}, since no batch has more; lower it, or raise {setting}",
+            setting="pace.min_batch_rows",
+        )
+
+
+def check_paced(config: Config, spout_id: str, limited: tuple[str, object, str]) -> None:
+    """Check that a spout can keep the pace that the settings limit its batches to.
+
+    Args:
+        config: The settings.
+        spout_id: Id of the spout.
+        limited: Which object receives the limit of a batch: its name, itself, its method.
+
+    Raises:
+        ConfigError: It cannot; leave the setting out, or repair the spout.
+    """
+    setting = config.pace.limiting
+    part, owner, method = limited
+    if setting is not None and not takes_rows_max(getattr(owner, method)):
+        raise ConfigError(
+            f"the batches of spout {spout_id!r} cannot be limited; got {setting} and "
+            f"{part} {type(owner).__qualname__}, whose {method} does not take the limit; "
+            "expected the keyword argument rows_max=None; give it to the spout, or leave "
+            f"{setting} out",
+            setting=setting,
+        )
+
+
+def check_unread(config: Config, spout_id: str, coordinator: object) -> None:
+    """Check that a coordinator can tell how many rows are unread, if the settings need that.
+
+    Raises:
+        ConfigError: It cannot; leave the setting out, or repair the spout.
+    """
+    kind = type(coordinator)
+    told = getattr(kind, "unread", None)
+    if config.pace.min_batch_rows is not None and told in (
+        None,
+        TransactionalCoordinator.unread,
+        PartitionedCoordinator.unread,
+    ):
+        raise ConfigError(
+            f"spout {spout_id!r} cannot tell how many rows are unread; got "
+            f"pace.min_batch_rows and coordinator {kind.__qualname__} without a method "
+            "unread; expected unread(self, last); give it to the spout, or leave "
+            "pace.min_batch_rows and pace.max_batch_delay_s out",
             setting="pace.min_batch_rows",
         )
 
@@ -328,14 +383,31 @@ class HasReplays(HasTraits):
     Attributes:
         repeatable: False for a spout whose metadata may stand for other tuples on a replay. It is
             opaque then, and transactional states are refused.
+        ends: Whether its coordinator part has ``ended``, so that a ``SequenceSpout`` can read it
+            to its end.
     """
 
     repeatable: bool = True
+    ends: bool = False
 
     @property
     def traits(self) -> Traits:
         """The traits that the framework reads. Your own class sets the attributes instead."""
         return replace(super().traits, repeatable=self.repeatable)
+
+    def beginning_at(self, place: Json) -> Self:
+        """Return a copy of this spout whose first batch begins at a place of its source.
+
+        For ``begins`` of a ``SequenceSpout``, which refuses a spout without this method. Called in
+        the driver and in tasks; it must not do any I/O.
+
+        Args:
+            place: The place, as JSON. The docstring of each spout says what it takes.
+
+        Raises:
+            ConfigError: It is not a place of this source.
+        """
+        raise NotImplementedError
 
 
 class TransactionalSpout(HasReplays, ABC):
@@ -424,6 +496,15 @@ class PartitionedCoordinator(ABC):
         shown in the progress. Called as ``lag`` is.
         """
         return {}
+
+    def ended(self, last: LastBatch) -> bool:
+        """Return whether the source has nothing after the batch *last*, not even unready records.
+
+        For the first part of a ``SequenceSpout``, whose spout sets ``ends``. Called right after
+        ``is_ready`` has returned False for the same *last*, with no batch in flight. Whatever comes
+        to the source after True was returned may never be read.
+        """
+        raise NotImplementedError
 
     def held_back(self) -> str | None:
         """Return which data of the source is not read now, and why, in words; None if all is read.

@@ -249,11 +249,14 @@ def _ends(
     compiled: CompiledTopology, spout: str, run: Run, control: Control
 ) -> Iterator[dict[str, Json]]:
     """Yield the position of each partition of a spout after each attempt."""
-    repeats = compiled.components[spout].spout_kind.repeats
+    kind = compiled.components[spout].spout_kind
     cut = dict(run.previous.of(spout).cut or {}) if run.previous is not None else {}
     for attempt, metadata in zip(run.attempts, run.metadata, strict=True):
-        known = metadata.of(spout).cut
-        if known is not None and repeats:
+        share = metadata.of(spout)
+        known = share.cut
+        if kind.begins_again(share):
+            cut = {}
+        if known is not None and kind.repeats:
             cut = dict(known)
         else:
             cut = cut | _in_order(control.cuts.get((attempt.txid, spout), {}))

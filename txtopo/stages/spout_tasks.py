@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -122,6 +122,12 @@ class _Share:
     def tasks(self) -> int:
         """How many tasks the spout has."""
         return self.component.tasks
+
+    def of_part(self, share: SpoutShare, *, begins_again: bool) -> _Share:
+        """Return the same with another share, of one of the spouts that are in the spout."""
+        if begins_again:
+            self.last.clear()  # the next batch begins after this one, and has these positions
+        return replace(self, share=share)
 
     def end_part(self, part: int) -> None:
         """End a part of the batch."""

@@ -145,7 +145,7 @@ def spout_kind(id: str, spout: object, kinds: Mapping[type, SpoutKind] = SPOUTS)
             f"{_names(kinds)}",
             component=id,
         )
-    return _kind("spout", id, spout, kinds)
+    return _kind("spout", id, spout, kinds).of(spout)
 
 
 def bolt_kind(id: str, bolt: object, kinds: Mapping[type, BoltKind] = BOLTS) -> BoltKind:

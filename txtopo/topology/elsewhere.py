@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from txtopo.spouts.sequence import SequenceSpout
 from txtopo.spouts.spout import Emitter
+from txtopo.traits import traits_of
 
 if TYPE_CHECKING:
     from txtopo.topology.component import Component
@@ -49,6 +51,9 @@ def may_write_elsewhere(graph: Graph) -> frozenset[str]:
 
 def emitter_may_write_elsewhere(emitter: object) -> bool:
     """Return whether an emitter has a ``commit`` that may write anywhere."""
+    parts = getattr(emitter, "part_emitters", None)
+    if parts is not None:  # of a sequence, which only passes the call on
+        return any(map(emitter_may_write_elsewhere, parts()))
     commit = getattr(emitter, "commit", None)
     if commit is None or getattr(commit, "__func__", None) is Emitter.commit:
         return False
@@ -60,12 +65,14 @@ def emitters_to_ask(graph: Graph) -> tuple[str, ...]:
 
     The emitters of txtopo's own spouts write nowhere else, but for a reader of a user's in one.
     """
-    return tuple(each.id for each in graph.spouts if not _emitter_is_known(each))
+    return tuple(each.id for each in graph.spouts if not _emitter_is_known(each.prototype))
 
 
-def _emitter_is_known(spout: Component) -> bool:
-    declared = spout.traits.emitter_writes_nowhere_else
-    return _is_ours(type(spout.prototype)) if declared is None else declared
+def _emitter_is_known(spout: object) -> bool:
+    if isinstance(spout, SequenceSpout):
+        return all(map(_emitter_is_known, spout.parts))
+    declared = traits_of(spout).emitter_writes_nowhere_else
+    return _is_ours(type(spout)) if declared is None else declared
 
 
 def _may_write(component: Component) -> bool:

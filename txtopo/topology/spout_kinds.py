@@ -18,14 +18,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
+from txtopo.config import Config
 from txtopo.metadata import Json, SpoutShare, json_copy
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
+from txtopo.spouts.sequence import (
+    SequenceSpout,
+    after_of,
+    has_batch,
+    is_switch,
+    planned_by_part,
+)
 from txtopo.spouts.spout import (
     LastBatch,
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,
     StreamSpout,
     TransactionalSpout,
+    check_paced,
+    check_unread,
 )
 from txtopo.traits import Traits
 
@@ -35,6 +45,9 @@ if TYPE_CHECKING:
 Driven = Literal["coordinator", "query", "ackers"]
 """Who brings the tuples of a topology forward: the coordinator of batches, which a start begins; a
 streaming query, which calls ``foreach_batch``; or the ackers of an at-least-once topology."""
+
+KnownShare = tuple[int, SpoutShare | None]
+"""A txid, and the share of the spout in it; None before the first txid."""
 
 _PARTS = {"coordinator": ("config", "context"), "emitter": ("config", "context")}
 
@@ -72,6 +85,14 @@ class TaskShare(Protocol):
     @property
     def tasks(self) -> int:
         """How many tasks the spout has."""
+
+    def of_part(self, share: SpoutShare, *, begins_again: bool) -> TaskShare:
+        """Return the same with another share: that of one of several spouts that are in the spout.
+
+        Args:
+            share: The share.
+            begins_again: Whether the previous batch ended nowhere, for each partition.
+        """
 
     def end_part(self, part: int) -> None:
         """End a part of the batch, which replays are compared by: all that was emitted for it."""
@@ -144,9 +165,32 @@ class SpoutKind:
         """Always true, since this is a kind of spouts."""
         return True
 
+    def of(self, spout: object) -> SpoutKind:
+        """Return the kind of a spout that is derived from *base*; this one, as a rule."""
+        return self
+
     def partitions(self, coordinator: Any) -> int:
         """Return how many partitions the next batch has; 0 if it has none."""
         return 0
+
+    def newest(self, before: KnownShare, complete: KnownShare) -> KnownShare:
+        """Return the newest txid after which the next batch can be planned.
+
+        Only a kind that the coordinator drives is asked.
+
+        Args:
+            before: The previous txid, whose plan is known.
+            complete: The newest txid whose batch is known in full; perhaps the same.
+        """
+        raise NotImplementedError
+
+    def carried(self, share: SpoutShare) -> Json:
+        """Return the plan that carries forward from a txid while the spout is absent."""
+        return share.planned if self.plans_batches else None
+
+    def begins_again(self, share: SpoutShare) -> bool:
+        """Return whether the positions of all partitions end before this batch of the spout."""
+        return False
 
     def plan(
         self, coordinator: Any, txid: int, last: LastBatch, partitions: int, rows_max: int | None
@@ -171,6 +215,18 @@ class SpoutKind:
     def limited(self, coordinator: Any, emitter: Callable[[], Any]) -> tuple[str, Any, str]:
         """Return which object receives the limit of a batch: its name, itself, its method."""
         raise NotImplementedError
+
+    def check_paced(
+        self, config: Config, spout_id: str, coordinator: Any, emitter: Callable[[], Any]
+    ) -> None:
+        """Check that the batches of a spout can be paced.
+
+        Raises:
+            ConfigError: They cannot; leave the setting out, or repair the spout.
+        """
+        if config.pace.limiting is not None:
+            check_paced(config, spout_id, self.limited(coordinator, emitter))
+        check_unread(config, spout_id, coordinator)
 
     def emit(self, share: TaskShare) -> Iterator[None]:
         """Emit the share of one task in a batch, for the first time or again.
@@ -208,6 +264,10 @@ class PlannedByDriver(SpoutKind):
         planned: Json = coordinator.initialize_transaction(txid, last.metadata, **limit)
         return planned
 
+    def newest(self, before: KnownShare, complete: KnownShare) -> KnownShare:
+        """Return the previous txid: its plan says where it ends."""
+        return before
+
     def known(self, share: SpoutShare) -> Json:
         """Return the metadata that the spout made."""
         return share.planned
@@ -235,6 +295,10 @@ class CutByEmitters(SpoutKind):
     ) -> Json:
         """Return the metadata that is stored of a batch."""
         return partitions
+
+    def newest(self, before: KnownShare, complete: KnownShare) -> KnownShare:
+        """Return the newest txid whose emitters have said where it ends."""
+        return complete
 
     def known(self, share: SpoutShare) -> Json:
         """Return the metadata that the spout made."""
@@ -346,6 +410,88 @@ class DataFrameKind(PlannedByDriver):
     makes_dead_letters = False
 
 
+class SequenceKind(PlannedByDriver):
+    """A spout with two parts that both plan whole batches: one after the other."""
+
+    base = SequenceSpout
+    text = "sequence spout"
+    short_text = "sequence"
+    emitter_calls = ("emit_batch", "emit_partition_batch", "emit_partition_batch_new")
+
+    def of(self, spout: object) -> SpoutKind:
+        """Return the kind by the weaker of both parts."""
+        assert isinstance(spout, SequenceSpout)
+        kinds = [SPOUTS[kind] for kind in spout.kinds]
+        if all(kind.plans_batches for kind in kinds):
+            return self
+        repeats = all(kind.repeats for kind in kinds)
+        return PartitionedSequenceKind() if repeats else OpaqueSequenceKind()
+
+    def partitions(self, coordinator: Any) -> int:
+        """Return the number of partitions of the part that plans the batch."""
+        number: int = coordinator.number_of_partitions()
+        return number
+
+    def known(self, share: SpoutShare) -> Json:
+        """Return the plan and the cut, of which the spout takes what belongs to its part."""
+        return None if share.planned is None else {"planned": share.planned, "cut": share.cut}
+
+    def check_paced(
+        self, config: Config, spout_id: str, coordinator: Any, emitter: Callable[[], Any]
+    ) -> None:
+        """Check nothing: the spout checks each part when it begins to read it."""
+
+    def begins_again(self, share: SpoutShare) -> bool:
+        """Return whether the batch is the switch, after which the partitions are other ones."""
+        return not share.absent and is_switch(share.planned)
+
+    def emit(self, share: TaskShare) -> Iterator[None]:
+        """Emit the share of one task in a batch, as the kind of its part does."""
+        planned = share.share.planned
+        begins_again = self.begins_again(share.share)
+        kind = SPOUTS[share.emitter.begin(planned)]
+        own = SpoutShare(planned_by_part(planned), share.share.cut)
+        one = share.of_part(own, begins_again=begins_again)
+        return iter(()) if begins_again else kind.emit(one)
+
+    def compared(self, traits: Traits) -> bool:
+        """Return whether replays are compared."""
+        return traits.repeatable
+
+    def differing(self, known: Mapping[str, Json], brought: Mapping[str, Json]) -> str | None:
+        """Return the first part in which a replay differs; None if there is none."""
+        # As for a transactional spout. The partitions of a cut are the same in each replay.
+        return super().differing(known, brought) if known.keys() == brought.keys() else None
+
+
+class PartitionedSequenceKind(SequenceKind):
+    """A sequence in which the emitters of a part decide where a batch ends."""
+
+    text = "partitioned sequence spout"
+    plans_batches = False
+
+    def newest(self, before: KnownShare, complete: KnownShare) -> KnownShare:
+        """Return the newest txid whose end is known, with the newest plan."""
+        share = before[1]
+        if share is None or has_batch(share.planned) or is_switch(share.planned):
+            return before
+        # A cut of the first part says nothing of the second.
+        after = after_of(share.planned)
+        cut = None if complete[1] is None or complete[0] <= after else complete[1].cut
+        return max(complete[0], after), SpoutShare(share.planned, cut)
+
+    def carried(self, share: SpoutShare) -> Json:
+        """Return the plan: it has the part, and of a part that plans batches its position."""
+        return share.planned
+
+
+class OpaqueSequenceKind(PartitionedSequenceKind):
+    """A sequence with an opaque part: opaque for its whole life."""
+
+    text = "opaque sequence spout"
+    repeats = False
+
+
 SPOUTS: dict[type, SpoutKind] = {
     kind.base: kind
     for kind in (
@@ -354,6 +500,7 @@ SPOUTS: dict[type, SpoutKind] = {
         OpaqueKind(),
         StreamKind(),
         DataFrameKind(),
+        SequenceKind(),
     )
 }
 """The kinds that a ``TransactionalTopologyBuilder`` takes, by the class of the user."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,11 @@ _ROWS_AT_ONCE = 100
 
 # A spout of files reports these two instead of partitions; they do not count records.
 _FILES = {"files", "bytes"}
+
+
+def counts_files(lag: Collection[str]) -> bool:
+    """Return whether a lag with these names is of files, perhaps of a part of a sequence."""
+    return {name.rpartition("/")[2] for name in lag} == _FILES
 
 
 class Board(TopologyListener):
@@ -501,12 +506,12 @@ class Board(TopologyListener):
     def _lag_records(self) -> int | None:
         lag = self._lag()
         if not self._several_spouts:
-            return None if not lag or lag.keys() == _FILES else sum(lag.values())
+            return None if not lag or counts_files(lag) else sum(lag.values())
         by_spout: dict[str, dict[str, int]] = {}
         for name, count in lag.items():
             spout, _, partition = name.partition("/")
             by_spout.setdefault(spout, {})[partition] = count
-        counted = [sum(each.values()) for each in by_spout.values() if each.keys() != _FILES]
+        counted = [sum(each.values()) for each in by_spout.values() if not counts_files(each)]
         return sum(counted) if counted else None
 
     def _partitions(self, lag: Mapping[str, int]) -> list[dict[str, Any]]:

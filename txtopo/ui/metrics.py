@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from txtopo.coordinator.transactions import Phase
 from txtopo.runtime.histogram import Histogram
 from txtopo.runtime.watching import Figures
-from txtopo.ui.board import PARTITIONS_MAX
+from txtopo.ui.board import PARTITIONS_MAX, counts_files
 from txtopo.ui.figures import SPANS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -229,9 +229,9 @@ def _lag(figures: dict[str, Any]) -> Iterator[Sample]:
         if each["lag_records"] is not None
     }
     if figures["lag_records"] is None:
-        if known.keys() == {"files", "bytes"}:
-            yield "lag_files", (), known["files"]
-            yield "lag_bytes", (), known["bytes"]
+        if counts_files(known):
+            for name, lag in known.items():
+                yield f"lag_{name.rpartition('/')[2]}", (), lag
         return
     for partition, lag in known.items():
         yield "lag_records", (partition,), lag

@@ -23,14 +23,14 @@ Each line is a copy of txtopo with one rule broken, and what noticed. The simula
 seed 0, until a checker sees a violation; a test runs only if it sees none. What only a power cut or
 a replica that lags would show is in the stores and in the clients of servers, for which the
 simulator has something of its own: there a test runs at once, often with a real server. C1 to
-C14 are the checkers in `txtopo/testing/checkers/`: C1 counts each record, C2 compares each version
+C15 are the checkers in `txtopo/testing/checkers/`: C1 counts each record, C2 compares each version
 of a state with the fold of its batches, C3 follows txids, attempts and the order of durability, C4
 offsets, C5 deposed coordinators, C6 states against each other, C7 undo, C8 that all is processed
 and that no run ends without a reason, such as an assertion of the coordinator, C11 what operators
 asked for, C12 limits of batches, C13 what the outside said when a batch was planned, C14 states
-that share a transaction. S1 to S10 judge the slots of the carrier `resident`, which have a
-simulation of their own, in `tests/faults/slots/checkers.py`; S0 is an assertion there, S10 sums of
-tuples between bolts.
+that share a transaction, C15 where a sequence of spouts switches. S1 to S10 judge the slots of the
+carrier `resident`, which have a simulation of their own, in `tests/faults/slots/checkers.py`; S0 is
+an assertion there, S10 sums of tuples between bolts.
 
 Made by `make mutants`; the seeds again: `make mutants ARGS=--simulator`. One bug alone:
 `make mutants ARGS="--only NAME"`. The bugs are in `tests/faults/mutants/`.

@@ -48,7 +48,9 @@ from txtopo.topology.graph import fingerprint
 from txtopo.topology.spout_kinds import (
     SPOUTS,
     OpaqueKind,
+    OpaqueSequenceKind,
     PartitionedKind,
+    PartitionedSequenceKind,
     PlannedByDriver,
     SpoutKind,
     TaskShare,
@@ -216,7 +218,13 @@ def test_the_texts_that_fingerprints_have_do_not_change() -> None:
         "opaque partitioned transactional spout",
         "stream spout",
         "DataFrame transactional spout",
+        "sequence spout",
         "spout",
+    ]
+    variants = [PartitionedSequenceKind(), OpaqueSequenceKind()]
+    assert [kind.text for kind in variants] == [
+        "partitioned sequence spout",
+        "opaque sequence spout",
     ]
 
 

@@ -115,7 +115,8 @@ def values(family: Metric) -> dict[tuple[str, ...], float]:
 def exported() -> dict[str, set[str]]:
     """Return the names of all series, with their labels."""
     found: dict[str, set[str]] = {}
-    boards = [board_of({"0": 3}), board_of({"files": 3, "bytes": 1000}), trees_board()]
+    files = {"first/files": 3, "first/bytes": 1000}  # of the first part of a sequence
+    boards = [board_of({"0": 3}), board_of(files), trees_board()]
     for board in boards:
         for family in read(board).values():
             for sample in family.samples:

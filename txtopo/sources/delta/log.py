@@ -413,6 +413,10 @@ class DeltaCoordinator(TransactionalCoordinator):
             planned["whole"] = end[1] == len(self._log.files(end[0]))
         return planned
 
+    def ended(self, last: LastBatch) -> bool:
+        """Return whether no version that exists has a file to read."""
+        return not self.is_ready(last.txid + 1, last)
+
     def _position(self, metadata: Json) -> Position:
         last = self._first if metadata is None else positions(metadata)[1]
         match metadata:

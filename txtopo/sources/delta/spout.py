@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
@@ -85,6 +86,8 @@ class DeltaTransactionalSpout(TransactionalSpout):
             deltalake is not installed (``pip install 'txtopo[delta]'``).
     """
 
+    ends = True
+
     def __init__(
         self,
         table: str | os.PathLike[str],
@@ -98,12 +101,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         require("deltalake", "DeltaTransactionalSpout")
-        if type(starting_version) is not int or starting_version < 0:
-            raise ConfigError(
-                f"starting_version is wrong; got {starting_version!r}; expected a whole number of "
-                "at least 0",
-                setting="starting_version",
-            )
+        self._first = _first_position(starting_version)
         if changes is not None and ("boolean", changes) not in [(f.type, f.name) for f in fields]:
             raise ConfigError(
                 f"changes does not name a boolean field; got {changes!r}; expected one of the "
@@ -113,13 +111,25 @@ class DeltaTransactionalSpout(TransactionalSpout):
         self.output_fields = fields
         self.changes = changes
         self._limits = DeltaLimits(batch_versions_max, batch_files_max, batch_bytes_max)
-        self._first = (starting_version, 0)
         uri = os.fspath(table)
         check_text("the path of a Delta table", uri)
         uri = uri if "://" in uri else os.path.abspath(uri)
         # Files on a local disk are read only by pyarrow.
         self.client_modules = ("deltalake",) if "://" in uri else ()
         self.log = DeltaLog(uri, dict(storage_options or {}), changes is not None)
+
+    def beginning_at(self, place: Json) -> Self:
+        """Return a copy of this spout that begins at a version.
+
+        Args:
+            place: The first version to read, as ``starting_version``.
+
+        Raises:
+            ConfigError: It is not a version.
+        """
+        begun = copy(self)
+        begun._first = _first_position(place)
+        return begun
 
     def coordinator(self, config: Config, context: TaskContext) -> DeltaCoordinator:
         """Make the planning part.
@@ -138,6 +148,15 @@ class DeltaTransactionalSpout(TransactionalSpout):
         """Make an emitting part."""
         assert self.output_fields is not None
         return DeltaEmitter(self.log, self.output_fields, self.changes, context)
+
+
+def _first_position(version: object) -> tuple[int, int]:
+    if type(version) is not int or version < 0:
+        raise ConfigError(
+            f"starting_version is wrong; got {version!r}; expected a whole number of at least 0",
+            setting="starting_version",
+        )
+    return version, 0
 
 
 def _opened(log: DeltaLog) -> DeltaTable:

@@ -231,6 +231,10 @@ class FilesCoordinator(TransactionalCoordinator):
         assert isinstance(batch, dict)
         return {**batch, "cursor": cursor}
 
+    def ended(self, last: LastBatch) -> bool:
+        """Return whether the last listing had no file that is not read."""
+        return self._open is None and not self._cursor.waiting
+
     def lag(self, metadata: Json) -> Mapping[str, int]:
         """Return how many ``files`` and ``bytes`` wait behind a batch, as of the last listing.
 

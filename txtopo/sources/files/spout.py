@@ -79,6 +79,8 @@ class FilesTransactionalSpout(TransactionalSpout):
         ConfigError: An argument is wrong; repair it.
     """
 
+    ends = True
+
     def __init__(
         self,
         paths: str | os.PathLike[str] | Sequence[str],

@@ -149,6 +149,15 @@ class QueryCoordinator(TransactionalCoordinator):
             return True
         return last.worth_a_batch(self.unread(last)[self._source.key], self._batch_rows_max)
 
+    def ended(self, last: LastBatch) -> bool:
+        """Return whether the last look found no key after the batch, settled or not."""
+        if self._ahead is not None:
+            return False
+        position, newest = self._position(last.metadata), self._newest
+        return newest is None or (
+            position is not None and comparable(newest) <= comparable(position)
+        )
+
     def unread(self, last: LastBatch) -> Mapping[str, int]:
         """Return how many rows have settled, counted up to the limit of a batch."""
         from sqlalchemy import func, literal, select

@@ -310,6 +310,25 @@ class QuerySource:
         """Return a key in its form in metadata."""
         return key if key is None or isinstance(key, int) else key.isoformat()
 
+    def key_from(self, place: Json) -> Key | None:
+        """Return the key that a program names by its form in metadata.
+
+        Raises:
+            ConfigError: It is not a key.
+        """
+        try:
+            key = self._from_json(place)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"a query cannot begin there; got {place!r:.100}; expected the form of a "
+                f"{self.kind} in metadata, which is a number, or text in ISO 8601; it is the "
+                f"place where {self.query!r:.100} begins, after that key",
+                key=self.key,
+            ) from error
+        if isinstance(key, datetime.datetime) and key.tzinfo is not None:
+            return key.astimezone(datetime.UTC)  # some drivers drop the zone
+        return key
+
     def planned(self, metadata: Json) -> PlannedKeys:
         """Return the keys in the metadata of a batch.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, cast
+from copy import copy
+from typing import Any, Self, cast
 from urllib.parse import unquote
 
 from txtopo.config import ChangeKind, Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError
+from txtopo.metadata import Json
 from txtopo.setting_checks import check_text
 from txtopo.sources.query.keys import check_key
 from txtopo.sources.query.planning import QueryCoordinator
@@ -82,6 +84,7 @@ class QueryTransactionalSpout(TransactionalSpout):
     """
 
     client_modules = ("sqlalchemy",)
+    ends = True
 
     def __init__(
         self,
@@ -118,6 +121,20 @@ class QueryTransactionalSpout(TransactionalSpout):
         self._settle_s = settle_s
         self._batch_rows_max = batch_rows_max
         self._max_ahead_s = max_ahead_s
+
+    def beginning_at(self, place: Json) -> Self:
+        """Return a copy of this spout that begins after a key.
+
+        Args:
+            place: The key, as ``start_after``; a date or a time as text in ISO 8601, as in the
+                metadata of a batch: ``metadata["upto"]`` is the last key that it read.
+
+        Raises:
+            ConfigError: It is not a key of this query.
+        """
+        begun = copy(self)
+        begun._start_after = self._source.key_from(place)
+        return begun
 
     def coordinator(self, config: Config, context: TaskContext) -> QueryCoordinator:
         """Make the planning part.

@@ -16,6 +16,7 @@ from txtopo.testing.checkers.promises import (
     Undo,
     Zombies,
 )
+from txtopo.testing.checkers.switched import Switched
 
 __all__ = [
     "Commanded",
@@ -27,6 +28,7 @@ __all__ = [
     "PlannedStamps",
     "Prefix",
     "Skew",
+    "Switched",
     "Together",
     "TraceReplay",
     "TxidDiscipline",

@@ -235,6 +235,13 @@ def stored_stamp(topology_id: str, nodes: Nodes, txid: int) -> dict[str, Any] | 
     return None if found is None else _decoded(found[0])["metadata"].get("stamp")
 
 
+def stored_plan(topology_id: str, nodes: Nodes, txid: int, spout: str) -> Any:
+    """Return the plan of a spout that ZooKeeper has for a txid, or None."""
+    found = nodes.get(f"/{topology_id}/batches/{txid:020d}")
+    shares = {} if found is None else _decoded(found[0])["metadata"]["spouts"]
+    return shares.get(spout, {}).get("planned")
+
+
 @lru_cache(maxsize=4096)
 def _decoded(data: bytes) -> Any:
     """Decode a node. It is cached, since every version of the nodes holds all of them."""

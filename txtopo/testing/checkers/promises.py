@@ -23,6 +23,8 @@
   every attempt, both as stored and as passed to tasks; and planned time never goes back.
 * C14 :class:`Together`: the states of one database, if it tells its identity, change at the same
   instant.
+* C15 :class:`~txtopo.testing.checkers.switched.Switched`: a sequence of spouts switches once, after
+  all before it was committed, and keeps the place where its second part begins.
 """
 
 from __future__ import annotations

@@ -215,13 +215,19 @@ class SpoutDriver:
         while known and not self._is_known(known):
             known -= 1
         last = self.stored.of(known) if known else None
-        planned = self._planner.plan(PlanBatch(self._attempt(txid), known, last))
+        previous = self.stored.of(txid - 1) if known < txid - 1 else None
+        action = PlanBatch(self._attempt(txid), known, last, previous)
+        planned = self._planner.plan(action, pending=self._pending(txid))
         if isinstance(planned, Failed):
             raise planned.failure.error
         if isinstance(planned, NotReady):
             return False
         self.stored.put(txid, planned.metadata)
         return True
+
+    def _pending(self, txid: int) -> int:
+        """Return how many batches are planned before a txid, and not committed."""
+        return txid - 1 - self.stored.committed
 
     def _is_known(self, txid: int) -> bool:
         return self.stored.of(txid).is_cut(self._cutting)

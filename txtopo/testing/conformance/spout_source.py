@@ -9,13 +9,19 @@ from typing import ClassVar, Literal
 
 import pytest
 
+from txtopo.spouts.sequence import SequenceSpout
 from txtopo.spouts.spout import (
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,
     TransactionalSpout,
 )
 
-Spout = TransactionalSpout | PartitionedTransactionalSpout | OpaquePartitionedTransactionalSpout
+Spout = (
+    TransactionalSpout
+    | PartitionedTransactionalSpout
+    | OpaquePartitionedTransactionalSpout
+    | SequenceSpout
+)
 
 Row = tuple[object, ...]
 

@@ -35,6 +35,7 @@ from txtopo.testing.checkers import (
     PlannedStamps,
     Prefix,
     Skew,
+    Switched,
     Together,
     TxidDiscipline,
     Undo,
@@ -64,6 +65,7 @@ CHECKERS = (
     Commanded(),
     PlannedStamps(),
     Together(),
+    Switched(),
 )
 
 
@@ -135,11 +137,7 @@ class Simulator:
                 *(FencedError, PoisonBatchError, InfrastructureError, BoltBroken),
                 TopologyKilled,
             ),
-            repeatable=[
-                number
-                for number, kind in enumerate(scenario.shape.spouts)
-                if kind == "transactional"
-            ],
+            repeatable=scenario.shape.repeating,
             spouts=[spout_id(number) for number in range(len(sources))],
             limited=(scenario.max_rows_per_second or scenario.target_commit_s) is not None,
             rows_per_second=None if scenario.faults.clock else scenario.max_rows_per_second,

@@ -23,6 +23,8 @@ PACE_SHARE = 0.25
 GROUPS_SALT = 0x6809
 SPOUTS_SALT = 0x5905
 SPOUTS_SHARE = 0.25
+SEQUENCE_SALT = 0x5E95
+SEQUENCE_SHARE = 0.15
 PLANNED_TIME_SALT = 0xFAC7
 PLANNED_TIME_SHARE = 0.3
 SHARINGS_DRAWN = ("apart", "apart", "shared", "shared", "clones")
@@ -92,6 +94,7 @@ class Scenario:
             parallelism=chance.choice((1, 1, 2, 3)),
             dead_letters=random.Random(seed ^ DEAD_LETTERS_SALT).random() < DEAD_LETTERS_SHARE,
             planned_time=random.Random(seed ^ PLANNED_TIME_SALT).random() < PLANNED_TIME_SHARE,
+            sequence=_sequence(random.Random(seed ^ SEQUENCE_SALT), kind),
         )
         window_txids = chance.choice((1, 3, 10)) * chance.choice((1, 2, 3))
         pace = random.Random(seed ^ PACE_SALT)
@@ -177,6 +180,13 @@ class Scenario:
         return " ".join(words)
 
 
+def _sequence(chance: random.Random, kind: StateKind) -> str:
+    """Draw the kind of the first part of a sequence; empty for no sequence."""
+    if chance.random() >= SEQUENCE_SHARE:
+        return ""
+    return chance.choice([each for each in SPOUTS if kind == "opaque" or each != "opaque"])
+
+
 CHANGEABLE = (
     "coordinators",
     "partitions",
@@ -199,6 +209,7 @@ CHANGEABLE = (
     "shape.dead_letters",
     "shape.further_spouts",
     "shape.planned_time",
+    "shape.sequence",
 )
 """The settings that the command line can change."""
 

@@ -13,7 +13,8 @@ an attempt; the checkers compare it with the contents of the stores.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self, cast
 from weakref import WeakValueDictionary
 
 from txtopo.attempt import TransactionAttempt
@@ -23,6 +24,7 @@ from txtopo.context import TaskContext
 from txtopo.errors import FailedException, InfrastructureError
 from txtopo.metadata import Json
 from txtopo.spouts.spout import (
+    HasReplays,
     LastBatch,
     OpaquePartitionedTransactionalEmitter,
     OpaquePartitionedTransactionalSpout,
@@ -223,43 +225,125 @@ class SimulatedSource:
             self._world.timeline.after(delay_s, self._grow)
 
 
-class RangesSpout(TransactionalSpout):
+class Section:
+    """The part of a source that a spout reads. Everything else is as in the source.
+
+    Args:
+        source: The source.
+        records: How many records of each partition there are at the end; None for all.
+        begins: The first offset of each partition, by its number as text; 0 for the others.
+    """
+
+    def __init__(
+        self, source: SimulatedSource, records: int | None, begins: Mapping[str, int]
+    ) -> None:
+        self._source, self._records, self._begins = source, records, begins
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_source"], name)
+
+    def end(self, partition: int) -> int:
+        """Return the offset after the last record that exists now."""
+        end = self._source.end(partition)
+        return end if self._records is None else min(end, self._records)
+
+    def number_of_partitions(self) -> int:
+        """Return how many partitions there are now."""
+        return self._source.number_of_partitions()
+
+    def take(self, available: int, rows_max: int | None = None) -> int:
+        """Return how many of the available records a batch takes."""
+        return self._source.take(available, rows_max)
+
+    def emit(self, collector: Any, partition: int, start: int, count: int) -> Json:
+        """Emit records of a partition, and return the metadata that names them."""
+        return self._source.emit(collector, partition, start, count)
+
+    def after(self, partition: int, metadata: Json) -> int:
+        """Return where the batch after this one of a partition starts."""
+        return self._begins.get(str(partition), 0) if metadata is None else sum(_range(metadata))
+
+    def ends(self, metadata: Json) -> dict[int, int]:
+        """Return where the batch after this one starts, by partition that exists now."""
+        known = metadata if isinstance(metadata, dict) else {}
+        partitions = range(self._source.number_of_partitions())
+        return {at: self.after(at, known.get(str(at))) for at in partitions}
+
+    def ended(self, metadata: Json) -> bool:
+        """Return whether each partition that exists now was read to its last record."""
+        return all(end == self._records for end in self.ends(metadata).values())
+
+
+class _Simulated(HasReplays):
+    """What the spouts over a source have in common.
+
+    Args:
+        world_number: Number of the world.
+        source: Number of the source.
+        half: Whether it ends when it has read half of the records of each partition.
+    """
+
+    ends = True
+
+    def __init__(self, world_number: int, source: int = 0, *, half: bool = False) -> None:
+        self._world_number, self._number = world_number, source
+        self._half, self._begins = half, dict[str, int]()
+
+    def beginning_at(self, place: Json) -> Self:
+        """Return a copy that begins at these offsets."""
+        assert isinstance(place, dict)
+        begun = copy(self)
+        begun._begins = cast("dict[str, int]", place)
+        return begun
+
+    def _section(self) -> Section:
+        source = _source(self._world_number, self._number)
+        return Section(source, source.records // 2 if self._half else None, self._begins)
+
+
+def end_of_first(end: Json) -> Json:
+    """Return where ``then`` of a sequence begins if it reads the same source: where first ended."""
+    known = end if isinstance(end, dict) else {}
+    return {at: sum(_range(each)) for at, each in known.items()}
+
+
+class RangesSpout(_Simulated, TransactionalSpout):
     """Plans ranges of offsets in the driver; each task reads its partitions."""
 
     output_fields = FIELDS
 
-    def __init__(self, world_number: int, source: int = 0) -> None:
-        self._world_number, self._number = world_number, source
-
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Make the planning part."""
-        return _RangesCoordinator(_source(self._world_number, self._number))
+        return _RangesCoordinator(self._section())
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part."""
-        return _SourceRangesEmitter(_source(self._world_number, self._number), context)
+        return _SourceRangesEmitter(self._section(), context)
 
 
 class _RangesCoordinator(TransactionalCoordinator):
-    def __init__(self, source: SimulatedSource) -> None:
+    def __init__(self, source: Section) -> None:
         self._source = source
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        source, ends = self._source, _ends(last.metadata)
+        source, ends = self._source, self._source.ends(last.metadata)
         source.reach()
         known = range(source.number_of_partitions())
-        return any(source.end(at) > ends.get(str(at), 0) for at in known)
+        return any(source.end(at) > ends[at] for at in known)
+
+    def ended(self, last: LastBatch) -> bool:
+        return self._source.ended(last.metadata)
 
     def unread(self, last: LastBatch) -> Mapping[str, int]:
-        return _unread(self._source, _ends(last.metadata))
+        return _unread(self._source, self._source.ends(last.metadata))
 
     def initialize_transaction(
         self, txid: int, previous_metadata: Json, *, rows_max: int | None = None
     ) -> Json:
-        source, starts = self._source, _ends(previous_metadata)
+        source, starts = self._source, self._source.ends(previous_metadata)
         ranges: dict[str, Json] = {}
         for at in range(source.number_of_partitions()):
-            start = starts.get(str(at), 0)
+            start = starts[at]
             taken = source.take(source.end(at) - start, rows_max)
             ranges[str(at)] = [start, taken]
             rows_max = None if rows_max is None else rows_max - taken
@@ -269,7 +353,7 @@ class _RangesCoordinator(TransactionalCoordinator):
 class _SourceRangesEmitter(TransactionalEmitter):
     writes_nowhere_else = True
 
-    def __init__(self, source: SimulatedSource, context: TaskContext) -> None:
+    def __init__(self, source: Section, context: TaskContext) -> None:
         self._source = source
         self._context = context
 
@@ -293,48 +377,48 @@ class _SourceRangesEmitter(TransactionalEmitter):
 
 
 class _Coordinator(PartitionedCoordinator):
-    def __init__(self, source: SimulatedSource) -> None:
+    def __init__(self, source: Section) -> None:
         self._source = source
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        source, ends = self._source, _ends(last.metadata)
+        source, ends = self._source, self._source.ends(last.metadata)
         source.reach()
         # A batch may take nothing, so the number of remaining batches is unknown.
         known = [at for at in range(source.number_of_partitions()) if not source.is_away(at)]
-        left = sum(max(0, source.end(at) - ends.get(str(at), 0)) for at in known)
+        left = sum(max(0, source.end(at) - ends[at]) for at in known)
         return left > 0 and txid - last.txid <= 1 + left // source.batch_records_max
 
     def number_of_partitions(self) -> int:
         return self._source.number_of_partitions()
 
+    def ended(self, last: LastBatch) -> bool:
+        return self._source.ended(last.metadata)
+
     def unread(self, last: LastBatch) -> Mapping[str, int]:
-        return _unread(self._source, _ends(last.metadata))
+        return _unread(self._source, self._source.ends(last.metadata))
 
     def lag(self, metadata: Mapping[str, Json]) -> Mapping[str, int]:
-        return _unread(self._source, _ends(dict(metadata)))
+        return _unread(self._source, self._source.ends(dict(metadata)))
 
 
-class PartitionedSpout(PartitionedTransactionalSpout):
+class PartitionedSpout(_Simulated, PartitionedTransactionalSpout):
     """Cuts a batch in the task that emits it first; replays repeat it."""
 
     output_fields = FIELDS
 
-    def __init__(self, world_number: int, source: int = 0) -> None:
-        self._world_number, self._number = world_number, source
-
     def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
         """Make the planning part."""
-        return _Coordinator(_source(self._world_number, self._number))
+        return _Coordinator(self._section())
 
     def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
         """Make an emitting part."""
-        return _PartitionedEmitter(_source(self._world_number, self._number))
+        return _PartitionedEmitter(self._section())
 
 
 class _PartitionedEmitter(PartitionedTransactionalEmitter):
     writes_nowhere_else = True
 
-    def __init__(self, source: SimulatedSource) -> None:
+    def __init__(self, source: Section) -> None:
         self._source = source
 
     def emit_partition_batch_new(
@@ -346,7 +430,7 @@ class _PartitionedEmitter(PartitionedTransactionalEmitter):
         *,
         rows_max: int | None = None,
     ) -> Json:
-        start = _end(last_metadata)
+        start = self._source.after(partition, last_metadata)
         away = self._source.goes_away(partition)
         count = 0 if away else self._source.take(self._source.end(partition) - start, rows_max)
         self._source.note_end(attempt, partition, start + count)
@@ -373,27 +457,24 @@ class _PartitionedEmitter(PartitionedTransactionalEmitter):
         self._source.trim(txid)
 
 
-class OpaqueSpout(OpaquePartitionedTransactionalSpout):
+class OpaqueSpout(_Simulated, OpaquePartitionedTransactionalSpout):
     """Cuts each attempt again; an unreachable partition keeps its position."""
 
     output_fields = FIELDS
 
-    def __init__(self, world_number: int, source: int = 0) -> None:
-        self._world_number, self._number = world_number, source
-
     def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
         """Make the planning part."""
-        return _Coordinator(_source(self._world_number, self._number))
+        return _Coordinator(self._section())
 
     def emitter(
         self, config: Config, context: TaskContext
     ) -> OpaquePartitionedTransactionalEmitter:
         """Make an emitting part."""
-        return _OpaqueEmitter(_source(self._world_number, self._number))
+        return _OpaqueEmitter(self._section())
 
 
 class _OpaqueEmitter(OpaquePartitionedTransactionalEmitter):
-    def __init__(self, source: SimulatedSource) -> None:
+    def __init__(self, source: Section) -> None:
         self._source = source
 
     def emit_partition_batch(
@@ -407,7 +488,7 @@ class _OpaqueEmitter(OpaquePartitionedTransactionalEmitter):
     ) -> Json:
         if self._source.goes_away(partition) or self._source.is_empty_replay(attempt):
             return None
-        start = _end(last_metadata)
+        start = self._source.after(partition, last_metadata)
         count = self._source.take(self._source.end(partition) - start, rows_max)
         return self._source.emit(collector, partition, start, count)
 
@@ -418,17 +499,9 @@ def _source(world_number: int, number: int) -> SimulatedSource:
     return sources[number]
 
 
-def _unread(source: SimulatedSource, ends: Mapping[str, int]) -> dict[str, int]:
+def _unread(source: Section, ends: Mapping[int, int]) -> dict[str, int]:
     known = range(source.number_of_partitions())
-    return {str(at): max(0, source.end(at) - ends.get(str(at), 0)) for at in known}
-
-
-def _ends(metadata: Json) -> dict[str, int]:
-    return {at: _end(each) for at, each in metadata.items()} if isinstance(metadata, dict) else {}
-
-
-def _end(metadata: Json) -> int:
-    return sum(_range(metadata)) if metadata is not None else 0
+    return {str(at): max(0, source.end(at) - ends[at]) for at in known}
 
 
 def _range(metadata: Json) -> tuple[int, int]:

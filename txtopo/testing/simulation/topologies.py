@@ -20,6 +20,7 @@ from txtopo.context import TaskContext
 from txtopo.dead_letters import STREAM, dead_letter, in_order
 from txtopo.errors import FailedException, RecordFailed
 from txtopo.metadata import Json
+from txtopo.spouts.sequence import SequenceSpout
 from txtopo.state import Count, Max, Min, State, Sum
 from txtopo.state.backend import StateKind
 from txtopo.testing.simulation.source import (
@@ -28,6 +29,7 @@ from txtopo.testing.simulation.source import (
     OpaqueSpout,
     PartitionedSpout,
     RangesSpout,
+    end_of_first,
     worlds,
 )
 from txtopo.tuples import Fields, Tuple
@@ -57,6 +59,8 @@ class Shape:
             the tuples of the opaque ones go to an additional committer, ``rest``, with an opaque
             state.
         planned_time: Whether the spouts ask for the time at which a batch was planned.
+        sequence: Kind of the spout that reads the first half of the source of the first spout,
+            which then reads the rest; empty for none. Opaque only if the states are.
     """
 
     spout: str
@@ -67,6 +71,7 @@ class Shape:
     dead_letters: bool = False
     further_spouts: tuple[str, ...] = ()
     planned_time: bool = False
+    sequence: str = ""
 
     def with_further_spouts(self, kinds: tuple[str, ...]) -> Shape:
         """Return this shape with further spouts, whose states can be as they are.
@@ -82,6 +87,15 @@ class Shape:
         return (self.spout, *self.further_spouts)
 
     @property
+    def repeating(self) -> tuple[int, ...]:
+        """Numbers of the spouts whose plan says all that is needed to emit a batch again."""
+        return tuple(
+            number
+            for number, kind in enumerate(self.spouts)
+            if kind == "transactional" and (number or self.sequence in ("", "transactional"))
+        )
+
+    @property
     def apart(self) -> frozenset[int]:
         """Numbers of the opaque spouts that are not upstream of the transactional states."""
         opaque = (at for at, kind in enumerate(self.spouts) if kind == "opaque")
@@ -93,7 +107,9 @@ def spout_id(number: int) -> str:
     return f"spout-{number}" if number else "spout"
 
 
-SPOUT_CLASSES: dict[str, type[RangesSpout | PartitionedSpout | OpaqueSpout]] = {
+SimulatedSpout = RangesSpout | PartitionedSpout | OpaqueSpout
+
+SPOUT_CLASSES: dict[str, type[SimulatedSpout]] = {
     "transactional": RangesSpout,
     "partitioned": PartitionedSpout,
     "opaque": OpaqueSpout,
@@ -102,7 +118,13 @@ SPOUT_CLASSES: dict[str, type[RangesSpout | PartitionedSpout | OpaqueSpout]] = {
 
 def build(shape: Shape, world_number: int, state: State) -> tuple[Topology, dict[str, Oracle]]:
     """Build a topology, and return the oracle of each of its states by table."""
-    spouts = [SPOUT_CLASSES[kind](world_number, number) for number, kind in enumerate(shape.spouts)]
+    spouts: list[SimulatedSpout | SequenceSpout] = [
+        SPOUT_CLASSES[kind](world_number, number) for number, kind in enumerate(shape.spouts)
+    ]
+    if shape.sequence:
+        first, then = SPOUT_CLASSES[shape.sequence](world_number, half=True), spouts[0]
+        assert not isinstance(then, SequenceSpout), "just made"
+        spouts[0] = SequenceSpout(first, then, end_of_first)
     for spout in spouts:
         spout.needs_planned_time = shape.planned_time
     tasks = shape.parallelism

@@ -21,6 +21,7 @@ from txtopo.spouts import (
     OpaqueMemoryTransactionalSpout,
     Outage,
     QueryTransactionalSpout,
+    SequenceSpout,
 )
 from txtopo.testing import ScriptedSpout, ScriptedTransactionalSpout
 from txtopo.testing.conformance import SpoutSource
@@ -71,6 +72,33 @@ class OpaqueMemorySource(MemorySource):
 
     def bring_up(self, partition: int) -> None:
         self.down.remove(partition)
+
+
+class SequenceSource(MemorySource):
+    """What is written before the first start is in the first part, and the rest in the second."""
+
+    first: type[MemoryTransactionalSpout | OpaqueMemoryTransactionalSpout]
+    then: type[MemoryTransactionalSpout | OpaqueMemoryTransactionalSpout]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+        self.started = False
+
+    def spout(self) -> Spout:
+        self.started = True
+        most = self.batch_records_max
+        first, then = self.first(self.before, FIELDS, most), self.then(self.rows, FIELDS, most)
+        return SequenceSpout(first, then)
+
+    def append(self, partition: int, count: int) -> Sequence[tuple[int, int]]:
+        rows = super().append(partition, count)
+        if not self.started:
+            self.rows[partition], self.before[partition] = [], [*self.before[partition], *rows]
+        return rows
+
+    def lose(self, partition: int) -> None:
+        self.rows[partition] = self.before[partition] = []
 
 
 class ScriptedSource(MemorySource):

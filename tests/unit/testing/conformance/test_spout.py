@@ -16,8 +16,10 @@ from tests.unit.testing.conformance.spout_sources import (
     OpaqueMemorySource,
     QuerySource,
     ScriptedSource,
+    SequenceSource,
     SimpleLines,
 )
+from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing import ScriptedSpout
 from txtopo.testing.conformance import SpoutSource, SpoutSuite
 
@@ -32,6 +34,24 @@ class TestOpaqueMemory(SpoutSuite):
     @pytest.fixture
     def source(self) -> SpoutSource:
         return OpaqueMemorySource()
+
+
+class TestSequence(SpoutSuite):
+    @pytest.fixture
+    def source(self) -> SpoutSource:
+        source = SequenceSource()
+        source.first = source.then = MemoryTransactionalSpout
+        return source
+
+
+class TestOpaqueSequence(SpoutSuite):
+    """Of a transactional and an opaque part."""
+
+    @pytest.fixture
+    def source(self) -> SpoutSource:
+        source = SequenceSource()
+        source.first, source.then = MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+        return source
 
 
 class TestFiles(SpoutSuite):

@@ -1,0 +1,51 @@
+"""C15: a sequence of spouts switched once, after all before it was committed, and for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from txtopo.metadata import Json
+from txtopo.spouts.sequence import is_switch
+from txtopo.testing.checkers.evidence import (
+    Evidence,
+    Violation,
+    current_of,
+    stored_attempts,
+    stored_plan,
+)
+from txtopo.testing.simulation.history import NodesWrite
+
+
+class Switched:
+    """C15: follows the plans of sequences from the switch on."""
+
+    name = "C15"
+
+    def check(self, evidence: Evidence) -> Iterator[Violation]:
+        """Yield switches before the end of the first part, and places that change afterwards."""
+        for spout in evidence.spouts:
+            yield from self._spout(evidence, spout)
+
+    def _spout(self, evidence: Evidence, spout: str) -> Iterator[Violation]:
+        id, places = evidence.topology_id, list[Json]()
+        for write in evidence.history.writes:
+            if not isinstance(write, NodesWrite):
+                continue
+            for attempt in sorted(stored_attempts(id, write)):
+                txid = attempt.txid
+                plan = stored_plan(id, write.after, txid, spout)
+                if not isinstance(plan, dict) or plan.get("part") != "then":
+                    continue
+                place, before = plan.get("begins"), stored_plan(id, write.before, txid, spout)
+                what = f"the plan of spout {spout!r} in txid {txid} begins at {place}"
+                if not is_switch(plan):
+                    if place not in places:
+                        yield Violation(self.name, f"{what}; its switch at one of {places}")
+                elif is_switch(before):
+                    if before.get("begins") != place:
+                        yield Violation(self.name, f"{what}; before it was {before}")
+                else:
+                    places.append(place)
+                    current = current_of(id, write.before)
+                    if current < txid:
+                        yield Violation(self.name, f"{what}; {current} was not committed")
