@@ -48,6 +48,11 @@ class TransactionAttempt:
         """The position of this attempt among all, as (epoch, txid, attempt)."""
         return (self.epoch, self.txid, self.attempt)
 
+    @property
+    def held_as(self) -> TransactionAttempt:
+        """The attempt that a ledger names as the writer once this one has written."""
+        return self
+
     def __lt__(self, other: TransactionAttempt) -> bool:
         check_one_history(self, other)
         return self.order < other.order
@@ -86,6 +91,28 @@ class GroupAttempt(TransactionAttempt):
 
     def __str__(self) -> str:
         return f"{self.first_txid}-{self.txid}:{self.attempt}@{self.epoch}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAttempt(TransactionAttempt):
+    """One try at a copy of what another state held after a txid; see "A state that is a copy" in
+    :mod:`txtopo.state.ledger`.
+
+    Its txid is 0, so that the rows are tagged as rows from before the first txid.
+
+    Attributes:
+        copied_txid: The txid whose result is copied, which the ledger then names.
+    """
+
+    copied_txid: int = 0
+
+    @property
+    def held_as(self) -> TransactionAttempt:
+        """The attempt that the ledger names afterwards: nobody's, at the copied txid."""
+        return TransactionAttempt(self.copied_txid)
+
+    def __str__(self) -> str:
+        return f"copy of {self.copied_txid}@{self.epoch}"
 
 
 def group_of(attempts: Sequence[TransactionAttempt]) -> TransactionAttempt:

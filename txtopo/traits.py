@@ -6,8 +6,9 @@ neither the classes of spouts and bolts nor any of their attributes. So a new so
 what is special about it in its own file.
 
 The class of a user does not make this record. It sets the attributes that its base class declares
-(``needs_planned_time``, ``client_modules``, ``repeatable`` and ``takes_from``), from which the
-base class makes it. A spout or bolt that is derived from none of our classes has the defaults.
+(``needs_planned_time``, ``client_modules``, ``repeatable``, ``takes_from`` and ``cannot_fork``),
+from which the base class makes it. A spout or bolt that is derived from none of our classes has the
+defaults.
 
 The record is made again each time it is asked for, and it follows from the prototype alone.
 """
@@ -73,6 +74,12 @@ class Traits:
         with_dead_letters: Returns this bolt as it takes dead letters, which have these fields; None
             if it takes them as it is. Set by a sink; called by the builder for the bolt in
             ``dead_letters=``.
+        cannot_fork: Why a topology with it cannot be forked, and what to do instead; None if it
+            can. Set by a sink, and by users for a spout that takes records out of its source; read
+            by ``txtopo.operations.fork``.
+        renamed_in_forks: What has another name in the program of a fork, in words, such as a
+            consumer group that two topologies must not share; None for nothing. Set by spouts;
+            shown by the plan of a fork.
         holds: What its states hold, in words; None for what their kind says. Set by a sink; read by
             an explanation.
         delivery: What its exactly once depends on, in words; None if on nothing. Set by a sink;
@@ -97,6 +104,8 @@ class Traits:
     refuses_opaque: str | None = None
     check_input: Callable[[Fields], None] | None = None
     with_dead_letters: Callable[[Sequence[str]], object] | None = None
+    cannot_fork: str | None = None
+    renamed_in_forks: str | None = None
     holds: str | None = None
     delivery: str | None = None
 
@@ -123,16 +132,21 @@ class HasTraits:
             ``context.planned_time``.
         client_modules: The modules that its tasks import. Before anything runs, each executor of a
             cluster is asked whether it has them.
+        cannot_fork: Why a topology with it cannot be forked, and what to do instead, such as for a
+            spout that takes records out of a queue; None if it can.
     """
 
     needs_planned_time: bool = False
     client_modules: Sequence[str] = ()
+    cannot_fork: str | None = None
 
     @property
     def traits(self) -> Traits:
         """The traits that the framework reads. Your own class sets what they come from."""
         return Traits(
-            needs_planned_time=self.needs_planned_time, client_modules=self.client_modules
+            needs_planned_time=self.needs_planned_time,
+            client_modules=self.client_modules,
+            cannot_fork=self.cannot_fork,
         )
 
 

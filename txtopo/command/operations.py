@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -19,7 +19,19 @@ from txtopo.command.loading import load_transactional
 from txtopo.command.output import print_json, print_line, print_note
 from txtopo.errors import StateUsageError
 from txtopo.metadata import Json
-from txtopo.operations import Access, Plan, forget, quarantine, rebuild, repair_node, rewind, verify
+from txtopo.operations import (
+    Access,
+    Plan,
+    forget,
+    fork,
+    quarantine,
+    rebuild,
+    repair_node,
+    rewind,
+    verify,
+)
+from txtopo.operations.fork import WAIT_S
+from txtopo.state.registry import redacted_url
 
 
 def topology_argument(verb: Callable[..., int]) -> Callable[..., int]:
@@ -218,6 +230,73 @@ def forget_topology(
     )
 
 
+@click.command("fork", short_help="Make a second topology that goes on from a txid.")
+@topology_argument
+@click.option("--id", "id_", metavar="ID", required=True, help="Id of the new topology.")
+@click.option(
+    "--to",
+    "places",
+    metavar="[COMPONENT.STATE=]URL",
+    multiple=True,
+    help="Its store; or one for each state, with the option several times.",
+)
+@click.option(
+    "--at",
+    metavar="TXID",
+    default="current",
+    show_default=True,
+    help="The txid; current is the newest one that all states hold.",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0),
+    default=WAIT_S,
+    show_default=True,
+    help="How long to wait until all states of a running topology hold one txid.",
+)
+@dry_run_option
+@yes_option
+@choices
+def fork_topology(
+    chosen: Choices,
+    place: str,
+    id_: str,
+    places: tuple[str, ...],
+    at: str,
+    wait_s: float,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Copy a topology as of one txid to a new id and other stores; both go on from there.
+
+    The topology may be running, and nothing of it is written. Afterwards, start the same program
+    with the new id and the new URLs.
+
+    
+    Example:
+      txtopo fork shop:topology --id shop-2 --to sqlite:///copy.db --dry-run
+    """
+    txid = _txid(at)
+    return _carry_out(
+        chosen,
+        place,
+        lambda topology, access: fork(
+            topology,
+            id_,
+            _places(places, topology),
+            chosen.load_config(),
+            at=txid,
+            wait_s=wait_s,
+            access=access,
+        ),
+        dry_run=dry_run,
+        yes=yes,
+    )
+
+
 def _carry_out(
     chosen: Choices,
     place: str,
@@ -290,6 +369,45 @@ def _json(text: str | None, option: str) -> Json:
             setting=option,
         ) from error
     return found
+
+
+def _places(given: Sequence[str], topology: Topology) -> str | dict[str, str]:
+    """Return the store for all states, or the store of each that is named.
+
+    Raises:
+        StateUsageError: There is none, or both forms are mixed.
+    """
+    components = topology.graph.components.values()
+    states = [f"{component.id}.{name}" for component in components for name in component.states]
+    named = {name: url for each in given for name in states if (url := _after(each, f"{name}="))}
+    if len(given) == 1 and not named:
+        return given[0]
+    if not given or len(named) < len(given):
+        raise StateUsageError(
+            f"--to has to name a store; got {[redacted_url(each) for each in given]}; expected one "
+            f"URL for all states, or COMPONENT.STATE=URL for each of {', '.join(states)}",
+            setting="--to",
+        )
+    return named
+
+
+def _after(text: str, start: str) -> str:
+    return text.removeprefix(start) if text.startswith(start) else ""
+
+
+def _txid(text: str) -> int | None:
+    """Return the txid of an option; None for the newest one.
+
+    Raises:
+        StateUsageError: It is neither a txid nor ``current``.
+    """
+    if text == "current":
+        return None
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    raise StateUsageError(
+        f"--at cannot be read; got {text!r:.100}; expected a txid, or current", setting="--at"
+    )
 
 
 def _by_txid(given: Json) -> dict[int, Json]:

@@ -109,6 +109,7 @@ class Journal:
         change: Callable[[Fingerprint], Sequence[StateName]] | None = None,
         above: int = 0,
         check: Callable[[str, Mapping[int, str]], None] | None = None,
+        operation: Mapping[str, Json] | None = None,
     ) -> int:
         """Become the coordinator that may write, and return its epoch.
 
@@ -123,6 +124,8 @@ class Journal:
             above: An epoch that a ledger holds; the new epoch is larger.
             check: Called with the stored token of the ensemble, and the stored term ids by epoch.
                 If it raises, nothing is written.
+            operation: The verb of an operator that makes the topology, named in ``/current`` from
+                its first write on; not written if the topology has nodes.
 
         Raises:
             FencedError: Another coordinator claimed at the same time; contend again.
@@ -131,7 +134,7 @@ class Journal:
             OperationUnfinished: States would be added while an operator's verb has not ended;
                 nothing was written.
         """
-        claim = _Claiming(candidate, token, fingerprint, change, above, check)
+        claim = _Claiming(candidate, token, fingerprint, change, above, check, operation)
         while (epoch := self._claimed_epoch(claim)) is None:
             pass  # Our predecessor has advanced meanwhile, so the states begin one txid later.
         return epoch
@@ -163,7 +166,10 @@ class Journal:
         rewrites = min(above, REWRITES_MAX) if node is None else 0
         claim.extend(rewritten(value, rewrites))
         if node is None:
-            claim.append(CompareAndSet(CURRENT, {"current": 1}, None))
+            begun: dict[str, Json] = {"current": 1}
+            if claiming.operation is not None:
+                begun["operation"] = {**claiming.operation}
+            claim.append(CompareAndSet(CURRENT, begun, None))
         try:
             self._state.apply([*claim, *noted])
         except VersionConflict as conflict:
@@ -392,6 +398,7 @@ class _Claiming:
     change: Callable[[Fingerprint], Sequence[StateName]] | None
     above: int
     check: Callable[[str, Mapping[int, str]], None] | None
+    operation: Mapping[str, Json] | None
 
 
 def rewritten(value: dict[str, Json], times: int) -> list[Step]:

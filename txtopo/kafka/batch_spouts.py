@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from typing import Literal, Self
 
 from txtopo.attempt import TransactionAttempt
@@ -20,7 +21,7 @@ from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
 from txtopo.extras import require
 from txtopo.kafka.connection import Connection, Isolation, Setting
-from txtopo.kafka.group_offsets import CommitGroup, GroupOffsets
+from txtopo.kafka.group_offsets import CommitGroup, GroupOffsets, renamed_group
 from txtopo.kafka.offsets import (
     MISSING_LOOKS_MAX,
     ClusterSnapshot,
@@ -61,6 +62,7 @@ from txtopo.spouts.spout import (
     TransactionalSpout,
     check_min_batch_rows,
 )
+from txtopo.traits import Traits
 
 BATCH_RECORDS_MAX = 10_000
 
@@ -163,6 +165,11 @@ class KafkaTransactionalSpout(TransactionalSpout):
         begun._source = self._source.beginning_at(place)
         return begun
 
+    @property
+    def traits(self) -> Traits:
+        """The traits of the spout, with its consumer group."""
+        return replace(super().traits, renamed_in_forks=renamed_group(self._group))
+
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Make the planning part.
 
@@ -260,6 +267,11 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         begun = copy(self)
         begun._source = self._source.beginning_at(place)
         return begun
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of the spout, with its consumer group."""
+        return replace(super().traits, renamed_in_forks=renamed_group(self._group))
 
     def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
         """Make the planning part.

@@ -64,6 +64,13 @@ class CommitGroup:
         return cls(connection, name)
 
 
+def renamed_group(group: CommitGroup | None) -> str | None:
+    """Return what a fork has to name otherwise, in words; None without a group."""
+    if group is None:
+        return None
+    return f"another commit_group than {group.name!r}, which shows the lag of one topology"
+
+
 class GroupOffsets:
     """Commits offsets to a consumer group, in the driver. One caller at a time.
 

@@ -205,6 +205,11 @@ class KafkaSink(BatchBolt, Committer):
             ),
             check_input=self.check_input,
             with_dead_letters=self.with_default_value,
+            cannot_fork=(
+                "its records cannot be copied, and a second sink of its topic would depose this "
+                "one, whose transactional id is that of the topic; let the program of the fork "
+                "write elsewhere, under an id that begins with its first record"
+            ),
             holds="records of a topic, one Kafka transaction a txid",
             delivery="in Kafka for consumers that read committed records only",
         )

@@ -4,6 +4,7 @@ See ``docs/how-to/operations.md``.
 """
 
 from txtopo.operations.forget import forget
+from txtopo.operations.fork import fork
 from txtopo.operations.plan import Plan
 from txtopo.operations.quarantine import quarantine
 from txtopo.operations.repair import repair_node
@@ -27,6 +28,7 @@ __all__ = [
     "TrialFailure",
     "TriedState",
     "forget",
+    "fork",
     "quarantine",
     "rebuild",
     "repair_node",

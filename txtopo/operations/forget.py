@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 # Far below what fits into one request of ZooKeeper.
 DELETES_MAX = 1_000
 
+FORK = "fork"
+"""The verb whose unfinished work can be given up."""
+
 
 def forget(
     topology: Topology,
@@ -136,7 +139,8 @@ class _Forget:
     def look(self, session: OperatorSession) -> VerbSteps:
         known = session.known
         contents = session.contents()
-        check_unfinished(self, contents)
+        if not _is_fork(contents.operation):
+            check_unfinished(self, contents)
         mine: dict[str, Ledger] = {
             name: ledger
             for name, ledger in session.ledgers().items()
@@ -170,6 +174,11 @@ class _Forget:
             lifts=True,
             keeps_topology=False,
         )
+
+
+def _is_fork(operation: dict[str, Json] | None) -> bool:
+    """Return whether a fork is unfinished: no coordinator has ever run, so it may be given up."""
+    return operation is not None and operation.get("verb") == FORK
 
 
 def _not_released(session: OperatorSession) -> str:

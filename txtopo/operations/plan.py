@@ -90,7 +90,7 @@ class Plan:
             if work.ledgers is None:
                 claim = VerbClaim(session, 0)
             else:
-                claim = _claim(session, work, program)
+                claim = _claim(session, work, program, self._verb)
             for at, step in enumerate(work.steps):
                 session.point(f"operator.before:{at}")
                 step.do(claim)
@@ -151,6 +151,8 @@ class VerbSteps:
         lifts: Claim even if ZooKeeper does not have an epoch that a ledger names, because it was
             reverted to an earlier state. All states are claimed then.
         keeps_topology: Whether the claim stores the fingerprint of the program if none is stored.
+        makes_topology: Whether the verb makes the topology, so that ``/current`` names the verb
+            from its first write on.
     """
 
     steps: Sequence[VerbStep] = ()
@@ -158,6 +160,7 @@ class VerbSteps:
     takes_over: bool = False
     lifts: bool = False
     keeps_topology: bool = True
+    makes_topology: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +215,12 @@ def in_states(names: Iterable[str]) -> str:
 
 def note_begun(verb: Verb, current: int, **more: Json) -> Put:
     """Return the write that names a verb in ``/current`` as begun."""
-    operation: dict[str, Json] = {"verb": verb.name, "arguments": verb.arguments, **more}
-    return Put(CURRENT, {"current": current, "operation": operation})
+    return Put(CURRENT, {"current": current, "operation": operation_of_verb(verb) | more})
+
+
+def operation_of_verb(verb: Verb) -> dict[str, Json]:
+    """Return what names a verb in ``/current``."""
+    return {"verb": verb.name, "arguments": verb.arguments}
 
 
 def _texts(work: VerbSteps) -> tuple[str, ...]:
@@ -222,13 +229,26 @@ def _texts(work: VerbSteps) -> tuple[str, ...]:
         return texts
     names = ", ".join(repr(name) for name in work.ledgers)
     claims = "claim the next epoch in ZooKeeper" + (f" and in the ledgers of {names}" * bool(names))
+    if work.makes_topology:
+        claims += f"; {CURRENT} says from then on that the topology is being made"
     return (claims, *texts)
 
 
-def _claim(session: OperatorSession, work: VerbSteps, program: Fingerprint | None) -> VerbClaim:
+def _claim(
+    session: OperatorSession, work: VerbSteps, program: Fingerprint | None, verb: Verb
+) -> VerbClaim:
     assert work.ledgers is not None
     kept = program if work.keeps_topology else None
-    claim = session.claim(work.ledgers, kept, takes_over=work.takes_over, lifts=work.lifts)
+    if work.makes_topology:
+        for name in work.ledgers:  # a table that is in the way is found before anything is claimed
+            session.backends[name].create()
+    claim = session.claim(
+        work.ledgers,
+        kept,
+        takes_over=work.takes_over,
+        lifts=work.lifts,
+        operation=operation_of_verb(verb) if work.makes_topology else None,
+    )
     now = session.ledgers()
     for name, before in work.ledgers.items():
         after = now[name]

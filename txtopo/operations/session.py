@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from txtopo import clock
 from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.ensemble.commands import Desired, desired_of
 from txtopo.ensemble.journal import Journal, JournalContents
@@ -42,7 +43,7 @@ from txtopo.ensemble.nodes import (
 )
 from txtopo.ensemble.opening import open_transactional_state
 from txtopo.ensemble.store import Node, Step, TransactionalState, this_process
-from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
+from txtopo.errors import ConfigError, CoordinatorActive, SchemaDrift, TxtopoError
 from txtopo.fingerprint import Fingerprint, StateName
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.runtime.takeover import check_ends
@@ -76,6 +77,8 @@ class OperatorSession:
         backends: Its states, as ``component.state``.
         owners: The owner of each state, as its ledger has to name it.
         point: Called with the name of each durable step.
+        now: Returns seconds on a clock that only goes forward.
+        sleep: Waits for some seconds.
         journal: Writes to ZooKeeper, once the verb has claimed an epoch.
     """
 
@@ -92,6 +95,7 @@ class OperatorSession:
         self.state = state
         self.backends = backends
         self.point, self.seed = access.point, access.seed
+        self.now, self.sleep = access.now, access.sleep
         self.journal = Journal(state, config.history_txids)
         self.owners = {
             f"{component.id}.{name}": Owner(graph.id, component.id, name)
@@ -137,6 +141,8 @@ class OperatorSession:
     def missing_undo(self, name: str) -> str | None:
         """Return why a state cannot take back the last txid that it holds; None if it can."""
         with self.backends[name].snapshot() as snapshot:
+            if snapshot.ledger is not None and snapshot.ledger.is_copy:
+                return f"it begins with txid {snapshot.ledger.txid}, without anything from before"
             return snapshot.missing_undo()
 
     @property
@@ -158,12 +164,24 @@ class OperatorSession:
         )
 
     def ledgers(self) -> dict[str, Ledger | None]:
-        """Read the ledger of every state.
+        """Read the ledger of every state; None for a state that nobody has claimed.
 
         Raises:
+            SchemaDrift: A table of a topology that ran is gone, or was changed.
             StoreUnavailable: A store cannot be reached; try again later.
         """
-        return {name: held_ledger(backend) for name, backend in self.backends.items()}
+        return {name: self._ledger(name, backend) for name, backend in self.backends.items()}
+
+    def _ledger(self, name: str, backend: StateBackend) -> Ledger | None:
+        try:
+            return held_ledger(backend)
+        except SchemaDrift:
+            # The tables of a topology that never ran need not exist.
+            stored = backend.stored()
+            names = {table.name for table in stored or ()}
+            if self.known or stored is None or self.table(name).name in names:
+                raise
+            return None
 
     def table(self, name: str) -> StateTable:
         """Return the schema of a state."""
@@ -220,6 +238,7 @@ class OperatorSession:
         *,
         takes_over: bool = False,
         lifts: bool = False,
+        operation: Mapping[str, Json] | None = None,
     ) -> VerbClaim:
         """Claim an epoch above every known one, in ZooKeeper and then in these ledgers.
 
@@ -229,6 +248,8 @@ class OperatorSession:
                 stored if there is none; None keeps the stored one.
             takes_over: Claim a state even if its ledger names another owner or ensemble.
             lifts: Claim even if ZooKeeper does not have an epoch that a ledger names.
+            operation: The verb that makes the topology, named in ``/current`` if that is written
+                now for the first time.
 
         Raises:
             StoreAheadOfCoordinator: ZooKeeper does not have an epoch that a ledger names.
@@ -247,6 +268,7 @@ class OperatorSession:
             fingerprint=fingerprint,
             above=above,
             check=check,
+            operation=operation,
         )
         token = self.journal.ensemble
         self.point("operator.after-epoch")
@@ -317,12 +339,16 @@ class Access:
         ensemble: The ensemble of the run, for ``zookeeper="memory"``.
         point: Called with the name of each durable step. Tests kill the process there.
         seed: Returns 64 random bits, for the id of the verb's term.
+        now: Returns seconds on a clock that only goes forward.
+        sleep: Waits for some seconds.
     """
 
     spark: object | None = None
     ensemble: MemoryEnsemble | None = None
     point: Callable[[str], None] = field(default=lambda name: None, repr=False)
     seed: Callable[[], int] = field(default=lambda: secrets.randbits(64), repr=False)
+    now: Callable[[], float] = field(default=clock.now, repr=False)
+    sleep: Callable[[float], None] = field(default=clock.sleep, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

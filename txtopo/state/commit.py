@@ -111,7 +111,7 @@ def checked_ledger(
         PlugInError: The answer is something else, so what was written is unknown.
     """
     asked = "claim" if written is None else "commit"
-    holds = isinstance(answer, Ledger) and written in (None, answer.writer)
+    holds = isinstance(answer, Ledger) and (written is None or written.held_as == answer.writer)
     if isinstance(answer, Ledger) and answer.epoch == epoch and holds:
         return answer
     held = "" if written is None else f" that holds {written}"

@@ -59,6 +59,18 @@ takes the next txid like any other state. Only a note in ZooKeeper (``/current``
 1. Its claim has :attr:`Claim.begins`, and writes that txid into an empty ledger. The txid has no
    writer and no attempts, since the state has no data of it. So the ledger still counts as empty,
    and a later claim may write a later txid.
+
+A state that is a copy
+----------------------
+A fork (:mod:`txtopo.operations.fork`) fills a new state with what another one held after a txid,
+and the new one continues with the next txid. It is written like any attempt, by a
+:class:`~txtopo.attempt.CopyAttempt` in one store transaction.
+
+1. Its rows have txid 0, as if they were from before the first txid, so no undo ever reaches them.
+2. Its ledger holds the copied txid without a writer: attempt 0 of epoch 0, which no coordinator
+   has. It is not empty, so no later claim moves it to another txid.
+3. Only a state to which no txid was ever written takes a copy. A copy is replaced by another one,
+   and a copy of the txid that it holds changes nothing.
 """
 
 from __future__ import annotations
@@ -68,7 +80,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from txtopo.attempt import GroupAttempt, TransactionAttempt, txids_text
+from txtopo.attempt import CopyAttempt, GroupAttempt, TransactionAttempt, txids_text
 from txtopo.errors import (
     FencedError,
     ForeignEnsembleError,
@@ -212,6 +224,11 @@ class Ledger:
         return not (self.writer_epoch or self.attempts) and self.first_txid == self.txid
 
     @property
+    def is_copy(self) -> bool:
+        """Whether nobody wrote the txid, since the state was filled as a copy."""
+        return self.last_writer == TransactionAttempt(self.txid) and bool(self.attempts)
+
+    @property
     def owner(self) -> Owner:
         """The owner of the state."""
         return Owner(self.topology, self.component, self.state)
@@ -224,14 +241,15 @@ class Ledger:
             witness: What ``witness_of`` returned; empty for a store that checks in another way
                 whether its rows match its ledger.
         """
+        writer = attempt.held_as
         return replace(
             self,
-            txid=attempt.txid,
-            writer_epoch=attempt.epoch,
-            writer_term=attempt.term,
-            attempt=attempt.attempt,
-            first_txid=attempt.first_txid,
-            attempts=attempt.attempts,
+            txid=writer.txid,
+            writer_epoch=writer.epoch,
+            writer_term=writer.term,
+            attempt=writer.attempt,
+            first_txid=writer.first_txid,
+            attempts=writer.attempts,
             witness=witness,
         )
 
@@ -350,6 +368,8 @@ def standing(
     if ledger is None:
         raise _unclaimed(ledger, attempt)
     _check_holder(ledger, attempt, claim)
+    if isinstance(attempt, CopyAttempt):
+        return _standing_of_copy(ledger, attempt)
     if ledger.txid == attempt.first_txid - 1:
         return Standing.APPLY
     if ledger.txid > attempt.txid:
@@ -386,6 +406,20 @@ def standing(
             holder=ledger.writer,
         )
     return Standing.REDO
+
+
+def _standing_of_copy(ledger: Ledger, attempt: CopyAttempt) -> Standing:
+    if ledger.writer == attempt.held_as and not ledger.is_empty:
+        return Standing.HELD
+    if ledger.is_copy or (ledger.is_empty and not ledger.txid):
+        return Standing.APPLY
+    raise StaleBatchError(
+        f"a copy of txid {attempt.copied_txid} meets a state that holds txid {ledger.txid}, "
+        f"written by {ledger.writer}; expected a state to which no txid was written; copy into "
+        "another table",
+        txid=attempt.copied_txid,
+        stored_txid=ledger.txid,
+    )
 
 
 def expiring(ledger: Ledger | None, claim: Claim | None, before_txid: int) -> int:

@@ -211,6 +211,18 @@ class State:
             defaults=(),
         )
 
+    def at(self, url: str) -> State:
+        """Return this state in the store of another URL.
+
+        Raises:
+            TopologyError: Unknown URL or scheme; the message lists known ones.
+        """
+        factory = _find_factory(url)
+        anchor, written = None, url
+        if isinstance(factory, AnchoredFactory):
+            url, anchor = factory.anchor(url)
+        return replace(self, url=url, _factory=factory, _anchor=anchor, _written=written)
+
     def with_columns(
         self, key: Fields, value: Fields, aggregates: tuple[Aggregate, ...] = ()
     ) -> State:
@@ -368,14 +380,10 @@ def open_state(
     """
     _check_declaration(kind, mode, table)
     given = _check_defaults(defaults, value)
-    factory = _find_factory(url)
-    anchor, written = None, url
-    if isinstance(factory, AnchoredFactory):
-        url, anchor = factory.anchor(url)
     origin: TableOrigin = "extended" if add_columns else "made" if create else "found"
     parts = (key, value, (), mode, origin, None, given, False)
-    state = State(url, kind, table, *parts, factory, anchor, written)
-    state.layout(redacted_url(written))  # only a topology gives it a name
+    state = State(url, kind, table, *parts).at(url)
+    state.layout(redacted_url(url))  # only a topology gives it a name
     return state
 
 
