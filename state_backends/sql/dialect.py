@@ -345,8 +345,10 @@ def undo_statements(
     if touched is not None:
         tagged = sa.and_(tagged, touched)
     restored: dict[Any, Any] = dict(zip(columns.values, columns.previous, strict=True))
-    # 0 stands for a row from before the first txid.
-    origin = sa.func.nullif(columns.prev_txid, sa.literal_column("0"))
+    origin: sa.ColumnElement[Any] = columns.prev_txid
+    if columns.txid.nullable:
+        # 0 stands for a row of a user's own table from before the first txid.
+        origin = sa.func.nullif(columns.prev_txid, sa.literal_column("0"))
     restored |= {columns.txid: origin, columns.deleted: False}
     return [
         sa.delete(table).where(tagged, columns.prev_txid.is_(None)),

@@ -161,7 +161,9 @@ class RowStatements(StatementParts):
         origin, txid = self._at(columns.prev_txid), self._at(columns.txid)
         pairs = zip(columns.values, columns.previous, strict=True)
         back = [f"{self._at(value)} = {self._at(previous)}" for value, previous in pairs]
-        back += [f"{txid} = NULLIF({origin}, 0)", f"{self._at(columns.deleted)} = 0"]
+        # In a user's own table, NULL is the txid of a row from before the first one.
+        before = f"NULLIF({origin}, 0)" if columns.txid.nullable else origin
+        back += [f"{txid} = {before}", f"{self._at(columns.deleted)} = 0"]
         tagged = f"WHERE {txid} = %(txid)s AND {origin}"
         return (
             f"DELETE {self._table} FROM {joined} {tagged} IS NULL",

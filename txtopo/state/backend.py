@@ -25,6 +25,10 @@ Rules
    the attempt that another does not. Then it writes the rows and ledgers of all, or of none.
 10. A store with transactions may execute statements of users in the transaction that writes the
    rows, as :mod:`txtopo.state.statements` says. One that does not refuses them before a commit.
+11. A copy of what another state held, a :class:`~txtopo.attempt.CopyAttempt`, is written like txid
+   0, and its ledger names the copied txid without a writer. A backend that passes the attempt
+   unchanged to ``standing`` and ``written_by``, and tags the rows with its txid, needs to do
+   nothing else.
 """
 
 from __future__ import annotations

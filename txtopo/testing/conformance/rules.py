@@ -62,6 +62,7 @@ class Rule(Enum):
         "rule 9: states of one database are written in one transaction, each by its own ledger"
     )
     WITNESS = "rule 8: the ledger notes a row of the last change, and a start checks it"
+    COPY = "rule 11: a copy is written at rest, and its ledger names its txid without a writer"
     EVOLVES = "StateBackend.evolves: a claim that may do so adds new columns, with their defaults"
     RANGE = (
         "Snapshot.between, starting: they yield at least the requested rows, and what txid wrote"

@@ -9,6 +9,7 @@ from txtopo.testing.conformance.combining_suites import (
     PythonCombiningSuite,
     PythonHistorySuite,
 )
+from txtopo.testing.conformance.copy_suites import CopySuite, PutCopySuite
 from txtopo.testing.conformance.dying_suites import DyingPutsSuite, DyingSuite, RaisingSuite
 from txtopo.testing.conformance.evolution_suites import BeginningSuite, EvolutionSuite
 from txtopo.testing.conformance.expiry_dying_suites import DyingExpirySuite
@@ -43,6 +44,7 @@ class AggregateStateSuite(
     RestartSuite,
     OutcomeSuite,
     GroupSuite,
+    CopySuite,
     ReadingSuite,
     KeysSuite,
     CombiningSuite,
@@ -64,6 +66,7 @@ class StateBackendSuite(
     PutsSuite,
     TransactionalSuite,
     PutGroupSuite,
+    PutCopySuite,
     EvolutionSuite,
     RangeSuite,
     ExpirySuite,
