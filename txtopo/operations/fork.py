@@ -210,7 +210,7 @@ class _Fork:
                 return
             with original.moment(list(ledgers), self.at) as moment:
                 for name, ledger in ledgers.items():
-                    _check_replaceable(session.table(name), name, ledger, moment.txid)
+                    self._check_replaceable(session, name, ledger, moment.txid)
                 batch: dict[str, Json] = {
                     "attempt": attempt_to_json(moment.batch.attempt),
                     "metadata": moment.batch.metadata,
@@ -248,6 +248,22 @@ class _Fork:
 
         attempt = CopyAttempt(0, 0, claim.epoch, moment.txid, term=claim.term)
         claim.commit(attempt, moment.snapshots.keys(), writes)
+
+    def _check_replaceable(
+        self, session: OperatorSession, name: str, ledger: Ledger | None, txid: int
+    ) -> None:
+        """Check that an earlier copy can be replaced; a log can only be appended to."""
+        is_log = session.table(name).mode == "log"
+        if not is_log or ledger is None or not ledger.is_copy or ledger.txid == txid:
+            return
+        raise StateUsageError(
+            f"state {name!r} is in mode 'log' and holds a copy of txid {ledger.txid}, which other "
+            f"states of {self.topology.id!r} no longer have; expected one of txid {txid}; give the "
+            f"fork up with txtopo.operations.forget of {session.graph.id!r}, and fork into another "
+            "store; deactivate the original meanwhile, or use one database for all copies",
+            state=name,
+            txid=txid,
+        )
 
     def _finish(self, claim: VerbClaim) -> None:
         session = claim.session
@@ -319,20 +335,6 @@ def _partials(table: StateTable, rows: Mapping[Key, Values | None]) -> pa.Table:
     columns = list(zip(*flat, strict=True)) if flat else [()] * len(schema)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
     return pa.table(arrays, schema=schema)
-
-
-def _check_replaceable(table: StateTable, name: str, ledger: Ledger | None, txid: int) -> None:
-    """Check that an earlier copy can be replaced; a log can only be appended to."""
-    if table.mode != "log" or ledger is None or not ledger.is_copy or ledger.txid == txid:
-        return
-    raise StateUsageError(
-        f"state {name!r} is in mode 'log' and holds a copy of txid {ledger.txid}, which another "
-        f"state of the original no longer has; expected one of txid {txid}; drop its table "
-        f"{table.name!r} in the new store, and call fork again",
-        state=name,
-        table=table.name,
-        txid=txid,
-    )
 
 
 def _taken(session: OperatorSession, name: str, ledger: Ledger) -> ForeignStateError:

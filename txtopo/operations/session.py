@@ -43,7 +43,13 @@ from txtopo.ensemble.nodes import (
 )
 from txtopo.ensemble.opening import open_transactional_state
 from txtopo.ensemble.store import Node, Step, TransactionalState, this_process
-from txtopo.errors import ConfigError, CoordinatorActive, SchemaDrift, TxtopoError
+from txtopo.errors import (
+    ConfigError,
+    CoordinatorActive,
+    LedgerGapError,
+    SchemaDrift,
+    TxtopoError,
+)
 from txtopo.fingerprint import Fingerprint, StateName
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.runtime.takeover import check_ends
@@ -175,7 +181,7 @@ class OperatorSession:
     def _ledger(self, name: str, backend: StateBackend) -> Ledger | None:
         try:
             return held_ledger(backend)
-        except SchemaDrift:
+        except (SchemaDrift, LedgerGapError):
             # The tables of a topology that never ran need not exist.
             stored = backend.stored()
             names = {table.name for table in stored or ()}

@@ -6,7 +6,7 @@ import sys
 
 from tests.harness.dying import dies_at
 from tests.unit.operations.deployment import Deployment
-from txtopo.operations import quarantine
+from txtopo.operations import fork, quarantine
 from txtopo.state import open_state
 
 TXID = 3
@@ -17,9 +17,12 @@ def deployment_of(hosts: str, id: str, folder: str) -> Deployment:
     return Deployment((first, second), hosts=hosts, id=id)
 
 
-def main(hosts: str, id: str, folder: str, step: str) -> None:
+def main(hosts: str, id: str, folder: str, step: str, to: str = "") -> None:
     deployment = deployment_of(hosts, id, folder)
     access = deployment.access(dies_at(f"operator.{step}"))
+    if to:
+        topology, config = deployment.topology(), deployment.config
+        fork(topology, f"{id}-2", to, config, access=access).apply()
     quarantine(deployment.topology(), TXID, deployment.config, access=access).apply()
 
 
