@@ -33,9 +33,21 @@ from txtopo.attempt import CopyAttempt, TransactionAttempt
 from txtopo.config import Config
 from txtopo.dead_letters import STREAM
 from txtopo.ensemble.journal import JournalContents, put_batch, unfinished
-from txtopo.ensemble.nodes import CURRENT, StoredBatch, attempt_to_json
+from txtopo.ensemble.nodes import (
+    CURRENT,
+    StoredBatch,
+    attempt_to_json,
+    current_of,
+    operation_of,
+)
 from txtopo.ensemble.store import Put
-from txtopo.errors import ForeignStateError, StateUsageError, StoreUnavailable, nearest
+from txtopo.errors import (
+    ForeignStateError,
+    StateUsageError,
+    StoreUnavailable,
+    TxtopoError,
+    nearest,
+)
 from txtopo.metadata import Json
 from txtopo.operations.forget import FORK
 from txtopo.operations.original import Moment, Original
@@ -149,14 +161,15 @@ class _Fork:
     def _check(self, original: OperatorSession) -> None:
         """Check that the original ran, with this program, and has committed the txid."""
         id = original.graph.id
-        contents = original.contents()
-        if contents.operation is not None:
-            raise unfinished(contents.operation)
+        # Not its batches: it may delete some meanwhile.
+        node = original.state.get(CURRENT)
+        if (operation := operation_of(node)) is not None:
+            raise unfinished(operation)
         if differences := differences_of(original):
             raise changed(self.name, original, differences, SAME_PROGRAM)
-        committed = contents.current - 1
+        committed = 0 if node is None else current_of(node) - 1
         if not committed:
-            what = "has committed no txid" if original.known else "never ran with this ZooKeeper"
+            what = "never ran with this ZooKeeper" if node is None else "has committed no txid"
             raise StateUsageError(
                 f"topology {id!r} {what}, so there is nothing to continue from; expected one that "
                 "has committed a txid; start the program under the new id instead",
@@ -337,10 +350,19 @@ def _partials(table: StateTable, rows: Mapping[Key, Values | None]) -> pa.Table:
     return pa.table(arrays, schema=schema)
 
 
-def _taken(session: OperatorSession, name: str, ledger: Ledger) -> ForeignStateError:
-    table = session.table(name).name
+def _taken(session: OperatorSession, name: str, ledger: Ledger) -> TxtopoError:
+    """Return the error for a table that has a ledger already."""
+    table, url = session.table(name).name, _states(session.graph)[name].shown_url
+    if ledger.topology == session.graph.id:
+        return StateUsageError(
+            f"table {table!r} of state {name!r} in {url} was claimed for {session.graph.id!r} "
+            "already, of which ZooKeeper knew nothing; expected no such table; is another call of "
+            "fork at work? call this again; or, if it is left from a ZooKeeper that was wiped, "
+            "drop the table and its row in the ledger",
+            state=name,
+        )
     return ForeignStateError(
-        f"table {table!r} of state {name!r} in {_states(session.graph)[name].shown_url} is in use; "
+        f"table {table!r} of state {name!r} in {url} is in use; "
         f"its ledger names {ledger.owner}, with txid {ledger.txid}; expected a store without this "
         "table; copy into another store, or drop the table and its row in the ledger",
         state=name,

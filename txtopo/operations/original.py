@@ -6,8 +6,9 @@ all states hold one txid that is committed, for a limited time.
 
 Rules
 -----
-1. The states of one database are read in one snapshot, and each state has the ledger that its own
-   snapshot shows. A state that has moved on is read as of the txid, if its store keeps history.
+1. The states of one database are read in one snapshot. Every other time each is read by itself,
+   since a copy of a database has its identity, too. Each state has the ledger that its snapshot
+   shows. A state that has moved on is read as of the txid, if its store keeps history.
 2. The txid is the last one of what each ledger holds, so it is the end of a group.
 3. It is committed: ZooKeeper has a higher ``current``, read after the snapshots were opened.
 4. The attempt that each ledger names is the one whose metadata is stored. So the positions in that
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 
 from txtopo.ensemble.nodes import CURRENT, StoredBatch, batch_of, batch_path, current_of
 from txtopo.errors import StateUsageError, StoreUnavailable
@@ -74,15 +76,16 @@ class Original:
             StoreUnavailable: The states did not agree in time; the message says what to do.
             StoreDamagedError: A table or a ledger was restored alone.
         """
-        groups = self._groups(names)
+        ways = (self._groups(names), [[name] for name in names])
         until_s = self._now() + self._wait_s
-        while True:
+        for number in count():
+            groups = ways[number % len(ways)]
             with ExitStack() as stack:
                 found = self._tried(groups, txid, stack, until_s)
                 if isinstance(found, Moment):
                     yield found
                     return
-            if self._now() >= until_s:
+            if self._now() >= until_s and number:
                 raise self._disagree(found)
             self._sleep(AGAIN_S)
 

@@ -36,6 +36,7 @@ class Evidence:
         limited: Whether each batch must have a limit in its metadata.
         rows_per_second: The rate of planned rows; None for no rate, or if clocks jump.
         spouts: Ids of the spouts.
+        base: The records of the txids that the states held at the beginning, from txid 1.
     """
 
     topology_id: str
@@ -50,6 +51,7 @@ class Evidence:
     limited: bool = False
     rows_per_second: float | None = None
     spouts: Sequence[str] = ("spout",)
+    base: Sequence[Sequence[Record]] = ()
     _store_writes: list[StoreWrite] | None = None
 
     def store_writes(self) -> list[StoreWrite]:
@@ -136,7 +138,8 @@ class Evidence:
             if write.table == table and write.after.ledger is not None:
                 members = members_of(write.after.ledger)
                 last |= {each.txid: (each, write.nodes) for each in members}
-        return [self.batch(*last[txid]) for txid in sorted(last)]
+        since = [txid for txid in sorted(last) if txid > len(self.base)]
+        return [*map(list, self.base), *(self.batch(*last[txid]) for txid in since)]
 
 
 @dataclass(frozen=True, slots=True)

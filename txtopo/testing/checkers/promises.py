@@ -115,9 +115,8 @@ class Prefix:
             yield from self._table(evidence, table)
 
     def _table(self, evidence: Evidence, table: str) -> Iterator[Violation]:
-        held = 0
-        before: Rows = {}
-        after: Rows = {}
+        held = len(evidence.base)
+        before = after = _fold(evidence.oracles[table], list(map(list, evidence.base)))
         for write, expired in evidence.versions(table):
             ledger = write.after.ledger
             if ledger is None:
@@ -129,8 +128,9 @@ class Prefix:
                 what = f"expected txid {held}, or a group that begins with the next"
                 yield Violation(self.name, f"{where}: {what}")
                 return
+            members = [each for each in members_of(ledger) if each.txid > len(evidence.base)]
             try:
-                batches = [evidence.batch(each, write.nodes) for each in members_of(ledger)]
+                batches = [evidence.batch(each, write.nodes) for each in members]
             except TwoCuts as error:
                 yield Violation(self.name, f"{where}: {error}")
                 return
@@ -313,6 +313,8 @@ class Paced:
         except TwoCuts:
             return  # another checker reports it
         for txid, batch in enumerate(batches, 1):
+            if txid <= len(evidence.base):
+                continue
             pace = paces.get(txid, {"rows_max": 0})
             limit = pace["rows_max"]
             by_partition = Counter(record[0] for record in batch)
@@ -428,7 +430,7 @@ class Skew:
 
     def check(self, evidence: Evidence) -> Iterator[Violation]:
         """Yield every moment at which they are more than one group apart."""
-        held = dict.fromkeys(evidence.tables(), (0, 0))
+        held = dict.fromkeys(evidence.tables(), (len(evidence.base),) * 2)
         for write in evidence.store_writes():
             ledger = write.after.ledger
             if write.table not in held or ledger is None:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -46,8 +47,9 @@ from txtopo.testing.checkers.evidence import Source
 from txtopo.testing.checkers.promises import TraceReplay
 from txtopo.testing.simulation.clock import ThreadHandoff
 from txtopo.testing.simulation.faults import Faults
-from txtopo.testing.simulation.history import History
-from txtopo.testing.simulation.scenario import Scenario
+from txtopo.testing.simulation.forking import Forked, begin_forked
+from txtopo.testing.simulation.history import History, Record
+from txtopo.testing.simulation.scenario import FORKS_SALT, Scenario
 from txtopo.testing.simulation.source import SimulatedSource
 from txtopo.testing.simulation.topologies import BoltBroken, build, spout_id
 from txtopo.testing.simulation.world import World
@@ -84,6 +86,7 @@ class Verdict:
         groups: How often a state took several txids in one write, how often such a write was a
             redo, and how often a takeover adopted one; and how many transactions several states
             shared.
+        forked: How many topologies were forked, and judged as well.
     """
 
     seed: int
@@ -94,6 +97,7 @@ class Verdict:
     virtual_s: float
     fenced: int
     groups: Mapping[str, int]
+    forked: int = 0
 
 
 class Simulator:
@@ -103,17 +107,31 @@ class Simulator:
         self._handoff = ThreadHandoff()
 
     def run(self, scenario: Scenario) -> Verdict:
-        """Run a scenario and judge it."""
-        return verdict(scenario.seed, *self.evidence(scenario))
+        """Run a scenario and judge it, and the topology that was forked in it."""
+        world, evidence = self.evidence(scenario)
+        found = verdict(scenario.seed, world, evidence)
+        forked = Forked.of(world)
+        if forked is None or found.violations:
+            return found
+        return _with_fork(found, self.fork_evidence(scenario, forked, evidence))
 
     def evidence(self, scenario: Scenario) -> tuple[World, Evidence]:
         """Run a scenario and return what the checkers judge."""
+        return self._evidence(scenario, scenario.seed)
+
+    def fork_evidence(
+        self, scenario: Scenario, forked: Forked, original: Evidence
+    ) -> tuple[World, Evidence]:
+        """Run the topology that was forked in a scenario, and return what the checkers judge."""
+        return self._evidence(
+            replace(scenario, forks=False), scenario.seed ^ FORKS_SALT, (forked, original)
+        )
+
+    def _evidence(
+        self, scenario: Scenario, seed: int, fork: tuple[Forked, Evidence] | None = None
+    ) -> tuple[World, Evidence]:
         world = World(
-            scenario.seed,
-            scenario.faults,
-            scenario.config(),
-            scenario.coordinators,
-            self._handoff,
+            seed, scenario.faults, scenario.config(), scenario.coordinators, self._handoff
         )
         sources = [
             SimulatedSource(
@@ -124,11 +142,21 @@ class Simulator:
         world.source, world.further_sources = sources[0], sources[1:]
         state = open_state("memory:", kind=scenario.shape.kind)
         topology, oracles = build(scenario.shape, world.number, state)
-        world.take(topology, scenario.sharing)
+        base: Sequence[Sequence[Record]] = ()
+        if fork is None:
+            world.take(topology, scenario.sharing)
+        else:
+            forked, original = fork
+            base = original.batches(original.tables()[0])[: forked.txid]
+            begin_forked(world, topology, scenario.sharing, forked)
+        assert world.topology is not None
+        if scenario.forks:
+            chance = random.Random(scenario.seed ^ FORKS_SALT ^ 1)
+            world.forks.begin(chance, shared=scenario.sharing == "shared")
         with quiet():
             history = world.run(scenario.chaos_s)
         return world, Evidence(
-            topology_id=topology.id,
+            topology_id=world.topology.id,
             history=history,
             oracles=oracles,
             source=Source(scenario.partitions, scenario.records, len(sources)),
@@ -141,6 +169,7 @@ class Simulator:
             spouts=[spout_id(number) for number in range(len(sources))],
             limited=(scenario.max_rows_per_second or scenario.target_commit_s) is not None,
             rows_per_second=None if scenario.faults.clock else scenario.max_rows_per_second,
+            base=base,
         )
 
     def close(self) -> None:
@@ -162,6 +191,22 @@ def verdict(seed: int, world: World, evidence: Evidence) -> Verdict:
         virtual_s=world.timeline.now_s,
         fenced=sum(isinstance(ended.error, FencedError) for ended in history.endings),
         groups=_groups(evidence),
+    )
+
+
+def _with_fork(original: Verdict, fork: tuple[World, Evidence]) -> Verdict:
+    """Return the verdict on a topology and on its fork, with what the fork did in the trace."""
+    found = verdict(original.seed, *fork)
+    original.history.trace += found.history.trace
+    return replace(
+        original,
+        violations=tuple(
+            Violation(each.checker, f"in the fork: {each.what}") for each in found.violations
+        ),
+        forked=1,
+        txids=original.txids + found.txids,
+        faults=Counter(original.faults) + Counter(found.faults),
+        virtual_s=original.virtual_s + found.virtual_s,
     )
 
 
@@ -241,6 +286,7 @@ class CampaignReport:
         fenced: How many runs were deposed and noticed it.
         groups: How often several txids were written, redone and adopted together, and how many
             transactions several states shared.
+        forked: How many topologies were forked.
         failures: The violations of each seed that has some.
     """
 
@@ -251,6 +297,7 @@ class CampaignReport:
     processor_s: float = 0.0
     fenced: int = 0
     groups: Counter[str] = field(default_factory=Counter)
+    forked: int = 0
     failures: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, other: CampaignReport) -> None:
@@ -262,6 +309,7 @@ class CampaignReport:
         self.processor_s += other.processor_s
         self.fenced += other.fenced
         self.groups += other.groups
+        self.forked += other.forked
         self.failures |= other.failures
 
     def take(self, verdict: Verdict) -> None:
@@ -272,6 +320,7 @@ class CampaignReport:
         self.virtual_s += verdict.virtual_s
         self.fenced += verdict.fenced
         self.groups.update(verdict.groups)
+        self.forked += verdict.forked
         if verdict.violations:
             self.failures[verdict.seed] = [f"{v.checker}: {v.what}" for v in verdict.violations]
 
@@ -284,6 +333,7 @@ class CampaignReport:
             f"* {self.groups['written']:,} writes of several txids, {self.groups['redone']:,} of "
             f"them done again, {self.groups['adopted']:,} adopted by a new leader",
             f"* {self.groups['shared']:,} transactions that several states shared",
+            f"* {self.forked:,} topologies forked, each run to its end as well",
             f"* {self.virtual_s / 3600:,.0f} hours of virtual time in {self.processor_s / 60:,.1f} "
             f"minutes of processor time, {speed:,.0f} txids a second of it",
             "",
@@ -404,6 +454,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, shape=replace(shape, dead_letters=False))
     if shape.relay:
         yield replace(scenario, shape=replace(shape, relay=False))
+    if scenario.forks:
+        yield replace(scenario, forks=False)
     if scenario.sharing != "apart":
         yield replace(scenario, sharing="apart")
     if shape.parallelism > 1:

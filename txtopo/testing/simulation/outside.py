@@ -74,8 +74,12 @@ class SimulatedEnsemble(MemoryEnsemble):
 
     def write(self, nodes: Nodes) -> None:
         """Make *nodes* the contents; the answer may get lost."""
-        process = self._world.current
-        self._world.history.nodes_written(self._world.timeline.now_s, process, self.nodes, nodes)
+        process, world = self._world.current, self._world
+        if world.forks.takes(process):
+            world.forks.check_nodes(self.nodes, nodes)
+            world.history.nodes = nodes
+        else:
+            world.history.nodes_written(world.timeline.now_s, process, self.nodes, nodes)
         self.nodes = nodes
         process.checkpoint("zookeeper written")
         if self._world.chaos.happens("zookeeper_after"):
@@ -131,6 +135,7 @@ class SimulatedStore:
         copies: The copies of the tables of its clones. Nobody may write to them.
         told: The backends that have told the identity.
         opened: How many backends each process has open.
+        history: Where its writes are recorded.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -142,6 +147,7 @@ class SimulatedStore:
         self.copies: dict[str, Contents] = {}
         self.told: list[SimulatedBackend] = []
         self.opened: dict[SimulatedProcess, int] = {}
+        self.history = world.history
         self._away_until_s = 0.0
 
     def check_reachable(self) -> None:
@@ -194,7 +200,7 @@ class SimulatedStore:
             self.contents[table] = after
             for clone in self.clones:
                 clone.copies[table] = before
-        self.world.history.stored(self.world.timeline.now_s, writer, versions, together)
+        self.history.stored(self.world.timeline.now_s, writer, versions, together)
         return True
 
 

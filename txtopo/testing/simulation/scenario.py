@@ -27,6 +27,8 @@ SEQUENCE_SALT = 0x5E95
 SEQUENCE_SHARE = 0.15
 PLANNED_TIME_SALT = 0xFAC7
 PLANNED_TIME_SHARE = 0.3
+FORKS_SALT = 0xF0C4
+FORKS_SHARE = 0.2
 SHARINGS_DRAWN = ("apart", "apart", "shared", "shared", "clones")
 CHAOS_S = 60.0
 """Virtual time after which faults stop. Most seeds have processed everything by then."""
@@ -53,6 +55,7 @@ class Scenario:
         target_commit_s: As in ``Pace``.
         group_txids_max: As in ``Config``.
         sharing: Whether states share transactions: one of ``world.SHARINGS``.
+        forks: Whether an operator forks the topology; both are then judged.
     """
 
     seed: int
@@ -71,6 +74,7 @@ class Scenario:
     target_commit_s: float | None = None
     group_txids_max: int = 10
     sharing: str = "apart"
+    forks: bool = False
 
     @classmethod
     def drawn(cls, seed: int) -> Scenario:
@@ -123,6 +127,8 @@ class Scenario:
             target_commit_s=pace.choice((None, None, 0.5)) if paced else None,
             group_txids_max=random.Random(seed ^ GROUPS_SALT).choice((1, 2, 3, 10, 10)),
             sharing=random.Random(seed ^ SHARING_SALT).choice(SHARINGS_DRAWN),
+            # A restored ensemble may have lost the fork.
+            forks=not faults.restore and random.Random(seed ^ FORKS_SALT).random() < FORKS_SHARE,
         )
 
     def config(self) -> Config:
@@ -201,6 +207,7 @@ CHANGEABLE = (
     "target_commit_s",
     "group_txids_max",
     "sharing",
+    "forks",
     "shape.spout",
     "shape.kind",
     "shape.committers",

@@ -41,6 +41,7 @@ from txtopo.testing.simulation.clock import (
     VirtualScheduler,
 )
 from txtopo.testing.simulation.faults import CLOCK_JUMP_S, Chaos, Faults
+from txtopo.testing.simulation.forking import Forks
 from txtopo.testing.simulation.history import History
 from txtopo.testing.simulation.operators import Operators
 from txtopo.testing.simulation.outside import (
@@ -130,6 +131,7 @@ class World:
         self.stores: dict[str, SimulatedStore] = {}
         self.supervisors = [Supervisor(self, "ABCDEFGH"[at]) for at in range(coordinators)]
         self.operators = Operators(self)
+        self.forks = Forks(self)
         self.restorations = Restorations(self, random.Random(seed ^ REBUILDS_SALT))
         self.begun: list[SimulatedProcess] = []
         """All processes; if the run of a process has ended, a call of it may still be running."""
@@ -182,6 +184,9 @@ class World:
             self.leftovers.found.append(
                 f"not everything was processed {LIVENESS_S:g} s after the faults stopped"
             )
+        forked = lambda: self.forks.settled  # noqa: E731 - a condition, as the timeline takes it
+        if not self.timeline.run(forked, until_s=self.timeline.now_s + LIVENESS_S):
+            self.leftovers.found.append(f"no fork was made {LIVENESS_S:g} s after that")
         self._stop()
         return self.history
 
@@ -207,6 +212,15 @@ class World:
     def ensemble_of(self, process: SimulatedProcess) -> SimulatedEnsemble:
         """Return the ensemble that a process uses; tests override it."""
         return self.ensemble
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        """Yield the location of each state, and its table."""
+        assert self.topology is not None
+        for component in self.topology.graph.components.values():
+            for name, state in component.states.items():
+                factory = state.factory
+                assert isinstance(factory, _Factory)
+                yield factory.location, state.layout(name).name
 
     def open_backend(self, location: str, table: StateTable) -> StateBackend:
         """Open a state for the process that runs now; tests override it."""
