@@ -91,7 +91,7 @@ FACES = {
     """,
     "txtopo.plugins.stores": """
         Aggregate AnchoredFactory BOUND BackendFactory BackingMap CheckingFactory Claim
-        ComparesAndPuts Contents Database Field Fields FrameBackend FrameFactory FrameSnapshot
+        ComparesAndPuts Contents CopyAttempt Database Field Fields FrameBackend FrameFactory FrameSnapshot
         FrameWrites GroupAttempt Key LEDGER_SCHEMA Ledger MapFactory Merges NamingFactory
         OpaqueMap Owner
         Puts Replacement Row QueryBackend QueryRows RowBackend RowText Snapshot Standing

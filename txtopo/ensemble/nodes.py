@@ -15,6 +15,8 @@
     had from this txid on. It is written in one write with the epoch of the start that added them,
     and its fingerprint, so that the next leader knows it too. It is removed with the first advance,
     since each state has the txid then. Only a state that is named may have an empty ledger.
+    ``"forked": {"topology": id, "at": txid, "to": {state: url}, "txid": n}`` says which fork made
+    the topology (:mod:`txtopo.operations.fork`), also until the first advance.
 ``/batches/<txid as 20 digits>``
     ``{"attempt": [epoch, attempt, term], "metadata": …}``: how to emit the batch of the txid again,
     and the attempt that the metadata belongs to. After processing it may also have

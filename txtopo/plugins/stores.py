@@ -13,7 +13,7 @@ right: ``StateBackendSuite`` for all three, ``BackingMapSuite`` for the map itse
 
 from __future__ import annotations
 
-from txtopo.attempt import GroupAttempt, TransactionAttempt
+from txtopo.attempt import CopyAttempt, GroupAttempt, TransactionAttempt
 from txtopo.frames.states import FrameBackend, FrameFactory, FrameWrites
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
@@ -99,6 +99,7 @@ __all__ = [
     "Claim",
     "ComparesAndPuts",
     "Contents",
+    "CopyAttempt",
     "Database",
     "Field",
     "Fields",

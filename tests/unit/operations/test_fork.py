@@ -173,6 +173,7 @@ def test_postgresql_is_forked_to_sqlite(request: pytest.FixtureRequest, tmp_path
 
 
 @pytest.mark.integration
+@pytest.mark.rule("txtopo.operations.original", "Rules", 2)
 def test_delta_is_forked_as_of_an_earlier_txid_but_not_within_a_group(tmp_path: Path) -> None:
     states = (open_state(f"delta:///{tmp_path}/a"), open_state(f"delta:///{tmp_path}/b"))
     deployment = Kept(states, id="history", history=10)

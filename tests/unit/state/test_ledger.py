@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from txtopo.attempt import GroupAttempt, TransactionAttempt
+from txtopo.attempt import CopyAttempt, GroupAttempt, TransactionAttempt
 from txtopo.errors import (
     FencedError,
     ForeignEnsembleError,
@@ -287,3 +287,35 @@ def test_a_state_that_another_topology_has_released_is_none_that_is_added() -> N
     with pytest.raises(ForeignStateError, match=r"it holds txid 7 of the state's former owner"):
         claimed(released, replace(BEGINS, epoch=5))
     assert claimed(released, claim_of(epoch=5)).txid == 7
+
+
+COPY = CopyAttempt(0, 0, 3, 7)
+
+
+@pytest.mark.rule("txtopo.state.ledger", "A state that is a copy", 1, 2)
+def test_a_copy_is_at_rest_and_held_by_nobody_at_the_copied_txid() -> None:
+    empty = claimed(None, CLAIM)
+
+    assert standing(empty, COPY, CLAIM) is Standing.APPLY
+    held = empty.written_by(COPY, "witness")
+
+    assert COPY.txid == 0, "the tag of the rows, which no undo looks for"
+    assert (held.txid, held.writer, held.witness) == (7, TransactionAttempt(7), "witness")
+    assert held.is_copy
+    assert not held.is_empty
+    later = replace(BEGINS, begins=9, epoch=4)
+    assert claimed(held, later) == replace(held, epoch=4), "it is not moved to another txid"
+    assert standing(held, TransactionAttempt(8, 0, 3), CLAIM) is Standing.APPLY
+
+
+@pytest.mark.rule("txtopo.state.ledger", "A state that is a copy", 3)
+def test_only_an_empty_state_or_a_copy_takes_a_copy() -> None:
+    held = claimed(None, CLAIM).written_by(COPY)
+
+    assert standing(held, COPY, CLAIM) is Standing.HELD
+    assert standing(held, replace(COPY, copied_txid=9), CLAIM) is Standing.APPLY
+    for other in (HELD, claimed(None, BEGINS), held.written_by(TransactionAttempt(8, 0, 3))):
+        with pytest.raises(StaleBatchError, match="expected a state to which no txid was written"):
+            standing(other, COPY, CLAIM)
+    with pytest.raises(FencedError):
+        standing(replace(held, epoch=4), COPY, CLAIM)
