@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.testing.conformance import (
+    broken_copies,
     broken_groups,
     broken_ledgers,
     broken_ranges,
@@ -30,7 +31,10 @@ from txtopo.testing.conformance.value_suites import PutRefusalSuite
 
 BROKEN = {
     name: kind
-    for module in (broken_groups, broken_ledgers, broken_ranges, broken_rows, broken_together)
+    for module in (
+        *(broken_copies, broken_groups, broken_ledgers),
+        *(broken_ranges, broken_rows, broken_together),
+    )
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, BrokenStore) and kind.fails
 }
