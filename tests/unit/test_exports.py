@@ -91,9 +91,9 @@ FACES = {
     """,
     "txtopo.plugins.stores": """
         Aggregate AnchoredFactory BOUND BackendFactory BackingMap CheckingFactory Claim
-        ComparesAndPuts Contents CopyAttempt Database Field Fields FrameBackend FrameFactory FrameSnapshot
-        FrameWrites GroupAttempt Key LEDGER_SCHEMA Ledger MapFactory Merges NamingFactory
-        OpaqueMap Owner
+        ComparesAndPuts Contents CopyAttempt Database Field Fields FrameBackend FrameFactory
+        FrameSnapshot FrameWrites GroupAttempt Key LEDGER_SCHEMA Ledger MapFactory Merges
+        NamingFactory OpaqueMap Owner
         Puts Replacement Row QueryBackend QueryRows RowBackend RowText Snapshot Standing
         StateBackend StateKind StateMode StateSize StateTable Statement StoredUndo
         TransactionAttempt missing_undo redo_repeats statements_of undos_from_text undos_of

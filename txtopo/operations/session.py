@@ -43,13 +43,7 @@ from txtopo.ensemble.nodes import (
 )
 from txtopo.ensemble.opening import open_transactional_state
 from txtopo.ensemble.store import Node, Step, TransactionalState, this_process
-from txtopo.errors import (
-    ConfigError,
-    CoordinatorActive,
-    LedgerGapError,
-    SchemaDrift,
-    TxtopoError,
-)
+from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.fingerprint import Fingerprint, StateName
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.runtime.takeover import check_ends
@@ -176,18 +170,16 @@ class OperatorSession:
             SchemaDrift: A table of a topology that ran is gone, or was changed.
             StoreUnavailable: A store cannot be reached; try again later.
         """
-        return {name: self._ledger(name, backend) for name, backend in self.backends.items()}
+        known = self.known
+        return {
+            name: held_ledger(backend) if known or self._is_stored(name, backend) else None
+            for name, backend in self.backends.items()
+        }
 
-    def _ledger(self, name: str, backend: StateBackend) -> Ledger | None:
-        try:
-            return held_ledger(backend)
-        except (SchemaDrift, LedgerGapError):
-            # The tables of a topology that never ran need not exist.
-            stored = backend.stored()
-            names = {table.name for table in stored or ()}
-            if self.known or stored is None or self.table(name).name in names:
-                raise
-            return None
+    def _is_stored(self, name: str, backend: StateBackend) -> bool:
+        """Return whether a state may have a table; that of a topology that never ran need not."""
+        stored = backend.stored()
+        return stored is None or self.table(name).name in {table.name for table in stored}
 
     def table(self, name: str) -> StateTable:
         """Return the schema of a state."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -134,6 +135,47 @@ def test_a_batch_is_taken_out_and_the_run_goes_on(pages: Path, hosts: str, call:
     assert run_to_end(pages, hosts) == {"cat": 1, "dog": 1}
     code, out, _ = call("quarantine", pages, 2, "--reason", "no parser")
     assert (code, out) == (0, f"quarantine of topology '{pages.stem}': nothing to do\n")
+
+
+def test_a_topology_is_forked_and_the_program_goes_on_under_the_new_id(
+    pages: Path, hosts: str, call: Call
+) -> None:
+    run_to_poison(pages, hosts)
+    two, url = f"{pages.stem}_2", f"sqlite:///{pages.parent}/two.db"
+
+    code, out, _ = call("fork", pages, "--id", two, "--to", url, "--dry-run")
+    assert code == 0
+    assert f"from sqlite:///{pages.parent}/pages.db to {url}" in out
+    assert not (pages.parent / "two.db").exists()
+    to = f"counts.counts={url}"
+    code, out, _ = call("fork", pages, "--id", two, "--to", to, "--yes", "--json")
+    told = document("plan", out)
+    assert (code, told["verb"], told["topology"], told["done"]) == (0, "fork", two, True)
+
+    with open_state(url, table="counts").reader() as reader:
+        assert dict(reader.items()) == {"cat": 1}
+    code, out, _ = call("fork", pages, "--id", two, "--to", url)
+    assert (code, out) == (0, f"fork of topology '{two}': nothing to do\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--at", "later", "--to", "memory:"], "--at cannot be read; got 'later'"),
+        ([], "--to has to name a store; got"),
+        (["--to", "memory:", "--to", "counts.counts=memory:"], "COMPONENT.STATE=URL for each of"),
+        (["--at", "7", "--to", "sqlite:///x.db"], "cannot fork .* at txid 7; expected one from 1"),
+    ],
+)
+def test_a_fork_that_cannot_be_is_refused_in_a_line(
+    pages: Path, hosts: str, call: Call, options: list[str], told: str
+) -> None:
+    run_to_poison(pages, hosts)
+
+    code, _, err = call("fork", pages, "--id", "two", *options)
+
+    assert code == WRONG_CALL
+    assert re.search(told, err), err
 
 
 def test_without_a_terminal_it_asks_for_yes_and_changes_nothing(

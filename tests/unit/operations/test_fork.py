@@ -435,7 +435,8 @@ def test_a_log_is_copied_once_and_never_onto_another_copy(tmp_path: Path) -> Non
 
 def delta_log(folder: Path) -> tuple[State, State]:
     first, second = (
-        open_state(f"delta:///{folder}/{name}", table=name, mode="log") for name in "ab"
+        open_state(f"delta:///{folder}/{name}?history_txids=0", table=name, mode="log")
+        for name in "ab"
     )
     return first, second
 
