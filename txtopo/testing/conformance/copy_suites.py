@@ -65,8 +65,12 @@ class CopySuite(StoreFixtures):
 
         assert store.contents() == {"a": 1}
 
+    @pytest.mark.parametrize("kind", ["opaque", "transactional"])
     @proves(Rule.COPY)
-    def test_a_copy_that_is_made_again_counts_once(self, counts: State, drive: Drive) -> None:
+    def test_a_copy_that_is_made_again_counts_once(
+        self, url: str, drive: Drive, kind: StateKind
+    ) -> None:
+        counts = self.counted(url, "copied_again", kind)
         store = drive(counts)
         copied(store, partials(counts, [("a", 1)]))
         later = drive(counts, epoch=2)
