@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -43,7 +43,13 @@ from txtopo.ensemble.nodes import (
 )
 from txtopo.ensemble.opening import open_transactional_state
 from txtopo.ensemble.store import Node, Step, TransactionalState, this_process
-from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
+from txtopo.errors import (
+    ConfigError,
+    CoordinatorActive,
+    CorruptNodeError,
+    SchemaVersionError,
+    TxtopoError,
+)
 from txtopo.fingerprint import Fingerprint, StateName
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.runtime.takeover import check_ends
@@ -170,7 +176,9 @@ class OperatorSession:
             SchemaDrift: A table of a topology that ran is gone, or was changed.
             StoreUnavailable: A store cannot be reached; try again later.
         """
-        known = self.known
+        known = True  # also if its nodes cannot be read
+        with suppress(CorruptNodeError, SchemaVersionError):
+            known = self.known
         return {
             name: held_ledger(backend) if known or self._is_stored(name, backend) else None
             for name, backend in self.backends.items()
