@@ -39,9 +39,10 @@ from txtopo.errors import (
     StoreUnavailable,
     TopologyChanged,
 )
+from txtopo.kafka.sink import KafkaSink
 from txtopo.operations import Access, Plan, forget, fork, rewind, verify
 from txtopo.plugins.stores import backing_map_factory
-from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.spouts import KafkaTransactionalSpout, MemoryTransactionalSpout
 from txtopo.state import Count, State, open_state, register_backend
 from txtopo.state.backend import StateKind, held_ledger
 from txtopo.tuples import Tuple
@@ -520,6 +521,24 @@ def test_what_cannot_be_copied_is_refused_before_anything_is_opened() -> None:
     assert "'queue': it takes its records out of a queue" in text
     assert "state 'counts.counts' is in a table of your own" in text
     assert "takes dead letters, which somebody deals with" in text
+
+
+@pytest.mark.rule("txtopo.operations.fork", "Rules", 5)
+def test_a_kafka_sink_is_refused_without_a_broker() -> None:
+    """A second sink of its topic would depose the original."""
+    spout = KafkaTransactionalSpout("nowhere.invalid:9092", "words", value="string")
+    builder = TransactionalTopologyBuilder("k", "words", spout)
+    builder.set_bolt("sink", KafkaSink("nowhere.invalid:9092", "out")).global_grouping("words")
+
+    with pytest.raises(StateUsageError, match="'sink': its records cannot be copied"):
+        fork(builder.build_topology(), "k-2", "memory:", Config())
+
+
+def test_a_consumer_group_has_another_name_in_the_program_of_the_fork() -> None:
+    spout = KafkaTransactionalSpout("nowhere.invalid:9092", "words", commit_group="lag")
+
+    assert spout.traits.renamed_in_forks is not None
+    assert "another commit_group than 'lag'" in spout.traits.renamed_in_forks
 
 
 class Queue(MemoryTransactionalSpout):
