@@ -168,6 +168,11 @@ class SequenceSpout(HasReplays):
             repeatable=all(each.repeatable for each in parts),
             needs_planned_time=any(each.needs_planned_time for each in (own, *parts)),
             client_modules=tuple(dict.fromkeys(modules)),
+            cannot_fork=next(
+                (each.cannot_fork for each in (own, *parts) if each.cannot_fork), None
+            ),
+            renamed_in_forks="; ".join(filter(None, (each.renamed_in_forks for each in parts)))
+            or None,
             operators=tuple(
                 f"{part} {type(each).__name__}"
                 for part, each in zip(("first", "then"), self.parts, strict=True)
