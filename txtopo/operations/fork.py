@@ -291,7 +291,7 @@ class _Fork:
                 txid=txid,
             )
         claim.write(
-            put_batch(StoredBatch(TransactionAttempt(txid), noted.metadata)),
+            put_batch(StoredBatch(TransactionAttempt(txid), noted.metadata, verb=self.name)),
             Put(CURRENT, {"current": txid + 1, "forked": {**self.arguments, "txid": txid}}),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from txtopo.errors import (
     TopologyChanged,
 )
 from txtopo.kafka.sink import KafkaSink
-from txtopo.operations import Access, Plan, forget, fork, rewind, verify
+from txtopo.operations import Access, Plan, forget, fork, replay, rewind, verify
 from txtopo.plugins.stores import backing_map_factory
 from txtopo.spouts import KafkaTransactionalSpout, MemoryTransactionalSpout
 from txtopo.state import Count, State, open_state, register_backend
@@ -50,17 +50,6 @@ from txtopo.tuples import Tuple
 HALF = 3
 """The txid that is forked, with a total of this."""
 HALF_TOTAL = sum(range(2 * HALF))
-
-
-@dataclass
-class Kept(Deployment):
-    """A deployment whose ZooKeeper keeps the metadata of some txids."""
-
-    history: int = 1
-
-    @property
-    def config(self) -> Config:
-        return replace(super().config, history_txids=self.history)
 
 
 def pair() -> tuple[State, State]:
@@ -177,7 +166,7 @@ def test_postgresql_is_forked_to_sqlite(request: pytest.FixtureRequest, tmp_path
 @pytest.mark.rule("txtopo.operations.original", "Rules", 2)
 def test_delta_is_forked_as_of_an_earlier_txid_but_not_within_a_group(tmp_path: Path) -> None:
     states = (open_state(f"delta:///{tmp_path}/a"), open_state(f"delta:///{tmp_path}/b"))
-    deployment = Kept(states, id="history", history=10)
+    deployment = Deployment(states, id="history", history=10)
     deployment.run(batches=HALF)
     deployment.group = 2
     deployment.run()
@@ -196,7 +185,7 @@ def test_delta_is_forked_as_of_an_earlier_txid_but_not_within_a_group(tmp_path: 
 @pytest.mark.integration
 def test_metadata_that_is_gone_is_told_with_the_setting_that_keeps_it(tmp_path: Path) -> None:
     states = (open_state(f"delta:///{tmp_path}/a"), open_state(f"delta:///{tmp_path}/b"))
-    deployment = Kept(states, id="gone", history=0)
+    deployment = Deployment(states, id="gone", history=0)
     deployment.run(batches=HALF)
 
     with pytest.raises(StateUsageError, match=r"no longer has its metadata.*history_txids"):
@@ -278,6 +267,19 @@ def test_a_fork_of_a_fork_works(memory: Make) -> None:
     forked(two, three).apply()
 
     check_both_continue(two, three)
+
+
+def test_the_txid_of_a_copy_has_no_batch_and_the_next_ones_are_replayed(memory: Make) -> None:
+    deployment = memory(opaque=True)
+    deployment.run(batches=HALF)
+    two = copy_of(deployment)
+    forked(deployment, two).apply()
+
+    with pytest.raises(StateUsageError, match="it has no batch: fork wrote it"):
+        replay(two.topology(), HALF, two.config, access=two.access())
+    two.run(batches=HALF + 1)
+    found = replay(two.topology(), HALF + 1, two.config, access=two.access())
+    assert {each.compared for each in found.states.values()} == {"equal"}
 
 
 def test_a_fork_does_not_go_back_before_its_beginning(memory: Make) -> None:
