@@ -28,9 +28,12 @@ class Switched:
 
     def _spout(self, evidence: Evidence, spout: str) -> Iterator[Violation]:
         id, places = evidence.topology_id, list[Json]()
-        for write in evidence.history.writes:
-            if not isinstance(write, NodesWrite):
-                continue
+        writes = [each for each in evidence.history.writes if isinstance(each, NodesWrite)]
+        if evidence.base:  # a fork may begin behind the switch of its original
+            begun = stored_plan(id, writes[0].before, len(evidence.base), spout)
+            if isinstance(begun, dict) and begun.get("part") == "then":
+                places.append(begun.get("begins"))
+        for write in writes:
             for attempt in sorted(stored_attempts(id, write)):
                 txid = attempt.txid
                 plan = stored_plan(id, write.after, txid, spout)
