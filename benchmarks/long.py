@@ -144,7 +144,9 @@ def main() -> None:
         spark, _ = open_session(app_name="txtopo-long")
         stack.callback(spark.stop)
         config = Config(
-            carrier=arguments.carrier, zookeeper=ZooKeeper(dir=str(folder / "zookeeper"))
+            carrier=arguments.carrier,
+            zookeeper=ZooKeeper(dir=str(folder / "zookeeper")),
+            history_txids=1,
         )
         # The first start makes tables and loads classes.
         started(spark, config, url, YOUNG_TXIDS)

@@ -55,7 +55,11 @@ def main() -> None:
     parser.add_argument("--stop", type=Path, required=True, help="it ends when this file is there")
     args = parser.parse_args()
     expected = folds(args.input, ())[ROWS]
-    config = Config(carrier="local", zookeeper=ZooKeeper(args.zookeeper, session_timeout_s=2.0))
+    config = Config(
+        carrier="local",
+        zookeeper=ZooKeeper(args.zookeeper, session_timeout_s=2.0),
+        history_txids=1,  # so that the number of znodes shows what is left behind
+    )
     while not args.stop.exists():
         database = args.folder / "resident.db"
         state = f"sqlite:///{database}"

@@ -13,8 +13,8 @@ WARM_UP = 3
 """The flights are counted this many times before the comparison begins."""
 GROWTH_MAX = 1.1
 FILES_MORE_MAX = 5
-ZNODES_MAX = 40
-"""Far above what a window of batches takes."""
+ZNODES_MAX = 200
+"""Far above what a window takes, and the history of all txids of the flights, which are about 100."""
 
 
 @dataclass(frozen=True, slots=True)
