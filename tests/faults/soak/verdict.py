@@ -14,7 +14,7 @@ WARM_UP = 3
 GROWTH_MAX = 1.1
 FILES_MORE_MAX = 5
 ZNODES_MAX = 200
-"""Far above what a window takes, and the history of all txids of the flights, which are about 100."""
+"""Far above what a window takes, and the history of the flights, which are about 100 txids."""
 
 
 @dataclass(frozen=True, slots=True)
