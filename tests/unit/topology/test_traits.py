@@ -33,6 +33,7 @@ from txtopo.builders.dead_letters import SINK
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.explanation.explaining import explain_topology
 from txtopo.explanation.explanation import Explanation
+from txtopo.operations.fork import _notes, _refused
 from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.spouts import (
     ClockTransactionalSpout,
@@ -197,6 +198,11 @@ READ: dict[str, tuple[object, Callable[[Traits], object]]] = {
     "refuses_opaque": ("it was seen", lambda told: refusal(lambda: topology(told, opaque()))),
     "check_input": (no_amount, lambda told: refusal(lambda: topology(told))),
     "with_dead_letters": (taking, sink_of_dead_letters),
+    "cannot_fork": ("it is of its topic", lambda told: [*_refused(topology(told), "memory:")]),
+    "renamed_in_forks": (
+        "another group",
+        lambda told: [*_notes(topology(Traits(), ToldSpout(told)))],
+    ),
     "holds": ("records", lambda told: explained(told).components[1].states[0].holds),
     "delivery": ("for those who wait", lambda told: explained(told).delivery),
 }
