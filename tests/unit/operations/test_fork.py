@@ -40,7 +40,7 @@ from txtopo.errors import (
     TopologyChanged,
 )
 from txtopo.kafka.sink import KafkaSink
-from txtopo.operations import Access, Plan, forget, fork, rewind, verify
+from txtopo.operations import Access, Plan, forget, fork, replay, rewind, verify
 from txtopo.plugins.stores import backing_map_factory
 from txtopo.spouts import KafkaTransactionalSpout, MemoryTransactionalSpout
 from txtopo.state import Count, State, open_state, register_backend
@@ -407,6 +407,37 @@ def test_if_the_original_has_moved_on_all_is_copied_again(memory: Make, kind: St
     assert two.held() == both(BATCHES - 1, sum(range(2 * (BATCHES - 1))))
     two.run()
     assert two.held() == both(BATCHES, ALL)
+
+
+def test_a_copy_of_a_txid_that_the_original_wrote_again_is_not_kept(memory: Make) -> None:
+    """One state was copied; then a rewind wrote the same txid, and the other has that."""
+    deployment = memory()
+    deployment.run(batches=HALF)
+    two = copy_of(deployment)
+    with pytest.raises(Died):
+        forked(deployment, two, deployment.access(die_on("write.after:a.totals"))).apply()
+    access = deployment.access()
+    rewind(deployment.topology(), HALF - 1, deployment.config, access=access).apply()
+    assert [each.txid for each in deployment.ledgers()] == [HALF, HALF]
+
+    with pytest.raises(StateUsageError, match=r"'a\.totals' holds a copy of txid 3 from before"):
+        forked(deployment, two).apply()
+
+    deployment.run()
+    forked(deployment, two).apply()
+    assert two.held() == deployment.held() == both(BATCHES + 1, ALL)
+
+
+def test_the_txid_of_a_fork_has_no_batch_to_replay(memory: Make) -> None:
+    deployment = memory()
+    deployment.run(batches=HALF)
+    two = copy_of(deployment)
+    forked(deployment, two).apply()
+
+    with pytest.raises(StateUsageError, match="it has no batch: fork wrote it"):
+        replay(two.topology(), HALF, two.config, access=two.access())
+    two.run(batches=HALF + 1)
+    assert replay(two.topology(), HALF + 1, two.config, access=two.access()).differences == ()
 
 
 @pytest.mark.integration
