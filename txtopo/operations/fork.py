@@ -440,7 +440,9 @@ def _forked(graph: Graph, id: str, to: str | Mapping[str, str]) -> Graph:
     components: dict[str, Component] = {}
     for component in graph.components.values():
         moved = {
-            name: state.at(to if isinstance(to, str) else to[f"{component.id}.{name}"])
+            name: _moved(
+                state, name, id, to if isinstance(to, str) else to[f"{component.id}.{name}"]
+            )
             for name, state in component.states.items()
         }
         components[component.id] = replace(component, states=moved)
@@ -453,6 +455,12 @@ def _forked(graph: Graph, id: str, to: str | Mapping[str, str]) -> Graph:
                 state=name,
             )
     return replace(graph, id=id, components=components, spout=components[graph.spout.id])
+
+
+def _moved(state: State, name: str, id: str, url: str) -> State:
+    """Return a state as the program of the fork declares it."""
+    table = f"{id}_{name}" if state.after_topology else state.table
+    return replace(state.at(url), table=table)
 
 
 def _refused(graph: Graph, to: str | Mapping[str, str]) -> Iterator[str]:
