@@ -223,7 +223,7 @@ class _Fork:
                 return
             with original.moment(list(ledgers), self.at) as moment:
                 for name, ledger in ledgers.items():
-                    self._check_replaceable(session, name, ledger, moment.txid)
+                    self._check_replaceable(session, name, ledger, moment, noted)
                 batch: dict[str, Json] = {
                     "attempt": attempt_to_json(moment.batch.attempt),
                     "metadata": moment.batch.metadata,
@@ -263,11 +263,34 @@ class _Fork:
         claim.commit(attempt, moment.snapshots.keys(), writes)
 
     def _check_replaceable(
-        self, session: OperatorSession, name: str, ledger: Ledger | None, txid: int
+        self,
+        session: OperatorSession,
+        name: str,
+        ledger: Ledger | None,
+        moment: Moment,
+        noted: StoredBatch | None,
     ) -> None:
-        """Check that an earlier copy can be replaced; a log can only be appended to."""
-        is_log = session.table(name).mode == "log"
-        if not is_log or ledger is None or not ledger.is_copy or ledger.txid == txid:
+        """Check that an earlier copy is replaced, or is of the same attempt.
+
+        A log can only be appended to. A copy of the same txid stays as it is, and its ledger does
+        not name the attempt at the original; only the note does.
+        """
+        txid = moment.txid
+        if ledger is None or not ledger.is_copy:
+            return
+        if ledger.txid == txid:
+            if noted is not None and noted.attempt == moment.batch.attempt:
+                return
+            raise StateUsageError(
+                f"state {name!r} holds a copy of txid {txid} from before another attempt wrote "
+                f"that txid of {self.topology.id!r} again; got attempt {moment.batch.attempt} now; "
+                "was it rewound meanwhile? expected a copy of the same attempt; give the fork up "
+                f"with txtopo.operations.forget of {session.graph.id!r}, and fork into another "
+                "store; or, without at=, let the original commit another txid and call this again",
+                state=name,
+                txid=txid,
+            )
+        if session.table(name).mode != "log":
             return
         raise StateUsageError(
             f"state {name!r} is in mode 'log' and holds a copy of txid {ledger.txid}, which other "
@@ -291,7 +314,7 @@ class _Fork:
                 txid=txid,
             )
         claim.write(
-            put_batch(StoredBatch(TransactionAttempt(txid), noted.metadata, verb=self.name)),
+            put_batch(StoredBatch(TransactionAttempt(txid), noted.metadata, verb=FORK)),
             Put(CURRENT, {"current": txid + 1, "forked": {**self.arguments, "txid": txid}}),
         )
 
@@ -417,7 +440,9 @@ def _forked(graph: Graph, id: str, to: str | Mapping[str, str]) -> Graph:
     components: dict[str, Component] = {}
     for component in graph.components.values():
         moved = {
-            name: state.at(to if isinstance(to, str) else to[f"{component.id}.{name}"])
+            name: _moved(
+                state, name, id, to if isinstance(to, str) else to[f"{component.id}.{name}"]
+            )
             for name, state in component.states.items()
         }
         components[component.id] = replace(component, states=moved)
@@ -430,6 +455,12 @@ def _forked(graph: Graph, id: str, to: str | Mapping[str, str]) -> Graph:
                 state=name,
             )
     return replace(graph, id=id, components=components, spout=components[graph.spout.id])
+
+
+def _moved(state: State, name: str, id: str, url: str) -> State:
+    """Return a state as the program of the fork declares it."""
+    table = f"{id}_{name}" if state.after_topology else state.table
+    return replace(state.at(url), table=table)
 
 
 def _refused(graph: Graph, to: str | Mapping[str, str]) -> Iterator[str]:

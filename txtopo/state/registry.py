@@ -127,6 +127,8 @@ class State:
         range_by: The column by which committers read ranges and rows expire; None for none.
         defaults: By name of a value column that is added: what existing rows get in it.
         prunable: Whether a user may delete rows.
+        after_topology: Whether the table is named after the topology, so that it has another name
+            under another id: ``<topology>_<state>``.
     """
 
     url: str
@@ -140,6 +142,7 @@ class State:
     range_by: str | None = None
     defaults: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     prunable: bool = field(default=False, compare=False)
+    after_topology: bool = field(default=False, compare=False)
     _factory: BackendFactory | None = field(default=None, compare=False)
     _anchor: object = field(default=None, compare=False)
     # The URL as the user wrote it, for messages.
@@ -209,6 +212,7 @@ class State:
             origin="made",
             range_by=None,
             defaults=(),
+            after_topology=False,
         )
 
     def at(self, url: str) -> State:
@@ -310,7 +314,7 @@ class State:
     def __reduce__(self) -> tuple[Any, ...]:
         # Not __getstate__: up to Python 3.11.2 a frozen dataclass with slots has one of its own.
         shown = ("url", "kind", "table", "key", "value", "aggregates", "mode", "origin", "range_by")
-        parts = (*shown, "defaults", "prunable", "_factory", "_written")
+        parts = (*shown, "defaults", "prunable", "after_topology", "_factory", "_written")
         return _unpickled, ({name: getattr(self, name) for name in parts},)
 
 

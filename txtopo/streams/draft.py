@@ -253,7 +253,10 @@ class Draft:
                 table=table,
             )
         if node.state is None:
-            marks = beside.beside(f"{self._id}_marks") if self._marks is None else self._marks
+            marks = self._marks
+            if marks is None:
+                named_after_it = beside.beside(f"{self._id}_marks")
+                marks = replace(named_after_it, after_topology=True)
             named = marks.named("marks")
             self.take_table("the watermarks", named, "marks")
             node.state = named.with_columns(KEY, VALUE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from state_backends.memory import MemoryBackend
 from tests.harness.dying import Died, dies_at, raise_died
 from tests.harness.polling import LIMIT_S
+from tests.harness.runs import started
 from tests.unit.operations.conftest import Make, maker
 from tests.unit.operations.deployment import (
     ALL,
@@ -23,11 +25,18 @@ from tests.unit.operations.deployment import (
 )
 from tests.unit.runtime.loop_world import Total
 from tests.unit.state.backing_maps import open_map
-from txtopo import BasicBolt, Config, Fields, Topology, TransactionalTopologyBuilder
+from txtopo import (
+    BasicBolt,
+    Config,
+    Fields,
+    StreamBuilder,
+    Topology,
+    TransactionalTopologyBuilder,
+)
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts import PersistentAggregate
 from txtopo.collector import BatchOutputCollector
-from txtopo.ensemble import MemoryTransactionalState
+from txtopo.ensemble import MemoryEnsemble, MemoryTransactionalState
 from txtopo.ensemble.journal import put_batch
 from txtopo.ensemble.nodes import CURRENT, StoredBatch, batch_path
 from txtopo.errors import (
@@ -45,6 +54,7 @@ from txtopo.plugins.stores import backing_map_factory
 from txtopo.spouts import KafkaTransactionalSpout, MemoryTransactionalSpout
 from txtopo.state import Count, State, open_state, register_backend
 from txtopo.state.backend import StateKind, held_ledger
+from txtopo.streams import tumbling
 from txtopo.tuples import Tuple
 
 HALF = 3
@@ -409,6 +419,62 @@ def test_if_the_original_has_moved_on_all_is_copied_again(memory: Make, kind: St
     assert two.held() == both(BATCHES - 1, sum(range(2 * (BATCHES - 1))))
     two.run()
     assert two.held() == both(BATCHES, ALL)
+
+
+def test_a_copy_of_a_txid_that_the_original_wrote_again_is_not_kept(memory: Make) -> None:
+    """One state was copied; then a rewind wrote the same txid, and the other has that."""
+    deployment = memory()
+    deployment.run(batches=HALF)
+    two = copy_of(deployment)
+    with pytest.raises(Died):
+        forked(deployment, two, deployment.access(die_on("write.after:a.totals"))).apply()
+    access = deployment.access()
+    rewind(deployment.topology(), HALF - 1, deployment.config, access=access).apply()
+    assert [each.txid for each in deployment.ledgers()] == [HALF, HALF]
+
+    with pytest.raises(StateUsageError, match=r"'a\.totals' holds a copy of txid 3 from before"):
+        forked(deployment, two).apply()
+
+    deployment.run()
+    forked(deployment, two).apply()
+    assert two.held() == deployment.held() == both(BATCHES + 1, ALL)
+
+
+def test_the_watermarks_are_in_the_table_that_the_program_of_the_fork_names(tmp_path: Path) -> None:
+    """By default its name begins with the id of the topology."""
+    ensemble, config = MemoryEnsemble(), Deployment(pair()).config
+    access = Access(ensemble=ensemble)
+    one, two = f"sqlite:///{tmp_path}/one.db", f"sqlite:///{tmp_path}/two.db"
+    for id, url, rows in (("one", one, 6), ("two", two, 12), ("one", one, 12)):
+        if id == "two":
+            fork(windows("one", one, 6), "two", two, config, access=access).apply()
+        with started(windows(id, url, rows), config, ensemble) as run:
+            run.process_all_available(LIMIT_S)
+
+    tables = ("counts", "counts_late")
+    held = [{table: contents(url, table) for table in tables} for url in (one, two)]
+    assert held[0] == held[1]
+    assert len(held[1]["counts_late"]) == 1
+    assert contents(one, "one_marks") == contents(two, "two_marks")
+
+
+def windows(id: str, url: str, rows: int) -> Topology:
+    """Count rows of one a minute in windows; the row at 6 is late."""
+    noon = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+    minutes = [0 if at == 6 else at for at in range(rows)]
+    sent = [["a", noon + datetime.timedelta(minutes=each)] for each in minutes]
+    spout = MemoryTransactionalSpout({0: sent}, Fields("name string, ts timestamp"), 2)
+    builder = StreamBuilder(id)
+    source = builder.source("rows", spout, event_time="ts", delay="1 minute")
+    counts = open_state(url, table="counts")
+    windowed = source.group_by("name").window(tumbling("2 minutes"))
+    windowed.persistent_aggregate(counts, count=Count())
+    return builder.build_topology()
+
+
+def contents(url: str, table: str) -> dict[Any, Any]:
+    with open_state(url, table=table).reader() as reader:
+        return dict(reader.items())
 
 
 @pytest.mark.integration
