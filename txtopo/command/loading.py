@@ -82,6 +82,37 @@ def load_transactional(place: str, modules: Sequence[str] = ()) -> Topology:
     )
 
 
+def check_apart(place: str) -> None:
+    """Check that a second program would not get modules of the first one for its own.
+
+    A process has one module of each name. So where the folder of the second program has another
+    file of that name, it would run with the code of the first.
+
+    Args:
+        place: The second program, as the command line names it.
+
+    Raises:
+        TopologyError: It would.
+    """
+    name = place.partition(":")[0]
+    folder = Path(name).resolve().parent
+    if not name.endswith(".py") or not folder.is_dir():
+        return
+    for module, known in [*sys.modules.items()]:
+        file = getattr(known, "__file__", None)
+        if file is None or not _is_users(file):
+            continue
+        inner = folder.joinpath(*module.split("."))
+        for other in (inner.with_suffix(".py"), inner / "__init__.py"):
+            if other.is_file() and other.read_bytes() != Path(file).read_bytes():
+                raise TopologyError(
+                    f"both programs have a module {module!r}, and this process can import one; got "
+                    f"{file} and {other}; expected equal ones, or other names; rename one",
+                    module=module,
+                    path=str(other),
+                )
+
+
 def _module(name: str) -> ModuleType:
     _add_to_path(Path.cwd())
     try:

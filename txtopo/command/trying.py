@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from txtopo.command.choices import Choices, choices, modules_option
-from txtopo.command.loading import load_transactional
+from txtopo.command.loading import check_apart, load_transactional
 from txtopo.command.output import print_json, print_line
 from txtopo.operations import trial
 from txtopo.operations.trial_text import trial_json, trial_text
@@ -49,6 +49,7 @@ def try_program(
     running = None
     if against is not None:
         is_yaml = against.endswith((".yaml", ".yml"))
+        check_apart(against)
         running = load_transactional(against, chosen.modules if is_yaml else ())
     found = trial(
         topology,

@@ -144,11 +144,18 @@ class OverlayState(StateBackend):
             key: None if (row := before.get(key)) is None else row.current for key in final.rows
         }
         changes = {key: KeyChange(values[key], after) for key, after in final.rows.items()}
-        self.written[attempt.txid] = Written(changes, final.statements, final.expires)
+        self.written[attempt.txid] = Written(changes, final.statements)
         self._now.update(final.rows)
         self._ledger = self._ledger.written_by(attempt)
         self.writing = False
         return self._ledger
+
+    def expired(self, txid: int, end: Any) -> None:
+        """Keep up to which value of its range column a txid needs no rows; they stay readable.
+
+        The runtime learns it beside the writes, since a store deletes such rows later.
+        """
+        self.written[txid].expires = end
 
     def apply_frame(self, attempt: TransactionAttempt, writes: FrameWrites) -> Ledger:
         """Keep the final values of a txid that Spark has computed; all of them come here."""

@@ -124,6 +124,8 @@ class Rerun:
                 raise
             except Exception as error:  # noqa: BLE001 - an aggregate of the user's may raise any
                 return RerunOutcome(batch, FailedBatch(attempt, error, self._blamed(error)))
+            for name, end in report.expires.items():
+                self._states[name].expired(attempt.txid, end)
             return RerunOutcome(batch, report.failure)
         finally:
             carrier.release(output)

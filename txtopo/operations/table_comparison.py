@@ -1,7 +1,8 @@
 """TableComparison: a table of a changed program beside that of the running one, row by row.
 
 Only keys that one of the two wrote in the range are compared: all others are equal, since both
-began with the same rows. Value columns that only one of them has are left out.
+began with the same rows. Value columns that only one of them has are left out. A row that one of
+two programs has let expire, and the other one keeps, differs also if nobody wrote it.
 """
 
 from __future__ import annotations
@@ -79,7 +80,39 @@ def compared_overlays(
 ) -> TableComparison:
     """Compare what two programs have made of the same rows."""
     keys = {**written_keys(here), **written_keys(there)}
-    return _compared(here_table, values_of(here, keys), there_table, values_of(there, keys))
+    end, other_end = _end(here), _end(there)
+    if end != other_end:
+        keys |= dict.fromkeys(_expired_keys(here, here_table, end))
+        keys |= dict.fromkeys(_expired_keys(there, there_table, other_end))
+    ours, theirs = values_of(here, keys), values_of(there, keys)
+    for key in keys:
+        gone = _is_expired(here_table, key, ours[key], end)
+        if gone != _is_expired(there_table, key, theirs[key], other_end):
+            if gone and theirs[key] is not None:
+                ours[key] = None
+            elif not gone and ours[key] is not None:
+                theirs[key] = None
+    return _compared(here_table, ours, there_table, theirs)
+
+
+def _end(state: OverlayState) -> Any:
+    """Return up to which value of the range column a program needs no rows; None for none."""
+    ends = [each.expires for each in state.written.values() if each.expires is not None]
+    return max(ends, default=None)
+
+
+def _expired_keys(state: OverlayState, table: StateTable, end: Any) -> list[Key]:
+    if end is None:
+        return []
+    with state.snapshot() as snapshot:
+        rows = snapshot.between(table, None, end, 0)
+        return [key for key, row in rows if _is_expired(table, key, row.visible(), end)]
+
+
+def _is_expired(table: StateTable, key: Key, values: Values | None, end: Any) -> bool:
+    if end is None or values is None or table.range_by is None:
+        return False
+    return in_range(table.column_of(key, values, table.range_by), None, end)
 
 
 def compared_stored(
@@ -91,8 +124,8 @@ def compared_stored(
 ) -> TableComparison:
     """Compare what a program has made of rows with those that a store had at the end.
 
-    A row that only one of the two has is left out if no later txid needs it: its store deletes it
-    at any time.
+    A row that only the program has is left out if it has let it expire: the store of the running
+    one deletes such rows at any time. Which rows expire is not compared: no store keeps that.
 
     Args:
         here: The state of the program.
@@ -116,10 +149,13 @@ def compared_stored(
     )
     wanted = dict.fromkeys([*keys, *there, *gone])
     found = _compared(here_table, values_of(here, wanted), there_table=stored_table, there=there)
-    ends = [each.expires for each in here.written.values() if each.expires is not None]
-    if not ends:
+    if (end := _end(here)) is None:
         return found
-    differences = tuple(each for each in found.differences if not _expired(each, found, max(ends)))
+    differences = tuple(
+        each
+        for each in found.differences
+        if each.there is not None or not _is_expired(here_table, each.key, each.here, end)
+    )
     return TableComparison(here_table, stored_table, found.keys, differences)
 
 
@@ -165,12 +201,3 @@ def _sorted(found: list[RowDifference]) -> list[RowDifference]:
         return sorted(found, key=lambda each: each.key)
     except TypeError:  # NULL has no order
         return sorted(found, key=lambda each: repr(each.key))
-
-
-def _expired(each: RowDifference, found: TableComparison, end: Any) -> bool:
-    table, values = (found.here, each.here) if each.there is None else (found.there, each.there)
-    if each.here is not None and each.there is not None:
-        return False
-    assert values is not None
-    assert table.range_by is not None
-    return in_range(table.column_of(each.key, values, table.range_by), None, end)

@@ -14,7 +14,9 @@ Rules
    the store no longer has it; and if the state, or one above it, did not begin with the rows that
    the running program had then.
 3. A table is equal only if it was compared. So a trial is equal only if each table that both
-   programs have was compared, and is equal; and if there is one.
+   programs have was compared, and is equal; and if there is one. A table without a value column in
+   common is not compared. Nor is one to which neither program wrote, below a state that did not
+   begin with the rows of then: that state may have taken all rows for late or repeated ones.
 4. A failure ends the trial, and no table is compared.
 """
 
@@ -239,6 +241,7 @@ class _Trying:
         self._known = known_topology(session)
         self._differing_from: dict[str, int] = {}
         self._uncompared = set[str]()
+        self._starving: list[dict[str, str]] = []
 
     def tried(self, store: str | None) -> Trial:
 
@@ -389,6 +392,10 @@ class _Trying:
     ) -> dict[str, TriedState]:
         ours, *others = beginnings
         inexact = _inexact(self._graphs[0], ours)
+        self._starving = [
+            _starving(graph, _inexact(graph, states))
+            for graph, states in zip(self._graphs, beginnings, strict=True)
+        ]
         found = {}
         for name, each in ours.items():
             if failure is not None:
@@ -412,14 +419,21 @@ class _Trying:
     ) -> _Told:
         from txtopo.operations.table_comparison import compared_overlays
 
-        other = _counterpart(self._graphs, name, others)
-        if other is None:
+        its_name = _counterpart(self._graphs, name)
+        if its_name is None:
             return ONLY_HERE, None, False
+        other = others[its_name]
         if ours.table.key != other.table.key:
             return f"{NOT_COMPARED}: the key has other columns", None, False
         if ours.refused is not None or other.refused is not None:
             return f"{NOT_COMPARED}: the programs begin with other rows", None, False
+        if (why := _no_column(ours.table, other.table)) is not None:
+            return why, None, False
         found = compared_overlays(ours.overlay, ours.table, other.overlay, other.table)
+        starved = self._starving[0].get(name[0]) or self._starving[1].get(its_name[0])
+        if starved and not (found.keys or _statements(ours) or _statements(other)):
+            why = f"no row was written, below {starved}, which does not begin with the rows of then"
+            return f"{NOT_COMPARED}: {why}", None, False
         return RUNNING, found, _statements(ours) != _statements(other)
 
     def _with_store(
@@ -441,6 +455,8 @@ class _Trying:
         else:
             assert ours.stored is not None
             rows = ours.stored.rows_after(last, self._stack)
+            if (no_column := _no_column(ours.table, ours.stored.table)) is not None:
+                return no_column, None, False
             if rows is not None:
                 found = compared_stored(ours.overlay, ours.table, rows, ours.stored.table, begins)
                 return f"what its store held after txid {last}", found, False
@@ -467,17 +483,24 @@ _Told = tuple[str, "TableComparison | None", bool]
 RUNNING = "the running program over the same txids"
 
 
-def _counterpart(
-    graphs: list[Graph], name: StateName, others: Mapping[StateName, Beginning]
-) -> Beginning | None:
+def _counterpart(graphs: list[Graph], name: StateName) -> StateName | None:
     """Return the state of the running program with the same table, or with the same name."""
     state = graphs[0].components[name[0]].states[name[1]]
-    for component in graphs[1].components.values():
+    running = graphs[1].components
+    for component in running.values():
         for other, each in component.states.items():
             same_table = state.layout().name == each.layout().name
             if same_table and state.location == each.location:
-                return others[component.id, other]
-    return others.get(name)
+                return component.id, other
+    return name if name[0] in running and name[1] in running[name[0]].states else None
+
+
+def _no_column(here: StateTable, there: StateTable) -> str | None:
+    """Return why tables without a value column in common are not compared; None if they are."""
+    alike = not here.value.names and not there.value.names
+    if alike or not set(here.value.names).isdisjoint(there.value.names):
+        return None
+    return f"{NOT_COMPARED}: they have no value column in common"
 
 
 def _inexact(graph: Graph, states: Mapping[StateName, Beginning]) -> dict[str, str]:
@@ -492,6 +515,21 @@ def _inexact(graph: Graph, states: Mapping[StateName, Beginning]) -> dict[str, s
         own = (in_words((id, name)) for name in component.states if not states[id, name].exact)
         why = next(chain(above, own), None)
         if why is not None:
+            found[id] = why
+    return found
+
+
+def _starving(graph: Graph, inexact: Mapping[str, str]) -> dict[str, str]:
+    """Return the components to which a state above may have let no row pass, as :func:`_inexact`.
+
+    Args:
+        graph: The program.
+        inexact: What :func:`_inexact` returns for it.
+    """
+    found: dict[str, str] = {}
+    for id, component in graph.components.items():
+        above = (inexact[each.source] for each in component.subscriptions if each.source in inexact)
+        if (why := next(above, None)) is not None:
             found[id] = why
     return found
 

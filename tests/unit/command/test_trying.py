@@ -67,3 +67,24 @@ def test_a_wrong_range_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> No
     assert "there is nothing to compute; got first txid 3" in capsys.readouterr().err
     assert run(["try", "try_running.py"]) == WRONG_CALL
     assert "--from" in capsys.readouterr().err
+
+
+def test_programs_with_modules_of_one_name_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else both would run with the module of the first, and so be equal."""
+    for name, word in (("new", "b"), ("old", "a")):
+        (folder / name).mkdir()
+        program = PROGRAM.replace('["a"], ["b"], ["a"]', "*try_rows.ROWS")
+        (folder / name / f"try_{name}.py").write_text(f"import try_rows\n{program}")
+        (folder / name / "try_rows.py").write_text(f"ROWS = [[{word!r}, 1], ['b', 2], ['a', 3]]\n")
+    command = ["try", "new/try_new.py", "--from", "1", "--against", "old/try_old.py"]
+
+    try:
+        assert run(command) == WRONG_CALL
+        assert "both programs have a module 'try_rows'" in capsys.readouterr().err
+        (folder / "old" / "try_rows.py").write_bytes((folder / "new" / "try_rows.py").read_bytes())
+        assert run(command) == 0, "the same module may be shared"
+    finally:
+        for name in ("try_new", "try_old", "try_rows"):
+            sys.modules.pop(name, None)

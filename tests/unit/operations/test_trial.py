@@ -320,9 +320,9 @@ def test_windows_of_a_stream_are_compared(tmp_path: Path) -> None:
     changed = changed_windows(url)
 
     assert tried(windows(5, url)).equal
-    assert trial(
-        windows(5, url), 1, 5, CONFIG, against=running, access=Access(ensemble=ensemble)
-    ).equal
+    whole = trial(windows(5, url), 1, 5, CONFIG, against=running, access=Access(ensemble=ensemble))
+    assert (whole.equal, whole.differing) == (False, ())
+    assert whole.states["closed.closed"].comparison is None, "all windows had closed before"
     for found in (tried(changed), tried(changed, against=running)):
         assert "revenue" in " ".join(found.differing)
         assert not found.equal
@@ -728,7 +728,9 @@ def test_what_the_running_program_deleted_is_told_but_not_what_has_expired(expir
     state = OverlayState(table, PastRows(Rows(old)), Ledger(ID, 0, 1))
     attempt = TransactionAttempt(2, 0, 1)
     state.admit(attempt)
-    state.commit(attempt, Puts({(2,): (7,), (4,): (4,)}, expires=2 if expires else None))
+    state.commit(attempt, Puts({(2,): (7,), (4,): (4,)}))
+    if expires:
+        state.expired(2, 2)
     now = Rows({(3,): old[(3,)], (4,): first_row(2, (5,))})
 
     found = compared_stored(state, table, PastRows(now), table, 2)
@@ -841,3 +843,90 @@ def test_a_repaired_program_is_tried_on_the_batch_that_fails(opaque: bool) -> No
     assert state.begins == "as it is, with txid 1"
     assert state.written == 1
     assert state.compared_with == f"{NOT_COMPARED}: txid 2 is not committed"
+
+
+class Days(BatchBolt, Committer):
+    """Puts the size of each word, and lets all sizes up to a bound expire."""
+
+    def __init__(self, up_to: int) -> None:
+        self.up_to = up_to
+
+    def prepare(
+        self, config: Config, context: TaskContext, collector: Any, attempt: TransactionAttempt
+    ) -> None:
+        self.context, self.attempt, self.words = context, attempt, dict[str, int]()
+
+    def execute(self, tuple: Tuple) -> None:
+        self.words[tuple["word"]] = self.attempt.txid
+
+    def finish_batch(self) -> None:
+        with self.context.state("days").transaction(self.attempt) as state:
+            for word, day in self.words.items():
+                state.put(word, day)
+            state.expire(self.up_to)
+
+
+@pytest.mark.rule("txtopo.operations.trial", "Rules", 1)
+def test_rows_that_only_one_program_lets_expire_differ(words: Words) -> None:
+    """In txid 5 come "dog" and "fox"; the rows of "cat" and "eel" are of txid 4."""
+    state = words.state.named("days")
+    days = replace(state, key=Fields("word string"), value=Fields("day long")).ranged("day")
+
+    def expiring(up_to: int) -> Topology:
+        builder = TransactionalTopologyBuilder(ID, "words", words.spout(WORDS))
+        builder.set_bolt("days", Days(up_to)).global_grouping("words").with_state("days", days)
+        return builder.build_topology()
+
+    running = expiring(0)
+    with started(running, CONFIG, words.ensemble) as run:
+        run.process_all_available(LIMIT_S)
+
+    equal = words.tried(expiring(0), 5, against=running)
+    fewer = words.tried(expiring(4), 5, against=running)
+    more = words.tried(running, 5, against=expiring(4))
+
+    assert equal.equal, str(equal)
+    assert rows(fewer.states["days.days"]) == {"cat": (None, 4), "eel": (None, 4)}
+    assert rows(more.states["days.days"]) == {"cat": (4, None), "eel": (4, None)}
+
+
+@pytest.mark.rule("txtopo.operations.trial", "Rules", 3)
+def test_below_a_state_that_may_take_all_rows_for_repeated_ones_nothing_is_equal(
+    words: Words,
+) -> None:
+    """Its table is read as it is now, so both programs drop each row, and neither counts one."""
+    times = [[word, NOON + datetime.timedelta(minutes=at)] for at, word in enumerate(WORDS)]
+    spout = MemoryTransactionalSpout({0: times}, Fields("word string, ts timestamp"), 2)
+
+    def first_ones(wanted: str) -> Topology:
+        builder = StreamBuilder(ID)
+        stream = builder.source("words", spout, event_time="ts", delay="1 hour", max_ahead=None)
+        stream = stream.drop_duplicates("word", within="1 day", state=words.state.named("seen"))
+        stream = stream.filter(lambda row: wanted in row["word"], id="wanted")
+        stream.group_by("word").persistent_aggregate(words.state.named("counts"), n=Count())
+        return builder.build_topology()
+
+    with started(first_ones(""), CONFIG, words.ensemble) as run:
+        run.process_all_available(LIMIT_S)
+
+    found = words.tried(first_ones("nothing"), 1, against=first_ones(""))
+    exact = words.tried(first_ones(""), 5, against=first_ones(""))
+
+    assert found.states["counts.counts"].compared_with.startswith(
+        f"{NOT_COMPARED}: no row was written, below state 'marks' of 'marks'"
+    )
+    assert not found.equal
+    assert exact.equal, str(exact)
+
+
+@pytest.mark.rule("txtopo.operations.trial", "Rules", 3)
+@pytest.mark.parametrize("against", [True, False])
+def test_tables_without_a_column_in_common_are_not_compared(words: Words, against: bool) -> None:
+    words.run()
+    changed = words.topology(planted, what={"other": Count()})
+
+    found = words.tried(changed, 5, against=words.topology() if against else None)
+
+    state = found.states["counts.counts"]
+    assert state.compared_with == f"{NOT_COMPARED}: they have no value column in common"
+    assert not found.equal
