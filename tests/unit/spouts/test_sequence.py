@@ -23,6 +23,7 @@ from txtopo.errors import (
     TopologyWarning,
 )
 from txtopo.metadata import Json
+from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.spouts import (
     ClockTransactionalSpout,
     MemoryTransactionalSpout,
@@ -552,6 +553,20 @@ def test_its_emitter_may_write_elsewhere_if_one_of_a_part_may(
         assert emitters_to_ask(builder.build_topology().graph) == ("spout",)
 
 
+def test_a_first_part_that_cannot_be_opened_any_longer_stops_no_start() -> None:
+    class Deleted(Numbered):
+        def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
+            raise FileNotFoundError(self.name)
+
+    spout = SequenceSpout(Deleted("a", 1), Numbered("b", 1))
+
+    planner = SpoutPlanner("words", graph_of(spout).components["spout"], CONFIG)
+
+    assert planner.may_write_elsewhere
+    assert planner.may_write_elsewhere, "and if it is asked again, with the emitter open"
+    planner.close()
+
+
 # ---------------------------------------------------------------- what does not fit
 
 
@@ -606,6 +621,26 @@ def test_a_constant_place_is_checked_when_the_sequence_is_made() -> None:
         SequenceSpout(Numbered("a", 1), Numbered("b", 1), "x")
     with pytest.raises(ConfigError, match="memory spout cannot begin there; got 7"):
         SequenceSpout(memory("a"), memory("b"), 7)
+
+
+@pytest.mark.parametrize("place", [{0: 7}, {"0": {7}}, WORDS])
+def test_a_constant_place_that_cannot_be_stored_is_refused(place: Any) -> None:
+    with pytest.raises(ConfigError, match="begins of a sequence is not JSON"):
+        SequenceSpout(memory("a"), memory("b"), place)
+
+
+def test_a_first_part_whose_coordinator_lacks_ended_is_refused_before_it_is_read() -> None:
+    class Endless(_Coordinator):
+        ended = TransactionalCoordinator.ended
+
+    class Own(Numbered):
+        def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
+            return Endless(self)
+
+    planner = SequenceSpout(Own("a", 1), Numbered("b", 1)).coordinator(CONFIG, CONTEXT)
+
+    with pytest.raises(TopologyError, match="without a method ended"):
+        planner.is_ready(1, LastBatch(0, None))
 
 
 @pytest.mark.parametrize(
