@@ -5,9 +5,9 @@ emits nothing and stores where ``then`` begins.
 
 Rules
 -----
-1. The switch is planned when ``first`` is not ready and has ended, and nothing is in flight. So the
-   last batch of ``first`` is committed, durably: a plan is asked for only after the write that
-   advances ``current`` past the last commit.
+1. The switch is planned when ``first`` is not ready and has ended, and no batch of it is in flight.
+   So its last batch is committed, durably: a plan is asked for only after the write that advances
+   ``current`` past the last commit. Batches of other spouts may be in flight.
 2. ``begins`` is asked for the end that was reached, and its answer is stored with the switch. All
    later txids have it in their plans, and nobody asks again. Only after a ``rewind`` or ``rebuild``
    to before the switch does ``first`` continue, and is ``begins`` asked for the new end.

@@ -15,6 +15,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.builders import Topology
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
+from txtopo.coordinator.protocol import PlanBatch, Planned
 from txtopo.errors import (
     ConfigError,
     EmitError,
@@ -22,7 +23,8 @@ from txtopo.errors import (
     TopologyError,
     TopologyWarning,
 )
-from txtopo.metadata import Json
+from txtopo.metadata import BatchMetadata, Json
+from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.spouts import (
     ClockTransactionalSpout,
@@ -248,6 +250,29 @@ def test_it_switches_only_when_the_first_part_is_committed(first: Any, start: St
 
 
 @pytest.mark.rule("txtopo.spouts.sequence", "Rules", 1)
+@pytest.mark.rule("txtopo.runtime.batch_planner", "Rules", 5)
+def test_it_switches_while_batches_of_another_spout_are_in_flight() -> None:
+    spout = SequenceSpout(Numbered("a", 1), Numbered("b", 1))
+    builder = TransactionalTopologyBuilder("words", "spout", spout)
+    builder.set_spout("busy", Numbered("busy", 100))
+    with pytest.warns(TopologyWarning):
+        planner = BatchPlanner(builder.build_topology().graph, CONFIG)
+
+    def planned(txid: int, last: BatchMetadata | None, *in_flight: BatchMetadata) -> BatchMetadata:
+        answer = planner.plan(PlanBatch(TransactionAttempt(txid, 0, 1), txid - 1, last), in_flight)
+        assert isinstance(answer, Planned)
+        return answer.metadata
+
+    one = planned(1, None)
+    two = planned(2, one, one)
+    three = planned(3, two, two)
+    planner.close()
+
+    assert [each.takes_part("spout") for each in (one, two, three)] == [True, False, True]
+    assert three.of("spout").planned == {"part": "then", "after": 3}
+    assert all(each.takes_part("busy") for each in (one, two, three))
+
+
 def test_it_does_not_switch_while_the_first_part_waits_for_something() -> None:
     """A spout that is not ready has perhaps records that have not settled."""
 
