@@ -13,7 +13,9 @@ Rules
    During an outage the topology does not count as idle. The only spout of a topology fails the
    attempt instead, and the coordinator tries again.
 4. Any other exception fails the attempt; the failure names the spout that raised it.
-5. Only a topology with one spout is paced: a limit applies to one spout's rows, and no rule tells
+5. A spout is told how many batches with records of its own are in flight. One that waits until
+   these are committed so does not wait for another spout, which may never pause.
+6. Only a topology with one spout is paced: a limit applies to one spout's rows, and no rule tells
    how to share it among spouts.
 
 If a source goes away *after* its batch was planned, the txid waits for it: a transactional spout
@@ -23,7 +25,7 @@ must emit that batch.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -102,20 +104,25 @@ class BatchPlanner:
         for part in self.parts:
             part.committed(txid, rows)
 
-    def plan(self, action: PlanBatch, pending: int = 0) -> Planned | NotReady | Failed:
-        """Answer a ``PlanBatch``, with *pending* batches in flight.
+    def plan(
+        self, action: PlanBatch, in_flight: Sequence[BatchMetadata] = ()
+    ) -> Planned | NotReady | Failed:
+        """Answer a ``PlanBatch``, with these batches in flight.
 
         Raises:
             BatchMetadataTooLarge: The metadata does not fit into a znode.
             TxtopoError: An error of a lookup.
         """
         with self._lock:
-            return self._planned(action, pending)
+            return self._planned(action, in_flight)
 
-    def _planned(self, action: PlanBatch, pending: int) -> Planned | NotReady | Failed:
+    def _planned(
+        self, action: PlanBatch, in_flight: Sequence[BatchMetadata]
+    ) -> Planned | NotReady | Failed:
         attempt, shares = action.attempt, dict[str, SpoutShare]()
         pace, held, taking = None, False, list[SpoutPlanner]()
         for part in self.parts:
+            pending = sum(each.takes_part(part.spout_id) for each in in_flight)
             try:
                 answer = self._answer(part, action, pending)
             except Exception as error:  # noqa: BLE001 - user code; the failure names its spout

@@ -66,7 +66,9 @@ class SpoutAsks:
     def ask(self, action: PlanBatch) -> None:
         """Ask the spout for a batch, on a thread: ``Planned``, ``NotReady`` or ``Failed``."""
         self.number += 1
-        number, pending = self.number, len(self._coordinator.transactions)
+        number = self.number
+        in_flight = tuple(each.metadata for each in self._coordinator.transactions)
+        pending = len(in_flight)
         self._again = False
         self._asked_s = self._scheduler.now()
         # A run of batches must not wait for a slow spout: the tick lets it start without more.
@@ -92,7 +94,7 @@ class SpoutAsks:
 
         def plan() -> Event:
             self._scheduler.point("plan.before")
-            event = self._context.planner.plan(action, pending)
+            event = self._context.planner.plan(action, in_flight)
             self._scheduler.point("plan.after")
             return event
 

@@ -177,13 +177,14 @@ class SpoutPlanner:
     @property
     def may_write_elsewhere(self) -> bool:
         """Whether the emitter has a ``commit`` without a declaration of what it writes."""
-        if (emitter := self._emitter) is None:
-            with self._emitter_lock:  # nobody has called it yet, so nobody hangs in it
-                try:
+        emitter = self._emitter
+        try:
+            if emitter is None:
+                with self._emitter_lock:  # nobody has called it yet, so nobody hangs in it
                     emitter = self._opened_emitter()
-                except Exception:  # noqa: BLE001 - the first commit meets it, and tells its txid
-                    return True
-        return emitter_may_write_elsewhere(emitter)
+            return emitter_may_write_elsewhere(emitter)
+        except Exception:  # noqa: BLE001 - the first commit meets it, and tells its txid
+            return True
 
     def commit(
         self,

@@ -33,9 +33,10 @@ class ClockTransactionalSpout(TransactionalSpout):
 
     Use it next to other spouts: while they are silent, nothing that waits for time to pass would
     continue. As long as they have batches, it does not take part in them. It has no clock of its
-    own: the planned time of the last txid counts, whichever leader planned it. It waits until
-    nothing is in flight. So the pause between two txids is *every* and a little more: up to
-    ``Config.poll_interval_s``, plus the duration of the previous commit.
+    own: the planned time of the last txid counts, whichever leader planned it. It waits until its
+    previous txid is committed, so a batch that takes long is followed by one txid of time at most.
+    The pause between two txids is *every* and a little more: up to ``Config.poll_interval_s``,
+    plus the duration of the previous commit.
 
     ``process_all_available`` does not wait for txids that only time brings.
 

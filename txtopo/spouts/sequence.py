@@ -5,9 +5,9 @@ emits nothing and stores where ``then`` begins.
 
 Rules
 -----
-1. The switch is planned when ``first`` is not ready and has ended, and nothing is in flight. So the
-   last batch of ``first`` is committed, durably: a plan is asked for only after the write that
-   advances ``current`` past the last commit.
+1. The switch is planned when ``first`` is not ready and has ended, and no batch of it is in flight.
+   So its last batch is committed, durably: a plan is asked for only after the write that advances
+   ``current`` past the last commit. Batches of other spouts may be in flight.
 2. ``begins`` is asked for the end that was reached, and its answer is stored with the switch. All
    later txids have it in their plans, and nobody asks again. Only after a ``rewind`` or ``rebuild``
    to before the switch does ``first`` continue, and is ``begins`` asked for the new end.
@@ -39,14 +39,16 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import EmitError, TopologyError
+from txtopo.errors import ConfigError, EmitError, TopologyError
 from txtopo.metadata import Json, json_copy, shown
 from txtopo.spouts.spout import (
     Emitter,
     HasReplays,
     LastBatch,
     OpaquePartitionedTransactionalSpout,
+    PartitionedCoordinator,
     PartitionedTransactionalSpout,
+    TransactionalCoordinator,
     TransactionalSpout,
     check_paced,
     check_unread,
@@ -151,7 +153,7 @@ class SequenceSpout(HasReplays):
                 name=type(then).__name__,
             )
         if not callable(begins):
-            then.beginning_at(begins)
+            then.beginning_at(_checked_place(begins))
 
     @property
     def parts(self) -> tuple[PartSpout, PartSpout]:
@@ -427,6 +429,8 @@ class SequenceCoordinator:
         if kept is not planner:  # another thread was faster
             planner.close()
             return kept
+        if key[0] == "first":
+            _check_ended(self._context.component_id, planner)
         self._check_pace(key[0], spout, planner)
         return planner
 
@@ -444,6 +448,35 @@ class SequenceCoordinator:
             check_paced(config, id, ("emitter", emitter, _EMITS_NEW[kind]))
             emitter.close()
         check_unread(config, id, planner)
+
+
+def _check_ended(id: str, planner: object) -> None:
+    kind = type(planner)
+    inherited = (None, TransactionalCoordinator.ended, PartitionedCoordinator.ended)
+    if getattr(kind, "ended", None) in inherited:
+        raise TopologyError(
+            f"the first part of spout {id!r} cannot say that its source has ended; got a spout with"
+            f" ends = True and coordinator {kind.__qualname__} without a method ended; expected "
+            "ended(self, last); give it to the coordinator",
+            name=kind.__qualname__,
+        )
+
+
+def _checked_place(place: Json) -> Json:
+    """Return a copy of a constant place.
+
+    Raises:
+        ConfigError: It is not JSON, so it could not be stored.
+    """
+    try:
+        return json_copy(place)
+    except ValueError as error:
+        raise ConfigError(
+            f"begins of a sequence is not JSON; got {shown(place)} ({error}); expected numbers, "
+            "strings, lists and objects with string keys: a time as text in ISO 8601, the number "
+            "of a partition as text",
+            setting="begins",
+        ) from error
 
 
 def _text(place: Json) -> str | None:

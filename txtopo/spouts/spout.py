@@ -40,8 +40,9 @@ class LastBatch:
             only after the tasks have emitted them.
         metadata: Its metadata. For a partitioned spout a mapping from the partition's number, as a
             string, to the metadata of that partition.
-        pending: How many batches are planned and not yet committed. While some are, a spout may
-            wait for more records to gather; with none, it must be ready if it has any record.
+        pending: How many batches in which the spout takes part are planned and not yet committed.
+            While some are, a spout may wait for more records to gather; with none, it must be ready
+            if it has any record.
         idle_s: How many seconds ago the previous txid was planned, by whichever spout; None if the
             topology does not keep that (``needs_planned_time``), and before the first txid.
     """
@@ -141,8 +142,8 @@ class TransactionalCoordinator(ABC):
         """Return whether the source has nothing after the batch *last*, not even unready records.
 
         For the first part of a ``SequenceSpout``, whose spout sets ``ends``. Called right after
-        ``is_ready`` has returned False for the same *last*, with no batch in flight. Whatever comes
-        to the source after True was returned may never be read.
+        ``is_ready`` has returned False for the same *last*, with no batch of it in flight. Whatever
+        comes to the source after True was returned may never be read.
         """
         raise NotImplementedError
 
@@ -501,8 +502,8 @@ class PartitionedCoordinator(ABC):
         """Return whether the source has nothing after the batch *last*, not even unready records.
 
         For the first part of a ``SequenceSpout``, whose spout sets ``ends``. Called right after
-        ``is_ready`` has returned False for the same *last*, with no batch in flight. Whatever comes
-        to the source after True was returned may never be read.
+        ``is_ready`` has returned False for the same *last*, with no batch of it in flight. Whatever
+        comes to the source after True was returned may never be read.
         """
         raise NotImplementedError
 

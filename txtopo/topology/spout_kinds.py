@@ -452,7 +452,10 @@ class SequenceKind(PlannedByDriver):
         kind = SPOUTS[share.emitter.begin(planned)]
         own = SpoutShare(planned_by_part(planned), share.share.cut)
         one = share.of_part(own, begins_again=begins_again)
-        return iter(()) if begins_again else kind.emit(one)
+        if begins_again:
+            one.end_part(one.task)  # so that a replay, which emits nothing either, is compared
+            return iter(())
+        return kind.emit(one)
 
     def compared(self, traits: Traits) -> bool:
         """Return whether replays are compared."""

@@ -12,7 +12,7 @@ from txtopo import Count, Fields, PersistentAggregate, Topology, TransactionalTo
 from txtopo.ensemble import MemoryEnsemble
 from txtopo.metadata import Json
 from txtopo.operations import Access, replay, rewind, show
-from txtopo.operations.replay import DIFFERS
+from txtopo.operations.replay import DIFFERS, EQUAL
 from txtopo.spouts import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
@@ -59,6 +59,7 @@ def test_a_replay_of_any_txid_emits_what_it_had(*, opaque: bool) -> None:
     for txid in range(1, 8):
         found = replay(topology, txid, CONFIG, access=access)
         assert DIFFERS not in str(found.content)
+        assert opaque or found.content == {"spout": EQUAL}, "the switch is compared, too"
         spout = found.components.get("spout")  # the switch emits nothing
         told = spout.emitted["default"] if spout else []
         emitted += [f"{txid} {word}" for each in told for word in each.column("word").to_pylist()]

@@ -219,7 +219,7 @@ def test_a_driver_that_dies_anywhere_loses_and_doubles_nothing(step: str, times:
     assert counted(state) == all_of(*sources)
 
 
-@pytest.mark.rule("txtopo.runtime.batch_planner", "Rules", 5)
+@pytest.mark.rule("txtopo.runtime.batch_planner", "Rules", 6)
 def test_several_spouts_are_not_paced() -> None:
     topology = built(memory_state(), Source("ranges"), Source("opaque"))
 

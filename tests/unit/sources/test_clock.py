@@ -51,8 +51,8 @@ def test_a_txid_comes_with_the_clock_alone_when_nothing_else_came_for_long_enoug
     clocks = Clocks()
     planner = BatchPlanner(ticking(ClockTransactionalSpout("1 minute"), 1).graph, LOCAL, clocks)
 
-    def plan(txid: int, last: BatchMetadata | None, pending: int = 0) -> Planned | NotReady:
-        answer = planner.plan(PlanBatch(TransactionAttempt(txid, 0, 1), txid - 1, last), pending)
+    def plan(txid: int, last: BatchMetadata | None, *flying: BatchMetadata) -> Planned | NotReady:
+        answer = planner.plan(PlanBatch(TransactionAttempt(txid, 0, 1), txid - 1, last), flying)
         assert isinstance(answer, Planned | NotReady)
         return answer
 
@@ -66,7 +66,7 @@ def test_a_txid_comes_with_the_clock_alone_when_nothing_else_came_for_long_enoug
     clocks.wall_s += 59.9
     assert isinstance(plan(2, cut), NotReady)
     clocks.wall_s += 0.1
-    assert isinstance(plan(2, cut, pending=1), NotReady)
+    assert isinstance(plan(2, cut, cut), NotReady)
     second = plan(2, cut)
     assert taking(second) == ["clock"]
     assert isinstance(second, Planned)

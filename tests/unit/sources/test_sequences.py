@@ -176,8 +176,9 @@ def test_a_query_begins_after_a_key_in_the_form_of_metadata(
 
     assert spout.beginning_at(place)._start_after == key
     assert spout._start_after is None
-    with pytest.raises(ConfigError, match=f"expected the form of a {kind} in metadata"):
-        spout.beginning_at([place])
+    for wrong in ([place], False):
+        with pytest.raises(ConfigError, match=f"expected the form of a {kind} in metadata"):
+            spout.beginning_at(wrong)
 
 
 def test_a_delta_table_begins_at_a_version(tmp_path: Path) -> None:

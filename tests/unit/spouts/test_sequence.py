@@ -15,6 +15,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.builders import Topology
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
+from txtopo.coordinator.protocol import PlanBatch, Planned
 from txtopo.errors import (
     ConfigError,
     EmitError,
@@ -22,7 +23,9 @@ from txtopo.errors import (
     TopologyError,
     TopologyWarning,
 )
-from txtopo.metadata import Json
+from txtopo.metadata import BatchMetadata, Json
+from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.spouts import (
     ClockTransactionalSpout,
     MemoryTransactionalSpout,
@@ -247,6 +250,29 @@ def test_it_switches_only_when_the_first_part_is_committed(first: Any, start: St
 
 
 @pytest.mark.rule("txtopo.spouts.sequence", "Rules", 1)
+@pytest.mark.rule("txtopo.runtime.batch_planner", "Rules", 5)
+def test_it_switches_while_batches_of_another_spout_are_in_flight() -> None:
+    spout = SequenceSpout(Numbered("a", 1), Numbered("b", 1))
+    builder = TransactionalTopologyBuilder("words", "spout", spout)
+    builder.set_spout("busy", Numbered("busy", 100))
+    with pytest.warns(TopologyWarning):
+        planner = BatchPlanner(builder.build_topology().graph, CONFIG)
+
+    def planned(txid: int, last: BatchMetadata | None, *in_flight: BatchMetadata) -> BatchMetadata:
+        answer = planner.plan(PlanBatch(TransactionAttempt(txid, 0, 1), txid - 1, last), in_flight)
+        assert isinstance(answer, Planned)
+        return answer.metadata
+
+    one = planned(1, None)
+    two = planned(2, one, one)
+    three = planned(3, two, two)
+    planner.close()
+
+    assert [each.takes_part("spout") for each in (one, two, three)] == [True, False, True]
+    assert three.of("spout").planned == {"part": "then", "after": 3}
+    assert all(each.takes_part("busy") for each in (one, two, three))
+
+
 def test_it_does_not_switch_while_the_first_part_waits_for_something() -> None:
     """A spout that is not ready has perhaps records that have not settled."""
 
@@ -552,6 +578,20 @@ def test_its_emitter_may_write_elsewhere_if_one_of_a_part_may(
         assert emitters_to_ask(builder.build_topology().graph) == ("spout",)
 
 
+def test_a_first_part_that_cannot_be_opened_any_longer_stops_no_start() -> None:
+    class Deleted(Numbered):
+        def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
+            raise FileNotFoundError(self.name)
+
+    spout = SequenceSpout(Deleted("a", 1), Numbered("b", 1))
+
+    planner = SpoutPlanner("words", graph_of(spout).components["spout"], CONFIG)
+
+    assert planner.may_write_elsewhere
+    assert planner.may_write_elsewhere, "and if it is asked again, with the emitter open"
+    planner.close()
+
+
 # ---------------------------------------------------------------- what does not fit
 
 
@@ -606,6 +646,26 @@ def test_a_constant_place_is_checked_when_the_sequence_is_made() -> None:
         SequenceSpout(Numbered("a", 1), Numbered("b", 1), "x")
     with pytest.raises(ConfigError, match="memory spout cannot begin there; got 7"):
         SequenceSpout(memory("a"), memory("b"), 7)
+
+
+@pytest.mark.parametrize("place", [{0: 7}, {"0": {7}}, WORDS])
+def test_a_constant_place_that_cannot_be_stored_is_refused(place: Any) -> None:
+    with pytest.raises(ConfigError, match="begins of a sequence is not JSON"):
+        SequenceSpout(memory("a"), memory("b"), place)
+
+
+def test_a_first_part_whose_coordinator_lacks_ended_is_refused_before_it_is_read() -> None:
+    class Endless(_Coordinator):
+        ended = TransactionalCoordinator.ended
+
+    class Own(Numbered):
+        def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
+            return Endless(self)
+
+    planner = SequenceSpout(Own("a", 1), Numbered("b", 1)).coordinator(CONFIG, CONTEXT)
+
+    with pytest.raises(TopologyError, match="without a method ended"):
+        planner.is_ready(1, LastBatch(0, None))
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,8 @@ class QuerySource:
             ConfigError: It is not a key.
         """
         try:
+            if isinstance(place, bool):  # which Python takes for a number, and SQL does not
+                raise TypeError(f"{place} is not a number")
             key = self._from_json(place)
         except (TypeError, ValueError) as error:
             raise ConfigError(

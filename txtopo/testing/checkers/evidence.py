@@ -245,6 +245,13 @@ def stored_plan(topology_id: str, nodes: Nodes, txid: int, spout: str) -> Any:
     return shares.get(spout, {}).get("planned")
 
 
+def takes_part(topology_id: str, nodes: Nodes, txid: int, spout: str) -> bool:
+    """Return whether a spout emits something in a txid, unless ZooKeeper says that it is absent."""
+    found = nodes.get(f"/{topology_id}/batches/{txid:020d}")
+    shares = {} if found is None else _decoded(found[0])["metadata"]["spouts"]
+    return not shares.get(spout, {}).get("absent", False)
+
+
 @lru_cache(maxsize=4096)
 def _decoded(data: bytes) -> Any:
     """Decode a node. It is cached, since every version of the nodes holds all of them."""

@@ -12,6 +12,7 @@ from txtopo.testing.checkers.evidence import (
     current_of,
     stored_attempts,
     stored_plan,
+    takes_part,
 )
 from txtopo.testing.simulation.history import NodesWrite
 
@@ -50,5 +51,6 @@ class Switched:
                 else:
                     places.append(place)
                     current = current_of(id, write.before)
-                    if current < txid:
-                        yield Violation(self.name, f"{what}; {current} was not committed")
+                    for at in range(current, txid):
+                        if takes_part(id, write.after, at, spout):
+                            yield Violation(self.name, f"{what}; {at} was not committed")

@@ -217,17 +217,14 @@ class SpoutDriver:
         last = self.stored.of(known) if known else None
         previous = self.stored.of(txid - 1) if known < txid - 1 else None
         action = PlanBatch(self._attempt(txid), known, last, previous)
-        planned = self._planner.plan(action, pending=self._pending(txid))
+        in_flight = [self.stored.of(each) for each in range(self.stored.committed + 1, txid)]
+        planned = self._planner.plan(action, in_flight)
         if isinstance(planned, Failed):
             raise planned.failure.error
         if isinstance(planned, NotReady):
             return False
         self.stored.put(txid, planned.metadata)
         return True
-
-    def _pending(self, txid: int) -> int:
-        """Return how many batches are planned before a txid, and not committed."""
-        return txid - 1 - self.stored.committed
 
     def _is_known(self, txid: int) -> bool:
         return self.stored.of(txid).is_cut(self._cutting)
