@@ -47,7 +47,7 @@ GROUPS = {
 }
 """Settings with which most seeds commit groups."""
 
-SEEDS_OF_GROUPS = (7, 10, 17, 22, 23, 68)
+SEEDS_OF_GROUPS = (7, 8, 10, 17, 20, 53)
 """With :data:`GROUPS` they write groups, do some of them again, and adopt one at a takeover.
 
 Some are written to several states in one transaction."""
