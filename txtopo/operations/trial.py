@@ -36,9 +36,10 @@ from txtopo.log_records import one_line
 from txtopo.metadata import BatchMetadata
 from txtopo.operations.beginnings import Beginnings
 from txtopo.operations.program import known_topology
-from txtopo.operations.replay import DIFFERS, EQUAL, NOT_COMPARED, StoredHistory, check_driven
+from txtopo.operations.replay import DIFFERS, EQUAL, NOT_COMPARED
 from txtopo.operations.scratch import Scratch
 from txtopo.operations.session import Access, OperatorSession, open_operator_session
+from txtopo.operations.stored_history import StoredHistory, check_driven
 from txtopo.operations.tried_program import TriedProgram, check_stamp
 from txtopo.topology.changes import added_states, other_spouts, refused_change
 from txtopo.topology.graph import fingerprint
