@@ -95,10 +95,10 @@ class GroupAttempt(TransactionAttempt):
 
 @dataclass(frozen=True, slots=True)
 class CopyAttempt(TransactionAttempt):
-    """One try at a copy of what another state held after a txid; see "A state that is a copy" in
-    :mod:`txtopo.state.ledger`.
+    """One try at a copy of what another state held after a txid.
 
-    Its txid is 0, so that the rows are tagged as rows from before the first txid.
+    See "A state that is a copy" in :mod:`txtopo.state.ledger`. Its txid is 0, so that the rows are
+    tagged as rows from before the first txid.
 
     Attributes:
         copied_txid: The txid whose result is copied, which the ledger then names.
@@ -108,7 +108,7 @@ class CopyAttempt(TransactionAttempt):
 
     @property
     def held_as(self) -> TransactionAttempt:
-        """The attempt that the ledger names afterwards: nobody's, at the copied txid."""
+        """The attempt that the ledger names afterwards, which is nobody's, at the copied txid."""
         return TransactionAttempt(self.copied_txid)
 
     def __str__(self) -> str:
