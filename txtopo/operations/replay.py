@@ -33,6 +33,7 @@ from txtopo.log_records import one_line
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.operations.overlay import KeyChange
 from txtopo.operations.past import PastState, open_past
+from txtopo.operations.past_program import PastProgram
 from txtopo.operations.session import Access, OperatorSession, open_operator_session
 from txtopo.operations.stored_history import StoredHistory, check_driven
 
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology
     from txtopo.fingerprint import StateName
     from txtopo.operations.recording import ComponentTuples, Raised
-    from txtopo.operations.rerun import RerunOutcome
     from txtopo.state.backend import Key, StateTable, Values
     from txtopo.state.statements import Statement
 
@@ -210,31 +210,22 @@ class _Replaying:
         spark: object | None,
         stack: ExitStack,
     ) -> None:
-        # They need pyarrow, which may be missing where the verbs are only imported.
-        from txtopo.operations.recording import Recording
-        from txtopo.operations.rerun import Rerun
-        from txtopo.operations.rerun_carrier import open_carrier
-
         self._session, self._history, self._past = session, history, past
-        self._recording = Recording()
-        carrier, config = open_carrier(session.graph, session.config, spark, self._recording)
-        stack.callback(carrier.close)
         states = {name: each.overlay for name, each in past.items()}
-        self._rerun = Rerun(session.graph, config, carrier, states, self._recording)
+        self._program = PastProgram(session.graph, session.config, states, spark, stack)
 
     def replayed(self, first: int, txid: int) -> Replay:
-        history = self._history
-        attempt, outcome = None, None
+        history, program = self._history, self._program
+        known = {each: history.metadata(each) for each in range(first, txid + 1)}
+        if program.needs_previous(known[first]):
+            known[first - 1] = history.metadata(first - 1)
         for each in range(first, txid + 1):
-            self._recording.clear()
             stored = history.processed(each)
-            attempt, metadata = stored.attempt, history.metadata(each)
-            outcome = self._rerun.run(attempt, metadata, self._previous(each, metadata, outcome))
+            attempt, metadata = stored.attempt, known[each]
+            outcome = program.run(stored, known)
             if outcome.failure is not None:
                 break
-        assert attempt is not None
-        assert outcome is not None
-        raised, failure, batch = self._recording.raised, outcome.failure, outcome.batch
+        recording, failure, batch = program.recording, outcome.failure, outcome.batch
         brought = {} if batch is None else batch.metadata.content or {}
         return Replay(
             topology_id=self._session.graph.id,
@@ -243,24 +234,13 @@ class _Replaying:
             committed=attempt.txid < history.current,
             first_txid=first,
             metadata=metadata,
-            components=self._recording.components,
+            components=recording.components,
             tuples={} if batch is None else batch.tuples,
             states={} if failure is not None else self._states(first, txid),
             content=self._content(metadata, stored.content, brought) if batch is not None else {},
-            raised=raised,
+            raised=recording.raised,
             failure=None if failure is None else one_line(failure.error),
         )
-
-    def _previous(
-        self, txid: int, metadata: BatchMetadata, outcome: RerunOutcome | None
-    ) -> BatchMetadata | None:
-        """Return the metadata of the txid before, if a spout needs it to emit this one."""
-        needs = self._session.cutting - set(self._session.repeatable)
-        if metadata.is_cut(self._session.cutting) and not needs:
-            return None
-        if outcome is not None and outcome.batch is not None and not self._history.is_cut(txid - 1):
-            return outcome.batch.metadata
-        return self._history.metadata(txid - 1)
 
     def _content(
         self,

@@ -35,12 +35,12 @@ from txtopo.fingerprint import differences, in_words, setting_for
 from txtopo.log_records import one_line
 from txtopo.metadata import BatchMetadata
 from txtopo.operations.beginnings import Beginnings
+from txtopo.operations.past_program import PastProgram, check_stamp
 from txtopo.operations.program import known_topology
 from txtopo.operations.replay import DIFFERS, EQUAL, NOT_COMPARED
 from txtopo.operations.scratch import Scratch
 from txtopo.operations.session import Access, OperatorSession, open_operator_session
 from txtopo.operations.stored_history import StoredHistory, check_driven
-from txtopo.operations.tried_program import TriedProgram, check_stamp
 from txtopo.topology.changes import added_states, other_spouts, refused_change
 from txtopo.topology.graph import fingerprint
 
@@ -72,9 +72,8 @@ def trial(
 ) -> Trial:
     """Compute txids of the past with a changed program, and compare its tables. Callable any time.
 
-    The tables of the
-    running topology are read in one snapshot each, which stays open until the end. What a txid
-    fails with, such as records that the source no longer has, is part of the result.
+    Each table of the running topology is read in one snapshot, which stays open until the end. What
+    a txid fails with, such as records that the source no longer has, is part of the result.
 
     Args:
         topology: The changed program, with the id of the one that runs.
@@ -245,12 +244,18 @@ class _Trying:
         self._starving: list[dict[str, str]] = []
 
     def tried(self, store: str | None) -> Trial:
-
         changes, start = self._looked_at()
         begins, beginnings = self._beginnings()
         batches = {txid: self._history.processed(txid) for txid in range(begins, self._txids.stop)}
         programs = [
-            TriedProgram(graph, self._session.config, states, self._on, self._spark, self._stack)
+            PastProgram(
+                graph,
+                self._session.config,
+                {name: each.overlay for name, each in states.items()},
+                self._spark,
+                self._stack,
+                self._on,
+            )
             for graph, states in zip(self._graphs, beginnings, strict=True)
         ]
         metadata = self._metadata(begins, batches, programs)
@@ -317,7 +322,7 @@ class _Trying:
             begins = earlier
 
     def _metadata(
-        self, begins: int, batches: Mapping[int, StoredBatch], programs: list[TriedProgram]
+        self, begins: int, batches: Mapping[int, StoredBatch], programs: list[PastProgram]
     ) -> dict[int, BatchMetadata]:
         """Return the metadata of each txid, and of the one before where it is needed."""
         found = {txid: metadata_from_json(txid, each.metadata) for txid, each in batches.items()}
@@ -335,7 +340,7 @@ class _Trying:
 
     def _run(
         self,
-        programs: list[TriedProgram],
+        programs: list[PastProgram],
         batches: Mapping[int, StoredBatch],
         metadata: Mapping[int, BatchMetadata],
     ) -> TrialFailure | None:

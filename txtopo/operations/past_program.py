@@ -1,4 +1,4 @@
-"""TriedProgram: a program that computes txids of the past into states in memory, and is timed."""
+"""PastProgram: a program that computes txids of the past into states in memory, and is timed."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
     from txtopo.ensemble.nodes import StoredBatch
     from txtopo.fingerprint import StateName
     from txtopo.metadata import BatchMetadata, Json
-    from txtopo.operations.beginnings import Beginning
+    from txtopo.operations.overlay import OverlayState
     from txtopo.operations.rerun import RerunOutcome
     from txtopo.operations.rerun_carrier import Place
     from txtopo.topology.graph import Graph
 
 
-class TriedProgram:
+class PastProgram:
     """A program, ready to compute txids.
 
     Args:
         graph: The program.
         config: Its settings.
         states: Its states.
-        on: Where it runs.
         spark: The session; None for the active one, or a new one.
         stack: Closes what is opened.
+        on: Where it runs.
 
     Attributes:
         graph: The program.
         times_s: How long each txid took, in seconds.
-        recording: What user code raised in the last txid.
+        recording: The tuples of the last txid, and what user code raised.
     """
 
     def __init__(
         self,
         graph: Graph,
         config: Config,
-        states: Mapping[StateName, Beginning],
-        on: Place,
+        states: Mapping[StateName, OverlayState],
         spark: object | None,
         stack: ExitStack,
+        on: Place = "local",
     ) -> None:
         # They need pyarrow, which may be missing where the verbs are only imported.
         from txtopo.operations.recording import Recording
@@ -61,8 +61,7 @@ class TriedProgram:
         self._cut_again = self._cutting - set(repeating(graph.spouts))
         carrier, config = open_carrier(graph, config, spark, self.recording, on)
         stack.callback(carrier.close)
-        overlays = {name: each.overlay for name, each in states.items()}
-        self._rerun = Rerun(graph, config, carrier, overlays, self.recording)
+        self._rerun = Rerun(graph, config, carrier, states, self.recording)
 
     def metadata(self, txid: int, stored: Mapping[int, BatchMetadata]) -> BatchMetadata:
         """Return the metadata of a txid as the program reads it."""
@@ -73,7 +72,12 @@ class TriedProgram:
         return bool(self._cut_again) or not metadata.is_cut(self._cutting)
 
     def run(self, batch: StoredBatch, stored: Mapping[int, BatchMetadata]) -> RerunOutcome:
-        """Compute a txid."""
+        """Compute a txid.
+
+        Args:
+            batch: What is stored of it.
+            stored: The metadata of it, and of the one before if it needs that.
+        """
         txid = batch.attempt.txid
         metadata = self.metadata(txid, stored)
         previous = None
