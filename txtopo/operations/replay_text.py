@@ -9,6 +9,7 @@ from txtopo.attempt import txids_text
 from txtopo.log_records import printable
 from txtopo.metadata import Json
 from txtopo.operations.replay import ROWS_SHOWN, Replay, StateChanges
+from txtopo.operations.shown_rows import CHARACTERS_MAX, count_text, raised_lines, row_json
 from txtopo.state.plain_values import json_of
 from txtopo.tuples import Fields
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
     from txtopo.operations.recording import ComponentTuples
     from txtopo.state.backend import Key, Values
-
-CHARACTERS_MAX = 1_000
-"""Longer texts in rows are truncated; the Parquet files have all of them."""
 
 
 def replay_text(found: Replay, component: str | None = None) -> str:
@@ -87,25 +85,25 @@ def _lines(found: Replay, component: str | None) -> Iterator[str]:
         yield f"component {id!r}"
         for kind, streams in (("received", tuples.received), ("emitted", tuples.emitted)):
             for name, batches in streams.items():
-                yield f"  {kind} {name}: {_count(sum(each.num_rows for each in batches), 'row')}"
+                rows = sum(each.num_rows for each in batches)
+                yield f"  {kind} {name}: {count_text(rows, 'row')}"
                 yield from (f"    {line}" for line in _row_lines(batches))
     if not found.components:
         for id, counted in found.tuples.items():
-            counts = ", ".join(f"{name} {_count(rows, 'row')}" for name, rows in counted.items())
+            counts = ", ".join(
+                f"{name} {count_text(rows, 'row')}" for name, rows in counted.items()
+            )
             yield f"component {id!r} emitted {counts or 'nothing'}"
     for name, state in _states(found, component):
-        yield f"state {name!r}, read {state.how}: {_count(len(state.changes), 'key')} written"
+        yield f"state {name!r}, read {state.how}: {count_text(len(state.changes), 'key')} written"
         yield from (f"    {line}" for line in _change_lines(state))
     yield from _verdict(found)
 
 
 def _verdict(found: Replay) -> Iterator[str]:
     if found.raised is not None and found.failure is not None:
-        raised = found.raised
-        yield f"component {raised.component!r} failed"
-        if raised.row is not None:
-            yield f"  on the row of {raised.source}: {json_of(raised.row, CHARACTERS_MAX)}"
-        yield from (f"  {line}" for line in raised.text.split("\n"))
+        yield f"component {found.raised.component!r} failed"
+        yield from raised_lines(found.raised)
     elif found.failure is not None:
         yield f"the batch failed: {found.failure}"
     told = [(f"spout {id!r}", text) for id, text in found.content.items()]
@@ -141,33 +139,22 @@ def _change_lines(state: StateChanges) -> Iterator[str]:
 
 
 def _named(fields: Fields, values: Key | Values | None) -> str:
-    if values is None:
-        return "no row"
-    return str(json_of(dict(zip(fields.names, values, strict=True)), CHARACTERS_MAX))
+    return "no row" if values is None else str(row_json(fields, values))
 
 
 def _state_json(state: StateChanges) -> Json:
-    def plain(fields: Fields, values: Key | Values | None) -> Json:
-        if values is None:
-            return None
-        return json_of(dict(zip(fields.names, values, strict=True)), CHARACTERS_MAX)
-
     key, value = state.columns.key, state.columns.value
     return {
         "read": state.how,
         "keys": len(state.changes),
         "changes": [
             {
-                "key": plain(key, each),
-                "before": plain(value, change.before),
-                "after": plain(value, change.after),
+                "key": row_json(key, each),
+                "before": row_json(value, change.before),
+                "after": row_json(value, change.after),
             }
             for each, change in list(state.changes.items())[:ROWS_SHOWN]
         ],
         "statements": [str(each.statement) for each in state.statements],
         "compared": state.compared,
     }
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

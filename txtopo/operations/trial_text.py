@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import txids_text
 from txtopo.metadata import Json
+from txtopo.operations.shown_rows import CHARACTERS_MAX, count_text, raised_lines, row_json
 from txtopo.state.plain_values import json_of
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN = 20
 """How many rows of each kind of difference are shown."""
-
-CHARACTERS_MAX = 1_000
-"""Longer texts in rows are truncated."""
 
 
 def trial_text(found: Trial) -> str:
@@ -78,20 +76,20 @@ def _verdict(found: Trial) -> str:
 
 def _state_lines(name: str, state: TriedState) -> Iterator[str]:
     yield f"state {name!r} begins {state.begins}"
-    yield f"  {_count(state.written, 'key')} written"
+    yield f"  {count_text(state.written, 'key')} written"
     if state.statements:
-        yield f"  {_count(state.statements, 'statement')} of users, not executed"
+        yield f"  {count_text(state.statements, 'statement')} of users, not executed"
     compared = state.comparison
     if compared is None:
         yield f"  {state.compared_with}"
         return
-    what = f"{_count(compared.keys, 'key')} compared with {state.compared_with}"
-    yield f"  {what}: {_count(len(compared.differences), 'difference')}"
+    what = f"{count_text(compared.keys, 'key')} compared with {state.compared_with}"
+    yield f"  {what}: {count_text(len(compared.differences), 'difference')}"
     if compared.left_out:
         yield f"  not compared: {', '.join(compared.left_out)}, which only one of them has"
     for title, rows in _kinds(compared):
         if rows:
-            yield f"  {title}: {_count(len(rows), 'row')}"
+            yield f"  {title}: {count_text(len(rows), 'row')}"
             yield from (f"    {_row_text(compared, each)}" for each in rows[:ROWS_SHOWN])
         if (more := len(rows) - ROWS_SHOWN) > 0:
             yield f"    … {more} more"
@@ -106,7 +104,7 @@ def _kinds(compared: TableComparison) -> Iterator[tuple[str, Sequence[RowDiffere
 
 
 def _row_text(compared: TableComparison, each: RowDifference) -> str:
-    key = json_of(_named(compared.here.key, each.key), CHARACTERS_MAX)
+    key = row_json(compared.here.key, each.key)
     if each.here is None or each.there is None:
         values = _values(compared, each, one=each.here is not None)
         return f"{key}: {json_of(values, CHARACTERS_MAX)}"
@@ -137,10 +135,8 @@ def _named(fields: Fields, values: Values) -> dict[str, object]:
 def _failure_lines(failure: TrialFailure) -> Iterator[str]:
     who = "the running program" if failure.running else "the changed program"
     yield f"{who} failed in txid {failure.txid}, in {failure.component!r}: {failure.error}"
-    if (raised := failure.raised) is not None:
-        if raised.row is not None:
-            yield f"  on the row of {raised.source}: {json_of(raised.row, CHARACTERS_MAX)}"
-        yield from (f"  {line}" for line in raised.text.split("\n"))
+    if failure.raised is not None:
+        yield from raised_lines(failure.raised)
 
 
 def _failure_json(failure: TrialFailure) -> Json:
@@ -177,7 +173,7 @@ def _state_json(state: TriedState) -> Json:
             "other_values": len(compared.changed),
             "first": [
                 {
-                    "key": _one(_named(compared.here.key, each.key)),
+                    "key": row_json(compared.here.key, each.key),
                     "changed": _side(compared, each, one=True),
                     "running": _side(compared, each, one=False),
                 }
@@ -210,7 +206,3 @@ def _half_and_most(times_s: Sequence[float]) -> str:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
